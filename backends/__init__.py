@@ -7,19 +7,13 @@ if __name__ != "ntgrad.backends":
 from importlib import import_module
 from typing import Sequence
 
-from ntgrad.codegen.ir.errors import ArgumentError
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import ArgumentError, UOp
 
 from .base import Renderer
 
 # the renderers by the names of their targets: module and class
-RENDERERS = {
-  "opencl": (".opencl.renderer", "OpenCLRenderer"),
-  "triton": (".cuda.renderer", "TritonRenderer"),
-  "c": (".c", "CRenderer"),
-  "metal": (".metal", "MetalRenderer"),
-  "numpy": (".numpy.device", "NumpyRenderer"),
-}
+RENDERERS = {"opencl": (".opencl.renderer", "OpenCLRenderer"), "triton": (".cuda.renderer", "TritonRenderer"),
+             "c": (".c", "CRenderer"), "metal": (".metal", "MetalRenderer"), "numpy": (".numpy.device", "NumpyRenderer")}
 
 
 def renderer(target: str) -> Renderer:
@@ -29,6 +23,4 @@ def renderer(target: str) -> Renderer:
   return getattr(import_module(module, __name__), name)()
 
 
-def render(target: str, name: str, uops: Sequence[UOp]) -> str:
-  """The source of a linear program for a target, as text."""
-  return renderer(target).render(name, uops).text
+def render(target: str, name: str, uops: Sequence[UOp]) -> str: return renderer(target).render(name, uops).text

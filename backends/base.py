@@ -14,11 +14,10 @@ import numpy as np
 from ntgrad.codegen.choose.bound import Work
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import evaluator, size_text
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import CompileError, DeviceError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import CompileError, DeviceError, DType, Target, UOp
 
+Sizes: TypeAlias = tuple[int, ...]       # the numbers that a launch gives for its kernel's sizes
+Grid: TypeAlias = tuple[int, int, int]   # programs in each dimension
 Raw: TypeAlias = Any   # an allocation, as its device has it: an array of bytes, an OpenCL buffer, an address
 
 
@@ -63,9 +62,7 @@ class ProgramSpec:
   def __getstate__(self) -> dict[str, Any]: return {**self.__dict__, "again": None}   # for this process alone
 
   @property
-  def label(self) -> str:
-    """The name that messages have."""
-    return self.given or self.name
+  def label(self) -> str: return self.given or self.name   # the name that messages have
 
   @property
   def text(self) -> str:
@@ -74,17 +71,18 @@ class ProgramSpec:
     return text if self.label == self.name else re.sub(rf"\b{re.escape(self.name)}\b", self.label, text)
 
 
+Specs: TypeAlias = Sequence[ProgramSpec]
+
+
 def remade(spec: ProgramSpec, error: CompileError) -> ProgramSpec:
-  """What to compile in place of a kernel that was read from the disk and does not compile. Raises the error where it was not, or
-  is the same when it is made anew."""
+  """What to compile in place of a kernel from the disk that does not compile. Raises the error where it is the same made anew."""
   new = spec.again() if spec.again is not None else None
   if new is None or new.source == spec.source: raise error
   return replace(new, options=spec.options, given=spec.given)
 
 
 def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:
-  """What each size is called in a source: ``N``, ``N_16`` for one that counts units of 16; something like it where that is
-  ``taken``."""
+  """What each size is called in a source: ``N``, ``N_16`` for one in units of 16; something like it where that is ``taken``."""
   out: dict[Size, str] = {}
   for size in sizes:
     name = re.sub(r"[\W_]+", "_", size.name, flags=re.ASCII).strip("_") + (f"_{size.unit}" if size.unit != 1 else "")
@@ -94,12 +92,11 @@ def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size
   return out
 
 
-def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]]:
-  """The three dimensions of a launch's grid, each 0 or more, as a function of its sizes. It raises DeviceError for more or fewer
-  sizes than the kernel has."""
+def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
+  """The three dimensions of a launch's grid, 0 or more, as a function of its sizes, which raises DeviceError for other counts."""
   evaluate, count = evaluator((*spec.grid, 1, 1, 1)[:3], spec.sizes), len(spec.sizes)
 
-  def grid(sizes: Sequence[int]) -> tuple[int, int, int]:
+  def grid(sizes: Sequence[int]) -> Grid:
     if len(sizes) != count:
       what = ", ".join(map(size_text, spec.sizes)) or "none"
       raise DeviceError(f"kernel {spec.label} takes {count} sizes ({what}), got {len(sizes)}")
@@ -122,7 +119,7 @@ class Renderer:
 class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
 
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch with one raw device allocation a param, in slot order, and one int for each of the spec's ``sizes``. Where the grid
     has no programs nothing is launched."""
     raise NotImplementedError
@@ -138,17 +135,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Node:
-  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the earlier launches that it has to
-  come after."""
+  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the launches that it comes after."""
   program: Program
   args: Sequence[Raw]
   after: tuple[int, ...] = ()
-  sizes: tuple[int, ...] = ()
+  sizes: Sizes = ()
 
 
 class Graph:
-  """Launches that a device takes all at once: calling it launches them. Those that do not depend on one another may run at the
-  same time."""
+  """Launches that a device takes all at once. Those that do not depend on one another may run at the same time."""
 
   def __call__(self) -> None:
     """Launch everything and return. Raises DeviceError when the device refuses."""
@@ -158,17 +153,14 @@ class Graph:
     """Give a launch another allocation, from the next call on."""
     raise NotImplementedError
 
-  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
+  def resize(self, node: int, sizes: Sizes) -> None:
     """Give a launch other ``sizes``, and with them another grid, from the next call on. Raises DeviceError."""
     raise NotImplementedError
 
 
 class Device:
-  """One device: memory, compiler, launches. Raw allocations are opaque to the engine.
-
-  ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of
-  ``memory``.
-  """
+  """One device: memory, compiler, launches. Raw allocations are opaque to the engine. ``allocated`` and ``peak`` are bytes asked
+  for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of ``memory``."""
   name: str
   identity: str             # the hardware and its driver: what was measured here is kept for them alone
   renderer: Renderer
@@ -194,9 +186,7 @@ class Device:
     """An argument of a launch: what lies in an allocation from byte ``offset`` on, for a param that has an ``align``."""
     raise NotImplementedError
 
-  def reset_peak(self) -> None:
-    """Start measuring ``peak`` anew."""
-    self.peak = self.allocated
+  def reset_peak(self) -> None: self.peak = self.allocated
 
   def copy_from(self, raw: Raw, source: Device, source_raw: Raw, nbytes: int) -> bool:
     """Copy an allocation of another device, in order with what both have launched; False where it has to go through the host."""
@@ -210,17 +200,16 @@ class Device:
     """Device to host after all earlier launches: a fresh flat uint8 array. ``raw`` may be what ``at`` gives."""
     raise NotImplementedError
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Compile many kernels at once; from the disk cache where it has them."""
     raise NotImplementedError
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """Kernels compiled ahead of time, as bytes. Raises DeviceError where the device has none."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Take in kernels that :meth:`pack` made: ``compile`` finds them from now on. Raises StateError for what this device does
-    not take."""
+  def unpack(self, data: bytes, specs: Specs) -> None:
+    """Take in kernels that :meth:`pack` made, for ``compile`` to find. Raises StateError for what this device does not take."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
@@ -236,7 +225,7 @@ class Device:
     its methods raise DeviceError, except ``free``."""
 
   # ---- memory shared with other libraries; the methods as they stand are right for memory of the host
-  dlpack = (1, 0)   # DLPack's device type and number of what ``address`` gives
+  dlpack = 1, 0   # DLPack's device type and number of what ``address`` gives
 
   def enter(self) -> None:
     """Make it this thread's current device, where its driver has such a thing."""

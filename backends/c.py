@@ -12,25 +12,19 @@ from __future__ import annotations
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import CompileError, Ops, Target, UOp, dtypes
 
-from .cstyle.functions import COMMON, FUNCTIONS, Library, Templates, Type, helper
+from .cstyle.functions import COMMON, FLOATS, FUNCTIONS, Library, Templates, Type, helper
 from .cstyle.kernel import CStyleRenderer
 from .cstyle.language import KEYWORDS
 
 TEMPLATES: Templates = dict(COMMON)
-FLOATS = ("float", "double")
 
 
 class CType(Type):
   """A type of C: integers of a known size are called as <stdint.h> has them."""
 
-  names = {
-    f"{u}{name}": f"{u}int{bits}_t" for name, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64)) for u in ("", "u")
-  }
+  names = {d.short: f"{d.name}_t" for d in dtypes.ints}
 
   def bits(self, base: str, x: str) -> str:
     """See :meth:`Type.bits`; the call of a helper between an integer and a float."""
@@ -49,7 +43,6 @@ class CLibrary(Library):
   names = {**{f: f for f in FUNCTIONS}, "abs": "fabs"}
 
   def builtin(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.builtin`."""
     found = super().builtin(name, t)
     return f"{found}f" if found and t.base == "float" else found
 
@@ -66,7 +59,6 @@ class CRenderer(CStyleRenderer):
   serial = True
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
-    """See :meth:`Language.head`."""
     return super().head(name, [*params, "const int* grid"], size)
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:

@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Iterator, TypeVar
@@ -62,10 +62,8 @@ def version() -> str:
 
 @cache
 def sources() -> str | None:
-  """Stands for all of ntgrad's sources: names, sizes and times of change (reading them would take longer than what it saves).
-
-  None where a file has changed since this process began: what runs here is not what lies there.
-  """
+  """Stands for all of ntgrad's sources: names, sizes and times of change (reading them would take longer than it saves). None
+  where a file has changed since this process began: what runs here is not what lies there."""
   h = hashlib.sha256(sys.version.encode())
   for package in ("ntgrad", "ntgrad.codegen", "ntgrad.backends"):   # the latter two lie beside it, or are links
     for root in sys.modules[package].__path__:
@@ -84,8 +82,7 @@ def sources() -> str | None:
 # ---- the folder
 
 def folder() -> Path:
-  """The cache's folder: ``config.cache_dir`` or the platform's folder for caches; a private one where others may write there,
-  which is said once."""
+  """The cache's folder: ``config.cache_dir`` or the platform's; a private one, which is said, where others may write there."""
   given = config.cache_dir or str(_platform_folder())
   try:
     if not os.path.isabs(given): given = os.path.abspath(given)
@@ -117,8 +114,7 @@ def _wrong(given: str, path: str) -> tuple[str, str]:
     about = os.stat(path)
     if not stat.S_ISDIR(about.st_mode): return "", ""   # nothing can be written there, which is said then
     if about.st_uid != user: return f"it belongs to user {about.st_uid}, and this process is user {user}'s", ""
-    if about.st_mode & OTHERS:
-      return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})", f"chmod -R go-w {given}"
+    if about.st_mode & OTHERS: return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})", f"chmod -R go-w {given}"
   except (OSError, ValueError): pass
   at = path
   while (above := os.path.dirname(at)) != at:
@@ -143,12 +139,10 @@ def _only_mine(group: int) -> bool:
 
 
 def _private() -> str:
-  """A folder that only this user may write: one for all his processes, or where somebody has taken its name, one of this
-  process."""
+  """A folder that only this user may write: one for all his processes, or one of this process where its name is taken."""
   path = os.path.join(os.path.realpath(tempfile.gettempdir()), f"ntgrad-cache-{os.geteuid()}")
   try:
-    try: os.mkdir(path, 0o700)
-    except FileExistsError: pass
+    with suppress(FileExistsError): os.mkdir(path, 0o700)
     about = os.lstat(path)
     if stat.S_ISDIR(about.st_mode) and _mine(about) and not _wrong(path, path)[0]: return path
   except OSError: pass
@@ -162,11 +156,9 @@ def _mine(about: os.stat_result) -> bool:
 
 def settings() -> dict[str, Any]:
   """The settings that say where entries are stored, for a thread or process that stores one later."""
-  return {
-    "cache": config.cache,
-    "cache_dir": str(folder()) if config.cache else config.cache_dir and os.path.abspath(config.cache_dir),
-    "cache_bytes": config.cache_bytes,
-  }
+  return {"cache": config.cache,
+          "cache_dir": str(folder()) if config.cache else config.cache_dir and os.path.abspath(config.cache_dir),
+          "cache_bytes": config.cache_bytes}
 
 
 @contextmanager
@@ -252,34 +244,21 @@ def load(table: str, name: str) -> bytes | None:
   if not config.cache: return None
   try:
     with _inside(table, name[:2]) as at:
-      try: fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
+      try:
+        with open(name, "rb", opener=lambda file, flags: os.open(file, flags | _FILE, dir_fd=at)) as f:
+          about = os.fstat(f.fileno())
+          body = records.opened(f.read() if stat.S_ISREG(about.st_mode) and _mine(about) else b"")
       except FileNotFoundError: return None
-      except OSError: fd = -1   # a link, or what cannot be opened
-      try: raw = _contents(fd) if fd >= 0 else b""
-      finally:
-        if fd >= 0: os.close(fd)
-      try: body = records.opened(raw)
-      except RecordError:
+      except (OSError, RecordError):   # the first: a link, or what cannot be opened
         _unlink(name, at)
         return None
-      try: os.utime(name, dir_fd=at, follow_symlinks=False)   # it has been used
-      except OSError: pass
+      with suppress(OSError): os.utime(name, dir_fd=at, follow_symlinks=False)   # it has been used
       return body
   except (OSError, ValueError): return None
 
 
-def _contents(fd: int) -> bytes:
-  """The bytes of an open file; none where it is anything else than this user's file."""
-  about = os.fstat(fd)
-  if not stat.S_ISREG(about.st_mode) or not _mine(about): return b""
-  parts = []
-  while part := os.read(fd, max(about.st_size + 1, BLOCK)): parts.append(part)
-  return b"".join(parts)
-
-
 def store(table: str, name: str, data: bytes) -> bool:
-  """Store ``data`` under ``name``. False where the cache is off, the disk cannot be written (which is told once), or the data is
-  larger than the whole cache may be."""
+  """Store ``data`` under ``name``. False where the cache is off or smaller, or the disk cannot be written (told once)."""
   if not config.cache or (config.cache_bytes and len(data) > config.cache_bytes): return False
   try:
     with _inside(_WRITING, make=True) as writing:
@@ -307,14 +286,11 @@ def _write(writing: int, data: bytes, name: str, at: int) -> None:
 
 def remove(table: str, name: str) -> None:
   """Remove an entry, if there is one."""
-  try:
-    with _inside(table, name[:2]) as at: _unlink(name, at)
-  except (OSError, ValueError): pass
+  with suppress(OSError, ValueError), _inside(table, name[:2]) as at: _unlink(name, at)
 
 
 def _unlink(path: str, at: int | None = None) -> None:
-  try: os.unlink(path, dir_fd=at)
-  except OSError: pass
+  with suppress(OSError): os.unlink(path, dir_fd=at)
 
 
 def _say(e: Exception) -> None:
@@ -335,9 +311,8 @@ def _clean(writing: int) -> None:
   if root in _seen: return
   _seen.add(root)
   for name in os.listdir(writing):
-    try:
+    with suppress(OSError):   # another process did
       if time.time() - os.stat(name, dir_fd=writing, follow_symlinks=False).st_mtime > ABANDONED: os.unlink(name, dir_fd=writing)
-    except OSError: pass   # another process did
 
 
 def _count(writing: int, nbytes: int) -> None:

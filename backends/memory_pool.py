@@ -8,8 +8,7 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import OutOfMemoryError
+from ntgrad.codegen.ir import OutOfMemoryError, config
 
 from .base import Device, Raw
 
@@ -28,9 +27,7 @@ class Pooled(Device):
     self._pool: dict[int, list[Raw]] = {}
     self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
 
-  def forked(self) -> None:
-    """The lock's holder may be no thread of the fork. See :meth:`Device.forked`."""
-    self._lock = threading.RLock()
+  def forked(self) -> None: self._lock = threading.RLock()   # its holder may be no thread of the fork
 
   def alloc(self, nbytes: int) -> Raw:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
@@ -75,9 +72,8 @@ class Pooled(Device):
 
 
 def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Raw]) -> Raw:
-  """What ``new`` gives: ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left, or ``config.memory`` allows
-  no more, it is tried again after the device has given unused memory back, and again after the relievers. Raises
-  OutOfMemoryError."""
+  """What ``new`` gives: ``size`` bytes for ``nbytes``. Where there is no memory left, or ``config.memory`` allows no more, it is
+  tried again after the device has given unused memory back, and after the relievers. Raises OutOfMemoryError."""
   def attempt() -> Raw:
     if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
     room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"

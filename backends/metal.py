@@ -7,12 +7,11 @@ and the fp8 dtypes are integers of their size.
 from __future__ import annotations
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir import SUM, DType, Target, Text, dtypes, inside
 
-from .cstyle.functions import FUNCTIONS, Library, Source, Type
+from .cstyle.functions import FUNCTIONS, Library, Type
 from .cstyle.kernel import CStyleRenderer
-from .cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
+from .cstyle.language import KEYWORDS, STORED, VALUES, Atomic
 
 # what Metal calls a function of floats; a conversion is a type's name
 NAMES = {**{f: f for f in FUNCTIONS if f != "erf"}, "abs": "fabs", "half_to_float": "float", "float_to_half": "half"}
@@ -21,15 +20,13 @@ NAMES = {**{f: f for f in FUNCTIONS if f != "erf"}, "abs": "fabs", "half_to_floa
 class MetalType(Type):
   """A type of Metal."""
 
-  def bits(self, base: str, x: str) -> str:
-    """See :meth:`Type.bits`."""
-    return f"as_type<{self.of(base)}>({x})"
+  def bits(self, base: str, x: str) -> str: return f"as_type<{self.of(base)}>({x})"
 
 
 class MetalLibrary(Library):
   """<metal_stdlib>."""
   names = NAMES
-  floats = ("float", "half")
+  floats = "float", "half"
 
 
 class MetalRenderer(CStyleRenderer):
@@ -43,34 +40,26 @@ class MetalRenderer(CStyleRenderer):
   stored = {**STORED, "float16": "half"}
   reserved = KEYWORDS.union(NAMES, "class constant device half kernel main metal namespace new template this thread "
                                      "threadgroup uchar uint ulong ushort using max min select step".split())
-  header = ("#include <metal_stdlib>", "using namespace metal;")
+  header = "#include <metal_stdlib>", "using namespace metal;"
   spaces = {"global": "device ", "local": "threadgroup ", "private": ""}
   barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
   index = "ridx"
   parenthesised = True
 
   def param(self, t: Type, name: str, written: bool, alone: bool) -> str:
-    """See :meth:`Language.param`."""
     return f"{'' if written else 'const '}device {t}* {name}"
 
-  def size_param(self, t: Type, name: str) -> str:
-    """See :meth:`Language.size_param`."""
-    return f"constant {t}& {name}"
+  def size_param(self, t: Type, name: str) -> str: return f"constant {t}& {name}"
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
-    """See :meth:`Language.head`."""
-    places = ("uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]")
+    places = "uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]"
     return f"kernel void {name}({', '.join([*params, *places])}) {{"
 
-  def position(self, kind: str, dim: int, size: Dim) -> str:
-    """See :meth:`Language.position`."""
-    return f"{kind}id.{'xyz'[dim]}"
+  def position(self, kind: str, dim: int, size: Dim) -> str: return f"{kind}id.{'xyz'[dim]}"
 
-  def element(self, buffer: str, index: Text) -> str:
-    """See :meth:`Language.element`."""
-    return f"*({buffer}+{index[0] if index[1] <= ADD else f'({index[0]})'})"
+  def element(self, buffer: str, index: Text) -> str: return f"*({buffer}+{inside(index, SUM)})"
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
     """See :meth:`Language.atomic`; floats are only added."""
     if dtype.short not in ("int", "uint", *(("float",) if how == "add" else ())): return super().atomic(how, dtype, place, value)
     return f"atomic_fetch_{how}_explicit((device atomic_{dtype.short}*)({place}), {value}, memory_order_relaxed)", (), ()

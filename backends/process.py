@@ -47,8 +47,7 @@ _locks: list[IO[bytes]] = []  # held as long as the process lives
 
 @cache
 def temporary() -> Path:
-  """A folder for files of this process, gone at exit. Those of processes that were killed are removed: nobody holds their
-  locks."""
+  """A folder for files of this process, gone at exit. Those of processes that were killed, whose locks nobody holds, go now."""
   for other in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
     try:
       about = other.lstat()
@@ -71,8 +70,7 @@ def _remove(path: Path, process: int) -> None:
 
 
 def _lock(path: Path) -> IO[bytes] | None:
-  """The lock of a folder, which the system gives back when the process ends, however; None where another process has it. Raises
-  OSError."""
+  """The lock of a folder, which goes when the process ends, however; None where another process has it. Raises OSError."""
   file = open(path / LOCK, "r+b")
   try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
@@ -84,7 +82,7 @@ def _lock(path: Path) -> IO[bytes] | None:
 class uninterrupted:
   """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For short work that would otherwise be left half
   done. Python interrupts the main thread only, so in other threads there is nothing to do."""
-  __slots__ = ("handler", "caught")
+  __slots__ = "handler", "caught"
   handler: Callable[[int, FrameType | None], object] | None
   caught: list[tuple[int, FrameType | None]]
 
@@ -97,9 +95,7 @@ class uninterrupted:
       self.handler = handler
       _signal.signal(_signal.SIGINT, self.catch)
 
-  def catch(self, signal: int, frame: FrameType | None) -> None:
-    """The signal's handler during the block."""
-    self.caught.append((signal, frame))
+  def catch(self, signal: int, frame: FrameType | None) -> None: self.caught.append((signal, frame))
 
   def __exit__(self, *_: object) -> None:
     if self.handler is None: return

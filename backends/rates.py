@@ -13,35 +13,35 @@ from ntgrad.codegen.ir.target import Rates
 # - matrix: of dense products, by the dtype of their factors; those of float64 from capability 80 on.
 # - special: exp, log, sin, 1/x, sqrt. GPUs have a unit for them; a CPU computes them with 10 or more vector operations.
 # - cache: bytes from the last cache.
-_F16, _FP8 = ("float16", "bfloat16"), ("float8_e4m3", "float8_e5m2")
-PER_CLOCK: dict[int | str, tuple[dict[str, float], dict[tuple[str, ...], float], float, float]] = {
+PER_CLOCK: dict[int | str, tuple[str, str, float, float]] = {
   # a CPU, for each 32-bit lane of a vector register: two units that multiply and add
-  "lane": ({"float32": 4, "float64": 2, "int8": 16, "int16": 8, "int32": 4, "int64": 2}, {}, 0.25, 4),
+  "lane": ("float32 4 float64 2 int8 16 int16 8 int32 4 int64 2", "", 0.25, 4),
   # an OpenCL GPU of which nothing else is known
-  "unit": ({"float32": 256, "float64": 16, "int32": 128, "int64": 32}, {}, 16, 64),
+  "unit": ("float32 256 float64 16 int32 128 int64 32", "", 16, 64),
   # NVIDIA, by compute capability: Volta, Turing, Ampere (A100, others), Ada, Hopper, Blackwell (data centre, others)
-  70: ({"float32": 128, "float64": 64, "int32": 128, "int64": 32}, {("float16",): 1024}, 16, 64),
-  75: ({"float32": 128, "float64": 4, "int32": 128, "int64": 32}, {("float16",): 1024, ("int8",): 2048}, 16, 64),
-  80: ({"float32": 128, "float64": 64, "int32": 128, "int64": 32},
-       {_F16: 2048, ("tf32",): 1024, ("float64",): 128, ("int8",): 4096}, 16, 64),
-  86: ({"float32": 256, "float64": 4, "int32": 128, "int64": 32}, {_F16: 1024, ("tf32",): 256, ("int8",): 2048}, 16, 64),
-  89: ({"float32": 256, "float64": 4, "int32": 128, "int64": 32},
-       {_F16: 1024, _FP8: 2048, ("tf32",): 512, ("int8",): 2048}, 16, 64),
-  90: ({"float32": 256, "float64": 128, "int32": 128, "int64": 32},
-       {_F16: 4096, _FP8: 8192, ("tf32",): 2048, ("float64",): 256, ("int8",): 8192}, 16, 64),
-  100: ({"float32": 256, "float64": 128, "int32": 128, "int64": 32},
-        {_F16: 8192, _FP8: 16384, ("tf32",): 4096, ("float64",): 128, ("int8",): 16384}, 16, 64),
-  120: ({"float32": 256, "float64": 4, "int32": 256, "int64": 32},
-        {_F16: 1024, _FP8: 2048, ("tf32",): 512, ("int8",): 2048}, 16, 64),
+  70: ("float32 128 float64 64 int32 128 int64 32", "float16 1024", 16, 64),
+  75: ("float32 128 float64 4 int32 128 int64 32", "float16 1024 int8 2048", 16, 64),
+  80: ("float32 128 float64 64 int32 128 int64 32", "float16 2048 bfloat16 2048 tf32 1024 float64 128 int8 4096", 16, 64),
+  86: ("float32 256 float64 4 int32 128 int64 32", "float16 1024 bfloat16 1024 tf32 256 int8 2048", 16, 64),
+  89: ("float32 256 float64 4 int32 128 int64 32",
+       "float16 1024 bfloat16 1024 float8_e4m3 2048 float8_e5m2 2048 tf32 512 int8 2048", 16, 64),
+  90: ("float32 256 float64 128 int32 128 int64 32",
+       "float16 4096 bfloat16 4096 float8_e4m3 8192 float8_e5m2 8192 tf32 2048 float64 256 int8 8192", 16, 64),
+  100: ("float32 256 float64 128 int32 128 int64 32",
+        "float16 8192 bfloat16 8192 float8_e4m3 16384 float8_e5m2 16384 tf32 4096 float64 128 int8 16384", 16, 64),
+  120: ("float32 256 float64 4 int32 256 int64 32",
+        "float16 1024 bfloat16 1024 float8_e4m3 2048 float8_e5m2 2048 tf32 512 int8 2048", 16, 64),
 }
 _CLOCK = 3e9   # of a CPU that does not tell
 
 
 def _rates(kind: int | str, clocks: float) -> Rates:
   vector, matrix, special, cache = PER_CLOCK[kind]
-  unsigned = {f"u{name}": n for name, n in vector.items() if name.startswith("int")}
-  return Rates({name: n * clocks for name, n in {**vector, **unsigned}.items()},
-               {name: n * clocks for names, n in matrix.items() for name in names}, special * clocks, cache * clocks)
+  def of(text: str) -> dict[str, float]:
+    words = text.split()
+    return {name: int(n) * clocks for name, n in zip(words[::2], words[1::2])}
+  return Rates(of(vector) | {f"u{name}": n for name, n in of(vector).items() if name[0] == "i"}, of(matrix), special * clocks,
+               cache * clocks)
 
 
 def of_cpu(cores: int, lanes: int, hertz: float = 0) -> Rates:

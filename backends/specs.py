@@ -1,25 +1,11 @@
 """Rendered kernels as records: the forms of what a disk cache keeps of them, and what must be so of one that was read."""
+# ruff: noqa: F403, F405 - forms are those of records.py
 from __future__ import annotations
 
 from math import prod
 
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
-from ntgrad.codegen.index.records import (
-  COUNTS,
-  DIM,
-  DTYPE,
-  FLOAT,
-  INT,
-  SIZE,
-  STR,
-  TEXT,
-  Between,
-  Object,
-  OneOf,
-  RecordError,
-  Sequence,
-  TupleForm,
-)
+from ntgrad.codegen.index.records import *
 from ntgrad.codegen.index.sizes import evaluator
 
 from .base import KernelSource, ProgramSpec, grid_of
@@ -29,9 +15,8 @@ OPTIONS = Sequence(TupleForm(STR, INT))
 SOURCE = Object(
   KernelSource, text=TEXT, signature=Sequence(TupleForm(STR, STR)), options=OPTIONS, helpers=Sequence(TEXT),
   parts=Sequence(TupleForm(Between(0), Between(1))), kernel=TupleForm(TEXT, TEXT), weight=FLOAT, sizes=Sequence(DTYPE))
-WORK = Object(
-  Work, bytes=DIM, axes=Sequence(DIM),
-  operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))
+WORK = Object(Work, bytes=DIM, axes=Sequence(DIM),
+              operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))
 SPEC = Object(   # without its UOps, and its label, which is another one in every process
   ProgramSpec, name=STR, source=SOURCE, grid=Sequence(DIM), local=COUNTS, nparams=Between(0, MOST), work=WORK,
   options=OPTIONS, sizes=Sequence(SIZE))

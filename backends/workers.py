@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.handlers import interrupted
+from ntgrad.codegen.ir import CompileError, config, interrupted
 
 from . import cache
 from .process import uninterrupted
@@ -52,25 +50,12 @@ class Job:
   done: bool = False          # built: it can be used
   here: bool = False          # only this process may build it: a worker has failed
   settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is stored
-
-  @property
-  def count(self) -> int:
-    """Kernels in it."""
-    return 1
-
-  @property
-  def weight(self) -> float:
-    """About how many small kernels take as long to build."""
-    return 1.0
-
-  @property
-  def worth_building(self) -> bool:
-    """Whether a worker may take it; else it waits for more kernels to join it."""
-    return True
+  count: int = 1              # kernels in it
+  weight: float = 1.0         # about how many small kernels take as long to build
+  worth_building: bool = True # whether a worker may take it; else it waits for more kernels to join it
 
   def work(self) -> Work:
-    """What a worker is to call: a function of a module and its arguments; its result is the answer, and both are sent as
-    pickles."""
+    """What a worker is to call: a function of a module and its arguments; its result is the answer. All are pickled."""
     raise NotImplementedError
 
 
@@ -82,9 +67,7 @@ class Queue:
     self._todo: dict[weakref.ref[Job], None] = {}
     with changed: _queues.add(self)
 
-  def waiting(self) -> list[Job]:
-    """The jobs that are not built and not begun."""
-    return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
+  def waiting(self) -> list[Job]: return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
 
   def add(self, job: Job) -> None:
     """Put a job at the end."""
@@ -162,18 +145,11 @@ class Worker(subprocess.Popen[bytes]):
     env["PYTHONPATH"] = os.pathsep.join([str(package.parent), *filter(None, [env.get("PYTHONPATH")])])
     self.pipe, theirs = Pipe()
     with theirs:
-      super().__init__(
-        [sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
-        env=env,
-        pass_fds=[theirs.fileno()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-      )
+      super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())], env=env,
+                       pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
   def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
-    """The answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where the
-    process is gone."""
+    """"made" and the result, "refused" and a CompileError's text, "failed" and another error's, "lost" and how it ended."""
     try:
       self.pipe.send((settings, *work))
       how, what = self.pipe.recv()
@@ -190,9 +166,8 @@ class Worker(subprocess.Popen[bytes]):
 def _next(worker: Worker) -> Job | None:
   """The job that is needed last. None when none has come for IDLE seconds, or when the worker has been told to end."""
   def last() -> tuple[Queue, Job] | None:
-    return next(
-      ((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here), None
-    )
+    return next(((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here),
+                None)
 
   with changed:
     changed.wait_for(lambda: worker not in _workers or last() is not None, IDLE)
@@ -281,8 +256,7 @@ def _draw(before: int) -> None:
 
 
 def _after_fork() -> None:
-  """In a forked process: the workers and the threads that talk to them belong to the parent, and nobody builds their jobs
-  here."""
+  """In a forked process: the workers and their threads belong to the parent, and nobody builds their jobs here."""
   global changed, _watcher
   changed, _watcher = threading.Condition(), None
   for w in _workers: w.pipe.close()

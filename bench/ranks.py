@@ -77,7 +77,7 @@ def ranked(kernel: Kernel, each: int, device: Any) -> tuple[int, float, float]:
   some = found[:each // 3] + found[each // 3::max(len(found) // (each - each // 3), 1)]
   costs, times = [], []
   for cost, plan, panel in some:
-    try: times.append(seconds(kernel, after(kernel, Choice(search.opts(*plan), panel), target), device))
+    try: times.append(seconds(kernel, after(kernel, Choice(search.opts(plan), panel), target), device))
     except NtgradError: continue
     costs.append(cost)
   return len(times), order(costs, times), times[0] / min(times)

@@ -16,9 +16,8 @@ _ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes 
 class Linearizer:
   """Drives a kernel by hand: Opts, then ``linearize()``, then ``.uops``.
 
-  Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``Linearizer(*item.ast)``
-  works as well. ``full_shape``, ``upcasted``, ``bufs``, ``reduceop`` and their like tell of the kernel in tinygrad's words.
-  """
+  Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``full_shape``, ``upcasted``,
+  ``bufs``, ``reduceop`` and their like tell of the kernel in tinygrad's words."""
 
   def __init__(self, ast: Kernel, target: Target | None = None):
     self.kernel, self.target = ast, target
@@ -41,8 +40,7 @@ class Linearizer:
     return self
 
   def _axis(self, what: str, axis: int | None) -> int:
-    """The id of the axis that was given, else of the last GRID or LOOP axis. Raises OptError where there is none, or one of one
-    element."""
+    """The axis that was given, else the last GRID or LOOP axis. Raises OptError where there is none, or it has one element."""
     here, verb = self.kernel.axes, {"lane": "vectorize", "local": "share"}.get(what, what)
     if axis is None:
       left = self.kernel.of_kind(AxisKind.LOOP, AxisKind.GRID)
@@ -89,8 +87,7 @@ class Linearizer:
 
   @property
   def full_shape(self) -> Shape:
-    """The sizes of all axes: those of the output, those that are reduced, and last those that are written out (upcast, unrolled,
-    in lanes). Dimensions of one element are no axes."""
+    """The sizes of all axes but those of one element: of the output, then reduced, last those that are written out."""
     return tuple([a.size for part in self._parts() for a in part])
   @property
   def shape_len(self) -> int:

@@ -5,20 +5,27 @@ int32 (``dtypes.default_int``), or wider where the elements are. Operators are P
 numbers. Functions whose result's shape depends on values (``nonzero``, ``unique_*``) compute at once, all
 else is lazy.
 """
+# ruff: noqa: F403, F405 - the stub has what the table makes
 from __future__ import annotations
 
 import builtins
 import math
-from typing import Any, Callable, NamedTuple, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.compat.public import show
+from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO
 from ntgrad.engine.device import DEVICE_NAMES, Device
 from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo
 from ntgrad.graph.nodes import UINTS
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.made import functions
 from ntgrad.tensor.promotion import scalar_dtype
+
+if TYPE_CHECKING:
+  from ntgrad.functions.array import *
 
 __array_api_version__ = "2024.12"
 _IMPORTED = {"Shape", *globals()} - {"broadcast_shapes", "finfo", "iinfo"}
@@ -58,52 +65,28 @@ def _summed(d: DType) -> DType:
   return UINTS[least] if d.kind == "u" else dtypes.default_int
 
 
-# ---- functions of elements: the standard's name -> the method's
-
-def _one(method: str) -> Callable[[Tensor], Tensor]:
-  def function(x: Tensor, /) -> Tensor: return getattr(x, method)()
-  return function
-
-
-def _two(method: str) -> Callable[[Any, Any], Tensor]:
-  def function(x1: Any, x2: Any, /) -> Tensor:
-    if not isinstance(x1, Tensor): x1 = Tensor(x1, dtype=_of_number(x1, x2.dtype), device=x2.device)
-    x1, x2 = _promoted(x1, x2)
-    return getattr(x1, method)(x2)
-  return function
+def _promoting(fn: Any) -> Any:
+  """A function of two arrays, which come in the dtype that they promote to; one of them may be a number."""
+  @wraps(fn)
+  def call(x1: Any, x2: Any, /, **more: Any) -> Tensor:
+    if not isinstance(x1, Tensor):
+      x1 = Tensor(x1, dtype=None if isinstance(x1, float) and x2.dtype.kind != "f" else x2.dtype, device=x2.device)
+    return fn(*_promoted(x1, x2), **more)
+  return call
 
 
-def _of_number(value: Any, dtype: DType) -> DType | None:
-  """The dtype of a Python number beside a tensor of ``dtype``."""
-  return dtype if dtype.kind == "f" or not isinstance(value, float) else None
+_MADE = functions(ARRAY, __name__) | {name: _promoting(fn) for name, fn in functions(ARRAY_OF_TWO, __name__).items()}
+globals().update(_MADE)
 
 
-_ONE = {"abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh",
-        "bitwise_invert": "__invert__", "ceil": "ceil", "cos": "cos", "cosh": "cosh", "exp": "exp", "expm1": "expm1",
-        "floor": "floor", "isfinite": "isfinite", "isinf": "isinf", "isnan": "isnan", "log": "log", "log1p": "log1p",
-        "log2": "log2", "log10": "log10", "logical_not": "logical_not", "negative": "__neg__", "reciprocal": "reciprocal",
-        "round": "round", "sign": "sign", "signbit": "signbit", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt",
-        "square": "square", "tan": "tan", "tanh": "tanh", "trunc": "trunc"}
-_TWO = {"add": "__add__", "atan2": "atan2", "bitwise_and": "__and__", "bitwise_left_shift": "__lshift__", "bitwise_or": "__or__",
-        "bitwise_right_shift": "__rshift__", "bitwise_xor": "__xor__", "copysign": "copysign", "divide": "__truediv__",
-        "equal": "__eq__", "floor_divide": "__floordiv__", "greater": "__gt__", "greater_equal": "__ge__", "hypot": "hypot",
-        "less": "__lt__", "less_equal": "__le__", "logaddexp": "logaddexp", "logical_and": "logical_and",
-        "logical_or": "logical_or", "logical_xor": "logical_xor", "maximum": "maximum", "minimum": "minimum",
-        "multiply": "__mul__", "nextafter": "nextafter", "not_equal": "__ne__", "pow": "__pow__", "remainder": "__mod__",
-        "subtract": "__sub__"}
-for _name, _method in _ONE.items(): globals()[_name] = _one(_method)
-for _name, _method in _TWO.items(): globals()[_name] = _two(_method)
-
-
-def positive(x: Tensor, /) -> Tensor: return x.clone()
-
+# ---- functions of elements
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
   """Values below ``min`` and above ``max`` replaced by these, in x's dtype."""
   shape = broadcast_shapes(*[t.shape for t in (x, min, max) if isinstance(t, Tensor)])
   out = x.broadcast_to(shape)
-  if min is not None: out = where(_two("__lt__")(out, min), min, out).cast(x.dtype)
-  if max is not None: out = where(_two("__gt__")(out, max), max, out).cast(x.dtype)
+  if min is not None: out = where(less(out, min), min, out).cast(x.dtype)
+  if max is not None: out = where(greater(out, max), max, out).cast(x.dtype)
   return out.clone()
 
 
@@ -179,10 +162,6 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
   return list(Tensor.meshgrid(*arrays, indexing=indexing)) if arrays else []
 
 
-def tril(x: Tensor, /, *, k: int = 0) -> Tensor: return x.tril(k)
-def triu(x: Tensor, /, *, k: int = 0) -> Tensor: return x.triu(k)
-
-
 # ---- dtypes
 
 _KINDS: dict[str, str] = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
@@ -213,9 +192,6 @@ def astype(x: Tensor, dtype: Any, /, *, copy: Any = True, device: str | None = N
   return x.to(device=device or x.device, dtype=d).clone()
 
 
-def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor: return x.broadcast_to(shape)
-
-
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
   """All in the shape that they broadcast to."""
   shape = broadcast_shapes(*[a.shape for a in arrays])
@@ -236,12 +212,8 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
   return Tensor.stack(*[a.cast(d) for a in arrays], dim=axis)
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor: return x.unsqueeze(axis)
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor: return x.flip(tuple(range(x.ndim)) if axis is None else axis)
-def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor: return x.movedim(source, destination)
-def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor: return x.permute(axes)
 def matrix_transpose(x: Tensor, /) -> Tensor: return x.mT
-def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor: return x.tile(repetitions)
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]: return tuple(x.unbind(axis))
 
 
@@ -256,11 +228,6 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: Any = None) -> Tensor
   return x.reshape(shape).clone() if copy else x.reshape(shape)
 
 
-def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
-  """Moved along axes, what falls off coming in again; None: along the flattened tensor."""
-  return x.roll(shift, axis)
-
-
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
   """Without axes of size 1. Raises ShapeError for another size."""
   axes = [axis] if isinstance(axis, int) else list(axis)
@@ -271,18 +238,6 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 
 # ---- products
 
-def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-  """The product of matrices, of the dtype that both promote to."""
-  x1, x2 = _promoted(x1, x2)
-  return x1.matmul(x2)
-
-
-def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
-  """Summed over pairs of axes."""
-  x1, x2 = _promoted(x1, x2)
-  return x1.tensordot(x2, axes)
-
-
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor: return (x1 * x2).sum(axis, dtype=promote(x1.dtype, x2.dtype))
 
 
@@ -291,28 +246,13 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor: return (x1 *
 def _axes(axis: Any) -> Any: return tuple(axis) if isinstance(axis, (tuple, list)) else axis
 
 
-def _reduction(method: str) -> Callable[..., Tensor]:
-  def function(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> Tensor:
-    return getattr(x, method)(axis=_axes(axis), keepdim=keepdims)
-  return function
-
-
 def _sum(method: str) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tensor:
     return getattr(x, method)(_axes(axis), keepdims, dtype=_summed(x.dtype) if dtype is None else dtype)
   return function
 
 
-def _spread(method: str) -> Callable[..., Tensor]:
-  def function(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
-    return getattr(x, method)(_axes(axis), keepdims, correction)
-  return function
-
-
-all, any, max, mean, min = [_reduction(n) for n in ("all", "any", "max", "mean", "min")]
-argmax, argmin = _reduction("argmax"), _reduction("argmin")
 sum, prod = _sum("sum"), _sum("prod")
-std, var = _spread("std"), _spread("var")
 
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> Tensor:
@@ -345,7 +285,6 @@ def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = N
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor: return condition.where(*_promoted(x1, x2))
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor: return x.index_select(axis or 0, indices)
-def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor: return x.take_along_dim(indices, axis)
 def isin(x1: Any, x2: Any, /, *, invert: Any = False) -> Tensor:
   """Whether each element of the first is one of the second."""
   x1, x2 = _promoted(_tensor(x1), _tensor(x2))
@@ -367,11 +306,6 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
 def sort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
   """In rising or falling order along an axis."""
   return x.sort(axis, descending)[0]
-
-
-def argsort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
-  """The indices of what stands along an axis in that order."""
-  return x.argsort(axis, descending)
 
 
 class unique_all_result(NamedTuple):

@@ -1,8 +1,7 @@
-"""The bottom of ``Tensor``: what a tensor holds, how operations make new ones, gradient mode,
-and values coming back to the host.
-"""
+"""The bottom of ``Tensor``: what it holds, how operations make new ones, and values coming back to the host."""
 from __future__ import annotations
 
+import math
 import sys
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, Sequence
@@ -108,18 +107,17 @@ class Base(Valued):
     """Find the node of the newest version."""
     base, view = self._alias.node, self._view
     if self._state == 2:   # gradients stop here, and no other tensor has the same node
-      below = apply_view(base, view)
-      node = graph.stand_in(below)
+      node = graph.stand_in(apply_view(base, view))
       node.note = Leaf(self)
     else:
-      if self._state == 1:   # a view of a leaf leads to the leaf
-        for t in self._alias.seen():
-          if t._state == 2 and view[:len(t._view)] == t._view:
-            base, view = t.lazydata, view[len(t._view):]
-            break
+      if self._state == 1 and (t := self._leaf()) is not None: base, view = t.lazydata, view[len(t._view):]
       node = apply_view(base, view)
     self._node = node
     return node
+
+  def _leaf(self) -> Base | None:
+    """The leaf that it shows a part of."""
+    return next((t for t in self._alias.seen() if t._state == 2 and self._view[:len(t._view)] == t._view), None)
 
   # ---- how operations make results
   def _hold(self, node: UOp, state: int) -> Self:
@@ -169,11 +167,8 @@ class Base(Valued):
     return self._wrap(self.lazydata)
 
   def _seen(self, *moves: Move, dims: Places | None = None) -> Self:
-    """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it.
-
-    ``dims`` is for names, where sizes do not say it: of each dimension of the view, which one of this tensor it is (None: a new
-    one).
-    """
+    """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it. ``dims`` is
+    for names, where sizes do not say it: of each dimension of the view, which one of this tensor it is (None: a new one)."""
     node, view, called = self.lazydata, self._view, self._names
     if called is not None: called = moved_names(called, node.shape, moves) if dims is None else names_at(called, dims)
     for op, arg in moves:
@@ -246,11 +241,9 @@ class Base(Valued):
 
   @property
   def requires_grad(self) -> bool | None:
-    """True: ``backward`` finds a gradient through it. Assigning True makes the tensor a leaf, whose ``grad`` is set.
-
-    None where nothing was said (an optimizer turns it on), False where it was turned off. Raises GradientError for dtypes
-    other than floats.
-    """
+    """True: ``backward`` finds a gradient through it. Assigning True makes the tensor a leaf, whose ``grad`` is set. None where
+    nothing was said (an optimizer turns it on), False where it was turned off. Raises GradientError for dtypes other than
+    floats."""
     return True if self._state > 0 else (False if self._state < 0 else None)
   @requires_grad.setter
   def requires_grad(self, value: bool | None) -> None:
@@ -277,9 +270,7 @@ class Base(Valued):
 
   def numel(self) -> int:
     """The number of elements."""
-    n = 1
-    for s in self.lazydata.shape: n *= s
-    return n
+    return math.prod(self.lazydata.shape)
   nelement = numel
   def element_size(self) -> int:
     """Bytes of one element."""
@@ -360,19 +351,15 @@ class Base(Valued):
 
     Raises DeviceError for what is neither a device nor a dtype.
     """
-    places = [] if device is None else [device]
-    kind = None if dtype is None else dtypes.of(dtype)
+    places, kind = [] if device is None else [device], None if dtype is None else dtypes.of(dtype)
     for x in where:
-      if isinstance(x, Base):
-        places.append(x.device)
-        kind = x.dtype
+      if isinstance(x, Base): places, kind = [*places, x.device], x.dtype
       elif x is not None and (named := dtypes.find(x)) is not None: kind = named
       else: places.append(x)
     t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
     here = self.lazydata.device or Device.DEFAULT
     name = Device._located(places[-1] if places else None) if places or kind is None else here
-    if name == here: return t._own() if t is self else t
-    return t._wrap(graph.copy(t.lazydata, name))
+    return t._own() if t is self else t if name == here else t._wrap(graph.copy(t.lazydata, name))
   def to_(self, device: str | None) -> Self:
     """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
     if Device._located(device) == self.device: return self
@@ -392,8 +379,7 @@ class Base(Valued):
 
   # ---- writing
   def _write(self, name: str, value: UOp, attached: bool = False, index: UOp | None = None) -> Self:
-    """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what it shares with
-    others."""
+    """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what is shared."""
     alias, view = self._alias, self._view
     self._check_writable(name)
     leaf = any([t._state == 2 for t in alias.seen()])
@@ -406,11 +392,9 @@ class Base(Valued):
       for note in write_watchers: note(alias)
       return self
     if attached and constant: value, attached = graph.detach(value), False
-    needs = needs or attached
     alias.put(view, value, index, name)
-    if not leaf:
-      for t in alias.seen():
-        if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs)
+    for t in () if leaf else alias.seen():
+      if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs or attached)
     return self
 
   def _check_writable(self, name: str) -> None:
@@ -444,8 +428,7 @@ class Base(Valued):
     of_kind("f", name, "a tensor", self, "it takes floats (cast it first)")
 
   def _check_leaf(self, name: str) -> None:
-    if not mode.grad or self._state <= 0: return
-    if any([t._state == 2 and self._view[:len(t._view)] == t._view for t in self._alias.seen()]):
+    if mode.grad and self._state > 0 and self._leaf() is not None:
       raise GradientError(f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or "
                           ".detach() it")
 
@@ -500,17 +483,15 @@ class Base(Valued):
     """The value of a one-element tensor as a Python number. Raises ShapeError for more or fewer elements."""
     if self.numel() != 1:
       raise ShapeError(f"item: a tensor of shape {self.shape} is not one number; item takes a tensor of one element")
-    value = self.numpy().reshape(()).item()
-    return value
+    return self.numpy().reshape(()).item()
 
 
 MAX_SIZE = 2 ** 63 - 1
 
 
 def shape_of(name: str, args: Sequence[Any], kept: Sequence[int] = ()) -> tuple[int, ...]:
-  """A shape given as one sequence or as separate ints; None where ``kept`` has the size. Raises ArgumentError for what is
-  no int, and for more than memory has room for.
-  """
+  """A shape given as one sequence or as separate ints; None where ``kept`` has the size. Raises ArgumentError for what is no int,
+  and for more than memory has room for."""
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
     if type(s) is not int and type(s) is not BoundInt:

@@ -1,7 +1,4 @@
-"""What scripts import beside tensors, under tinygrad's names: settings of the environment, counters, timing, text.
-
-Nothing of ntgrad needs this file but those who call it.
-"""
+"""What scripts import beside tensors, under tinygrad's names: settings of the environment, counters, timing, text."""
 from __future__ import annotations
 
 import math
@@ -10,7 +7,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ContextDecorator
-from types import TracebackType
 from typing import Any, Callable, TypeVar
 
 from ntgrad.codegen.ir.config import Settings, config
@@ -25,8 +21,7 @@ COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 def getenv(key: str, default: Any = 0) -> Any:
   """An environment variable as the type of ``default``. Raises ConfigError where it cannot be read so."""
-  value = os.environ.get(key)
-  if value is None: return default
+  if (value := os.environ.get(key)) is None: return default
   try: return type(default)(value)
   except (TypeError, ValueError):
     raise ConfigError(f"environment variable {key} is {value!r}, expected what {type(default).__name__} takes") from None
@@ -48,29 +43,20 @@ class Context(ContextDecorator):
     self.inside[-1].__enter__()
     return self
 
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    self.inside.pop().__exit__(kind, value, trace)
+  def __exit__(self, *error: Any) -> None: self.inside.pop().__exit__(*error)
+
+
+def _total(name: str, doc: str) -> Any: return property(lambda self: getattr(self._totals(), name), doc=doc)
 
 
 class _Counters:
   """What has been launched since ``reset()``, schedules and replays together (a direct call of a tile kernel is not counted)."""
 
-  @property
-  def kernel_count(self) -> int:
-    """Kernels."""
-    return self._totals().kernels
-  @property
-  def global_ops(self) -> int:
-    """Operations, each launch's least."""
-    return self._totals().operations
-  @property
-  def global_mem(self) -> int:
-    """Bytes read and written, each launch's least."""
-    return self._totals().nbytes
-  @property
-  def time_sum_s(self) -> float:
-    """Seconds in kernels, of those that were timed: with ``DEBUG=2`` or a profile."""
-    return self._totals().seconds
+  kernel_count = _total("kernels", "Kernels.")
+  global_ops = _total("operations", "Operations, each launch's least.")
+  global_mem = _total("nbytes", "Bytes read and written, each launch's least.")
+  time_sum_s = _total("seconds", "Seconds in kernels, of those that were timed: with ``DEBUG=2`` or a profile.")
+
   @property
   def mem_used(self) -> int:
     """Bytes that tensors have on the default device now."""
@@ -104,7 +90,7 @@ class Timing(ContextDecorator):
     self.began = time.perf_counter_ns()
     return self
 
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+  def __exit__(self, *_: object) -> None:
     self.et = time.perf_counter_ns() - self.began
     if self.enabled: print(f"{self.prefix}{self.et * 1e-6:6.2f} ms{self.on_exit(self.et) if self.on_exit else ''}")
 
@@ -165,10 +151,9 @@ def fully_flatten(x: Any) -> list[Any]:
 
 def partition(items: Iterable[T], condition: Callable[[T], Any]) -> tuple[list[T], list[T]]:
   """Those for which a condition holds, and the others."""
-  yes: list[T] = []
-  no: list[T] = []
-  for x in items: (yes if condition(x) else no).append(x)
-  return yes, no
+  found: tuple[list[T], list[T]] = [], []
+  for x in items: found[not condition(x)].append(x)
+  return found
 
 
 def merge_dicts(dicts: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
@@ -219,8 +204,7 @@ def tqdm(items: Iterable[T], **options: Any) -> Any:
   """The items with a progress bar, where the package tqdm is installed; ``set_description(text)`` says what stands before it."""
   try:
     from tqdm import tqdm as bar
-  except ImportError:
-    return _Plain(items)
+  except ImportError: return _Plain(items)
   return bar(items, **options)
 
 

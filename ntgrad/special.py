@@ -15,7 +15,7 @@ from ntgrad.tensor.made import functions
 if TYPE_CHECKING:
   from ntgrad.functions.special import *
 
-_MADE = functions(SPECIAL)
+_MADE = functions(SPECIAL, __name__)
 _OWN = ["entr", "log_ndtr", "multigammaln", "ndtr", "ndtri", "xlog1py"]
 _ROOT = math.sqrt(0.5)
 

@@ -75,8 +75,7 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
   """A kernel is printed when it is made, once a process: a test that reads what was printed must not be the second."""
   from ntgrad.codegen.ir.recent import Recent
   from ntgrad.engine import compile, planner, report
-  for module, name in ((compile, "_programs"), (planner, "_plans"), (planner, "_sized"), (planner, "_general"),
-                       (report, "_known")):
+  for module, name in ((compile, "_programs"), (planner, "_plans"), (report, "_known")):
     monkeypatch.setattr(module, name, Recent(64))
   monkeypatch.setattr(compile, "_by_spec", WeakValueDictionary())   # what older tests still hold has an older name
   monkeypatch.setattr(report, "_counts", report._Counts(64))   # a kernel's name has no number yet

@@ -3,15 +3,15 @@ wrap, which elements are reached from a pointer that they share."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from typing import Sequence
 
 from ntgrad.codegen.index import bounds, linear, vmin
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
+from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, memoized
+from ntgrad.codegen.kernel.linear import NARROW, accumulator
 
-from .language import NARROW
+from ..writer import Usage, touched
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
@@ -45,48 +45,30 @@ def after(index: UOp) -> tuple[UOp, UOp] | None:
 
 
 def _find_bases(uops: Sequence[UOp]) -> set[tuple[UOp, UOp]]:
-  found: defaultdict[tuple[UOp, UOp], int] = defaultdict(int)
-  for u in uops:
-    if u.op is not Ops.LOAD and u.op is not Ops.STORE: continue
-    if (split := after(u.src[1])) is not None: found[u.src[0], split[0]] += 1
+  places = [(u.src[0], after(u.src[1])) for u in uops if u.op in (Ops.LOAD, Ops.STORE)]
+  found = Counter((buffer, split[0]) for buffer, split in places if split is not None)
   return {at for at, n in found.items() if n >= MANY}
-
-
-def accumulator(u: UOp) -> UOp:
-  """The DEFINE_ACC that a PHI assigns."""
-  while u.op is Ops.PHI: u = u.src[0]
-  return u
 
 
 def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:
   """Values used once, in the block where they stand, with no assignment between to an accumulator that they read."""
-  uses: dict[UOp, int] = {}
-  user: dict[UOp, int] = {}
-  phis: defaultdict[UOp, list[int]] = defaultdict(list)
-  block: list[int] = []
-  stack = [0]
-  for at, u in enumerate(uops):
-    if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE, Ops.ENDWHILE): stack.pop()
-    block.append(stack[-1])
-    if u.op in (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE): stack.append(at)
-    if u.op is Ops.PHI: phis[accumulator(u)].append(at)
+  def sources(u: UOp) -> tuple[UOp, ...]:
     # text that a statement repeats must be a name: each iteration of a loop compares with its end
     repeats = u.op is Ops.LOOP or u.arg is UnaryOps.ISNAN
     if u.op in (Ops.LOAD, Ops.STORE): repeats = any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:])
-    for s in u.src:
-      uses[s] = uses.get(s, 0) + 1 + repeats
-      user[s] = at
-  inline: set[UOp] = set()
+    return u.src * (1 + repeats)
+  usage = Usage(uops, sources, (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE))
+  inline = set[UOp]()
   reads: dict[UOp, frozenset[UOp]] = {}
-  nothing: frozenset[UOp] = frozenset()
+  nothing = frozenset[UOp]()
   for at, u in enumerate(uops):
     if u.op in (Ops.DEFINE_ACC, Ops.PHI): reads[u] = frozenset((accumulator(u),))
-    elif u.op in _INLINABLE and u in uses:
+    elif u.op in _INLINABLE and (users := usage.users[u]):
       read = nothing.union(*(reads.get(s, nothing) for s in u.src))
-      once = uses[u] == 1 and block[user[u]] == block[at]
-      if u.op is Ops.GEP: once = once or not read     # the element of a variable is as good as a name
-      elif uops[user[u]].op is Ops.GEP: once = False  # v.s3 wants a name before the dot
-      if once and not any(at < p < user[u] for acc in read for p in phis[acc]):
+      once = len(users) == 1 and usage.blocks[users[0]] == usage.blocks[at]
+      if u.op is Ops.GEP: once = once or not read         # the element of a variable is as good as a name
+      elif uops[users[-1]].op is Ops.GEP: once = False    # v.s3 wants a name before the dot
+      if once and not usage.written(read, at, users[-1]):
         inline.add(u)
         reads[u] = read
   return inline, reads
@@ -104,7 +86,7 @@ def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
 
   A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all.
   """
-  read = {u.src[0] for u in uops if u.op is Ops.LOAD}
+  read = touched(uops, Ops.LOAD)
   seen: set[UOp] = set()
   before = -1
   while before < len(seen):  # a loop's accumulator carries the fact back from its PHI
@@ -120,8 +102,7 @@ def _exposed_sources(u: UOp, read: set[UOp]) -> tuple[UOp, ...]:
   if u.op is Ops.STORE: return u.src[1:3] if u.src[0] in read else u.src[1:2]
   if u.op is Ops.ALU and u.arg is TernaryOps.WHERE: return u.src[:1]
   narrows = u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize
-  modular = u.op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or (u.op is Ops.ALU and u.arg in _MODULAR)
-  return () if narrows or modular else u.src
+  return () if narrows or u.op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or u.op is Ops.ALU and u.arg in _MODULAR else u.src
 
 
 @memoized

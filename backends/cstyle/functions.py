@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Callable, ClassVar, Mapping
 
-from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir import CompileError, dtypes
 
-ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)   # bits, of each round of threefry
+ROTATIONS = 13, 15, 26, 6, 17, 29, 16, 24   # bits, of each round of threefry
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,7 @@ class Type:
   names: ClassVar[Mapping[str, str]] = {}   # of bases that the language calls otherwise
 
   def __str__(self) -> str: return self.names.get(self.base, self.base) + ("" if self.n == 1 else str(self.n))
-  def of(self, base: str) -> Type:
-    """The type of the same width with another element."""
-    return type(self)(base, self.n)
+  def of(self, base: str) -> Type: return type(self)(base, self.n)
 
   def to(self, base: str, x: str) -> str:
     """C text that converts the value ``x`` to elements of ``base``."""
@@ -49,10 +47,10 @@ class Type:
     return cls(base, int(text[len(base):] or 1))
 
 
-SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "half": 2,
-         "float": 4, "double": 8}
+SIZES = {d.short: d.itemsize for d in dtypes.numbers if d.short.isalpha()}   # bytes
 SIGNED = {1: "char", 2: "short", 4: "int", 8: "long"}
 UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+FLOATS = "float", "double"
 
 Template = Callable[[Type], str]
 # by the name of the function: a template and the elements that it is for
@@ -62,10 +60,8 @@ COMMON: Templates = {}
 
 
 # builtin functions of floats that most languages have: name -> number of arguments
-FUNCTIONS = {
-  **dict.fromkeys("sqrt exp exp2 log log2 sin cos tan tanh erf floor ceil trunc rint".split(), 1),
-  **dict.fromkeys("pow fmod copysign".split(), 2),
-}
+FUNCTIONS = {**dict.fromkeys("sqrt exp exp2 log log2 sin cos tan tanh erf floor ceil trunc rint".split(), 1),
+             **dict.fromkeys("pow fmod copysign".split(), 2)}
 
 
 def helper(templates: Templates, *bases: str, name: str = "") -> Callable[[Template], Template]:
@@ -76,12 +72,10 @@ def helper(templates: Templates, *bases: str, name: str = "") -> Callable[[Templ
   return add
 
 
-common = helper(COMMON)
+common, _of_ints = helper(COMMON), helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
 
 
-def library(name: str, t: Type, *args: str) -> str:
-  """Text for a template that calls a function of type ``t``."""
-  return f"@{name}:{t.base}{t.n}({', '.join(args)})"
+def library(name: str, t: Type, *args: str) -> str: return f"@{name}:{t.base}{t.n}({', '.join(args)})"
 
 
 _CALL = re.compile(r"@(\w+)(?::(\w+))?")
@@ -91,7 +85,7 @@ class Library:
   """The functions of a language: builtin ones, as :meth:`builtin` says, and helpers for the others."""
   templates: Mapping[str, tuple[Template, tuple[str, ...]]] = COMMON
   names: Mapping[str, str] = {}                     # what the language calls its functions
-  floats: tuple[str, ...] = ("float", "double")     # the elements that it has them for
+  floats = FLOATS                                   # the elements that it has them for
 
   def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
 
@@ -113,7 +107,7 @@ class Library:
     found = self.made.get((name, t))
     if found is None:
       text, needs = self.resolve(self.template(name, t).strip("\n"), t)
-      found = self.made[name, t] = (*needs, (f"{name}_{t}", text))
+      found = self.made[name, t] = *needs, (f"{name}_{t}", text)
     return found
 
   def resolve(self, text: str, t: Type) -> tuple[str, Source]:
@@ -129,7 +123,7 @@ class Library:
 
 # ---- MAX and MIN
 def _extreme(name: str, sign: str, t: Type) -> str:
-  nan = " | (a != a)" if t.base in ("float", "double") else ""
+  nan = " | (a != a)" if t.base in FLOATS else ""
   return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){nan} ? a : b; }}"
 
 
@@ -143,7 +137,7 @@ def _minus(t: Type, x: str) -> str:
 
 
 # ---- shifts: C leaves those by the width or more open. Here nothing is left of a number but its sign, as in numpy
-@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+@_of_ints
 def _shl(t: Type) -> str:
   u, last = t.of(UNSIGNED[t.size]), 8*t.size - 1
   if t.n == 1: shifted = f"({t})(({u if t.size >= 4 else t.of('uint')})a << (b & {last}))"
@@ -151,7 +145,7 @@ def _shl(t: Type) -> str:
   return f"static {t} shl_{t}({t} a, {t} b) {{ return {_inside(t)} ? {shifted} : ({t})(0); }}"
 
 
-@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+@_of_ints
 def _shr(t: Type) -> str:
   last = f"({t})({8*t.size - 1})"
   if not t.base.startswith("u"): return f"static {t} shr_{t}({t} a, {t} b) {{ return a >> ({_inside(t)} ? b : {last}); }}"
@@ -166,7 +160,7 @@ def _inside(t: Type) -> str:
 # ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
 @common
 def _idiv(t: Type) -> str:
-  if t.base in ("float", "double"): return f"""
+  if t.base in FLOATS: return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
   {t} m = {library('fmod', t, 'a', 'b')}, q = (a - m) / b;
   q = (m != 0) & ((m < 0) != (b < 0)) ? q - 1 : q;
@@ -189,7 +183,7 @@ static {t} idiv_{t}({t} a, {t} b) {{
 
 @common
 def _mod(t: Type) -> str:
-  if t.base in ("float", "double"): return f"""
+  if t.base in FLOATS: return f"""
 static {t} mod_{t}({t} a, {t} b) {{
   {t} m = {library('fmod', t, 'a', 'b')};
   return m == 0 ? {library('copysign', t, 'm', 'b')} : ((m < 0) != (b < 0) ? m + b : m);
@@ -206,7 +200,7 @@ static {t} mod_{t}({t} a, {t} b) {{
 }}"""
 
 
-@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+@_of_ints
 def _pow(t: Type) -> str:
   """Integer powers by squaring; a negative exponent gives what 1 / a**-b truncates to."""
   signed = not t.base.startswith("u")
@@ -227,15 +221,15 @@ static {t} pow_{t}({t} a, {t} b) {{
 
 @common
 def _abs(t: Type) -> str:
-  if t.base in ("float", "double"):
+  if t.base in FLOATS:
     bits, mask = ("int", "0x7fffffff") if t.base == "float" else ("long", "0x7fffffffffffffffL")
     return f"static {t} abs_{t}({t} x) {{ return {t.bits(t.base, t.bits(bits, 'x') + f' & {mask}')}; }}"
   return f"static {t} abs_{t}({t} x) {{ return x < ({t})(0) ? {_minus(t, 'x')} : x; }}"
 
 
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers
-def _decode(kind: str, shift: int, mask: str, scale: str, special: str, t: Type) -> str:
-  f, u = t.of("float"), t.of("uint")
+def _decode(kind: str, t: Type) -> str:
+  (shift, mask, scale, special), f, u = _DECODE[kind], t.of("float"), t.of("uint")
   bits = f"({special.format(uint=u)} : {f.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}"
   return f"""
 static {f} {kind}_to_float_{t}({t} x) {{
@@ -245,37 +239,32 @@ static {f} {kind}_to_float_{t}({t} x) {{
 }}"""
 
 
-def _encode(kind: str, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str, nan: str,
-            t: Type) -> str:
+def _encode(kind: str, t: Type) -> str:
+  store, shift, offset, least, magic, top, over, nan = _ENCODE[kind].split()
   f, u = t.of("float"), t.of("uint")
-  sign = 31 - (15 if store == "ushort" else 7)
   # numbers below the least normal: adding `magic` makes the FPU round them to a multiple of the least subnormal
   return f"""
 static {t.of(store)} float_to_{kind}_{t}({t} x) {{
-  {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {sign}, a = b & 0x7fffffffu;
+  {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {31 - (15 if store == 'ushort' else 7)}, a = b & 0x7fffffffu;
   {f} m = {u.bits('float', 'a')};
   {u} small = {t.bits('uint', f'm + {magic}')} - {t.bits('uint', f'({f})({magic})')};
-  {u} r = ((a + {hex((1 << (shift - 1)) - 1)}u + (a >> {shift} & 1u)) >> {shift}) - {offset};
+  {u} r = ((a + {hex((1 << (int(shift) - 1)) - 1)}u + (a >> {shift} & 1u)) >> {shift}) - {offset};
   r = a < {least} ? small : (r > {top} ? ({u})({over}) : r);
   return {t.to(store, f"(a > 0x7f800000u ? ({u})({nan}) : r) | s")};
 }}"""
 
 
 # how bits are shifted, all but the sign, the scale, what infinity and NaN become
-_DECODE = {
-  "half": (13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u"),
-  "fp8e4m3": (20, "0x7fu", "0x1p120f", "m == 0x7fu ? ({uint})(0x7fc00000u)"),
-  "fp8e5m2": (21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u"),
-}
+_DECODE = {"half": (13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u"),
+           "fp8e4m3": (20, "0x7fu", "0x1p120f", "m == 0x7fu ? ({uint})(0x7fc00000u)"),
+           "fp8e5m2": (21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")}
 # the type in memory, the shift, the difference of the exponents, the least normal, the magic number, the greatest, overflow, NaN
-_ENCODE = {
-  "half": ("ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u"),
-  "fp8e4m3": ("uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu"),
-  "fp8e5m2": ("uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu"),
-}
+_ENCODE = {"half": "ushort 13 0x1c000u 0x38800000u 0.5f 0x7c00u 0x7c00u 0x7e00u",
+           "fp8e4m3": "uchar 20 0x3c0u 0x3c800000u 0x1p14f 0x7eu 0x7fu 0x7fu",
+           "fp8e5m2": "uchar 21 0x1c0u 0x38800000u 0x1p7f 0x7cu 0x7cu 0x7eu"}
 for _kind in _DECODE:
-  helper(COMMON, name=f"{_kind}_to_float")(partial(_decode, _kind, *_DECODE[_kind]))
-  helper(COMMON, name=f"float_to_{_kind}")(partial(_encode, _kind, *_ENCODE[_kind]))
+  helper(COMMON, name=f"{_kind}_to_float")(partial(_decode, _kind))
+  helper(COMMON, name=f"float_to_{_kind}")(partial(_encode, _kind))
 
 
 @common
@@ -320,10 +309,10 @@ static {t.of('float')} to_odd_{t}({t} x) {{
 
 
 # ---- functions
-def horner(x: str, *coefficients: str) -> str:
-  """C text of a polynomial, highest power first, nested."""
-  text = coefficients[0]
-  for c in coefficients[1:]:
+def horner(x: str, coefficients: str) -> str:
+  """C text of a polynomial, nested; blanks between the coefficients, of which that of the highest power comes first."""
+  text, *more = coefficients.split()
+  for c in more:
     if "*" in text: text = f"({text})"
     text += f"*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
   return text
@@ -331,15 +320,13 @@ def horner(x: str, *coefficients: str) -> str:
 
 @helper(COMMON, "float")
 def _erf(t: Type) -> str:
-  near = horner(
-    "s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f"
-  )
+  near = horner("s", "-5.96761703e-4f 4.99119423e-3f -2.67681349e-2f 1.12819925e-1f -3.76125336e-1f 1.28379166e-1f")
   return f"""
 static {t} erf_{t}({t} x) {{
   {t} a = @abs(x), s = x*x;
   {t} r = a*-1.72853470e-5f + 3.83197126e-4f, u = a*-3.88396438e-3f + 2.42546219e-2f;
   r = r*s + u;
-  r = {horner('a', 'r', '-1.06777877e-1f', '-6.34846687e-1f', '-1.28717512e-1f')};
+  r = {horner('a', 'r -1.06777877e-1f -6.34846687e-1f -1.28717512e-1f')};
   r = 1.0f - @exp(r*a - a);
   {t} q = {near};
   return a > 0.927734375f ? (x < 0.0f ? -r : r) : q*x + x;

@@ -7,40 +7,23 @@ them to nearest even; ALU results between are not rounded. A vector of bool is a
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import Sequence
 
 from ntgrad.codegen.index import vmax, vmin
 from ntgrad.codegen.index.sizes import arguments
-from ntgrad.codegen.ir.dtype import DType, cast_number, dtypes
-from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, cast_number, dtypes, step_of
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
-from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
+from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
+from ntgrad.codegen.kernel.linear import NARROW
 
-from ..base import KernelSource, size_names
-from .analysis import accumulator, after, analyse, factor
+from ..base import KernelSource
+from ..writer import Writer, parameters, touched
+from .analysis import after, analyse, factor
 from .functions import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
-from .language import ADD, AND, ATOM, COND, EQUAL, KEYWORDS, LAND, LESS, LOR, MUL, NARROW, OR, SHIFT, UNARY, XOR, Language, Text
+from .language import AND, COND, EQUAL, KEYWORDS, LAND, LESS, LOR, C, Language
 
-_INFIX = {
-  BinaryOps.ADD: (" + ", ADD),
-  BinaryOps.SUB: (" - ", ADD),
-  BinaryOps.MUL: ("*", MUL),
-  BinaryOps.DIV: ("/", MUL),
-  BinaryOps.IDIV: ("/", MUL),
-  BinaryOps.MOD: ("%", MUL),
-  BinaryOps.SHL: (" << ", SHIFT),
-  BinaryOps.SHR: (" >> ", SHIFT),
-  BinaryOps.CMPLT: (" < ", LESS),
-  BinaryOps.CMPLE: (" <= ", LESS),
-  BinaryOps.CMPEQ: (" == ", EQUAL),
-  BinaryOps.CMPNE: (" != ", EQUAL),
-  BinaryOps.AND: (" & ", AND),
-  BinaryOps.OR: (" | ", OR),
-  BinaryOps.XOR: (" ^ ", XOR),
-}
-# the same on scalars of bool; vectors of bool are masks, which take the operators of ints
-_LOGIC = {BinaryOps.AND: (" && ", LAND), BinaryOps.OR: (" || ", LOR), BinaryOps.XOR: _INFIX[BinaryOps.CMPNE]}
+# bit operations on scalars of bool; vectors of bool are masks, which take the operators of ints
+_LOGIC = {BinaryOps.AND: (" && ", LAND), BinaryOps.OR: (" || ", LOR), BinaryOps.XOR: C[BinaryOps.CMPNE]}
 # statements that begin or end a block and need nothing of their node
 _BLOCKS = {Ops.WHILE: "while (1) {", Ops.ELSE: "} else {", Ops.ENDLOOP: "}", Ops.ENDIF: "}", Ops.ENDWHILE: "}"}
 # what a size cannot be called besides: variables and types of vectors (a number at their end), helpers (a type at their end),
@@ -57,34 +40,25 @@ class CStyleRenderer(Language):
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The source of a kernel called ``name``: the helper functions that it uses, the notes, then the kernel, blank lines between.
-
-    Raises CompileError for what the language cannot express: vectors of other widths than it has, dtypes that it has not, arrays
-    larger than the target's local memory.
-    """
+    Raises CompileError for what the language cannot express: widths of vectors, dtypes, more than the target's local memory."""
     return CKernel(self, name, uops).source(notes)
 
 
-class CKernel:
+class CKernel(Writer):
   """One rendering: the lines so far and the C text of every value."""
+  end = ";"
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
-    self.language, self.name, self.uops = language, name, uops
+    self.sizes = arguments(uops)
+    super().__init__(name, uops, self.sizes, _TAKEN, {*KEYWORDS, *(language.reserved or ()), *BUILTIN})
+    self.language, self.uops = language, uops
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(uops)
+    self.reads = self.facts.reads
     self.arrays: list[str] = []   # declarations, which C wants before what uses them
-    self.lines: list[str] = []
-    self.depth = 1
-    self.text: dict[UOp, Text] = {}
     self.modular: dict[UOp, Text] = {}   # of ints that wrap: their text as unsigned ints
     self.helpers: dict[str, str] = {}
     self.typedefs = {line: line for line in language.header}
-    self.names = Counter[str]()
-    self.phis: list[UOp] = []     # assignments that have not been written yet
-    self.sizes = arguments(uops)
-    arrays = [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL]
-    buffers = [u.arg[1] for u in uops if u.op is Ops.DEFINE_GLOBAL]
-    taken = {name, *arrays, *buffers, *KEYWORDS, *(language.reserved or ()), *BUILTIN}
-    self.called = size_names(self.sizes, lambda name: name in taken or _TAKEN.fullmatch(name) is not None)
 
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
@@ -98,31 +72,16 @@ class CKernel:
   def emit(self, line: str) -> None:
     """Add a line. Braces at its ends close and open blocks."""
     self.depth -= line[0] == "}"
-    self.lines.append("  "*self.depth + line)
+    super().emit(line)
     self.depth += line[-1] == "{"
-  def fresh(self, prefix: str) -> str:
-    """A name that no variable has yet: ``val0``, ``val1``, .."""
-    self.names[prefix] += 1
-    return f"{prefix}{self.names[prefix] - 1}"
-  def declare(self, t: Type, prefix: str, text: str) -> Text:
-    """A new variable with a value; gives its name."""
-    name = self.fresh(prefix)
-    self.emit(f"{t} {name} = {text};")
-    return (name, ATOM)
   def resolve(self, text: str, t: Type) -> str:
     """A text whose calls are marked with ``@``, written out; the helpers that they need are added to the source."""
     text, helpers = self.language.library.resolve(text, t)
     self.helpers.update(helpers)
     return text
-  def call(self, name: str, t: Type, *args: str) -> Text:
-    """A call of a function of the language, or of a helper."""
-    return (f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM)
-  def inside(self, text: Text, prec: int) -> str:
-    """A text, in parentheses unless it binds at least as tightly as ``prec``."""
-    return text[0] if text[1] <= (min(prec, UNARY) if self.language.parenthesised else prec) else f"({text[0]})"
-  def c(self, u: UOp, prec: int = COND) -> str:
-    """The C text of a value, in parentheses unless it binds at least as tightly as ``prec``."""
-    return self.inside(self.text[u], prec)
+  def call(self, name: str, t: Type, *args: str) -> Text: return f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM
+  def inside(self, text: Text, prec: int) -> str: return inside(text, min(prec, UNARY) if self.language.parenthesised else prec)
+  def c(self, u: UOp, prec: int = COND) -> str: return self.inside(self.text[u], prec)
   def element(self, u: UOp, i: int) -> str:
     """Element ``i`` of a vector; a scalar is every element."""
     return f"{self.c(u, ATOM)}.s{i:x}" if u.dtype.count > 1 else self.c(u)
@@ -135,12 +94,8 @@ class CKernel:
     if u.dtype.kind == "b": return f"(int{n})({'-' + self.c(u, UNARY) if u.op is not Ops.CONST else str(-int(u.arg))})"
     t = self.value_type(u.dtype.vec(n))
     return self.c(u, prec) if bare and t.size >= 4 else f"({t})({self.c(u)})"
-  def sign(self, infix: str) -> str:
-    """An operator between blanks, as the language writes it."""
-    return infix.strip() if self.language.parenthesised else infix
-  def choice(self, cond: str, yes: str, no: str) -> Text:
-    """``cond ? yes : no``."""
-    return (f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND)
+  def sign(self, infix: str) -> str: return infix.strip() if self.language.parenthesised else infix
+  def choice(self, cond: str, yes: str, no: str) -> Text: return f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND
   def mask(self, t: Type, text: str, prec: int) -> Text:
     """A comparison of vectors of type ``t`` as intN."""
     return (text, prec) if t.n == 1 or t.size == 4 else (t.to("int", text), ATOM)
@@ -150,7 +105,7 @@ class CKernel:
     """Write the statements of a node, and note the text of its value where it has one."""
     op = u.op
     ends = op in _BLOCKS or op in (Ops.LOOP, Ops.IF)
-    if self.phis and op is not Ops.PHI and (ends or any(s in self.phis for s in u.src)): self.flush()
+    if self.phis and op is not Ops.PHI and (ends or any(s in self.phis for s in u.src)): self.assign_phis()
     if op in _BLOCKS: self.emit(_BLOCKS[op])
     elif op is Ops.BREAK: self.emit(f"if (!{self.c(u.src[0], UNARY)}) break;")
     elif op is Ops.IF: self.emit(f"if ({self.c(u.src[0])}) {{")
@@ -166,15 +121,15 @@ class CKernel:
     """The text of a value: an expression, or the name of a variable that is declared here."""
     op = u.op
     if op is Ops.CONST: return self.constant(u.dtype, u.arg)
-    if op is Ops.DEFINE_VAR: return (self.called[u.arg], ATOM)
+    if op is Ops.DEFINE_VAR: return self.called[u.arg], ATOM
     if op is Ops.DEFINE_GLOBAL:
       slot, name = u.arg[:2]
       if u.arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
-      return (name, ATOM)
+      return name, ATOM
     if op is Ops.DEFINE_LOCAL:
       name, size, where = u.arg
       self.arrays.append(f"{self.language.spaces[where]}{self.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
-      return (name, ATOM)
+      return name, ATOM
     if op is Ops.PHI:
       self.phis.append(u)
       return self.text[u.src[0]]
@@ -182,42 +137,29 @@ class CKernel:
     if op is Ops.SPECIAL:
       name, position = f"{u.arg[0]}idx{u.arg[1]}", self.language.position(*u.arg)
       if position != name: self.emit(f"{t} {name} = {position};")
-      return (name, ATOM)
+      return name, ATOM
     if op is Ops.LOOP:
       name, step = self.fresh(self.language.index), step_of(u)
       more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
-      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {more}) {{")
-      return (name, ATOM)
-    if op is Ops.DEFINE_ACC: return self.declare(t, "acc", self.constant(u.dtype, u.arg)[0])
+      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], SUM)}; {more}) {{")
+      return name, ATOM
+    if op is Ops.DEFINE_ACC: return self.declare("acc", self.constant(u.dtype, u.arg)[0], t)
     lines = len(self.lines)
     text = self.expression(u)
     if u in self.facts.inline and len(text[0]) <= 100 or u.op is Ops.LOAD and len(self.lines) > lines: return text
-    return self.declare(t, _PREFIXES.get(op, "alu"), text[0])
+    return self.declare(_PREFIXES.get(op, "alu"), text[0], t)
 
-  def flush(self) -> None:
-    """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is saved first."""
-    values: dict[UOp, str] = {}
-    for u in self.phis:
-      acc, value = accumulator(u), u.src[1]
-      text = self.c(value)
-      if not values.keys().isdisjoint(self.facts.reads.get(value, ())):
-        text, _ = self.declare(self.value_type(u.dtype), "next", text)
-      values[acc] = text
-    for acc, text in values.items():
-      if text != self.c(acc): self.emit(f"{self.c(acc)} = {text};")
-    self.phis.clear()
+  def next_value(self, phi: UOp) -> tuple[str, Type]: return self.c(phi.src[1]), self.value_type(phi.dtype)
 
   # ---- memory
   def where(self, buffer: UOp, index: UOp) -> Text:
     """The C pointer to an element."""
     if index.op is Ops.CONST and index.arg == 0: return self.text[buffer]
-    return (f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, ADD)}", ADD)
+    return f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, SUM)}", SUM
 
   def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
-    """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on.
-
-    An unaligned vector has a type of its own: dereferencing that inlines, PoCL's vloadN is a call.
-    """
+    """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on. An unaligned vector has a type of its own:
+    dereferencing that inlines, PoCL's vloadN is a call."""
     name = str(t)
     if not aligned:
       name += "u"
@@ -234,8 +176,7 @@ class CKernel:
 
   def lane(self, buffer: UOp, index: UOp, i: int) -> str:
     """The C lvalue of element ``index + i`` of ``buffer``."""
-    at = str(index.arg + i) if index.op is Ops.CONST else self.c(index, ADD) + (f" + {i}" if i else "")
-    return f"{self.c(buffer)}[{at}]"
+    return f"{self.c(buffer)}[{str(index.arg + i) if index.op is Ops.CONST else self.c(index, SUM) + (f' + {i}' if i else '')}]"
 
   def load(self, u: UOp) -> Text:
     """The elements of a LOAD; where its gate is false they are not read."""
@@ -245,7 +186,7 @@ class CKernel:
     if other not in self.text: self.node(other)
     t, n = self.stored_type(u.dtype), u.dtype.count
     if gate is not None and gate.dtype.count > 1:
-      lanes: list[str] = []
+      lanes = []
       # as a whole where that lies in memory, else where all lanes are read
       all_lanes = None if n == 3 else self.c(more[2]) if more[2:] else self.all_lanes(gate)
       for i in range(n):
@@ -253,12 +194,12 @@ class CKernel:
         if u.dtype.kind == "b": x, o = f"-({x})", f"-({o})" if other.dtype.count == 1 else o
         lanes.append(f"{self.element(gate, i)} ? {x} : {o}")
       some = f"({self.value_type(u.dtype)})({', '.join(lanes)})"
-      if all_lanes is None: return (some, ATOM)
+      if all_lanes is None: return some, ATOM
       name = self.fresh("val")
       self.emit(f"{self.value_type(u.dtype)} {name};")
       self.emit(f"if ({all_lanes}) {name} = {self.widen(self.place(buffer, index, t, True), u.dtype)[0]};")
       self.emit(f"else {name} = {some};")
-      return (name, ATOM)
+      return name, ATOM
     if n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(n))})"  # a 3-vector takes the room of 4
     else: raw = self.place(buffer, index, t, True)
     value = self.widen(raw, u.dtype)
@@ -288,7 +229,7 @@ class CKernel:
     buffer, index, value, *gate = u.src
     t, text = self.stored_type(value.dtype), self.inside(self.narrow(value), COND)
     if t.n == 3 or (gate and gate[0].dtype.count > 1):
-      if self.text[value] != (text, ATOM): text, _ = self.declare(t, "out", text)
+      if self.text[value] != (text, ATOM): text, _ = self.declare("out", text, t)
       every = self.all_lanes(gate[0]) if gate and t.n != 3 and gate[0].dtype.count > 1 else None
       if every is not None:
         self.emit(f"if ({every}) {self.place(buffer, index, t, False)} = {text};")
@@ -324,14 +265,14 @@ class CKernel:
     if u.op in (Ops.VECTORIZE, Ops.GEP) and src[0].dtype.count == n: return self.text[src[0]]
     if u.op is Ops.VECTORIZE:
       lanes = [f"-{self.c(s, UNARY)}" if u.dtype.kind == "b" else self.c(s) for s in src]
-      return (f"({t})({', '.join(lanes)})", ATOM)
+      return f"({t})({', '.join(lanes)})", ATOM
     if u.op is Ops.GEP:
       lane = self.element(src[0], u.arg)
       return (f"({lane} != 0)", ATOM) if u.dtype.kind == "b" else (lane, ATOM)
     if u.op in (Ops.CAST, Ops.BITCAST) and src[0].dtype.count != n:   # a scalar is converted, then widened
       one = u.replace(src, dtype=u.dtype.scalar())
       self.text[one] = self.expression(one)
-      return (self.wide(one, n), ATOM)
+      return self.wide(one, n), ATOM
     if u.op is Ops.CAST: return self.cast(u)
     if u.op is Ops.BITCAST: return self.bitcast(u)
     refused = refusal(u.arg, src[-1].dtype.scalar()) if u.op is Ops.ALU else f"{self.language.name} cannot express {u!r}"
@@ -350,7 +291,7 @@ class CKernel:
     if x.op is Ops.CONST and t.n == 1: return self.constant(d, cast_number(x.arg, s, d))
     if s is d: return value
     if d.kind == "b": return self.mask(f, f"{self.c(x, LESS)} != {f'({f})(0)' if t.n > 1 else '0'}", EQUAL)
-    if s.kind == "b" and t.n > 1: value = (f"{self.c(x, AND)} & 1", AND)
+    if s.kind == "b" and t.n > 1: value = f"{self.c(x, AND)} & 1", AND
     if d in NARROW: return self.rounded(u, value, f)
     if f == t: return value
     # a float out of the range of an int is undefined; by way of int it wraps, as numpy does on most machines
@@ -374,7 +315,7 @@ class CKernel:
     x, d = u.src[0], u.dtype.scalar()
     text, raw, out = self.narrow(x), self.stored_type(x.dtype), self.stored_type(u.dtype)
     if raw.size != out.size: raise CompileError(f"kernel {self.name}: BITCAST from {x.dtype} to {u.dtype}: item sizes differ")
-    if raw != out: text = (self.resolve(raw.bits(out.base, self.inside(text, COND)), raw), ATOM)
+    if raw != out: text = self.resolve(raw.bits(out.base, self.inside(text, COND)), raw), ATOM
     return self.widen(self.inside(text, UNARY), u.dtype) if d in NARROW or d.kind == "b" else text
 
   def unary(self, u: UOp) -> Text:
@@ -383,7 +324,7 @@ class CKernel:
     if fn is UnaryOps.ISNAN:
       return self.binary(UOp.alu(BinaryOps.CMPNE, x, x)) if x.dtype.kind == "f" else self.constant(u.dtype, False)
     if fn is UnaryOps.NOT:
-      if u.dtype.kind == "b" and t.n == 1: return (f"!{operand}", UNARY)
+      if u.dtype.kind == "b" and t.n == 1: return f"!{operand}", UNARY
       return self.wrapped(u, f"~{operand}", UNARY)
     if fn is UnaryOps.NEG:
       if u in self.facts.exposed: return self.signed(u, f"-{self.unsigned(x, ATOM if x in self.modular else UNARY, t.n)}", UNARY)
@@ -392,14 +333,14 @@ class CKernel:
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
     if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
       below = operand if fn is UnaryOps.RECIP else self.call("sqrt", t, wide)[0]
-      return (f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", MUL)
+      return f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", PRODUCT
     return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:
     """C computes with 8 and 16 bit scalars as int: cut the result back."""
     t = self.value_type(u.dtype)
-    if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return (text, prec)
-    return (f"({t})({text})", UNARY)
+    if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return text, prec
+    return f"({t})({text})", UNARY
 
   def unsigned(self, x: UOp, prec: int, n: int, bare: bool = False) -> str:
     """An int of ``n`` lanes as an operand of unsigned ints; ``bare``: beside another one, which makes it one as well."""
@@ -418,10 +359,10 @@ class CKernel:
     """A function of bools, a mask of -1 and 0 where they are vectors; a < b is !a && b, a <= b is !a || b."""
     (a, b), n = u.src, u.dtype.count
     fn = {BinaryOps.CMPLT: BinaryOps.AND, BinaryOps.CMPLE: BinaryOps.OR}.get(u.arg) or FUNCTIONS[u.arg].boolean or u.arg
-    infix, prec = (_LOGIC if n == 1 else _INFIX)[fn]
+    infix, prec = (_LOGIC if n == 1 else C)[fn]
     most, least = (UNARY, UNARY) if fn is BinaryOps.XOR else (prec, prec - 1)
     left = self.wide(a, n, most) if u.arg not in COMPARE else ("!" if n == 1 else "~") + self.wide(a, n, UNARY)
-    return (f"{left}{self.sign(infix)}{self.wide(b, n, least)}", prec)
+    return f"{left}{self.sign(infix)}{self.wide(b, n, least)}", prec
 
   def binary(self, u: UOp) -> Text:
     fn, (a, b), n, t = u.arg, u.src, u.dtype.count, self.value_type(u.dtype)
@@ -431,22 +372,20 @@ class CKernel:
     # C's division truncates, and by zero it ends the process
     floors = fn in (BinaryOps.IDIV, BinaryOps.MOD) and not (kind in "iu" and vmin(a) >= 0 and vmin(b) > 0)
     far = fn in (BinaryOps.SHL, BinaryOps.SHR) and not 0 <= vmin(b) <= vmax(b) < 8*t.size
-    if floors or far or fn not in _INFIX: return self.call(fn.name.lower(), t, *whole)
-    sign, prec = self.sign(_INFIX[fn][0]), _INFIX[fn][1]
+    if floors or far or fn not in C: return self.call(fn.name.lower(), t, *whole)
+    sign, prec = self.sign(C[fn][0]), C[fn][1]
     if u in self.facts.exposed:
       first = self.language.parenthesised and a in self.modular and a.arg is fn and fn in (BinaryOps.ADD, BinaryOps.MUL)
       left = self.modular[a][0] if first else self.unsigned(a, prec, n)   # of a chain
       right = self.c(b, UNARY) if fn is BinaryOps.SHL and n == 1 else self.unsigned(b, prec - 1, n, bare=True)
       return self.signed(u, f"{left}{sign}{right if right[0] != '-' else f'({right})'}", prec)
     if n == 1 and (fn is BinaryOps.MUL and t.base == "ushort" or fn is BinaryOps.SHL and t.size < 4):   # C has ints of these
-      return (f"({t})(({t.of('uint')}){self.c(a, UNARY)}{sign}{self.c(b, UNARY)})", UNARY)
-    # bit operations beside arithmetic read better in parentheses
-    most, least = (prec, prec - 1) if prec <= ADD else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
-    shifts = fn in (BinaryOps.SHL, BinaryOps.SHR)   # of these C takes no scalar beside a vector on the left
-    left, right = self.wide(a, n, most, bare=not shifts), self.wide(b, n, least, bare=True)
-    if a.op is Ops.ALU and a.arg is fn:   # a chain
-      if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR): left = self.wide(a, n, prec)
-      elif self.language.parenthesised and fn in (BinaryOps.ADD, BinaryOps.MUL): left = self.text[a][0]
+      return f"({t})(({t.of('uint')}){self.c(a, UNARY)}{sign}{self.c(b, UNARY)})", UNARY
+    chain = a.op is Ops.ALU and a.arg is fn
+    most, least = operands(fn, prec, chain)
+    # of shifts C takes no scalar beside a vector on the left
+    left, right = self.wide(a, n, most, bare=fn not in (BinaryOps.SHL, BinaryOps.SHR)), self.wide(b, n, least, bare=True)
+    if chain and self.language.parenthesised and fn in (BinaryOps.ADD, BinaryOps.MUL): left = self.text[a][0]
     if fn in (BinaryOps.ADD, BinaryOps.SUB) and right[0] == "-": right = f"({right})"
     if a.dtype.count == b.dtype.count == 1 and n > 1: left = whole[0]
     text = f"{left}{sign}{right}"
@@ -460,33 +399,29 @@ class CKernel:
     for line in self.language.begin(self.uops): self.emit(line)
     top, margin = len(self.lines), "  "*self.depth
     for u in self.uops: self.node(u)
-    self.flush()
+    self.assign_phis()
     self.lines[top:top] = [margin + line for line in self.arrays]
     while self.depth: self.emit("}")
     reserved = self.language.reserved
     if reserved is not None and self.name in reserved.union(self.helpers):
       raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
-    loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
-    stored = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
+    loaded, stored = touched(self.uops, Ops.LOAD), touched(self.uops, Ops.STORE, Ops.ATOMIC)
     args: dict[str, str] = {}
-    params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
-    for u in params:
-      slot, name, written = u.arg[:3]
-      for i in range(len(args), slot):
-        args[f"unused{i}"] = self.language.param(self.stored_type(dtypes.uint8), f"unused{i}", False, False)
-      args[name] = self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded & stored)
+    params = parameters(self.uops)
+    for name, p in params.items():
+      if p is None: args[name] = self.language.param(self.stored_type(dtypes.uint8), name, False, False)
+      else: args[name] = self.language.param(self.stored_type(p.dtype), name, p.arg[2] or p in stored, p not in loaded & stored)
     for size, dtype in self.sizes.items():
       args[self.called[size]] = self.language.size_param(self.value_type(dtype), self.called[size])
-    begun = tuple((u.arg[0], u.arg[3]) for u in params if u.arg[3:])
+    begun = tuple((p.arg[0], p.arg[3]) for p in params.values() if p is not None and p.arg[3:])
     if self.language.offsets: args.update({f"at{slot}": f"{self.stored_type(dtypes.uint64)} at{slot}" for slot, _ in begun})
     local = {u.arg[1]: u.arg[2] for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
     place = "\0" * len(self.name)   # of the name, which is another one where several kernels are in one program
     head = "".join(f"// {note}\n" for note in notes)
     head += self.language.head(place, list(args.values()), [local.get(i, 1) for i in range(3)])
     before, _, after = "\n".join([head, *self.lines]).partition(place)
-    declared = (*self.typedefs.values(), *self.helpers.values())
+    declared = *self.typedefs.values(), *self.helpers.values()
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
-    return KernelSource(
-      text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000), tuple(self.sizes.values())
-    )
+    return KernelSource(text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000),
+                        tuple(self.sizes.values()))

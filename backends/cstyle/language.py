@@ -4,45 +4,30 @@ from __future__ import annotations
 import math
 from typing import Sequence
 
-import numpy as np
-
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import DType, dtypes, held
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import ATOM, SHIFT, SUM, UNARY, CompileError, DType, Text, UOp, dtypes, held, signs
+from ntgrad.codegen.kernel.linear import NARROW
 
 from ..base import Renderer
+from ..writer import float_text, head_text
 from .functions import Library, Source, Type
 
-NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 # the type of a dtype's values, and of its elements in memory, as Type.base
-VALUES = {
-  "bool": "bool",
-  "int8": "char",
-  "uint8": "uchar",
-  "int16": "short",
-  "uint16": "ushort",
-  "int32": "int",
-  "uint32": "uint",
-  "int64": "long",
-  "uint64": "ulong",
-  "float8_e4m3": "float",
-  "float8_e5m2": "float",
-  "float16": "float",
-  "bfloat16": "float",
-  "float32": "float",
-  "float64": "double",
-}
-STORED = {**VALUES, "bool": "uchar", "float8_e4m3": "uchar", "float8_e5m2": "uchar", "float16": "ushort", "bfloat16": "ushort"}
+VALUES = {d.name: "float" if d in NARROW else d.short for d in dtypes.numbers}
+STORED = VALUES | {"bool": "uchar"} | {d.name: "ushort" if d.itemsize == 2 else "uchar" for d in NARROW}
 
 KEYWORDS = frozenset(
   """auto bool break case char const continue default do double else enum extern float for goto if inline int long register
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split()
 )
 
-# precedences of C, the tightest first
-ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(13)
-Text = tuple[str, int]  # C and its precedence
+# how tightly C's operators bind that are looser than a shift, and those of two values
+LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(SHIFT + 1, SHIFT + 9)
+C = signs("MUL * DIV / IDIV / MOD %", "ADD + SUB -", "SHL << SHR >>", "CMPLT < CMPLE <=", "CMPEQ == CMPNE !=", "AND &",
+          "XOR ^", "OR |", spaced=SUM)
+
+
+Atomic = tuple[str, Source, tuple[str, ...]]   # an expression, helpers, lines for the head of the source
 
 
 class Language(Renderer):
@@ -91,7 +76,7 @@ class Language(Renderer):
   def constant(self, dtype: DType, value: float) -> Text:
     """A literal; of a vector, the number in all its elements."""
     t = self.value_type(dtype)
-    if t.n > 1: return (f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM)
+    if t.n > 1: return f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM
     if dtype.kind == "b": return ("true" if value else "false", ATOM)
     if dtype.kind == "f":
       value = held(value, dtype)
@@ -99,13 +84,12 @@ class Language(Renderer):
         text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
         if dtype is dtypes.float64: text = f"({t}){text}"
         return (text, ATOM if text[0].isalpha() else UNARY)
-      text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))
-      if "." not in text and "e" not in text: text += ".0"
-      return (text + ("" if dtype is dtypes.float64 else "f"), UNARY if text[0] == "-" else ATOM)
+      text, prec = float_text(value, dtype)
+      return (text if dtype is dtypes.float64 else f"{text}f", prec)
     value = int(value)
     suffix = self.suffixes.get(t.base, "")
     least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)
-    if least: return (f"(-{-value - 1}{suffix} - 1)", ATOM)  # C reads the number before the sign
+    if least: return f"(-{-value - 1}{suffix} - 1)", ATOM  # C reads the number before the sign
     return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
 
   # ---- the kernel
@@ -113,18 +97,14 @@ class Language(Renderer):
     """The declaration of a buffer; ``alone``: no other pointer reaches what is written through this one."""
     return f"{self.spaces['global']}{'' if written else 'const '}{t}* {'restrict ' if alone else ''}{name}"
 
-  def size_param(self, t: Type, name: str) -> str:
-    """The declaration of a size that a launch gives."""
-    return f"const {t} {name}"
+  def size_param(self, t: Type, name: str) -> str: return f"const {t} {name}"
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     """What stands before the body, with its brace; ``size`` is that of a group."""
-    line = f"void {name}({', '.join(params)}) {{"
-    return line if len(line) <= 130 else f"void {name}(" + ",".join(f"\n    {p}" for p in params) + ") {"
+    return head_text(f"void {name}", params, " {")
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:
-    """The first statements of the body. A block that one of them opens, by a brace at its end, goes on to the end of the
-    kernel."""
+    """The first statements of the body. A block that one of them opens, by a brace at its end, goes on to the kernel's end."""
     return []
 
   def position(self, kind: str, dim: int, size: Dim) -> str:
@@ -132,11 +112,8 @@ class Language(Renderer):
     ``lidx0``, .. where a parameter or loop of this name says it."""
     raise NotImplementedError
 
-  def element(self, buffer: str, index: Text) -> str:
-    """The C lvalue of an element."""
-    return f"{buffer}[{index[0]}]"
+  def element(self, buffer: str, index: Text) -> str: return f"{buffer}[{index[0]}]"   # the C lvalue of an element
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
-    """The expression that does ``*place = how(*place, value)`` in one step, helpers, and lines for the head of the source. Raises
-    CompileError."""
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
+    """What does ``*place = how(*place, value)`` in one step. Raises CompileError."""
     raise CompileError(f"{self.name} has no atomic {how} of {dtype}")

@@ -20,8 +20,7 @@ from types import ModuleType
 from typing import Any, Callable, Sequence, TypeVar
 
 from ntgrad.codegen.index import records
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, Recent
 
 from .. import cache, workers
 from ..base import KernelSource, ProgramSpec
@@ -38,8 +37,7 @@ _loaded: Recent[str, ModuleType] = Recent(1024)
 
 @dataclass(frozen=True)
 class Binary:
-  """A compiled kernel and what its launch must know. Two pointers follow the kernel's own parameters: global scratch, and profile
-  scratch."""
+  """A compiled kernel and what its launch must know. Two pointers follow its own parameters: global and profile scratch."""
   name: str                  # the symbol in the cubin
   target: str                # "sm_90"
   cubin: bytes
@@ -68,9 +66,9 @@ class Binary:
     return found
 
 
-BINARY = records.Object(
-  Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
-  **dict.fromkeys(("num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"), records.COUNT))
+_COUNTS = "num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"
+BINARY = records.Object(Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
+                        **dict.fromkeys(_COUNTS, records.COUNT))
 
 
 @once
@@ -95,12 +93,11 @@ def load(source: str) -> ModuleType:
   name = f"ntgrad_triton_{cache.key(source)[:16]}"
   file = f"<{name}>"
   # triton reads a function's source through inspect, which finds in linecache what is in no file
-  linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+  linecache.cache[file] = len(source), None, source.splitlines(True), file
   module = ModuleType(name)
   weakref.finalize(module, linecache.cache.pop, file, None).atexit = False
   module.__file__ = file
-  try:
-    exec(compile(source, file, "exec"), module.__dict__)
+  try: exec(compile(source, file, "exec"), module.__dict__)
   except Exception as e:   # what runs is a file's text, or nearly so
     raise CompileError(f"the rendered source is no Python: {e}\n{source}") from None
   _loaded[source] = module
@@ -138,10 +135,8 @@ class Request:
   def key(self) -> str:
     """Where the disk cache has it."""
     s = self.source
-    return cache.key(
-      cache.version(), version(), s.text, self.name, s.signature, s.parts,
-      self.target, self.num_warps, self.num_stages, self.fuses,
-    )
+    return cache.key(cache.version(), version(), s.text, self.name, s.signature, s.parts, self.target, self.num_warps,
+                     self.num_stages, self.fuses)
 
   def fitting(self, make: Callable[[Request], Found]) -> Found:
     """What ``make`` (``build`` or ``cached``) gives for as many stages as fit, or for one; None where that is None."""
@@ -152,16 +147,13 @@ class Request:
 
 
 def build(r: Request) -> Binary:
-  """A rendered kernel, compiled with the request's own stages; from the disk cache where that has it. Raises CompileError with
-  what Triton said."""
+  """A kernel, from the disk cache or compiled with the request's own stages. Raises CompileError with what Triton said."""
   found = cached(r)
   if found is None: cache.put(_TABLE, r.key, BINARY, found := _compile(_triton(), r))
   return found
 
 
-def cached(r: Request) -> Binary | None:
-  """What :func:`build` would find in the disk cache."""
-  return cache.get(_TABLE, r.key, BINARY)
+def cached(r: Request) -> Binary | None: return cache.get(_TABLE, r.key, BINARY)
 
 
 def shared_memory(capability: int) -> int:
@@ -170,12 +162,10 @@ def shared_memory(capability: int) -> int:
 
 
 def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Request:
-  """The request for a kernel: as many warps and stages as its options say, or else its source's. ``shared``: bytes of shared
-  memory of the device, if there is one."""
+  """The request for a kernel: warps and stages of its options, or else its source's. ``shared``: bytes that the device has."""
   told = {"num_warps": 4, "num_stages": 3, **dict(spec.source.options), **{name: n for name, n in spec.options if n}}
-  return Request(
-    spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target))
-  )
+  return Request(spec.source, spec.name, target, told["num_warps"], told["num_stages"],
+                 shared or shared_memory(capability(target)))
 
 
 def work(r: Request) -> Binary:
@@ -191,9 +181,6 @@ class Unit(workers.Job):
   request: Request
   binary: Binary | None = None
 
-  @property
-  def weight(self) -> float: return self.request.source.weight
-
   def work(self) -> workers.Work: return work, (self.request,)
 
 
@@ -202,13 +189,12 @@ _units: weakref.WeakValueDictionary[Request, Unit] = weakref.WeakValueDictionary
 
 
 def ahead(requests: Sequence[Request]) -> list[Unit]:
-  """Kernels that will be needed, in this order: read from the disk cache now, or else put into the queue. The caller holds the
-  units until they are built."""
+  """Kernels that will be needed, in this order: read from the disk, or else queued until they are built or nobody holds them."""
   out = []
   for r in requests:
     unit = _units.get(r)
     if unit is None:
-      unit = _units[r] = Unit(r, binary=r.fitting(cached))
+      unit = _units[r] = Unit(r, binary=r.fitting(cached), weight=r.source.weight)
       unit.done = unit.binary is not None
       if not unit.done: _queue.add(unit)
     out.append(unit)
@@ -237,20 +223,10 @@ def _compile(triton: Any, r: Request) -> Binary:
   options = {"num_warps": r.num_warps, "num_stages": r.num_stages, "enable_fp_fusion": r.fuses, "sanitize_overflow": False}
   with LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope():
     triton.knobs.cache.dir = folder
-    try:
-      compiled = triton.compile(ast, target=GPUTarget("cuda", arch, 32), options=options)
+    try: compiled = triton.compile(ast, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as e:   # of many classes, some without a common base
       said = str(e).strip() or str(e.__cause__ or "")
       raise CompileError(f"kernel {r.name} for {r.target}: {type(e).__name__}: {said[:2000]}\n{r.source.text}") from e
     m = compiled.metadata
-    return Binary(
-      str(m.name),
-      f"sm_{arch}",
-      compiled.asm["cubin"],
-      compiled.asm["ptx"],
-      int(m.num_warps),
-      int(m.num_ctas),
-      int(m.shared),
-      int(m.global_scratch_size),
-      int(m.global_scratch_align),
-    )
+    counts = [int(getattr(m, name)) for name in _COUNTS]
+    return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], *counts)

@@ -19,12 +19,10 @@ from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError, StateError
-from ntgrad.codegen.ir.handlers import not_in_handler
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, StateError, config, not_in_handler
 
 from .. import rates
-from ..base import Device, Graph, Node, Program, ProgramSpec, remade
+from ..base import Device, Graph, Grid, Node, Program, ProgramSpec, Sizes, Specs, remade
 from ..memory_pool import Pooled
 from ..process import forked
 from . import compiler, driver as nvidia
@@ -66,11 +64,8 @@ class CUDAProgram(Program):
     self._count = len(spec.source.signature) or spec.nparams + len(spec.sizes)
     self._pointers = self._count - len(spec.sizes)
 
-  def __call__(self, buffers: Sequence[int], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    """Launch; with ``wait`` the seconds from start to end on the device's clock.
-
-    Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
-    """
+  def __call__(self, buffers: Sequence[int], wait: bool = False, sizes: Sizes = ()) -> float | None:
+    """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     if self._bound is None: self.ready()
     launch, what, values, note = self._bound  # type: ignore[misc]
     device, count = self._device, self._count
@@ -78,7 +73,7 @@ class CUDAProgram(Program):
     if sizes is not placed and sizes != placed: where = self._place(sizes)
     if not where: return 0.0 if wait else None
     given = self.given(buffers)
-    if sizes: given = (*given, *sizes)
+    if sizes: given = *given, *sizes
     if getattr(_here, "device", None) is not device: device.enter()
     note(self.spec.label)
     start = end = None
@@ -112,9 +107,7 @@ class CUDAProgram(Program):
     self._function = self._load(b)
     self._parameters = Parameters([0] * (self._count + 2))   # and those of ``_added``
     if not spec.sizes: self._place(())
-    self._bound = (
-      device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append
-    )
+    self._bound = device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append
 
   def given(self, buffers: Sequence[int]) -> Sequence[int]:
     """The buffers that are parameters. Raises DeviceError for more or fewer than the program has."""
@@ -122,7 +115,7 @@ class CUDAProgram(Program):
     if len(buffers) != count: raise DeviceError(f"kernel {self.spec.label} takes {count} buffers, got {len(buffers)}")
     return buffers if count == pointers else buffers[:pointers]
 
-  def _place(self, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+  def _place(self, sizes: Sizes) -> tuple[Any, ...]:
     """What the driver's function takes up to the stream; scratch memory for the grid is there then. Raises DeviceError."""
     b, grid = self.binary, self._grid(sizes)
     assert b is not None
@@ -131,7 +124,7 @@ class CUDAProgram(Program):
     self._placed = sizes, where
     return where
 
-  def _added(self, grid: tuple[int, int, int]) -> tuple[int, int]:
+  def _added(self, grid: Grid) -> tuple[int, int]:
     """The parameters that the compiler adds for so many programs: addresses of global and of profile scratch."""
     b = self.binary
     assert b is not None
@@ -153,9 +146,8 @@ class CUDAProgram(Program):
     except Exception as e: raise device.failed(e, f"kernel {name}: the device does not take it") from None
     return function
 
-  def node(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int, list[int]]:
-    """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises
-    CompileError and DeviceError."""
+  def node(self, sizes: Sizes) -> tuple[Any, Grid, Grid, int, list[int]]:
+    """What a graph's node has: function, grid, block, shared bytes, what follows the buffers. Raises CompileError."""
     self.ready()
     b, grid = self.binary, self._grid(sizes)
     assert b is not None
@@ -175,7 +167,7 @@ class CUDADevice(Pooled):
     super().__init__()
     self.name = name
     self.number = nvidia.find(name)
-    self.dlpack = (2, self.number)
+    self.dlpack = 2, self.number
     self.core, self.driver = nvidia.modules()
     self.lost = ""                                        # what broke the device for this process
     self.launched: deque[str] = deque(maxlen=_LAST)       # kernels, the last ones
@@ -194,14 +186,9 @@ class CUDADevice(Pooled):
     self.capability = nvidia.capability_of(self.driver, self.number)
     self.identity = f"{available(name)[1]} | sm_{self.capability} | driver {driver} | Triton {compiler.version()}"
     bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8  # kHz, two transfers a clock, bits
-    chip = replace(
-      TARGET,
-      cores=self.cores,
-      local_memory=self.shared,
-      cache=int(p.l2_cache_size),
-      bandwidth=bandwidth or TARGET.bandwidth,
-      rates=rates.of_nvidia(self.capability, self.cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK),
-    )
+    chip = replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size),
+                   bandwidth=bandwidth or TARGET.bandwidth,
+                   rates=rates.of_nvidia(self.capability, self.cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK))
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
@@ -241,8 +228,7 @@ class CUDADevice(Pooled):
 
   @contextmanager
   def explained(self, what: str) -> Iterator[None]:
-    """``with device.explained("copying failed"): ..``: on the device, errors in the block as :meth:`failed` has them. Raises
-    DeviceError."""
+    """``with device.explained("copying failed"): ..``: on the device; errors are DeviceErrors as :meth:`failed` has them."""
     self.enter()
     try: yield
     except Exception as e: raise self.failed(e, f"{self.name}: {what}") from None
@@ -265,13 +251,9 @@ class CUDADevice(Pooled):
       f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})"
     )
 
-  def part(self, raw: int, offset: int, nbytes: int) -> int:
-    """An address in it."""
-    return raw + offset
+  def part(self, raw: int, offset: int, nbytes: int) -> int: return raw + offset
 
-  def at(self, raw: int, offset: int) -> int:
-    """An address in it."""
-    return raw + offset
+  def at(self, raw: int, offset: int) -> int: return raw + offset
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
@@ -318,17 +300,11 @@ class CUDADevice(Pooled):
     return call(self.driver.cuDevicePrimaryCtxRetain(self.number), f"{self.name}: asking for its context failed")
 
   # ---- memory shared with other libraries
-  def adopt(self, address: int, nbytes: int) -> int:
-    """The address itself. See :meth:`Device.adopt`."""
-    return address
+  def adopt(self, address: int, nbytes: int) -> int: return address
 
-  def address(self, raw: int, nbytes: int) -> int:
-    """An allocation is its address. See :meth:`Device.address`."""
-    return raw
+  def address(self, raw: int, nbytes: int) -> int: return raw
 
-  def stream_handle(self) -> int:
-    """The stream's address. See :meth:`Device.stream_handle`."""
-    return int(self.stream.handle)
+  def stream_handle(self) -> int: return int(self.stream.handle)
 
   def follow(self, stream: int) -> None:
     """See :meth:`Device.follow`; 1 is the legacy default stream, 2 the thread's."""
@@ -369,7 +345,7 @@ class CUDADevice(Pooled):
     with self.explained("a kernel failed"): call(self.driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
   # ---- programs
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Programs that are compiled when they are needed, or before that by a worker."""
     out = [CUDAProgram(self, s) for s in specs]
     new = [p for p in out if _packed_key(p.spec) not in self._packed]
@@ -390,10 +366,8 @@ class CUDADevice(Pooled):
       return None
 
   def build(self, spec: ProgramSpec) -> Binary:
-    """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else its source's.
-
-    Stages are fewer where their shared memory would not fit. Raises CompileError.
-    """
+    """A kernel's cubin for this chip, with its options' warps and stages, or else its source's; fewer stages where their shared
+    memory would not fit. Raises CompileError."""
     known = self._packed.get(_packed_key(spec))
     if known is not None: return known
     binary = compiler.finished(self._request(spec))
@@ -403,14 +377,14 @@ class CUDADevice(Pooled):
       "make its blocks smaller"
     )
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """Compiled kernels as bytes. See :meth:`Device.pack`."""
     programs = self.compile(specs)   # workers build what comes later
     packed = b"".join(self.build(s).pack() for s in specs)
     del programs
     return packed
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
+  def unpack(self, data: bytes, specs: Specs) -> None:
     """Take in kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
     try: binaries = Binary.unpack(data)
     except ValueError: raise StateError(f"{self.name}: these are no kernels for CUDA of this version; build them again") from None
@@ -439,22 +413,8 @@ class CUDADevice(Pooled):
 
 
 # after these CUDA refuses everything in this process
-_LASTING = (
-  "ILLEGAL_ADDRESS",
-  "MISALIGNED_ADDRESS",
-  "LAUNCH_FAILED",
-  "LAUNCH_TIMEOUT",
-  "ILLEGAL_INSTRUCTION",
-  "INVALID_ADDRESS_SPACE",
-  "INVALID_PC",
-  "HARDWARE_STACK_ERROR",
-  "ASSERT",
-  "ECC_UNCORRECTABLE",
-  "CONTEXT_IS_DESTROYED",
-  "DEVICE_UNAVAILABLE",
-  "CONTAINED",
-  "UNKNOWN",
-)
+_LASTING = """ILLEGAL_ADDRESS MISALIGNED_ADDRESS LAUNCH_FAILED LAUNCH_TIMEOUT ILLEGAL_INSTRUCTION INVALID_ADDRESS_SPACE INVALID_PC
+HARDWARE_STACK_ERROR ASSERT ECC_UNCORRECTABLE CONTEXT_IS_DESTROYED DEVICE_UNAVAILABLE CONTAINED UNKNOWN""".split()
 
 
 def _packed_key(spec: ProgramSpec) -> tuple[Any, ...]: return spec.name, spec.source, spec.options

@@ -21,13 +21,12 @@ OLDEST = 80                            # compute capability that kernels are mad
 RING = 32 << 20                        # bytes of pinned memory that copies pass through
 HINT = "pip install 'ntgrad[cuda]'"
 _started = Driver("CUDA")
-_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
+_NODES = "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"
 
 
 @cache
 def present() -> bool:
-  """Whether this machine has an NVIDIA driver; looks for its device files and its library, and loads nothing of it where they are
-  missing."""
+  """Whether this machine has an NVIDIA driver: device files and a library, of which nothing is loaded where they are missing."""
   if not sys.platform.startswith("linux") or not any(Path(node).exists() for node in _NODES): return False
   try: ctypes.CDLL("libcuda.so.1")
   except OSError: return False
@@ -104,8 +103,7 @@ def device_of(address: int) -> int:
 
 
 def available(name: str = "CUDA") -> tuple[bool, str]:
-  """Whether the device can be used, and its name or the reason why not. Does not raise; imports nothing where there is no
-  driver."""
+  """Whether the device can be used, and its name or why not. Does not raise; imports nothing where there is no driver."""
   try:
     n = find(name)
     _, driver = modules()
@@ -116,8 +114,7 @@ def available(name: str = "CUDA") -> tuple[bool, str]:
 
 
 class Parameters:
-  """A kernel's parameters as the driver reads them at a launch: 64-bit ``values``, and at ``address`` an array of where each
-  lies."""
+  """A kernel's parameters as the driver reads them: 64-bit ``values``, and at ``address`` an array of where each lies."""
 
   def __init__(self, values: Sequence[int]):
     self.values: Any = (ctypes.c_uint64 * len(values))(*values)
@@ -142,13 +139,9 @@ class Events:
     try: return self.free.popleft()
     except IndexError: return None
 
-  def spare(self) -> Any:
-    """An event to record in any stream."""
-    return self._spare() or self.record()
+  def spare(self) -> Any: return self._spare() or self.record()   # an event to record in any stream
 
-  def give(self, event: Any) -> None:
-    """Take an event back, for reuse."""
-    self.free.append(event)
+  def give(self, event: Any) -> None: self.free.append(event)
 
 
 class Staging:
@@ -189,10 +182,8 @@ class Staging:
       piece = data[start:start + self.piece]
       at = self.reserve(piece.size)
       self.bytes[at:at + piece.size] = piece
-      call(
-        self.driver.cuMemcpyHtoDAsync(to + start, self.address + at, piece.size, self.stream.handle),
-        f"copying {data.size:,} bytes to the device",
-      )
+      call(self.driver.cuMemcpyHtoDAsync(to + start, self.address + at, piece.size, self.stream.handle),
+           f"copying {data.size:,} bytes to the device")
       self.pending.append((at, at + piece.size, self.events.record()))
 
   def fetch(self, source: int, out: Array) -> None:
@@ -207,9 +198,7 @@ class Staging:
       n = min(self.piece, out.size - start)
       if len(under_way) == 2: land()
       at = self.reserve(n)
-      call(
-        self.driver.cuMemcpyDtoHAsync(self.address + at, source + start, n, self.stream.handle),
-        f"copying {out.size:,} bytes to the host",
-      )
+      call(self.driver.cuMemcpyDtoHAsync(self.address + at, source + start, n, self.stream.handle),
+           f"copying {out.size:,} bytes to the host")
       under_way.append((start, at, n, self.events.record()))
     while under_way: land()

@@ -6,28 +6,16 @@ import keyword
 import math
 import operator
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from sys import maxsize
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, toposort
-from ntgrad.codegen.kernel.blocks import (
-  NARROW,
-  accesses_variable,
-  accumulator,
-  axis_order,
-  block_axes,
-  is_dot,
-  layout,
-  named_sources,
-  prune,
-  terms,
-)
+from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.kernel import linear
+from ntgrad.codegen.kernel.linear import NARROW, accesses_variable, accumulator, is_dot, named_sources, terms
 
-from ..base import size_names
+from ..writer import Usage, Writer
 from .descriptors import Box, find_boxes
 
 # a bit less is another number
@@ -48,8 +36,7 @@ _ARITHMETIC: dict[object, Callable[[int, int], int]] = {
 
 
 class Place(NamedTuple):
-  """How an access of a variable goes through one of its dimensions: by all of a TILE axis, or by an index, ``terms`` (value,
-  factor) and a constant."""
+  """How an access goes through a dimension of a variable: by all of a TILE axis, or by ``terms`` and a constant."""
   axis: int | None
   terms: dict[UOp, int]
   start: int
@@ -62,57 +49,47 @@ def triton_type(dtype: DType) -> str:
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
 
 
-def power_of_two(n: int) -> int:
-  """The least power of two that is at least ``n``."""
-  return 1 << (n - 1).bit_length()
+def power_of_two(n: int) -> int: return 1 << (n - 1).bit_length()
 
 
-class Facts:
-  """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors.
-
-  ``called`` are the names of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every
-  block, ``sizes`` and ``padded`` their elements as they are and rounded up.
-  """
+class Facts(Writer):
+  """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors. ``called`` are the names
+  of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every block, ``sizes`` and
+  ``padded`` their elements as they are and rounded up."""
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
-    self.name = name
+    super().__init__(name, uops, arguments, TAKEN)
+    self.used: dict[str, None] = {}                     # by the source: helpers, and the element numbers and masks of axes
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     self.arguments = arguments
-    taken = {name, *(u.arg[1] for u in self.params), *(u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL)}
-    self.called = size_names(arguments, lambda called: called in taken or TAKEN.fullmatch(called) is not None)
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
-    self.dims = block_axes(uops)
-    self.order = axis_order(uops)
+    self.dims = linear.block_axes(uops)
+    self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
     self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
     through = self._through()
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
       v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
-      for v, shape in self.shapes.items()
-    }
+      for v, shape in self.shapes.items()}
     self.boxes: dict[UOp, Box] = {}
     self.pointers: dict[str, str] = {}                  # params whose marked accesses are no boxes, and why
     if descriptors: self.boxes, self.pointers = find_boxes(uops, self.dims, self.padded)
-    self.uops = prune(uops, self.sources)               # without what only indices of boxes and variables needed
+    self.uops = linear.prune(uops, self.sources)               # without what only indices of boxes and variables needed
     self.at = {u: i for i, u in enumerate(self.uops)}
     self.ends = {u.src[0]: i for i, u in enumerate(self.uops) if u.op in (Ops.ENDLOOP, Ops.ENDWHILE)}   # of each LOOP and WHILE
     self.exact = self._exact()                          # values whose last bits are seen
     self.inline: dict[UOp, int] = {}                    # value that may stand where it is used -> how long its text may be
-    self.reads: defaultdict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
+    self.reads: dict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
     self._analyse()
 
   def refuse(self, u: UOp, why: str = "") -> CompileError:
     return CompileError(f"kernel {self.name}: Triton cannot express {u!r}{why and f': {why}'}")
 
   def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
-  def ragged(self, axis: int) -> bool:
-    """Whether lanes have been added to an axis."""
-    return self.padded[axis] != self.sizes[axis]
+  def ragged(self, axis: int) -> bool: return self.padded[axis] != self.sizes[axis]
 
-  def body(self, loop: UOp) -> list[UOp]:
-    """What stands in a LOOP or WHILE."""
-    return self.uops[self.at[loop] + 1:self.ends[loop]]
+  def body(self, loop: UOp) -> list[UOp]: return self.uops[self.at[loop] + 1:self.ends[loop]]   # what stands in a LOOP or WHILE
 
   def sources(self, u: UOp) -> Sequence[UOp]:
     """What the text of a node names."""
@@ -132,8 +109,7 @@ class Facts:
     for u in self.uops:
       if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
       found, begin = terms(u.src[1])
-      steps = {x.arg[0]: k for x, k in found.items() if x.op is Ops.RANGE}
-      if steps.get(axis) != 1: continue
+      if {x.arg[0]: k for x, k in found.items() if x.op is Ops.RANGE}.get(axis) != 1: continue
       others = math.gcd(begin, *[k for x, k in found.items() if x.op is not Ops.RANGE or x.arg[0] != axis])
       widest = max(widest, math.gcd(others, WIDEST // u.src[0].dtype.itemsize))
     return widest
@@ -151,14 +127,14 @@ class Facts:
     out: dict[UOp, tuple[int, ...]] = {}
     for u in uops:
       if not accesses_variable(u): continue
-      found = layout(u.src[0].arg[1], u.src[1])
+      found = linear.layout(u.src[0].arg[1], u.src[1])
       if found is not None and len(found) > len(out.get(u.src[0], ())): out[u.src[0]] = found
     return {u: out.get(u, () if u.arg[1] == 1 else (u.arg[1],)) for u in uops if u.op is Ops.DEFINE_LOCAL}
 
   def _places(self, u: UOp) -> list[Place]:
     """How an access of a variable goes through each dimension. Raises CompileError where its index cannot be told apart."""
     shape, (atoms, c) = self.shapes[u.src[0]], terms(u.src[1])
-    out: list[Place] = []
+    out = []
     stride = math.prod(shape)
     for n in shape:
       stride //= n
@@ -193,8 +169,7 @@ class Facts:
   # ---- the text
 
   def _exact(self) -> set[UOp]:
-    """The floats whose last bits are seen: that are stored as float32 or more, or that something is decided by. Others are on
-    their way to narrower floats."""
+    """The floats whose last bits are seen: stored as float32 or more, or decided by. Others become narrower floats."""
     exact: set[UOp] = set()
     def see(u: UOp) -> None:
       """Also what it is computed from, up to where that is rounded."""
@@ -219,43 +194,28 @@ class Facts:
     return exact
 
   def _analyse(self) -> None:
-    """``inline``: values used once, in the block where they stand, by something over the same axes, with nothing that they read
-    written between."""
-    uses: Counter[UOp] = Counter()
-    users: defaultdict[UOp, list[int]] = defaultdict(list)
-    writes: defaultdict[UOp, list[int]] = defaultdict(list)
-    blocks: list[tuple[UOp, ...]] = []            # of each node, the blocks that it stands in
-    stack: tuple[UOp, ...] = ()
+    """``inline``: values used once, in their block, by something over the same axes, before what they read is written again."""
+    usage = Usage(self.uops, lambda u: [*self.sources(u)] * (1 + (u.arg is UnaryOps.ISNAN)),
+                  (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK))
+    blocks = usage.blocks
     for at, u in enumerate(self.uops):
-      if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE): stack = stack[:-1]
-      elif u.op is Ops.ENDWHILE: stack = stack[:-2]
-      blocks.append(stack)
-      if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK): stack += (u,)
-      if u.op is Ops.PHI: writes[accumulator(u)].append(at)
-      elif u.op is Ops.STORE: writes[u.src[0]].append(at)
-      for s in self.sources(u):
-        uses[s] += 2 if u.arg is UnaryOps.ISNAN else 1
-        users[s].append(at)
-
-    def written(u: UOp, first: int, last: int) -> bool: return any(first < w < last for x in self.reads[u] for w in writes[x])
-
-    for at, u in enumerate(self.uops):
+      users = usage.users[u]
       if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
       elif u.op is Ops.LOAD and accesses_variable(u):
         # while nothing is stored to a variable, its name stands for the value; a loop that begins after this and reads the value
         # may store in one iteration and read in the next
         self.reads[u] = frozenset(u.src[:1])
-        last = max([at, *users[u], *(self.ends[b] for p in users[u] for b in blocks[p] if b in self.ends and self.at[b] > at)])
-        if written(u, at, last): self.reads[u] = frozenset()
+        last = max([at, *users, *(self.ends[b] for p in users for b in blocks[p] if b in self.ends and self.at[b] > at)])
+        if usage.written(self.reads[u], at, last): self.reads[u] = frozenset()
         else: self.inline[u] = _LONGEST_READ
-      elif uses[u] != 1: continue
+      elif len(users) != 1: continue
       else:
-        p = users[u][0]
+        p = users[0]
         user = self.uops[p]
         if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST) or is_dot(u) and len(u.src) == 3:
           self.reads[u] = frozenset().union(*[self.reads[s] for s in u.src])
           same = blocks[p] == blocks[at] and self.dims[u] in (frozenset(), self.target(user))
-          if same and not written(u, at, p): self.inline[u] = maxsize if is_dot(u) else _LONGEST
+          if same and not usage.written(self.reads[u], at, p): self.inline[u] = maxsize if is_dot(u) else _LONGEST
           else: self.reads[u] = frozenset()
         elif u.op in (Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT) and p == at + 1 and user.op is Ops.STORE and \
             accesses_variable(user) and user.src[2] is u: self.inline[u] = maxsize   # it gets the variable's name
@@ -263,14 +223,14 @@ class Facts:
 
 def step_along(index: UOp, axis: int) -> int:
   """What a flat index moves by from the first to the second element of a block along an axis, everything else being 0."""
-  values: dict[UOp, tuple[int, int]] = {}
+  values = {}
   for u in toposort((index,)):
-    if u.op is Ops.RANGE and u.arg[0] == axis: values[u] = (0, 1)
-    elif u.op is Ops.CONST: values[u] = (int(u.arg), int(u.arg))
+    if u.op is Ops.RANGE and u.arg[0] == axis: values[u] = 0, 1
+    elif u.op is Ops.CONST: values[u] = int(u.arg), int(u.arg)
     elif u.op is Ops.CAST: values[u] = values[u.src[0]]
     elif u.op is Ops.ALU and u.arg in _ARITHMETIC and len(u.src) == 2:
       a, b = zip(*[values[s] for s in u.src])
-      values[u] = (_ARITHMETIC[u.arg](*a), _ARITHMETIC[u.arg](*b))
-    else: values[u] = (0, 0)
+      values[u] = _ARITHMETIC[u.arg](*a), _ARITHMETIC[u.arg](*b)
+    else: values[u] = 0, 0
   first, second = values[index]
   return second - first

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Sequence, cast
 
-from ..base import Graph, Node
+from ..base import Graph, Grid, Node, Sizes
 from .driver import Parameters, call, check
 
 if TYPE_CHECKING:
@@ -17,10 +17,8 @@ _NAMED = 8   # kernels, in an error
 
 
 class CUDAGraph(Graph):
-  """Kernels as nodes of a CUDA graph. The programs are ready, and of ``device``.
-
-  Raises DeviceError, or what ``cuda.bindings`` raises, where the driver does not make it.
-  """
+  """Kernels as nodes of a CUDA graph. The programs are ready, and of ``device``. Raises DeviceError, or what ``cuda.bindings``
+  raises, where the driver does not make it."""
 
   def __init__(self, device: CUDADevice, nodes: Sequence[Node]):
     driver = self._driver = device.driver
@@ -36,9 +34,8 @@ class CUDAGraph(Graph):
     self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses or sizes
     self._left_out: set[int] = set()             # nodes without programs, as the driver knows them
     self._empty: set[int] = set()                # as they are
-    self._set, self._enable, self._launch = (
-      driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled, driver.cuGraphLaunch
-    )
+    self._set, self._enable, self._launch = (driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled,
+                                             driver.cuGraphLaunch)
     self._stream = device.stream.handle
     self._graph = call(driver.cuGraphCreate(0), "making a graph failed")
     last: dict[CUDAProgram, int] = {}   # all launches of a program use its one scratch memory, so they come after one another
@@ -73,7 +70,7 @@ class CUDAGraph(Graph):
       self._changed[node] = None   # first, for an interrupt may come between
       values[arg] = raw
 
-  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
+  def resize(self, node: int, sizes: Sizes) -> None:
     """See :meth:`Graph.resize`. The driver learns of it before the next launch."""
     if sizes == self._sizes[node]: return
     _, grid, _, _, more = self._programs[node].node(sizes)
@@ -82,7 +79,7 @@ class CUDAGraph(Graph):
     self._cover(node, self._params[node], grid)
     self._sizes[node] = sizes
 
-  def _cover(self, node: int, p: Any, grid: tuple[int, int, int]) -> None:
+  def _cover(self, node: int, p: Any, grid: Grid) -> None:
     """Let a node have a grid. One without programs is no grid: such a node is left out, and keeps what it has."""
     if all(grid): self._empty.discard(node)
     else: self._empty.add(node)

@@ -215,7 +215,7 @@ def _sort_keys(bits: int) -> str:
 
 
 def _rounds() -> str:
-  lines: list[str] = []
+  lines = []
   for i in range(5):
     for n in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]: lines += ["x0 = x0 + x1", f"x1 = _rotate(x1, {n}) ^ x0"]
     lines += [f"x0 = x0 + k{(i + 1) % 3}", f"x1 = x1 + k{(i + 2) % 3} + {i + 1}"]
@@ -231,7 +231,7 @@ for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(6
 
 def with_called(names: Iterable[str]) -> list[str]:
   """These names, and before each what a helper of that name calls: another helper, or ``libdevice``."""
-  found: list[str] = []
+  found = []
   for name in names:
     chain = [name]
     while chain[-1] in _CALLS: chain.append(_CALLS[chain[-1]])

@@ -18,7 +18,7 @@ import numpy as np
 
 from ntgrad.codegen.ir.errors import CompileError, VerifyError
 
-from ..base import Program, ProgramSpec
+from ..base import Program, ProgramSpec, Sizes, Specs
 from ..numpy.device import NumpyDevice
 from ..numpy.functions import erf
 from ..numpy.memory import Array
@@ -39,21 +39,9 @@ NAME = "TRITON"
 # libdevice's functions that numpy does not have under the same name
 _MATH: dict[str, Callable[..., Any]] = {"erf": erf, "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power}
 # functions that reductions and scans of rendered source combine with
-_COMBINE: dict[str, np.ufunc] = {
-  "_max_nan": np.maximum,
-  "_min_nan": np.minimum,
-  "_max": np.fmax,
-  "_min": np.fmin,
-  "_elementwise_max": np.fmax,
-  "_elementwise_min": np.fmin,
-  "_add": np.add,
-  "_sum_combine": np.add,
-  "_mul": np.multiply,
-  "_and": np.bitwise_and,
-  "_or": np.bitwise_or,
-  "_xor": np.bitwise_xor,
-  "_xor_combine": np.bitwise_xor,
-}
+_WORDS = """_max_nan maximum _min_nan minimum _max fmax _min fmin _elementwise_max fmax _elementwise_min fmin _add add
+_sum_combine add _mul multiply _and bitwise_and _or bitwise_or _xor bitwise_xor _xor_combine bitwise_xor""".split()
+_COMBINE: dict[str, np.ufunc] = {name: getattr(np, spelling) for name, spelling in zip(_WORDS[::2], _WORDS[1::2])}
 _NARROW = {"bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}
 
 
@@ -63,8 +51,7 @@ def _extern(library: str, path: str, symbol: str, args: list[TensorHandle], resu
   found = (_MATH.get(n) or getattr(np, n, None) for n in (name, name.removesuffix("f")))   # f: of float32
   f = next(filter(None, found), None)
   if f is None: raise NotImplementedError(f"{symbol} has no numpy function here")
-  data = np.asarray(f(*(a.data.astype(np.float64) for a in args))).astype(args[0].data.dtype)
-  return TensorHandle(data, args[0].dtype.scalar)
+  return TensorHandle(np.asarray(f(*(a.data.astype(np.float64) for a in args))).astype(args[0].data.dtype), args[0].dtype.scalar)
 
 
 def _as_numbers(handle: TensorHandle) -> Array:
@@ -80,19 +67,6 @@ def _cast(src: TensorHandle, to: tl.dtype, rounding: object = None) -> TensorHan
   if src.dtype.scalar.name in _NARROW: x = x.astype(np.float32)
   if t.name in _NARROW: return TensorHandle(x.astype(np.float32).astype(_NARROW[t.name]).view(_get_np_dtype(t)), t)
   return TensorHandle(x.astype(_get_np_dtype(t)), t)
-
-
-def _splat(to: tl.dtype, x: TensorHandle) -> TensorHandle:
-  """A scalar as a block: its own bits, for the handle of a comparison's result says int32."""
-  return TensorHandle(np.full(to.shape, np.ravel(x.data)[0]), to.scalar)
-
-
-def _bfloat16(value: float) -> TensorHandle:
-  return TensorHandle(np.array([value]).astype(ml_dtypes.bfloat16).view(np.uint16), tl.bfloat16)
-
-
-def _all_ones(t: tl.dtype) -> TensorHandle:
-  return TensorHandle(np.invert(np.zeros(1, _get_np_dtype(t))), t.scalar)
 
 
 def _dot(a: TensorHandle, b: TensorHandle, c: TensorHandle, precision: object, imprecise: object) -> TensorHandle:
@@ -151,11 +125,8 @@ class PointerMemory:
 def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None:
   """A chip writes a box's rows in units of 16 bytes: where the last unit is not full, what lies behind the row is overwritten
   too. Raises VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
-  size, block, itemsize = (
-    int(box.shape[-1].data.item()),
-    box.block_shape[-1],
-    box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3,
-  )
+  size, block, itemsize = (int(box.shape[-1].data.item()), box.block_shape[-1],
+                           box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3)
   end = int(corner[-1].data.item()) + block
   if end > size and size * itemsize % UNIT:
     raise VerifyError(
@@ -166,8 +137,7 @@ def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None
 
 @contextmanager
 def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]:
-  """While it lasts, Triton's language computes with numpy, and calling a ``triton.jit`` function runs it. Accesses outside the
-  buffers raise VerifyError."""
+  """While it lasts, ``triton.jit`` functions compute with numpy. Accesses outside the buffers raise VerifyError."""
   builder, memory = ti.interpreter_builder, PointerMemory(buffers)
   module.__dict__.setdefault("core", tl.core)   # so that this is patched too, for the library's own functions
   def checked(method: str, what: str, pointers: int, mask: int) -> Callable[..., Any]:
@@ -182,20 +152,15 @@ def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]
     def checked_store(box: ti.TensorDescHandle, value: TensorHandle, corner: Sequence[TensorHandle]) -> object:
       _check_box(box, corner)
       return store(box, value, corner)
-    patches = {
-      "options": ti.InterpreterOptions(sanitize_overflow=False),
-      "create_extern_elementwise": _extern,
-      "cast_impl": _cast,
-      "create_splat": _splat,
-      "create_fp_to_fp": _cast,
-      "create_dot": _dot,
-      "get_bf16": _bfloat16,
-      "get_all_ones_value": _all_ones,
-      "create_descriptor_store": checked_store,
-      "create_masked_load": checked("create_masked_load", "a load", 0, 1),
-      "create_masked_store": checked("create_masked_store", "a store", 0, 2),
-      "create_atomic_rmw": checked("create_atomic_rmw", "an atomic", 1, 3),
-    }
+    patches = {"options": ti.InterpreterOptions(sanitize_overflow=False), "create_extern_elementwise": _extern,
+               "cast_impl": _cast, "create_fp_to_fp": _cast, "create_dot": _dot, "create_descriptor_store": checked_store,
+               # a scalar as a block: its own bits, for the handle of a comparison's result says int32
+               "create_splat": lambda to, x: TensorHandle(np.full(to.shape, np.ravel(x.data)[0]), to.scalar),
+               "get_bf16": lambda x: TensorHandle(np.array([x]).astype(ml_dtypes.bfloat16).view(np.uint16), tl.bfloat16),
+               "get_all_ones_value": lambda t: TensorHandle(np.invert(np.zeros(1, _get_np_dtype(t))), t.scalar),
+               "create_masked_load": checked("create_masked_load", "a load", 0, 1),
+               "create_masked_store": checked("create_masked_store", "a store", 0, 2),
+               "create_atomic_rmw": checked("create_atomic_rmw", "an atomic", 1, 3)}
     scope = ti._patch_lang(SimpleNamespace(__globals__=module.__dict__))
     try:
       ti._patch_builtin(libdevice, builder, scope)
@@ -227,7 +192,7 @@ class InterpretedProgram(Program):
     self.types = [t for _, t in spec.source.signature]
     self.grid = launch_grid(spec)
 
-  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""
     if len(buffers) != self.spec.nparams:
       raise VerifyError(f"kernel {self.spec.label!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
@@ -255,9 +220,6 @@ class InterpreterDevice(NumpyDevice):
   name = NAME
   identity = "Triton's interpreter"
 
-  def __init__(self) -> None:
-    self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones
+  def __init__(self) -> None: self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Each program's source, loaded."""
-    return [InterpretedProgram(s) for s in specs]
+  def compile(self, specs: Specs) -> list[Program]: return [InterpretedProgram(s) for s in specs]

@@ -16,21 +16,18 @@ from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes, step_of
 from ntgrad.codegen.ir.functions import FUNCTIONS, identity
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, step_of
-from ntgrad.codegen.kernel.blocks import FP8, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
+from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
 
-from ..base import KernelSource, ProgramSpec, Renderer, grid_of
+from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
+from ..writer import head_text, parameters, touched
 from . import helpers
 from .descriptors import CAPABILITY, Box, Layout
-from .expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
+from .expressions import Expressions, constant, permuted, sizes, zero
 from .facts import triton_type
-from .variables import Variables
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
@@ -41,27 +38,24 @@ SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of whic
 GRID_LIMIT = 65535              # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
+_PREFIXES = {"load": "val", "reduce": "red", "bitcast": "cast"}   # of names of values, where they are not the op's
+_ACCESSES = Ops.LOAD, Ops.STORE, Ops.ATOMIC
 _DOT_TYPE = {dtypes.float8_e4m3: "float8e4nv", dtypes.float8_e5m2: "float8e5"}
 
 
 class TritonRenderer(Renderer):
-  """Triton Python for CUDA. Needs neither triton nor a device.
-
-  ``capability`` is the chip's (80, 90, ..): fp8 products from 89 on, tensor descriptors from 90 on. ``allow_tf32`` lets
-  float32 products round their factors to tf32; None: as ``config.allow_tf32`` says at the time.
-  """
+  """Triton Python for CUDA. Needs neither triton nor a device. ``capability`` is the chip's: fp8 products from 89 on, tensor
+  descriptors from 90 on. ``allow_tf32`` lets float32 products round their factors to tf32; None: as the setting has it then."""
 
   def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
     self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY,
                           double_dots=capability >= DOUBLE_CAPABILITY)
     self.allow_tf32 = allow_tf32
-    self.settings = (allow_tf32,)
+    self.settings = allow_tf32,
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
-    """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.
-
-    Raises CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself.
-    """
+    """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each. Raises
+    CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself."""
     for u in uops: triton_type(u.dtype)
     tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
@@ -71,20 +65,13 @@ class TritonRenderer(Renderer):
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
   """Triton's type of each parameter of a program, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
-  out: dict[str, str] = {}
-  for u in sorted((u for u in uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: int(u.arg[0])):
-    while len(out) < u.arg[0]: out[f"unused{len(out)}"] = "*u8"
-    kind = "fp" if u.dtype.kind == "f" else u.dtype.kind
-    out[u.arg[1]] = "*" + _POINTER.get(u.dtype.name, f"{kind}{8 * u.dtype.itemsize}")
-  return out
+  def pointer(d: DType) -> str: return "*" + _POINTER.get(d.name, f"{'fp' if d.kind == 'f' else d.kind}{8 * d.itemsize}")
+  return {name: "*u8" if u is None else pointer(u.dtype) for name, u in parameters(uops).items()}
 
 
 def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
-  """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads.
-
-  ``elements`` are those of all its axes; ``product`` those of its largest accumulator where it has a dot, else 0; ``flattened``
-  says that it goes from block to block by one pipeline.
-  """
+  """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads. ``elements`` are those of all its axes;
+  ``product`` those of its largest accumulator if it has a dot; ``flattened``: one pipeline goes through all its blocks."""
   if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
   return warps_for(elements), 3
 
@@ -95,9 +82,7 @@ def sort_key(dtype: DType) -> DType:
   return dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
 
 
-def to_int32(text: str) -> str:
-  """An int or bool as int32."""
-  return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
+def to_int32(text: str) -> str: return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
 
 
 def in_one_dimension(grid: Sequence[Dim]) -> bool:
@@ -105,16 +90,16 @@ def in_one_dimension(grid: Sequence[Dim]) -> bool:
   return any((n if isinstance(n, int) else ix.vmax(n)) > GRID_LIMIT for n in grid[1:])
 
 
-def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]]:
+def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
   """How many programs to launch in each dimension, as a function of a launch's sizes. See :func:`grid_of`."""
   grid = grid_of(spec)
 
-  def folded(sizes: Sequence[int]) -> tuple[int, int, int]: return math.prod(grid(sizes)), 1, 1
+  def folded(sizes: Sequence[int]) -> Grid: return math.prod(grid(sizes)), 1, 1
   return folded if in_one_dimension(spec.grid) else grid
 
 
-class _TritonKernel(Variables):
-  """One rendering: each node is written by the method that ``_STATEMENTS`` or ``_VALUES`` has for its op."""
+class _TritonKernel(Expressions):
+  """One rendering: each node is written by the method ``write_`` and its op; those of values give their text."""
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool, tf32: bool):
     super().__init__(name, uops, arguments, descriptors)
@@ -123,14 +108,13 @@ class _TritonKernel(Variables):
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
     self.descriptors: dict[tuple[UOp, Layout], str] = {}   # param and layout -> name
-    self.phis: list[UOp] = []                           # assignments that wait for the end of the loop
     self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
     self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
     # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
     self.accessed: defaultdict[UOp, set[UOp | None]] = defaultdict(set)
     self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same when it began
-    loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))
-    self.ordered = {p for p in loads & stores if p.op is Ops.DEFINE_GLOBAL}
+    accessed = touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
+    self.ordered = {p for p in accessed if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
 
   # ---- the module
@@ -146,9 +130,8 @@ class _TritonKernel(Variables):
     self.lines[begin:begin] = [line for i in ranges for line in self.range(i)]
     if not self.lines: self.emit("pass")
     typed = signature(self.params) | {self.called[s]: f"i{8 * dtype.itemsize}" for s, dtype in self.arguments.items()}
-    head = f"def {self.name}({', '.join(typed)}):"
-    if len(head) > 130: head = f"def {self.name}(" + ",".join(f"\n    {a}" for a in typed) + "):"
-    kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit", head, *self.lines])
+    kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit",
+                        head_text(f"def {self.name}", list(typed), ":"), *self.lines])
     used = helpers.with_called(self.used)
     functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
     imports = "import triton\nimport triton.language as tl"
@@ -159,7 +142,7 @@ class _TritonKernel(Variables):
     warps = max([self.sort_warps(u) for u in self.uops if u.op is Ops.SORT], default=warps)
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
     fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
-    options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse)))
+    options = ("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse))
     parts = tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:])
     return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000,
                         sizes=tuple(self.arguments.values()))
@@ -173,23 +156,18 @@ class _TritonKernel(Variables):
   # ---- statements
 
   def node(self, u: UOp) -> None:
-    """The statements that a node becomes, if any."""
-    if u.op in _STATEMENTS: _STATEMENTS[u.op](self, u)
-    elif u.op in _VALUES:
-      prefix, write = _VALUES[u.op]
-      text = write(self, u)
-      if len(text[0]) <= self.inline.get(u, -1): self.text[u] = text
-      else: self.define(u, "dot" if is_dot(u) else prefix, text[0])
-    elif u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
-      raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
+    """The statements that a node becomes, if any; a value that does not stand inline gets a name."""
+    name = u.op.name.lower()
+    write: Callable[[UOp], Text | None] | None = getattr(self, f"write_{name}", None)
+    if write is None:
+      if u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
+        raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
+    elif (text := write(u)) is not None:
+      short = len(text[0]) <= self.inline.get(u, -1)
+      self.text[u] = text if short else self.declare("dot" if is_dot(u) else _PREFIXES.get(name, name), text[0])
 
-  def param(self, u: UOp) -> None: self.text[u] = (u.arg[1], ATOM)
-  def size(self, u: UOp) -> None: self.text[u] = (self.called[u.arg], ATOM)
-
-  def define(self, u: UOp, prefix: str, value: str) -> None:
-    name = self.fresh(prefix)
-    self.emit(f"{name} = {value}")
-    self.text[u] = (name, ATOM)
+  def write_define_global(self, u: UOp) -> None: self.text[u] = u.arg[1], ATOM
+  def write_define_var(self, u: UOp) -> None: self.text[u] = self.called[u.arg], ATOM
 
   def open(self, head: str) -> None:
     self.emit(head)
@@ -209,13 +187,13 @@ class _TritonKernel(Variables):
     if kind != "g": raise self.refuse(u, "Triton makes work-items itself")
     text: Text = (f"tl.program_id({dim})", ATOM)
     if in_one_dimension(self.grid):
-      text = ("tl.program_id(0)", ATOM)
-      if (below := self.count(self.grid[:dim])) != "1": text = (f"{text[0]}//{below}", MUL)
-      if self.count(self.grid[dim + 1:]) != "1": text = (f"{text[0]}%{self.count([size])}", MUL)
-    wide = text[1] == MUL and sizes_of(self.grid)   # sizes may be int64
-    self.emit(f"gidx{dim} = {operand(text)}.to({triton_type(u.dtype)})" if wide or u.dtype is not dtypes.int32 else
+      text = "tl.program_id(0)", ATOM
+      if (below := self.count(self.grid[:dim])) != "1": text = f"{text[0]}//{below}", PRODUCT
+      if self.count(self.grid[dim + 1:]) != "1": text = f"{text[0]}%{self.count([size])}", PRODUCT
+    wide = text[1] == PRODUCT and sizes_of(self.grid)   # sizes may be int64
+    self.emit(f"gidx{dim} = {inside(text)}.to({triton_type(u.dtype)})" if wide or u.dtype is not dtypes.int32 else
               f"gidx{dim} = {text[0]}")
-    self.text[u] = (f"gidx{dim}", ATOM)
+    self.text[u] = f"gidx{dim}", ATOM
 
   def count(self, grid: Sequence[Dim]) -> str:
     """The product of some dimensions of the grid, as an operand."""
@@ -224,10 +202,11 @@ class _TritonKernel(Variables):
     text = dim_text(product, self.called.__getitem__)
     return text if text.isalnum() else f"({text})"
 
-  def accumulate(self, u: UOp) -> None:
-    self.define(u, "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
+  def write_define_acc(self, u: UOp) -> None:
+    self.text[u] = self.declare(
+      "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
 
-  def loop(self, u: UOp) -> None:
+  def write_loop(self, u: UOp) -> None:
     name, step = self.fresh("i"), step_of(u)
     bounds = ", ".join(self.x(s) for s in (*u.src[:2], *(() if step is None else (step,))))
     flat = u.arg == "flatten" and self.flattens(u)
@@ -237,58 +216,45 @@ class _TritonKernel(Variables):
     else:   # the counter has the dtype of its bounds
       self.open(f"for n{name} in {values}:")
       self.emit(f"{name} = tl.cast(n{name}, {triton_type(u.dtype)})")
-    self.text[u] = (name, ATOM)
+    self.text[u] = name, ATOM
 
   def flattens(self, loop: UOp) -> bool:
-    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all of them takes twice the
-    time."""
+    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all takes twice the time."""
     inner = [x for x in self.body(loop) if x.op is Ops.LOOP]
     return not any(u.op is Ops.LOAD and u not in self.boxes for x in inner for u in self.body(x))
 
-  def phi(self, u: UOp) -> None:
+  def write_phi(self, u: UOp) -> None:
     self.text[u] = self.text[u.src[0]]
     self.phis.append(u)
 
-  def endloop(self, u: UOp) -> None:
-    """The loop's PHIs, then its end. They are one parallel assignment: a value that reads an accumulator which another of them
-    assigns before it gets a name first."""
-    values: dict[UOp, str] = {}
-    for phi in self.phis:
-      acc = accumulator(phi)
-      text = self.whole(phi.src[1], self.dims[acc])
-      if self.reads[phi.src[1]] & values.keys():
-        name = self.fresh("next")
-        self.emit(f"{name} = {text}")
-        text = name
-      values[acc] = text
-    for acc, text in values.items():
-      if text != self.text[acc][0]: self.emit(f"{self.text[acc][0]} = {text}")
-    self.phis.clear()
+  def next_value(self, phi: UOp) -> tuple[str, str]: return self.whole(phi.src[1], self.dims[accumulator(phi)]), ""
+
+  def write_endloop(self, u: UOp) -> None:
+    self.assign_phis()
     self.close()
 
-  def if_(self, u: UOp) -> None: self.open(f"if {self.x(u.src[0])}:")
+  def write_if(self, u: UOp) -> None: self.open(f"if {self.x(u.src[0])}:")
 
-  def else_(self, u: UOp) -> None:
+  def write_else(self, u: UOp) -> None:
     self.close()
     self.open("else:")
 
-  def endif(self, u: UOp) -> None: self.close()
-  def while_(self, u: UOp) -> None: self.begins.append(len(self.lines))
+  def write_endif(self, u: UOp) -> None: self.close()
+  def write_while(self, u: UOp) -> None: self.begins.append(len(self.lines))
 
-  def break_(self, u: UOp) -> None:
+  def write_break(self, u: UOp) -> None:
     """The start of a ``while`` loop. The lines of its condition stand before it and again at its end."""
     name = self.fresh("go")
     self.emit(f"{name} = {self.typed(u.src[0])}")
     self.conditions.append(["  " + line for line in self.lines[self.begins.pop():]])
     self.open(f"while {name}:")
 
-  def endwhile(self, u: UOp) -> None:
+  def write_endwhile(self, u: UOp) -> None:
     self.lines += self.conditions.pop()
     self.close()
 
   def order_memory(self, u: UOp) -> None:
-    """A barrier where a program's threads could see memory before others have written it, or write it before others have read
-    it."""
+    """A barrier where threads could see memory before others have written it, or write it before others have read it."""
     if u.op is Ops.IF: self.before_if.append({p: set(indices) for p, indices in self.accessed.items()})
     elif u.op in (Ops.ELSE, Ops.ENDIF):   # the other branch may not have been taken
       for p, indices in self.before_if[-1].items(): self.accessed[p] |= indices
@@ -296,8 +262,7 @@ class _TritonKernel(Variables):
     elif u.op in (Ops.LOOP, Ops.WHILE):   # a later iteration finds what an earlier one did
       for x in self.body(u): self.note(x)
     elif u.op in _ACCESSES and u.src[0] in self.ordered:
-      others = self.accessed[u.src[0]] - {None, u.src[1]}
-      if None in self.accessed[u.src[0]] if u.op is Ops.LOAD else others:
+      if None in self.accessed[u.src[0]] if u.op is Ops.LOAD else (self.accessed[u.src[0]] - {None, u.src[1]}):
         self.emit("tl.debug_barrier()")
         self.accessed.clear()
       self.note(u)
@@ -312,15 +277,15 @@ class _TritonKernel(Variables):
     """The addresses of an access: a block over all of ``to``."""
     buffer, index = self.x(u.src[0]), u.src[1]
     if self.dims[index] != to: return f"{buffer} + {self.whole(index, to)}"
-    return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, ADD)}"
+    return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, SUM)}"
 
   def mask(self, u: UOp, to: frozenset[int]) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
     gate = gate_or_none(u)
-    parts = [*([] if gate is None else [self.x(gate, AND, to)]), *self.masks(to, to)]
+    parts = [*([] if gate is None else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 
-  def load(self, u: UOp) -> Text:
+  def write_load(self, u: UOp) -> Text:
     if accesses_variable(u): return self.read(u)
     dtype, to = u.dtype, self.target(u)
     if u in self.boxes: text = self.load_box(u, self.boxes[u])
@@ -332,7 +297,7 @@ class _TritonKernel(Variables):
       text = f"tl.load({self.pointer(u, to)}{mask})"
     return (f"{text} != 0", CMP) if dtype.kind == "b" else (text, ATOM)
 
-  def store(self, u: UOp) -> None:
+  def write_store(self, u: UOp) -> None:
     if accesses_variable(u): return self.assign(u)
     if u in self.boxes: return self.store_box(u, self.boxes[u])
     value, to = u.src[2], self.target(u)
@@ -344,7 +309,7 @@ class _TritonKernel(Variables):
     if len(to) == 1 and self.reads_in_steps(*to): pointer = f"tl.max_contiguous({pointer}, 1)"
     self.emit(f"tl.store({pointer}, {text}{self.mask(u, to)})")
 
-  def atomic(self, u: UOp) -> None:
+  def write_atomic(self, u: UOp) -> None:
     dtype, to = u.src[0].dtype, self.target(u)
     if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
       raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
@@ -391,16 +356,16 @@ class _TritonKernel(Variables):
     """A helper that combines two values."""
     return self.use(f"_{fn.name.lower()}{'_nan' if dtype.kind == 'f' and fn in (BinaryOps.MAX, BinaryOps.MIN) else ''}")
 
-  def scan(self, u: UOp) -> Text:
+  def write_scan(self, u: UOp) -> Text:
     fn, axis, reverse = u.arg
     dtype, to = u.dtype, self.dims[u]
     text = self.whole(u.src[0], to)
     if reverse: text = self.filled(text, (axis,), to, constant(dtype, identity(fn, dtype))[0])   # the lanes added come first
     dim, back = self.axes(to).index(axis), ", reverse=True" if reverse else ""
-    if fn is BinaryOps.ADD and dtype.itemsize >= 4: return (f"tl.cumsum({text}, {dim}{back})", ATOM)
-    return (f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM)
+    if fn is BinaryOps.ADD and dtype.itemsize >= 4: return f"tl.cumsum({text}, {dim}{back})", ATOM
+    return f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM
 
-  def sort(self, u: UOp) -> Text:
+  def write_sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order."""
     axis, descending, *first = u.arg
     dtype, to, keys = u.dtype, self.dims[u], sort_key(u.dtype)
@@ -421,8 +386,8 @@ class _TritonKernel(Variables):
     # the sorted ones lie side by side within a thread: where neighbours are read, they had better be of other lanes
     if len(axes) == 1 and self.gathering(): text = f"tl.gather({text}, tl.arange(0, {size}), 0)"
     if descending: text = f"(~{text})"
-    if dtype.kind == "b": return (f"{text} != 0", CMP)
-    if dtype.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
+    if dtype.kind == "b": return f"{text} != 0", CMP
+    if dtype.kind == "f": return f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM
     return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
 
   def gathering(self) -> bool:
@@ -441,7 +406,7 @@ class _TritonKernel(Variables):
     while u.op is Ops.CAST: u = u.src[0]
     return u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and loads_zero(u)
 
-  def reduce(self, u: UOp) -> Text:
+  def write_reduce(self, u: UOp) -> Text:
     if is_dot(u): return self.dot(u)
     fn, ids = u.arg
     value, dtype, to = u.src[0], u.dtype, self.target(u)
@@ -451,7 +416,7 @@ class _TritonKernel(Variables):
     if dtype.kind == "b": fn, text = FUNCTIONS[fn].boolean or fn, f"{text}.to(tl.int32)" if added else to_int32(text)
     axes = self.axes(to)
     for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, dtype, text, axes.index(i))
-    if dtype.kind == "b": return (f"{text} != 0", CMP)
+    if dtype.kind == "b": return f"{text} != 0", CMP
     return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM)
 
   def reduced(self, fn: BinaryOps, dtype: DType, text: str, axis: int) -> str:
@@ -466,7 +431,7 @@ class _TritonKernel(Variables):
     if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
     if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
     if u.dtype is not dtypes.float32: parts.append(f"out_dtype={triton_type(u.dtype)}")
-    return (f"tl.dot({', '.join(parts)})", ATOM)
+    return f"tl.dot({', '.join(parts)})", ATOM
 
   def factor(self, u: UOp, k: int, at: int) -> str:
     """A factor of a dot, whose axis ``k`` is dimension ``at`` and has zeros in the lanes added to it."""
@@ -474,15 +439,3 @@ class _TritonKernel(Variables):
     if not self.zero_outside(u, k): text = self.filled(text, (k,), dims, zero(u.dtype))
     if self.axes(dims)[at] != k: text = f"tl.trans({text})"
     return f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)" if u.dtype in FP8 else text
-
-
-_ACCESSES = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
-_K = _TritonKernel
-_STATEMENTS: dict[Ops, Callable[[_TritonKernel, UOp], None]] = {
-  Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_VAR: _K.size, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate,
-  Ops.STORE: _K.store, Ops.ATOMIC: _K.atomic, Ops.LOOP: _K.loop, Ops.PHI: _K.phi, Ops.ENDLOOP: _K.endloop, Ops.IF: _K.if_,
-  Ops.ELSE: _K.else_, Ops.ENDIF: _K.endif, Ops.WHILE: _K.while_, Ops.BREAK: _K.break_, Ops.ENDWHILE: _K.endwhile}
-# what a value's name begins with, and its text
-_VALUES: dict[Ops, tuple[str, Callable[[_TritonKernel, UOp], Text]]] = {
-  Ops.LOAD: ("val", _K.load), Ops.REDUCE: ("red", _K.reduce), Ops.SCAN: ("scan", _K.scan), Ops.SORT: ("sort", _K.sort),
-  Ops.ALU: ("alu", _K.alu), Ops.CAST: ("cast", _K.cast), Ops.BITCAST: ("cast", _K.bitcast)}

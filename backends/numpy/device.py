@@ -10,13 +10,11 @@ import numpy as np
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import arguments, bounds_text, dim_text, evaluator
-from ntgrad.codegen.ir.errors import OutOfMemoryError, VerifyError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, OutOfMemoryError, Target, UOp, VerifyError
 from ntgrad.codegen.kernel.linear import UOpList
-from ntgrad.codegen.verify.linear import verify_linear
+from ntgrad.codegen.verify.forms import verify_linear
 
-from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
+from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, Specs, grid_of
 from ..memory_pool import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
@@ -45,7 +43,7 @@ class NumpyProgram(Program):
     self.evaluator, self.grid = Evaluator(spec.label, spec.uops), grid_of(spec)
     if not spec.sizes: self._check(())
 
-  def _check(self, sizes: tuple[int, ...]) -> None:
+  def _check(self, sizes: Sizes) -> None:
     """What the program takes for granted of a launch. Raises VerifyError where it is not so."""
     spec = self.spec
     for size, n in zip(spec.sizes, sizes):
@@ -61,9 +59,8 @@ class NumpyProgram(Program):
           f"{extents[kind][dim]}"
         )
 
-  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races, and for
-    sizes out of their bounds."""
+  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: Sizes = ()) -> float | None:
+    """Evaluate. Raises VerifyError for accesses out of bounds, uninitialised reads, races, and sizes out of their bounds."""
     spec = self.spec
     if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.label!r} takes {spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
@@ -79,8 +76,7 @@ class NumpyDevice(Device):
   identity = f"numpy {np.__version__}"
   memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
-  def __init__(self) -> None:
-    self.renderer = NumpyRenderer()
+  def __init__(self) -> None: self.renderer = NumpyRenderer()
 
   def alloc(self, nbytes: int) -> Array:
     """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises OutOfMemoryError."""
@@ -100,25 +96,15 @@ class NumpyDevice(Device):
     """Count it; the array itself goes with the last reference to it."""
     self.allocated -= nbytes
 
-  def part(self, raw: Array, offset: int, nbytes: int) -> Array:
-    """A slice."""
-    return raw[offset:offset + nbytes]
+  def part(self, raw: Array, offset: int, nbytes: int) -> Array: return raw[offset:offset + nbytes]
 
-  def at(self, raw: Array, offset: int) -> Array:
-    """A slice."""
-    return raw[offset:]
+  def at(self, raw: Array, offset: int) -> Array: return raw[offset:]
 
-  def copyin(self, raw: Array, data: np.ndarray) -> None:
-    """Host bytes into an allocation that is at least as large."""
-    raw[:data.nbytes] = data
+  def copyin(self, raw: Array, data: np.ndarray) -> None: raw[:data.nbytes] = data
 
-  def copyout(self, raw: Array, nbytes: int) -> np.ndarray:
-    """A copy of the first ``nbytes`` bytes."""
-    return np.array(raw[:nbytes])
+  def copyout(self, raw: Array, nbytes: int) -> np.ndarray: return np.array(raw[:nbytes])
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Each program's own UOps; nothing is kept on disk."""
-    return [NumpyProgram(s) for s in specs]
+  def compile(self, specs: Specs) -> list[Program]: return [NumpyProgram(s) for s in specs]
 
   def synchronize(self) -> None:
     """Nothing to do: a launch has finished when it returns."""
@@ -128,6 +114,4 @@ class NumpyDevice(Device):
     """An array over it. See :meth:`Device.adopt`."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
-  def address(self, raw: Array, nbytes: int) -> int:
-    """The array's own. See :meth:`Device.address`."""
-    return int(raw.ctypes.data)
+  def address(self, raw: Array, nbytes: int) -> int: return int(raw.ctypes.data)

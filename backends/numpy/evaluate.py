@@ -14,11 +14,10 @@ import numpy as np
 
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import evaluator
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import VerifyError
-from ntgrad.codegen.ir.uop import Ops, UOp, step_of
+from ntgrad.codegen.ir import Ops, UOp, VerifyError, dtypes, step_of
 from ntgrad.codegen.kernel.linear import UOpList
 
+from ..writer import touched
 from .functions import cast, function
 from .memory import Array, Memory, Tracker
 
@@ -51,8 +50,7 @@ class Evaluator:
     )
     self.ones = (1,) * (len(self.groups) + len(self.locals) + 1)
     self.items = math.prod(u.arg[2] for u in self.locals)
-    self.written = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
-    self.read = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
+    self.written, self.read = touched(self.uops, Ops.STORE, Ops.ATOMIC), touched(self.uops, Ops.LOAD)
     self.weight = max(
       [u.dtype.count for u in self.uops]
       + [u.arg[1] if u.arg[2] == "private" else -(-u.arg[1] // self.items) for u in self.uops if u.op is Ops.DEFINE_LOCAL]
@@ -67,8 +65,8 @@ class Evaluator:
   def _blocks(self) -> Block:
     """The lines; those between a LOOP, WHILE, IF or ELSE and its end are a block of the line that opens it."""
     opened: list[Block] = [[]]
-    depth: dict[UOp, int] = {}          # how many blocks are open where a node stands
-    last: dict[UOp, Line] = {}          # the line of that block which was the last to read it
+    depth = {}          # how many blocks are open where a node stands
+    last = {}          # the line of that block which was the last to read it
     accumulator: dict[UOp, UOp] = {}    # of PHIs
     for u in self.uops:
       sources = [accumulator.get(s, s) for s in u.src]
@@ -87,7 +85,7 @@ class Evaluator:
     return opened[0]
 
   def _run(self, u: UOp) -> Callable[[Chunk, Line], None]:
-    if u.op in RUN: return RUN[u.op]
+    if (run := getattr(Chunk, f"run_{u.op.name.lower()}", None)) is not None: return run
     if u.op not in FUNCTIONS: self.fail(u, f"has a {u.op} which the numpy backend cannot evaluate")
     f = FUNCTIONS[u.op](u)
     def compute(chunk: Chunk, line: Line) -> None:
@@ -102,7 +100,7 @@ class Evaluator:
   def boxes(self, extents: Mapping[UOp, int]) -> Iterator[list[range]]:
     """Boxes of group ids, each small enough for one go."""
     room = max(1, CHUNK // (self.items * self.weight))
-    parts: list[list[range]] = []
+    parts = []
     for u in reversed(self.groups):
       n = extents[u]
       step = min(n, room)
@@ -112,7 +110,7 @@ class Evaluator:
 
   def run(self, buffers: Sequence[Array], sizes: Mapping[Size, int]) -> None:
     """Launch over flat uint8 arrays, one a param in slot order, with numbers for the sizes: at least one program."""
-    specials = (*self.groups, *self.locals)
+    specials = *self.groups, *self.locals
     numbers = evaluator(tuple([u.arg[2] for u in specials]), tuple(sizes))(tuple(sizes.values()))
     launch = Launch(dict(zip(specials, numbers)), {}, {}, dict(self.constants))
     for u in self.uops:
@@ -132,9 +130,7 @@ class Evaluator:
       same.setdefault((raw.ctypes.data, size), []).append(u)
     for users in same.values():
       if math.prod(numbers) == self.items or not self.written.intersection(users): continue
-      launch.trackers.update(
-        dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users)))
-      )
+      launch.trackers.update(dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users))))
     with np.errstate(all="ignore"):
       for box in self.boxes(launch.extents): Chunk(self, box, launch).run(self.block)
 
@@ -148,7 +144,7 @@ class Launch(NamedTuple):
 
 
 class Chunk:
-  """Some of a launch's groups, whose programs run in lockstep."""
+  """Some of a launch's groups, whose programs run in lockstep. The method ``run_`` and a node's op runs it."""
 
   def __init__(self, ev: Evaluator, box: list[range], launch: Launch):
     ranges = [*box, *(range(u.arg[2]) for u in ev.locals)]
@@ -162,10 +158,8 @@ class Chunk:
     self.axes = dict(zip((*ev.groups, *ev.locals), axes))
     self.item = self._numbers(ev.locals)          # of each program within its group
     group = self._numbers(ev.groups)
-    self.memory = {
-      u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u))
-      for u, x in launch.data.items()
-    }
+    self.memory = {u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u))
+                   for u, x in launch.data.items()}
 
   def _numbers(self, specials: Sequence[UOp]) -> Array:
     number: Array = np.zeros(self.ev.ones, np.int64)
@@ -193,49 +187,42 @@ class Chunk:
       line.run(self, line)
       for u in line.last: forget(u, None)
 
-  def define_global(self, line: Line) -> None:
-    """It is there from the start."""
+  def run_define_global(self, line: Line) -> None: """It is there from the start."""
+  def run_const(self, line: Line) -> None: self.values[line.node] = self.launch.constants[line.node]
+  run_define_acc = run_define_var = run_const
+  def run_special(self, line: Line) -> None: self.values[line.node] = self.axes[line.node].astype(line.node.dtype.np)
 
-  def const(self, line: Line) -> None: self.values[line.node] = self.launch.constants[line.node]
-  def special(self, line: Line) -> None: self.values[line.node] = self.axes[line.node].astype(line.node.dtype.np)
-
-  def define_local(self, line: Line) -> None:
+  def run_define_local(self, line: Line) -> None:
     ev, u = self.ev, line.node
     name, size, kind = u.arg
     private, groups = kind == "private", len(ev.groups)
     part = self.shape if private else self.shape[:groups] + (1,) * len(ev.locals)   # an array for each program, or each group
     parts = math.prod(part)
-    self.memory[u] = Memory(
-      f"{kind} array {name!r}",
-      np.zeros(parts * size, u.dtype.np),
-      size,
-      self.fail,
-      self.item,
-      Tracker(parts * size, True) if not private and ev.items > 1 else None,
-      (np.arange(parts, dtype=np.intp) * size).reshape((*part, 1)),
-    )
+    self.memory[u] = Memory(f"{kind} array {name!r}", np.zeros(parts * size, u.dtype.np), size, self.fail, self.item,
+                            Tracker(parts * size, True) if not private and ev.items > 1 else None,
+                            (np.arange(parts, dtype=np.intp) * size).reshape((*part, 1)))
 
-  def load(self, line: Line) -> None:
+  def run_load(self, line: Line) -> None:
     buf, index, *gate = line.sources   # and the value where the gate is false
     other = self.values[gate[1]] if len(gate) > 1 else None
     self.values[line.node] = self.memory[buf].load(self.values[index], line.node.dtype.count, self.gate(gate), other)
 
-  def store(self, line: Line) -> None:
+  def run_store(self, line: Line) -> None:
     buf, index, value, *gate = line.sources
     self.memory[buf].store(self.values[index], line.node.src[2].dtype.count, self.values[value], self.gate(gate))
 
-  def atomic(self, line: Line) -> None:
+  def run_atomic(self, line: Line) -> None:
     buf, index, value, *gate = line.sources
     self.memory[buf].atomic(line.node.arg, self.values[index], self.values[value], self.gate(gate), self.shape)
 
-  def barrier(self, line: Line) -> None:
+  def run_barrier(self, line: Line) -> None:
     own = tuple(range(len(self.ev.groups), len(self.shape)))
     if self.mask is not None and own and (self.mask.any(axis=own) != self.mask.all(axis=own)).any():
       self.fail("has a barrier that only some work-items of a group reach")
     for m in self.memory.values():
       if m.base is not None and m.tracker is not None: m.tracker.reset()
 
-  def phi(self, line: Line) -> None:
+  def run_phi(self, line: Line) -> None:
     accumulator, value, *_ = line.sources
     new = self.values[value]
     self.assigned[accumulator] = new if self.mask is None else np.where(self.mask, new, self.values[accumulator])
@@ -247,7 +234,7 @@ class Chunk:
     self.values |= self.assigned
     self.assigned.clear()
 
-  def loop(self, line: Line) -> None:
+  def run_loop(self, line: Line) -> None:
     dtype, (start, end, *by) = line.node.dtype.np, (self.values[s] for s in line.sources if s in self.values)
     stride = np.ones(self.ev.ones, dtype) if step_of(line.node) is None else by[0]
     if self.masked(stride < 1).any(): self.fail("has a loop that does not go up")
@@ -264,16 +251,16 @@ class Chunk:
       if np.count_nonzero(self.mask): self.round(line, index)
     self.mask = outer
 
-  def branch(self, line: Line) -> None:
+  def run_if(self, line: Line) -> None:
     outer, c = self.mask, self.values[line.sources[0]]
     for side, mask in zip(line.blocks, (self.masked(c), self.masked(~c))):
       self.mask = None if mask.all() else mask
       if mask.any(): self.run(side)
     self.mask = outer
 
-  def break_(self, line: Line) -> None: self.mask = self.masked(self.values[line.sources[0]])
+  def run_break(self, line: Line) -> None: self.mask = self.masked(self.values[line.sources[0]])
 
-  def repeat(self, line: Line) -> None:
+  def run_while(self, line: Line) -> None:
     """WHILE: its BREAK leaves fewer and fewer programs, until there is none."""
     outer = self.mask
     for inner in itertools.cycle(line.blocks[0]):
@@ -282,25 +269,7 @@ class Chunk:
     self.mask = outer
 
 
-# what runs a node
-RUN: dict[Ops, Callable[[Chunk, Line], None]] = {
-  Ops.DEFINE_GLOBAL: Chunk.define_global,
-  Ops.DEFINE_LOCAL: Chunk.define_local,
-  Ops.DEFINE_ACC: Chunk.const,
-  Ops.CONST: Chunk.const,
-  Ops.DEFINE_VAR: Chunk.const,
-  Ops.SPECIAL: Chunk.special,
-  Ops.LOAD: Chunk.load,
-  Ops.STORE: Chunk.store,
-  Ops.ATOMIC: Chunk.atomic,
-  Ops.BARRIER: Chunk.barrier,
-  Ops.PHI: Chunk.phi,
-  Ops.LOOP: Chunk.loop,
-  Ops.IF: Chunk.branch,
-  Ops.WHILE: Chunk.repeat,
-  Ops.BREAK: Chunk.break_,
-}
-# the others have no effect: the function that gives a node's value from its sources' values
+# nodes that have no effect: the function that gives a node's value from its sources' values
 FUNCTIONS: dict[Ops, Callable[[UOp], Callable[..., Array]]] = {
   Ops.ALU: lambda u: function(u.arg, u.src[-1].dtype.scalar(), u.dtype.scalar()),
   Ops.CAST: lambda u: cast(u.src[0].dtype.scalar(), u.dtype.scalar()),

@@ -10,9 +10,8 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, to_narrow
-from ntgrad.codegen.ir.functions import FUNCTIONS
-from ntgrad.codegen.ir.uop import BinaryOps, TernaryOps, UnaryOps
+from ntgrad.codegen.ir import BinaryOps, DType, TernaryOps, UnaryOps, dtypes, to_narrow
+from ntgrad.codegen.ir.functions import FUNCTIONS, Fn
 
 from .memory import Array
 
@@ -23,10 +22,8 @@ erf: Function = np.vectorize(math.erf, otypes=[np.float64])
 
 def threefry(counter: Array, key: Array) -> Array:
   """threefry2x32 of 20 rounds: the uint64 counter and key are two words each, low word first."""
-  low = np.uint64(0xFFFFFFFF)
-  x0, x1 = (counter & low).astype(np.uint32), (counter >> np.uint64(32)).astype(np.uint32)
-  k0, k1 = (key & low).astype(np.uint32), (key >> np.uint64(32)).astype(np.uint32)
-  keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+  (x0, x1), (k0, k1) = ((x.astype(np.uint32), (x >> np.uint64(32)).astype(np.uint32)) for x in (counter, key))
+  keys = k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA)
   x0, x1 = x0 + keys[0], x1 + keys[1]
   for i in range(5):
     for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
@@ -41,8 +38,7 @@ def _int_power(a: Array, b: Array) -> Array:
   if a.dtype.kind == "u": return np.asarray(np.power(a, b))
   one = np.ones_like(a)
   whole = np.power(a, np.maximum(b, 0))
-  odd = np.where(b & 1, a, one)
-  return np.asarray(np.where(b >= 0, whole, np.where(a == 1, one, np.where(a == -1, odd, 0 * one))))
+  return np.asarray(np.where(b >= 0, whole, np.where(a == 1, one, np.where(a == -1, np.where(b & 1, a, one), 0 * one))))
 
 
 def _extreme(better: Function) -> Function:
@@ -53,67 +49,29 @@ def _extreme(better: Function) -> Function:
 def _same(x: Array) -> Array: return x
 
 
-_wide: dict[UnaryOps | BinaryOps | TernaryOps, Function] = {  # computed in float64
-  UnaryOps.EXP: np.exp,
-  UnaryOps.EXP2: np.exp2,
-  UnaryOps.LOG: np.log,
-  UnaryOps.LOG2: np.log2,
-  UnaryOps.SIN: np.sin,
-  UnaryOps.COS: np.cos,
-  UnaryOps.TAN: np.tan,
-  UnaryOps.TANH: np.tanh,
-  UnaryOps.ERF: erf,
-  UnaryOps.RSQRT: lambda x: 1 / np.sqrt(x),
-  BinaryOps.POW: np.power,
-}
-
-_plain: dict[UnaryOps | BinaryOps | TernaryOps, Function] = {
-  UnaryOps.NEG: np.negative,
-  UnaryOps.RECIP: np.reciprocal,
-  UnaryOps.SQRT: np.sqrt,
-  UnaryOps.FLOOR: np.floor,
-  UnaryOps.CEIL: np.ceil,
-  UnaryOps.TRUNC: np.trunc,
-  UnaryOps.ROUND: np.rint,
-  UnaryOps.NOT: np.invert,
-  UnaryOps.ABS: np.abs,
-  UnaryOps.ISNAN: np.isnan,
-  BinaryOps.ADD: np.add,
-  BinaryOps.SUB: np.subtract,
-  BinaryOps.MUL: np.multiply,
-  BinaryOps.DIV: np.divide,
-  BinaryOps.IDIV: np.floor_divide,
-  BinaryOps.MOD: np.remainder,
-  BinaryOps.MAX: np.maximum,
-  BinaryOps.MIN: np.minimum,
-  BinaryOps.CMPLT: np.less,
-  BinaryOps.CMPLE: np.less_equal,
-  BinaryOps.CMPEQ: np.equal,
-  BinaryOps.CMPNE: np.not_equal,
-  BinaryOps.AND: np.bitwise_and,
-  BinaryOps.OR: np.bitwise_or,
-  BinaryOps.XOR: np.bitwise_xor,
-  BinaryOps.SHL: np.left_shift,
-  BinaryOps.SHR: np.right_shift,
-  BinaryOps.THREEFRY: threefry,
-  TernaryOps.WHERE: np.where,
-}
-
-_rounding = frozenset({UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND})  # nothing to do on ints
+# how numpy spells the functions: on floats those of ``_WIDE`` are computed in float64
+_WORDS = """NEG negative RECIP reciprocal SQRT sqrt EXP exp EXP2 exp2 LOG log LOG2 log2 SIN sin COS cos TAN tan TANH tanh
+FLOOR floor CEIL ceil TRUNC trunc ROUND rint NOT invert ABS abs ISNAN isnan
+ADD add SUB subtract MUL multiply DIV divide IDIV floor_divide MOD remainder MAX maximum MIN minimum POW power
+CMPLT less CMPLE less_equal CMPEQ equal CMPNE not_equal AND bitwise_and OR bitwise_or XOR bitwise_xor SHL left_shift
+SHR right_shift WHERE where""".split()
+_SPELLINGS: dict[str, Function] = {**{name: getattr(np, spelling) for name, spelling in zip(_WORDS[::2], _WORDS[1::2])},
+                                   "RSQRT": lambda x: 1 / np.sqrt(x), "ERF": erf, "THREEFRY": threefry}
+_WIDE = "EXP EXP2 LOG LOG2 SIN COS TAN TANH ERF RSQRT POW".split()
 
 
-def function(fn: UnaryOps | BinaryOps | TernaryOps, dtype: DType, out: DType) -> Function:
+def function(fn: Fn, dtype: DType, out: DType) -> Function:
   """``fn`` for sources of (scalar) dtype ``dtype`` (for WHERE: of the values), giving arrays of dtype ``out``."""
   kind = dtype.kind
-  if fn in _rounding and kind != "f": return _same
+  if fn in (UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND) and kind != "f": return _same
   if kind == "b":
     if fn in (UnaryOps.NEG, UnaryOps.ABS): return _same
     fn = FUNCTIONS[fn].boolean or fn
   if fn is UnaryOps.ISNAN and kind != "f": return lambda x: np.zeros(x.shape, np.bool_)
   if fn is BinaryOps.POW and kind in "iu": return _int_power
   if fn in (BinaryOps.MAX, BinaryOps.MIN) and kind == "f": return _extreme(np.greater if fn is BinaryOps.MAX else np.less)
-  f, via = _wide.get(fn) or _plain[fn], dtype
-  if fn in _wide: via = dtypes.float64
+  f, via = _SPELLINGS[fn.name], dtype
+  if fn.name in _WIDE: via = dtypes.float64
   elif kind == "f" and dtype.itemsize < 4 and fn is not TernaryOps.WHERE: via = dtypes.float32
   if via is dtype: return f
   rounded = cast(via, out)
@@ -121,8 +79,7 @@ def function(fn: UnaryOps | BinaryOps | TernaryOps, dtype: DType, out: DType) ->
 
 
 def cast(src: DType, dst: DType) -> Function:
-  """Arrays of (scalar) dtype ``src`` to ``dst``: truncating float to int, ``!= 0`` to bool, rounding to nearest even to
-  floats."""
+  """Arrays of (scalar) dtype ``src`` to ``dst``: floats to ints truncated, to bool ``!= 0``, to floats nearest even."""
   if src is dst: return _same
   if src.kind == "f" and src.itemsize < 4:   # ml_dtypes lacks some direct ways
     from_float = cast(dtypes.float32, dst)

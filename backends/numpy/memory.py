@@ -6,6 +6,7 @@ from typing import Any, Callable, NoReturn
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]   # of any shape and dtype
+Shape = tuple[int, ...]
 NOBODY, SEVERAL = -1, -2                 # in the place of a program's number: none, and several
 
 
@@ -14,7 +15,7 @@ def bits(x: Array) -> Array:
   return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind not in "iu" else x
 
 
-def _first(bad: Array) -> tuple[int, ...]: return tuple(int(i) for i in np.argwhere(bad)[0])
+def _first(bad: Array) -> Shape: return tuple(int(i) for i in np.argwhere(bad)[0])
 
 
 class Tracker:
@@ -41,15 +42,13 @@ class Memory:
     self.written = None if base is None else np.zeros(data.size, np.bool_)   # which elements hold a value; None: all do
 
   def _places(self, verb: str, index: Array, gate: Array | None, count: int = 1) -> tuple[Array, Array | None] | None:
-    """Where an access to ``count`` contiguous elements lies in the data (they are the last axis), and its gate: None where that
-    is true everywhere. No places where it is false everywhere. Raises VerifyError where a lane that the gate lets through is out
-    of bounds."""
+    """Where an access to ``count`` contiguous elements (the last axis) lies in the data, and its gate, None where that is true
+    everywhere. None where it is false everywhere. Raises VerifyError for a lane out of bounds that the gate lets through."""
     if gate is not None:
       let = np.count_nonzero(gate)   # a third of the time of any() and all(), which counts where arrays are small
       if not let: return None
       if let == gate.size: gate = None
-    if count > 1 and gate is not None and gate.shape[-1] > 1:
-      index, count = index + np.arange(count, dtype=np.intp), 1
+    if count > 1 and gate is not None and gate.shape[-1] > 1: index, count = index + np.arange(count, dtype=np.intp), 1
     i = index.astype(np.intp)
     low = i.view(np.uintp)  # a negative index is a huge one
     if i.size and int(np.maximum.reduce(low, axis=None)) + count > self.size:
@@ -78,16 +77,11 @@ class Memory:
     out = self.data[i]
     return out if gate is None or other is None else np.where(gate, out, other)
 
-  def _of(self, i: Array, bad: Array) -> int:
-    """The first bad index, within its part."""
-    return int(i[_first(bad)]) % max(self.size, 1)
+  def _of(self, i: Array, bad: Array) -> int: return int(i[_first(bad)]) % max(self.size, 1)
 
   def _reading(self, tracker: Tracker, i: Array, gate: Array | None) -> None:
-    reader = tracker.reader
-    if reader is None: return
-    shape = np.broadcast_shapes(i.shape, self.who.shape, () if gate is None else gate.shape)
-    live = None if gate is None else np.broadcast_to(gate, shape)
-    i, who = _pick(i, shape, live), _pick(self.who, shape, live)
+    if (reader := tracker.reader) is None: return
+    i, who = _pick(_shape(gate, i.shape, self.who.shape), gate, i, self.who)
     bad = _others(tracker.writer[i], who)
     if bad.any(): self.fail(f"reads {self.what} at index {self._of(i, bad)} in one program and writes it in another: a race")
     after = np.where(_others(reader[i], who), SEVERAL, who)
@@ -100,15 +94,13 @@ class Memory:
     if places is None: return
     i, gate = places
     reader = None if self.tracker is None else self.tracker.reader
-    shapes = [i.shape, value.shape] + ([] if gate is None else [gate.shape])
     # who reads back what it wrote must be known program by program
-    if reader is not None: shapes.append(self.who.shape)
-    shape = np.broadcast_shapes(*shapes)
-    live = None if gate is None else np.broadcast_to(gate, shape)
-    i, value = _pick(i, shape, live), _pick(value, shape, live)
+    shape = _shape(gate, i.shape, value.shape, () if reader is None else self.who.shape)
+    # of what does not vary along an axis, all write the same there
+    who = self.who if reader is not None else self.who[tuple(slice(0, 1) if n == 1 else slice(None) for n in shape[:-1])]
+    i, value, who = _pick(shape, gate, i, value, who)
     new = bits(value)
     if self.tracker is not None:
-      who = _pick(self.who if reader is not None else _thin(self.who, shape), shape, live)
       differs = bits(self.data[i]) != new
       if reader is not None:
         bad = _others(reader[i], who) & differs
@@ -119,14 +111,12 @@ class Memory:
     if self.written is not None: self.written[i] = True
     if self.tracker is not None or (i.size > 1 and self.base is None): self._differing(i, bits(self.data[i]) != new)
 
-  def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: tuple[int, ...]) -> None:
+  def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape) -> None:
     """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""
     places = self._places("updates", index, gate)
     if places is None: return
     i, gate = places
-    shape = np.broadcast_shapes(i.shape, value.shape, programs + (1,), () if gate is None else gate.shape)
-    live = None if gate is None else np.broadcast_to(gate, shape)
-    i, value = _pick(i, shape, live), _pick(value, shape, live)
+    i, value = _pick(_shape(gate, i.shape, value.shape, programs + (1,)), gate, i, value)
     fn = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]
     if self.data.dtype.kind in "iuf": fn.at(self.data, i, value)
     else:  # the narrow floats of ml_dtypes
@@ -142,12 +132,11 @@ def _others(last: Array, who: Array) -> Array:
   return np.asarray((last != NOBODY) & (last != who))
 
 
-def _pick(x: Array, shape: tuple[int, ...], live: Array | None) -> Array:
-  """The elements that an access really uses, flat."""
-  if x.shape != shape: x = np.broadcast_to(x, shape)
-  return x.reshape(-1) if live is None else x[live]
+def _shape(gate: Array | None, *shapes: Shape) -> Shape: return np.broadcast_shapes(*shapes, () if gate is None else gate.shape)
 
 
-def _thin(who: Array, shape: tuple[int, ...]) -> Array:
-  """``who`` of the first program along the axes that a store does not depend on (all write the same there)."""
-  return who[tuple(slice(0, 1) if n == 1 else slice(None) for n in shape[:-1])]
+def _pick(shape: Shape, gate: Array | None, *xs: Array) -> list[Array]:
+  """The elements that an access of a shape really uses, flat."""
+  live = None if gate is None else np.broadcast_to(gate, shape)
+  whole = [x if x.shape == shape else np.broadcast_to(x, shape) for x in xs]
+  return [x.reshape(-1) if live is None else x[live] for x in whole]

@@ -55,10 +55,8 @@ def pack(source: str, files: Path | None, cl: Any, program: Any) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
-  """The source of a packed program, and its binary, or the folder of its files for PoCL, which are put where it looks for them.
-
-  Raises ValueError for bytes that are no packed program.
-  """
+  """The source of a packed program, and its binary, or the folder of its files, put where PoCL looks for them. Raises
+  ValueError for bytes that are no packed program."""
   source, binary, found = unpacked(FORM, data, "program")
   at = {"/".join(path.split("/")[:2]) for path, _ in found}
   if len(at) > 1 or bool(at) == (binary is not None): raise ValueError("packed program: no binary, and no files of a program")
@@ -75,8 +73,7 @@ def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
 
 
 def _check(path: str, data: bytes) -> None:
-  """Raises ValueError for a file that leads out of its folder, and for code that is none or not whole: the process that loads
-  such may end by it."""
+  """Raises ValueError for a path out of its folder, and for code that is none or not whole: loading such may end the process."""
   if not _PLAIN.fullmatch(path) or {".", ".."} & {*path.split("/")}: raise ValueError(f"packed program: a file {path!r}")
   if path.endswith(".bc") and (data[:4] != b"BC\xc0\xde" or len(data) % 4): raise ValueError(f"packed program: {path} is no code")
   if not path.endswith(".so"): return
@@ -94,7 +91,7 @@ def machine_code(files: Path, name: str, owner: object, bad: list[Path] | None =
 
   PoCL unloads what is beyond the 128 kernels that ran last: a training step with more of them would load each anew at every
   launch, for 15 µs. Libraries that do not have it are added to ``bad``."""
-  found: dict[bool, int] = {}
+  found = {}
   for path in files.glob(f"{name}/*/{name}.so"):
     handle = 0
     try:

@@ -15,17 +15,14 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable
 from weakref import WeakValueDictionary
 
 from ntgrad.codegen.index.records import BYTES, STR, OneOf, Table, TupleForm
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError, StateError
-from ntgrad.codegen.ir.handlers import keep_handlers, not_in_handler
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, Recent, StateError, config, keep_handlers, not_in_handler
 
 from .. import cache, workers
-from ..base import ProgramSpec
+from ..base import ProgramSpec, Specs
 from . import binaries
 from .cpuname import missing
 from .declared import WITHOUT_HEADER, declared
@@ -49,7 +46,7 @@ __kernel void bits_128(void) {}
 #endif
 """
 
-Build = Callable[[str, Sequence[ProgramSpec]], bytes]   # of a device's name and kernels a packed program, in a worker
+Build = Callable[[str, Specs], bytes]   # of a device's name and kernels a packed program, in a worker
 _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
 
 
@@ -72,21 +69,12 @@ class Unit(workers.Job):
   kept: str = ""                                 # the key of a program that was read from the disk cache
   code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
 
-  @property
-  def weight(self) -> float:
-    """About how many small kernels it is worth."""
-    return sum(s.source.weight for s in self.specs.values())
-
-  @property
-  def count(self) -> int: return len(self.specs)
-
-  @property
-  def worth_building(self) -> bool: return len(self.specs) >= min(GROUP, 2)
-
   def add(self, k: str, spec: ProgramSpec) -> None:
     """Put a kernel at the end."""
     self.names.setdefault(k, f"{spec.name}_{len(self.specs)}")
     self.specs[k] = spec
+    self.count, self.weight = len(self.specs), sum(s.source.weight for s in self.specs.values())
+    self.worth_building = self.count >= min(GROUP, 2)
 
   def join(self) -> str:
     """One source of the kernels: shared helpers once, each kernel under its name in the program."""
@@ -100,9 +88,7 @@ class Unit(workers.Job):
     return self.in_worker, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
 
 
-def is_pocl(device: Any) -> bool:
-  """Whether a pyopencl device is PoCL's."""
-  return "portable computing" in device.platform.name.lower()
+def is_pocl(device: Any) -> bool: return "portable computing" in device.platform.name.lower()
 
 
 class Compiler:
@@ -129,10 +115,8 @@ class Compiler:
     atexit.register(self.leave)
 
   def vector_bits(self) -> int:
-    """Width of the vector registers that compiled code uses.
-
-    PoCL tells the CPU's own width, but its LLVM may not know a new CPU: it takes Zen 4, which has AVX-512, for Zen 3.
-    """
+    """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
+    takes Zen 4, which has AVX-512, for Zen 3."""
     native = max(int(self.device.native_vector_width_float), 1)*32
     if native <= 128 or not is_pocl(self.device): return native
     k = cache.key("vector-bits", self.identity)
@@ -148,7 +132,7 @@ class Compiler:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
     return cache.key(FORMAT, self.identity, spec.name, spec.source.text, tuple(spec.local))
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
+  def compile(self, specs: Specs) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
     out = [self.units.get(k := self.key(s)) or self.load(k) or self.add(k, s) for s in specs]
     self.queue.serve()
@@ -206,8 +190,7 @@ class Compiler:
     return unit
 
   def load_kept(self, where: str) -> Unit | None:
-    """The program under a key of the disk cache. None where there is none; one that makes no sense, or was made by a driver that
-    calls itself the same, is removed."""
+    """The program under a key of the disk cache, or None. One that makes no sense, or of another driver, is removed."""
     names, packed = cache.get("opencl-program", where, PROGRAM) or ({}, None)
     if packed is None: return None
     program, files = self.load_packed(packed)
@@ -231,14 +214,12 @@ class Compiler:
     if bad: cache.remove("opencl-program", unit.kept)
 
   def build(self, unit: Unit) -> None:
-    """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
-    fails."""
+    """Build a unit here; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
     unit.source, unit.waiting = unit.join(), set(unit.specs)
     not_in_handler(self.lock)
     with self.lock:
       before = binaries.program_folders()
-      try:
-        unit.program = self.load_source(unit.source)
+      try: unit.program = self.load_source(unit.source)
       except self.cl.Error as e:
         for k in unit.specs: self.units.pop(k, None)
         spec, *more = unit.specs.values()
@@ -263,14 +244,11 @@ class Compiler:
     return self.load_program(OPTIONS, source)
 
   def load_program(self, options: str, *source: Any) -> Any:
-    """A program from its source, or from a list of devices and one of binaries. Raises pyopencl's Error with the compiler's
-    log."""
+    """A program from its source, or a list of devices and one of binaries. Raises pyopencl's Error with the compiler's log."""
     program = self.cl._cl._Program(self.context, *source)
-    try:
-      program._build(options.encode(), [self.device])
+    try: program._build(options.encode(), [self.device])
     except self.cl.Error as e:
-      log = program.get_build_info(self.device, self.cl.program_build_info.LOG)
-      raise self.cl.Error(str(log or e)) from None
+      raise self.cl.Error(str(program.get_build_info(self.device, self.cl.program_build_info.LOG) or e)) from None
     keep_handlers()
     return program
 
@@ -281,9 +259,8 @@ class Compiler:
     try: return self.load_source(source) if binary is None else self.load_program(OPTIONS, [self.device], [binary]), files
     except self.cl.Error: return None, files
 
-  def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not
-    take."""
+  def take_packed(self, packed: bytes, specs: Specs) -> None:
+    """Know the kernels of a program packed from ``specs``. Raises StateError for one that this driver does not take."""
     unit = self.unit(specs)
     unit.program, unit.files = self.load_packed(packed)
     unit.launched = unit.done = True
@@ -350,9 +327,8 @@ class Compiler:
     if not found: return f"# no assembly of {spec.label}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None: return f"# no assembly of {spec.label}: install objdump (binutils) to see it"
-    out = subprocess.run(
-      [tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True
-    ).stdout
+    out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True,
+                         text=True).stdout
     mine = re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE)
     return max(mine, key=len, default=out).rstrip()  # the other one only calls it
 

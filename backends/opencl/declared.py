@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import re
 
-from ..cstyle.functions import FUNCTIONS, SIZES
+from ..cstyle.functions import FLOATS, FUNCTIONS, SIZES
 
 WITHOUT_HEADER = "-D_OPENCL_H_"   # the header's guard: it counts as read
 
-_INTEGERS = ("int", "uint", "long", "ulong")
+_INTEGERS = "int", "uint", "long", "ulong"
 _SCALARS = [base for base in SIZES if base not in ("bool", "half")]
-_SPACES = ("__global", "__local")
-_WIDTHS = ("", "2", "3", "4", "8", "16")
+_SPACES = "__global", "__local"
+_WIDTHS = "", "2", "3", "4", "8", "16"
 
 
 def _all() -> dict[str, list[str]]:
-  """By name the declarations of all types for which kernels may call a function: with some of them left out, a call would convert
-  its arguments to another."""
+  """Declarations of functions for all types that kernels may call them for: a missing one would have arguments converted."""
   out = {f"get_{what}": [f"size_t C get_{what}(uint)"]
          for what in ("global_id", "local_id", "group_id", "global_size", "local_size", "num_groups")}
   out["barrier"] = ["void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags)"]
-  vectors = [base + n for base in ("float", "double") for n in _WIDTHS]
+  vectors = [base + n for base in FLOATS for n in _WIDTHS]
   for name, count in FUNCTIONS.items(): out[name] = [f"{t} C {name}({', '.join([t]*count)})" for t in vectors]
   for name in ("min", "max"): out[name] = [f"{t} C {name}({t}, {t})" for t in _SCALARS]
   for name in ("add", "min", "max", "xchg", "cmpxchg"):
@@ -47,5 +46,4 @@ _CALLS = re.compile(rf"\b({'|'.join(sorted(_DECLARED, key=len, reverse=True))})\
 
 def declared(source: str) -> str:
   """A source behind the declarations of the functions that it calls, for a build ``WITHOUT_HEADER``."""
-  names = sorted(set(_CALLS.findall(source)))
-  return "\n".join([*(_DECLARED[name] for name in names), "#line 1", source])
+  return "\n".join([*(_DECLARED[name] for name in sorted(set(_CALLS.findall(source)))), "#line 1", source])

@@ -22,24 +22,19 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
 from .. import rates, workers as pool
-from ..base import Graph, Node, Program, ProgramSpec, grid_of
+from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries
 from .compiler import Compiler, is_pocl
 from .cpuname import give_name
-from .direct import CPUGraph, threads_of
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
 from .selftest import Functions
-from .threads import Threads, allocated, works_like_this
+from .threads import CPUGraph, Threads, allocated, threads_of, works_like_this
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
@@ -54,8 +49,7 @@ def _forget_half(package: str) -> None:
   next import would then not set in it. Machine code is loaded once."""
   if package in sys.modules: return
   for name, module in list(sys.modules.items()):
-    file = getattr(module, "__file__", None) or ""
-    if name.startswith(package + ".") and file.endswith(".py"): del sys.modules[name]
+    if name.startswith(package + ".") and (getattr(module, "__file__", None) or "").endswith(".py"): del sys.modules[name]
 
 
 @cache
@@ -93,16 +87,13 @@ def _cl_devices() -> list[Any]:
     raise DeviceError(f"no OpenCL device: {e}; pip install 'pyopencl[pocl]' brings one for the CPU") from None
 
 
-def _threads() -> set[int]:
-  """The ids of this process's threads; none where the system has no such list."""
-  return {int(t) for t in os.listdir("/proc/self/task")} if sys.platform == "linux" else set()
+def _threads() -> set[int]: return {int(t) for t in os.listdir("/proc/self/task")} if sys.platform == "linux" else set()
 
 
 def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
-  """Give each of the threads that a CPU's driver has just started a core of its own, of those that this process may use.
-
-  Else the system wakes two of them on one core while the thread that launches still runs on the other: half the speed for
-  kernels of less than some milliseconds. ``POCL_AFFINITY=0`` leaves the threads alone."""
+  """Give each of the threads that a CPU's driver has just started a core of its own, of those that this process may use. Else the
+  system wakes two of them on one core while the thread that launches still runs on the other: half the speed for kernels of less
+  than some milliseconds. ``POCL_AFFINITY=0`` leaves the threads alone."""
   cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
   workers = [int(d.max_compute_units) for d in devices if is_cpu(d) and is_pocl(d)]
   if "POCL_AFFINITY" in os.environ or workers != [len(threads)] or len(cores) < len(threads): return
@@ -111,11 +102,8 @@ def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
 
 
 def find(name: str) -> Any:
-  """The pyopencl device that ``name`` means.
-
-  CPU is the first CPU, PoCL before others; CL the first device that is no CPU, or else the first; CL:n the n-th of all.
-  Raises DeviceError where there is none.
-  """
+  """The pyopencl device that ``name`` means: CPU the first CPU, PoCL before others; CL the first device that is no CPU, or else
+  the first; CL:n the n-th of all. Raises DeviceError where there is none."""
   devices = _cl_devices()
   cpus = sorted((d for d in devices if is_cpu(d)), key=lambda d: not is_pocl(d))
   kind, _, number = name.partition(":")
@@ -131,18 +119,15 @@ def find(name: str) -> Any:
 
 def available(name: str = "CPU") -> tuple[bool, str]:
   """Whether the device exists, and its name or the reason why not. Does not raise."""
-  try:
-    return True, find(name).name.strip()
-  except DeviceError as e:
-    return False, str(e)
+  try: return True, find(name).name.strip()
+  except DeviceError as e: return False, str(e)
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
 
 
 def target_of(d: Any, vector_bits: int) -> Target:
-  """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as
-  settings say."""
+  """What the optimiser needs to know of a pyopencl device; of a CPU, with vectors of ``vector_bits``, as settings say."""
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
   memory = int(d.local_mem_size)
   gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
@@ -195,7 +180,7 @@ class OpenCLDevice(Pooled):
     self.threads, self.ended = None, self.enqueued
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     self.direct = False   # to start threads is to build what they run, and another thread of the parent may have held PoCL's lock
-    self._left = (self.queue, self.context)   # not released: that would call the driver
+    self._left = self.queue, self.context   # not released: that would call the driver
     del self.queue, self.context
     self.__class__ = _Lost
     atexit.unregister(self.compiler.leave)
@@ -204,7 +189,7 @@ class OpenCLDevice(Pooled):
   @property
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
-    key = (config.vector_bits, config.cores)
+    key = config.vector_bits, config.cores
     found = self._renderers[key]
     if found is None:
       bits = config.vector_bits or self.compiler.vector_bits()
@@ -222,14 +207,11 @@ class OpenCLDevice(Pooled):
     return self.threads
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
-    """See :meth:`Device.graph`."""
     threads = self.started()
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
   @property
-  def busy(self) -> bool:
-    """Whether the queue may have something to do."""
-    return self.ended != self.enqueued
+  def busy(self) -> bool: return self.ended != self.enqueued   # whether the queue may have something to do
 
   def drain(self) -> None:
     """Wait until the queue is empty."""
@@ -263,9 +245,7 @@ class OpenCLDevice(Pooled):
     if self.on_host: return self._over(raw.host[offset:offset + nbytes], raw.address + offset)
     return raw.get_sub_region(offset, nbytes)
 
-  def at(self, raw: Any, offset: int) -> Any:
-    """The buffer and the offset, two arguments of a kernel."""
-    return Part(raw, offset)
+  def at(self, raw: Any, offset: int) -> Any: return Part(raw, offset)
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
@@ -298,7 +278,7 @@ class OpenCLDevice(Pooled):
     return out
 
   # ---- programs
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Programs that are built when they are needed. Raises CompileError for a group that is too large."""
     most = int(self.device.max_work_group_size)
     for s in specs:
@@ -307,8 +287,7 @@ class OpenCLDevice(Pooled):
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises
-    DeviceError."""
+    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
     out = np.empty(count, inputs[0].dtype)
     flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
     try:
@@ -319,17 +298,13 @@ class OpenCLDevice(Pooled):
     except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
     return pool.once((build, (self.name, list(specs))))
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """See :meth:`Device.unpack`."""
-    self.compiler.take_packed(data, specs)
+  def unpack(self, data: bytes, specs: Specs) -> None: self.compiler.take_packed(data, specs)
 
-  def disassemble(self, spec: ProgramSpec) -> str:
-    """The machine code of a kernel as text, or a sentence that says why there is none."""
-    return self.compiler.disassemble(spec)
+  def disassemble(self, spec: ProgramSpec) -> str: return self.compiler.disassemble(spec)
 
   def synchronize(self) -> None:
     """Wait for everything launched."""
@@ -363,8 +338,7 @@ class OpenCLDevice(Pooled):
 
 
 class _Lost(OpenCLDevice):
-  """A device in a process that was forked from the one that opened it: what goes to the driver is not there, and asking for it
-  says why."""
+  """A device in a process forked from the one that opened it: asking for what goes to the driver says why it is not there."""
 
   def __getattr__(self, name: str) -> Any:
     if name in ("queue", "context"): raise DeviceError(self.lost)
@@ -376,16 +350,12 @@ class _Lost(OpenCLDevice):
 def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 
 
-def _number(size: Size) -> int:
-  """What a size is where it does not matter: small."""
-  return max(1, size.lower or 1)
+def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
 
 
-def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning.
-
-  A crash there costs the worker only. Raises CompileError.
-  """
+def build(name: str, specs: Specs) -> bytes:
+  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
+  there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
   unit = device.compiler.unit(specs)
   device.compiler.build(unit)

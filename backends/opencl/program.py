@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from ntgrad.codegen.choose.bound import bound
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.errors import CompileError, DeviceError
 
-from ..base import Program, ProgramSpec, grid_of, remade
+from ..base import Program, ProgramSpec, Sizes, grid_of, remade
 from . import binaries
 from .compiler import Unit
 from .threads import WORTH_WAKING, Launch, Record, Threads, count_locals
@@ -35,11 +36,11 @@ class OpenCLProgram(Program):
     self.unit, self._device = unit, device
     self._kernel: Any = None
     self._take(spec)
-    self._sizes: tuple[int, ...] | None = None   # of the last launch
-    self._global: tuple[int, ...] = ()           # for them; empty where there is nothing to launch
+    self._sizes: Sizes | None = None   # of the last launch
+    self._global: Sizes = ()           # for them; empty where there is nothing to launch
     self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
-    self._locals = (0, 0)       # arrays of local memory, at most, and the bytes of all
+    self._locals = 0, 0       # arrays of local memory, at most, and the bytes of all
     self.code: dict[bool, int] = {}   # its machine code, once it is there: see binaries.machine_code
     self._work: Any = None      # the numbers of its work at some sizes
     self._records: Any = None   # its launch by our own threads, from then on
@@ -49,14 +50,10 @@ class OpenCLProgram(Program):
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
 
-  def _take(self, spec: ProgramSpec) -> None:
-    self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+  def _take(self, spec: ProgramSpec) -> None: self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    """Launch; with ``wait`` the seconds from start to end on the device's clock.
-
-    Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
-    """
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> float | None:
+    """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     device = self._device
     if self._kernel is None: self.ready()
     elif self._launch is None and self._linkable and device.direct: self._link()
@@ -65,8 +62,7 @@ class OpenCLProgram(Program):
     if buffers != self._args: self._set(buffers)
     if self._direct: return self._run(wait)
     queue = device.queue
-    try:
-      event = self._enqueue(queue, self._kernel, self._global, self._local)
+    try: event = self._enqueue(queue, self._kernel, self._global, self._local)
     except Exception as e:
       extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
       raise DeviceError(f"kernel {self.spec.label}: launch with {extents} failed: {e}") from None
@@ -121,8 +117,7 @@ class OpenCLProgram(Program):
     self.code = self.unit.code[name]
 
   def _link(self) -> None:
-    """Let our own threads launch it from now on, where they can. It has run before, or its machine code was in the disk
-    cache."""
+    """Let our own threads launch it from now on, where they can: it has run, or its machine code was in the disk cache."""
     device = self._device
     threads = device.started()
     if threads is None: return
@@ -140,9 +135,8 @@ class OpenCLProgram(Program):
     """A launch of it, with arguments of its own."""
     count = count_locals(self.spec.source.text)
     if count and not self._locals[0]:
-      which = self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE
-      nbytes = int(self._kernel.get_work_group_info(which, self._device.device))
-      self._locals = (count, -(-nbytes // 4096) * 4096)
+      nbytes = int(self._kernel.get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
+      self._locals = count, -(-nbytes // 4096) * 4096
     arguments = self._count + len(self.spec.sizes) + len(self.spec.source.parts)
     return Launch(threads, record, self._local, arguments, self._locals)
 
@@ -153,12 +147,10 @@ class OpenCLProgram(Program):
     for k, (slot, _) in enumerate(self.spec.source.parts, self._count + len(self.spec.sizes)):
       if slot == i: launch.values[k] = offset
 
-  def cover(self, launch: Launch, sizes: tuple[int, ...]) -> bool:
+  def cover(self, launch: Launch, sizes: Sizes) -> bool:
     """Give a launch its sizes, and with them its grid. False where there is no machine code for that. Raises DeviceError."""
     grid = self._grid(sizes)
-    try:
-      for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): launch.values[i] = int(dtype.np.type(n))
-    except OverflowError as e: raise DeviceError(f"kernel {self.spec.label}: a size is out of range: {e}") from None
+    for i, n in self._numbers(sizes): launch.values[i] = int(n)
     small = all([g*n < SMALL_GRID for g, n in zip(grid, self._local)])
     if not (False in self.code or small and True in self.code): self.take_code(again=True)
     code = self.code.get(True) if small else None
@@ -167,7 +159,12 @@ class OpenCLProgram(Program):
     launch.resize(code, grid, self._seconds(sizes))
     return True
 
-  def _seconds(self, sizes: tuple[int, ...]) -> float:
+  def _numbers(self, sizes: Sizes) -> list[tuple[int, Any]]:
+    """The place of each size among the parameters, and the number in its dtype. Raises DeviceError."""
+    try: return [(i, dtype.np.type(n)) for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count)]
+    except OverflowError as e: raise DeviceError(f"kernel {self.spec.label}: a size is out of range: {e}") from None
+
+  def _seconds(self, sizes: Sizes) -> float:
     """What a launch takes on one thread, at least."""
     work, target = self.spec.work, self._device.renderer.target
     if self._work is None: self._work = evaluator(work.numbers, self.spec.sizes) if sizes else lambda _: work.numbers
@@ -177,40 +174,29 @@ class OpenCLProgram(Program):
     if len(buffers) != self.spec.nparams:
       raise DeviceError(f"kernel {self.spec.label} takes {self.spec.nparams} buffers, got {len(buffers)}")
     self._args = []
-    if self._direct and self._launch is not None:
+    if not self._direct or self._launch is None: self._set_kernel(buffers)
+    else:
       for i, b in enumerate(buffers): self.put(self._launch, i, b)
-    else: self._set_kernel(buffers)
     self._args = list(buffers)
 
   def _set_kernel(self, buffers: Sequence[Any]) -> None:
-    given, parts = list(buffers[:self._count]), self.spec.source.parts
+    given, parts = buffers[:self._count], self.spec.source.parts
     if parts: given = [b.raw if type(b) is Part else b for b in given]
-    buffered: list[Any] = []
-    for i, b in enumerate(given): buffered += (i, b)
-    offsets: list[Any] = []
-    for i, (slot, _) in enumerate(parts, self._count + len(self.spec.sizes)):
-      offsets += (i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
-    self._kernel._set_arg_multi(tuple(buffered))  # a tenth of what set_args takes
-    if offsets: self._kernel._set_arg_buf_multi(tuple(offsets))   # set_arg_multi tries buffers first, by exceptions: 15 µs each
+    self._kernel._set_arg_multi(tuple(chain(*enumerate(given))))  # a tenth of what set_args takes
+    offsets = [(i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
+               for i, (slot, _) in enumerate(parts, self._count + len(self.spec.sizes))]
+    # set_arg_multi tries buffers first, by exceptions: 15 µs each
+    if offsets: self._kernel._set_arg_buf_multi(tuple(chain(*offsets)))
 
-  def _resize(self, sizes: tuple[int, ...]) -> None:
+  def _resize(self, sizes: Sizes) -> None:
     """Launch for other sizes from now on. Raises DeviceError."""
     grid, self._sizes = self._grid(sizes), None
     direct = self._launch is not None and self.cover(self._launch, sizes)
-    if not direct:
-      flat: list[Any] = []
-      try:
-        for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): flat += (i, dtype.np.type(n))
-      except OverflowError as e: raise DeviceError(f"kernel {self.spec.label}: a size is out of range: {e}") from None
-      if flat: self._kernel._set_arg_buf_multi(tuple(flat))
+    if sizes and not direct: self._kernel._set_arg_buf_multi(tuple(chain(*self._numbers(sizes))))
     self._global = tuple([g*n for g, n in zip(grid, self._local)]) if all(grid) else ()
     if direct != self._direct: self._args, self._direct = [], direct
     self._sizes = sizes
 
-  def clone(self) -> OpenCLProgram:
-    """Another kernel object of the same program."""
-    return OpenCLProgram(self._device, self.spec, self.unit)
+  def clone(self) -> OpenCLProgram: return OpenCLProgram(self._device, self.spec, self.unit)
 
-  def forget(self) -> None:
-    """Let go of the buffers of the last launch, which must have ended."""
-    self._args = []
+  def forget(self) -> None: self._args = []

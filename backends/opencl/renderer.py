@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import DType, Ops, Target, UOp, config
+from ntgrad.codegen.kernel.linear import NARROW
 
-from ..cstyle.functions import Source
 from ..cstyle.kernel import CStyleRenderer
-from . import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
+from ..cstyle.language import STORED, VALUES, Atomic
+from . import prelude
 
 DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2, long_index=True)   # where nothing says otherwise
 
@@ -28,7 +26,7 @@ class OpenCLRenderer(CStyleRenderer):
   """OpenCL C 1.2 for a target, the settings' own where none is given; ``bad`` says which functions the driver has wrong."""
   name = "OpenCL"
   reserved = None   # see Unit.names
-  widths = (1, 2, 3, 4, 8, 16)
+  widths = 1, 2, 3, 4, 8, 16
   spaces = {"global": "__global ", "local": "__local ", "private": ""}
   aligned = " __attribute__((aligned(64)))"
   offsets = True
@@ -39,23 +37,50 @@ class OpenCLRenderer(CStyleRenderer):
     self.library, self.streams = prelude.OpenCLLibrary(bad, self.target.locals), not self.target.locals
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
-    """See :meth:`Language.head`."""
     return f"__kernel __attribute__((reqd_work_group_size({size[0]}, {size[1]}, {size[2]})))\n{super().head(name, params, size)}"
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:
-    """See :meth:`Language.begin`. GPUs' compilers fuse products and sums on their own: only sums over many elements gain by it,
-    other numbers keep numpy's bits."""
-    fused = not self.target.locals or any(u.op is Ops.LOOP for u in uops)
-    return [] if fused else ["#pragma OPENCL FP_CONTRACT OFF"]
+    """GPUs' compilers fuse products and sums: only sums over many elements gain by it, other numbers keep numpy's bits."""
+    return [] if not self.target.locals or any(u.op is Ops.LOOP for u in uops) else ["#pragma OPENCL FP_CONTRACT OFF"]
 
-  def position(self, kind: str, dim: int, size: Dim) -> str:
-    """See :meth:`Language.position`."""
-    return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"
+  def position(self, kind: str, dim: int, size: Dim) -> str: return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
-    """See :meth:`Language.atomic`; ``atomics`` has what the device has not."""
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
     if dtype.kind == "b": return super().atomic(how, dtype, place, value)
     call = f"atomic_{how}_{dtype.short}"
     if dtype.short in ("int", "uint"): return f"atomic_{how}({place}, {value})", (), ()
-    text, needs = self.library.resolve(atomics.source(call, how, dtype), self.value_type(dtype))
-    return f"{call}({place}, {value})", (*needs, (call, text)), atomics.pragmas(dtype)
+    text, needs = self.library.resolve(_swapping(call, how, dtype), self.value_type(dtype))
+    enable = ("#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable",) if dtype.itemsize == 8 else ()
+    return f"{call}({place}, {value})", (*needs, (call, text)), enable
+
+
+def _swapping(name: str, how: str, d: DType) -> str:
+  """The helper ``name(pointer, value)`` for an atomic operation that the device has not: read, compute, compare and swap, until
+  nobody came between. Calls for the register type of ``d`` are marked with ``@``."""
+  register, stored = VALUES[d.name], STORED[d.name]
+  new = f"@{how}(old, value)"
+  if how == "add": new = "(long)((ulong)old + value)" if register == "long" else "old + value"
+  if d in NARROW: new = f"@float_to_{d.short}({new})"
+  if d.itemsize >= 4:
+    word, swap = ("uint", "atomic_cmpxchg") if d.itemsize == 4 else ("ulong", "atom_cmpxchg")
+    return f"""static void {name}(volatile __global {stored}* p, {register} value) {{
+  {word} seen = *(volatile __global {word}*)p, before;
+  do {{
+    before = seen;
+    {register} old = as_{stored}(before);
+    seen = {swap}((volatile __global {word}*)p, before, as_{word}({new}));
+  }} while (seen != before);
+}}"""
+  # part of a word
+  old = f"({stored})(before >> shift)"
+  if d in NARROW: old = f"@{d.short}_to_float:{stored}({old})"
+  return f"""static void {name}(volatile __global {stored}* p, {register} value) {{
+  volatile __global uint* word = (volatile __global uint*)((size_t)p & ~(size_t)3);
+  uint shift = (uint)((size_t)p & 3)*8, mask = {hex((1 << 8*d.itemsize) - 1)}u << shift, seen = *word, before;
+  do {{
+    before = seen;
+    {register} old = {old};
+    uint next = (u{stored.lstrip('u')})({new});
+    seen = atomic_cmpxchg(word, before, (before & ~mask) | next << shift);
+  }} while (seen != before);
+}}"""

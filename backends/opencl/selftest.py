@@ -13,41 +13,16 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.codegen.index.records import COUNTS
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import DeviceError
+from ntgrad.codegen.ir import DeviceError, config
 
 from .. import cache
 from .prelude import LIBRARY, Type, either, registers
 
 TABLE = "opencl-functions"
-WIDTHS = (2, 3, 4, 8, 16)   # lanes of vectors
+WIDTHS = 2, 3, 4, 8, 16   # lanes of vectors
 # numbers that take all ways through the functions, in lanes beside each other
-NUMBERS = (
-  0.0,
-  -0.0,
-  1.0,
-  -1.0,
-  0.5,
-  2.0,
-  3.0,
-  -2.0,
-  1e-3,
-  10.0,
-  88.0,
-  -88.0,
-  700.0,
-  1e4,
-  1e-30,
-  np.inf,
-  -np.inf,
-  np.nan,
-  2.5,
-  -1.5,
-  -3.0,
-  1e-40,
-  0.1,
-  1e30,
-)
+NUMBERS = tuple(map(float, """0 -0 1 -1 0.5 2 3 -2 1e-3 10 88 -88 700 1e4 1e-30 inf -inf nan 2.5 -1.5 -3 1e-40 0.1
+1e30""".split()))
 COUNT = len(NUMBERS) ** 2          # every pair of them; all widths divide it
 CLOSE = {"float": 1e-5, "double": 1e-13}   # far more than functions may differ by, far less than a spoilt lane does
 
@@ -56,8 +31,7 @@ Run = Callable[[str, str, list[np.ndarray], int], np.ndarray]
 
 
 class Functions:
-  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver and its
-  version."""
+  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver's version."""
 
   def __init__(self, identity: str, run: Run):
     self.identity, self.run = identity, run
@@ -83,10 +57,8 @@ class Functions:
       cache.put(TABLE, k, COUNTS, tuple(sorted(bad)))
     except DeviceError as e: bad, what = frozenset(widths(base)), f"cannot be tested ({str(e).splitlines()[0]})"
     if bad and config.debug >= 1:
-      print(
-        f"ntgrad: the driver's {name} of {', '.join(f'{base}{n}' for n in sorted(bad))} {what}; smaller vectors are used",
-        file=sys.stderr,
-      )
+      print(f"ntgrad: the driver's {name} of {', '.join(f'{base}{n}' for n in sorted(bad))} {what}; smaller vectors are used",
+            file=sys.stderr)
     return bad
 
 
@@ -107,8 +79,7 @@ def source(name: str, base: str) -> str:
   for at, n in enumerate(widths(base), 1):
     call = f"{name}({', '.join(f'vload{n}(i, {x})' for x in args)})"
     loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
-    copy = f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"
-    loops.append(either(registers(Type(base, n)), loop, copy))
+    loops.append(either(registers(Type(base, n)), loop, f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"))
   params = ", ".join([*(f"__global const {base}* {x}" for x in args), f"__global {base}* out"])
   return "\n".join([f"__kernel void test_{name}({params}) {{", *loops, "}\n"])
 

@@ -2,11 +2,10 @@
 
 Work is counted in the index form, before any Opt, so it does not depend on how the kernel is computed:
 
-- bytes: each element of a param that is read counts once, each that is written once more. Of a param that is read through other
-  data (a gather) at most as many elements count as are asked for, and never more than the param has. Overlapping windows count
-  once. Padding is not read.
+- bytes: each element of a param that is read counts once, each that is written once more. Of a gather at most as many elements
+  count as are asked for, and never more than the param has. Overlapping windows count once. Padding is not read.
 - operations, by the unit that can do them: sums of products with rows, columns and a contraction are matrix work, ``exp``, ``/``
-  and the like are special work, all other arithmetic is vector work. Index arithmetic and masks made of indices count nothing.
+  and the like special work, all other arithmetic vector work. Index arithmetic and masks made of indices count nothing.
 
 Sizes of the launch stay expressions. The body of a WHILE counts once, both branches of an IF count: how often they run is data.
 """
@@ -19,12 +18,13 @@ from functools import lru_cache
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from .. import index as ix
+from ..index.assume import greater, lesser
 from ..index.sizes import Dim, sizes_of
 from ..ir.dtype import DType
 from ..ir.target import Target
 from ..ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
-from ..kernel import EFFECTS, AxisKind, Kernel, walk_statements
-from ..kernel.accesses import gate_or_true
+from ..kernel import EFFECTS, Kernel, walk_statements
+from ..kernel.accesses import gate_or_true, is_masked
 from ..opts.merged_axes import split_axes
 
 
@@ -48,8 +48,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Work:
-  """What one launch does at least: the bytes that it moves and its operations; and the sizes of its axes. Each is a number, or an
-  index over the SIZEs of the launch."""
+  """What one launch does at least: bytes moved, operations, and the sizes of its axes, as numbers or indices over SIZEs."""
   bytes: Dim = 0
   operations: tuple[Operations, ...] = ()
   axes: tuple[Dim, ...] = ()
@@ -122,7 +121,7 @@ _EMPTY: frozenset[UOp] = frozenset()
 @lru_cache(maxsize=256)
 def work_of(kernel: Kernel) -> Work:
   """What one launch of a kernel in index form does at least."""
-  if kernel.plain and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # rows and columns of a flattened product
+  if kernel.plain and not kernel.tiles: kernel = split_axes(kernel)   # rows and columns of a flattened product
   sizes: dict[UOp, Dim] = {a.rng: a.count if a.varies else a.size for a in kernel.axes}
   nodes = _around(kernel)
   return Work(_bytes(kernel, nodes, sizes), _operations(kernel, nodes, sizes), tuple(sizes.values()))
@@ -132,12 +131,10 @@ _Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
 
 
 def _around(kernel: Kernel) -> _Nodes:
-  """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on.
-
-  Values of a plain kernel depend on all that is gone through for them. Those of other kernels are computed by each program, and
-  in each iteration of the FORs around them, as they may depend on variables."""
+  """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on: of a
+  kernel with statements, which may depend on variables, the programs and the FORs around."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
-  grid = frozenset(a.rng for a in kernel.of_kind(AxisKind.GRID))
+  grid = frozenset(a.rng for a in kernel.grid)
   out: _Nodes = []
   for s, fors in walk_statements(kernel.body):
     around = grid.union([kernel.axis(i).rng for i in fors])
@@ -157,15 +154,14 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
 
   for nodes, around in parts:
     products = {u: p for u in nodes if u.op is Ops.REDUCE and (p := _product(u)) is not None}
-    multiplied = {p.node for p in products.values()}
+    multiplied = {node for node, _ in products.values()}
     for u in nodes:
-      if u in products: note(Unit.MATRIX, products[u].dtype, products[u].node.ranges | around, 2)
+      if u in products: note(Unit.MATRIX, products[u][1], products[u][0].ranges | around, 2)
       elif u.op is Ops.REDUCE or u.op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
-      elif u.op is Ops.SORTED:
-        note(Unit.VECTOR, u.dtype, u.src[0].ranges | around, max((kernel.axis(u.arg[0]).count - 1).bit_length(), 1))
-      elif u.op is Ops.SORT:   # comparisons that any sort needs
+      elif u.op is Ops.SORTED or u.op is Ops.SORT:   # comparisons that any sort needs
         axis = kernel.axis(u.arg[0])
-        note(Unit.VECTOR, u.dtype, u.src[0].ranges | around | {axis.rng}, max((axis.count - 1).bit_length(), 1))
+        over = u.src[0].ranges | around if u.op is Ops.SORTED else u.src[0].ranges | around | {axis.rng}
+        note(Unit.VECTOR, u.dtype, over, max((axis.count - 1).bit_length(), 1))
       elif _adds_to(u): note(Unit.VECTOR, u.dtype, u.src[1].ranges | u.src[2].ranges | around)
       elif u.op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
         unit = Unit.SPECIAL if u.arg in SPECIAL and dtype.kind == "f" else Unit.VECTOR
@@ -191,88 +187,65 @@ def _of_data(u: UOp) -> bool:
   return u.op is Ops.LOAD or any(map(_of_data, u.src))
 
 
-class _Product(NamedTuple):
-  """A sum of products that matrix units can do: the multiplication, and the dtype of the factors as they are in memory."""
-  node: UOp
-  dtype: DType
-
-
-def _product(u: UOp) -> _Product | None:
-  """The product that a REDUCE adds up, where one factor has rows, the other columns, and both what is added along; else None."""
+def _product(u: UOp) -> tuple[UOp, DType] | None:
+  """The multiplication that a REDUCE adds up, and the dtype of its factors as they are in memory, where matrix units can do it:
+  one factor has rows, the other columns, and both what is added along; else None."""
   value = u.src[0]
-  while value.op is Ops.CAST or value.arg is TernaryOps.WHERE and not _of_data(value.src[0]) and _is_zero(value.src[2]):
-    value = value.src[0 if value.op is Ops.CAST else 1]
+  while value.op is Ops.CAST or is_masked(value) and not _of_data(value.src[0]): value = value.src[value.op is not Ops.CAST]
   if u.arg[0] is not BinaryOps.ADD or value.arg is not BinaryOps.MUL: return None
   a, b = value.src
-  added = {r for r in a.ranges & b.ranges if r.arg[0] in u.arg[1]}
-  if not added or not a.ranges - b.ranges - _bound(u, a) or not b.ranges - a.ranges - _bound(u, b): return None
+  def bound(ranges: frozenset[UOp]) -> frozenset[UOp]: return frozenset([r for r in ranges if r.arg[0] in u.arg[1]])
+  mine, others = a.ranges - b.ranges, b.ranges - a.ranges
+  if not bound(a.ranges & b.ranges) or not mine - bound(mine) or not others - bound(others): return None
   x, y = [(s.src[0] if s.op is Ops.CAST else s).dtype.scalar() for s in (a, b)]
-  return _Product(value, x if x is y and x.kind == value.dtype.kind and x.kind in "fi" else value.dtype.scalar())
-
-
-def _bound(u: UOp, x: UOp) -> frozenset[UOp]:
-  """The axes of a value that a REDUCE adds along."""
-  return frozenset([r for r in x.ranges if r.arg[0] in u.arg[1]])
-
-
-def _is_zero(u: UOp) -> bool: return u.op is Ops.CONST and u.arg == 0
+  return value, x if x is y and x.kind == value.dtype.kind and x.kind in "fi" else value.dtype.scalar()
 
 
 # ---- bytes
 
-@dataclass(frozen=True)
-class _Access:
+class _Access(NamedTuple):
   """Where a param is read or written: one index a dimension, under a condition, for each value of the axes ``around``."""
-  index: UOp
+  at: UOp
   gate: UOp
   around: frozenset[UOp]
 
 
-@dataclass(frozen=True)
-class _Span:
-  """The places that an index goes to along a dimension: between ``low`` and ``high``, multiples of ``step`` apart, so many at
-  most."""
+class _Span(NamedTuple):
+  """Where an index goes along a dimension: from ``low`` to ``high``, multiples of ``step`` apart, so many places at most."""
   low: Dim
   high: Dim
   step: int
-  count: Dim
+  number: Dim
 
 
 def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
   """The bytes that a launch has to move: elements read, and elements written, each once."""
-  read: dict[UOp, dict[_Access, None]] = {p.uop: {} for p in kernel.params}
-  written: dict[UOp, dict[_Access, None]] = {p.uop: {} for p in kernel.params}
+  found: dict[UOp, tuple[dict[_Access, None], dict[_Access, None]]] = {p.uop: ({}, {}) for p in kernel.params}
   for nodes, around in parts:
     for u in nodes:
-      if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in read: continue
+      if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in found: continue
       access = _Access(u.src[1], gate_or_true(u), around if _of_data(u.src[1]) else _EMPTY)
-      if u.op is Ops.LOAD or _adds_to(u): read[u.src[0]][access] = None
-      if u.op is not Ops.LOAD: written[u.src[0]][access] = None
-  out: Dim = 0
-  for p in kernel.params:
-    for accesses in (read[p.uop], written[p.uop]):
-      if accesses: out = ix.plus(out, ix.times(_touched(p.shape, list(accesses), sizes), p.dtype.itemsize))
-  return out
+      if u.op is Ops.LOAD or _adds_to(u): found[u.src[0]][0][access] = None
+      if u.op is not Ops.LOAD: found[u.src[0]][1][access] = None
+  return ix.total(ix.times(_touched(p.shape, list(accesses), sizes), p.dtype.itemsize)
+                  for p in kernel.params for accesses in found[p.uop] if accesses)
 
 
 def _touched(shape: Sequence[Dim], accesses: Sequence[_Access], sizes: Mapping[UOp, Dim]) -> Dim:
   """How many different elements some accesses of one param reach, at most."""
-  whole = ix.product(shape)
-  total: Dim = 0
+  out: Dim = 0
   spans: list[list[_Span]] = []
   for a in accesses:
     ends = _ends(a, sizes)
-    mine = [_span(i, n, a.around, ends) for i, n in zip(a.index.src, shape)]
-    each = ix.product([_length(*ends[r]) for r in a.index.ranges | a.around])
-    total = ix.plus(total, _least(each, ix.product([s.count for s in mine])))
-    spans.append(mine)
-  out, box = _least(total, whole), _together(spans) if len(spans) > 1 else None
+    spans.append([_span(i, n, a.around, ends) for i, n in zip(a.at.src, shape)])
+    each = ix.product([_length(*ends[r]) for r in a.at.ranges | a.around])
+    out = ix.plus(out, _least(each, ix.product([s.number for s in spans[-1]])))
+  out, box = _least(out, ix.product(shape)), _together(spans) if len(spans) > 1 else None
   return out if box is None else _least(out, box)
 
 
 def _together(spans: Sequence[Sequence[_Span]]) -> int | None:
-  """The elements of the box around several accesses, without those that no step of theirs comes to; None where its ends are
-  known at the launch only."""
+  """The elements of the box around several accesses that their steps come to; None where its ends are known at the launch."""
   out = 1
   for along in zip(*spans):
     ends = [(s.low, s.high) for s in along if isinstance(s.low, int) and isinstance(s.high, int)]
@@ -287,7 +260,7 @@ _Ends = dict[UOp, tuple[Dim, Dim]]   # the first and last value of axes
 
 def _ends(a: _Access, sizes: Mapping[UOp, Dim]) -> _Ends:
   """The first and last value of each axis of an access, as far as conditions on one axis leave some out."""
-  out: _Ends = {r: (0, ix.minus(sizes.get(r, 1), 1)) for r in a.index.ranges | a.gate.ranges | a.around}
+  out: _Ends = {r: (0, ix.minus(sizes.get(r, 1), 1)) for r in a.at.ranges | a.gate.ranges | a.around}
   for c in ix.conjuncts(a.gate):
     if c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue
     whole = ix.sub(*c.src)   # less than 0
@@ -296,11 +269,11 @@ def _ends(a: _Access, sizes: Mapping[UOp, Dim]) -> _Ends:
     (r, k), = axes
     rest, (low, high) = ix.sub(whole, ix.mul(r, k)), out[r]
     if k > 0: out[r] = low, _least(high, ix.number(ix.fdiv(ix.sub(ix.const(-1), rest), k)))
-    else: out[r] = _greatest(low, ix.number(ix.cdiv(ix.add(rest, 1), -k))), high
+    else: out[r] = greater(low, ix.number(ix.cdiv(ix.add(rest, 1), -k))), high
   return out
 
 
-def _length(low: Dim, high: Dim) -> Dim: return _greatest(ix.plus(ix.minus(high, low), 1), 0)
+def _length(low: Dim, high: Dim) -> Dim: return greater(ix.plus(ix.minus(high, low), 1), 0)
 
 
 def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
@@ -327,12 +300,6 @@ def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
 
 def _least(a: Dim, b: Dim) -> Dim:
   """The lesser of two sizes, what is in both only once: min(min(N, M), M) -> min(N, M)."""
-  if isinstance(a, int) and isinstance(b, int): return min(a, b)
-  if a is b or isinstance(a, UOp) and a.arg is BinaryOps.MIN and b in a.src: return a
-  if isinstance(b, UOp) and b.arg is BinaryOps.MIN and a in b.src: return b
-  return ix.number(ix.least(ix.node(a), ix.node(b)))
-
-
-def _greatest(a: Dim, b: Dim) -> Dim:
-  if isinstance(a, int) and isinstance(b, int): return max(a, b)
-  return a if a is b else ix.number(ix.greatest(ix.node(a), ix.node(b)))
+  for x, y in ((a, b), (b, a)):
+    if isinstance(x, UOp) and x.arg is BinaryOps.MIN and y in x.src: return x
+  return lesser(a, b)

@@ -10,8 +10,9 @@ from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import access_profile
 from ..opts import Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
+from ..passes.builder import chooses
 from ..passes.parts import Part, Parts
-from ..passes.statements import COPIED_KINDS, chooses
+from ..passes.statements import COPIED_KINDS
 from .candidates import first
 from .cpu import Search, optimize
 from .cpu_panels import copy_once
@@ -23,21 +24,19 @@ def choose(parts: Parts, target: Target | None) -> Parts:
   if not parts.kernel.plain: return choose_statements(parts, target)
   if config.noopt or target is None: return parts
   kernel = parts.kernel
-  if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
+  if kernel.sizes and not kernel.tiles: kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
   return Parts.of(as_twin(kernel, target, lambda k: optimize(k, target, bool(kernel.sizes))))
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
-  """The parts of a kernel whose statements have an order, after their Opts; the local memory that they take is that of one
-  program."""
+  """The parts of a kernel whose statements have an order, after their Opts; all share the local memory of one program."""
   if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
   if parts.kernel.of_kind(AxisKind.LOCAL): return parts   # work-items share local memory, and were chosen by hand
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
     kernel = part.kernel
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED_KINDS): return part
-    def chosen(k: Kernel) -> Kernel: return several(k) if chooses(target) else whole_axis(k)
-    return replace(part, kernel=as_twin(kernel, target, chosen))
+    return replace(part, kernel=as_twin(kernel, target, several if chooses(target) else whole_axis))
   def several(kernel: Kernel) -> Kernel:
     kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
     kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))

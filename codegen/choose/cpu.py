@@ -1,7 +1,7 @@
-"""Heuristics: which Opts make a kernel fast on a target, from a cost model of vector loads, arithmetic, registers and reuse.
+"""Heuristics for CPUs: which Opts make a kernel fast, from a cost model of vector loads, arithmetic, registers and reuse.
 
-For CPUs: one axis becomes vector lanes, others register copies, where that lets loads be shared; the rest is spread over programs
-that are long enough to be worth starting. Nothing here changes what a kernel computes.
+One axis becomes vector lanes, others register copies, where that lets loads be shared; the rest is spread over programs that are
+long enough to be worth starting.
 """
 from __future__ import annotations
 
@@ -13,27 +13,16 @@ from typing import Iterable, Iterator, NamedTuple
 from .. import index as ix
 from ..ir.target import Target
 from ..ir.uop import Ops, prod
-from ..kernel import AxisKind, Kernel
+from ..kernel import AxisKind, Kernel, volume
 from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
-from ..opts import (
-  Local,
-  NonTemporal,
-  Opt,
-  Pad,
-  Reorder,
-  Serial,
-  ShiftInwards,
-  SplitInwards,
-  Unroll,
-  Upcast,
-  UpcastInwards,
-  Vectorize,
-)
+from ..opts import Local, NonTemporal, Opt, Pad, Reorder
+from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
 from .candidates import first
 from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .gpu import choose_tiles
+from .roles import free
 
 # ---- what is tried
 COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16)   # copies of an axis, in registers
@@ -81,32 +70,29 @@ STATEMENT, APART = 1/1024, 0.02
 
 
 def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
-  """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is
-  linearised. ``exact`` as for :class:`Search`."""
+  """The kernel after the Opts chosen for a target, unless it has statements. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
   if target.blocks: return choose_tiles(kernel, target)
   kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
   if target.locals: return first(kernel, [lambda k: work_items(k, target)])
   if target.lanes == 1 or not kernel.axes: return kernel
-  choices = Search(kernel, target, exact).choices()
-  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in choices))
+  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in Search(kernel, target, exact).choices()))
 
 
 def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
-  kernel = choice.applied(kernel)
-  return stream(spread(_in_runs(kernel, target), target, choice.panel, exact), target)
+  return stream(spread(_in_runs(choice.applied(kernel), target), target, choice.panel, exact), target)
 
 
 def _in_runs(kernel: Kernel, target: Target) -> Kernel:
   """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
   a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
   the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
-  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.count > 1]
+  grid = [a for a in kernel.grid if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
   for x in access_profile(kernel).accesses:
-    steps = {a.id: abs(x.steps.get(a.id) or 0) * x.itemsize for a in grid}
+    steps = {a.id: x.stride(a.id) for a in grid}
     along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE_BYTES), None)
     if x.write or not x.linear or along is None or steps[inner.id] < PAGE_BYTES: continue
     many = RUN_BYTES // steps[along.id]
@@ -121,38 +107,49 @@ def _in_runs(kernel: Kernel, target: Target) -> Kernel:
 
 def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
   """The bytes between the rows of an access that copies or lanes beside an axis's steps read; the step itself where none do."""
-  step = abs(x.steps[axis] or 0)
-  inside = [abs(x.steps.get(a.id) or 0) for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.LANE)]
-  return min([n for n in inside if n and step % n == 0 and n * x.itemsize >= PAGE_BYTES], default=step) * x.itemsize
+  inside, step = [x.stride(a.id) for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.LANE)], x.stride(axis)
+  return min([n for n in inside if n >= PAGE_BYTES and step % n == 0], default=step)
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
   """For GPUs, neighbouring elements of the output by neighbouring work-items: a0:1024 GRID -> a0:4 GRID, a1:256 LOCAL."""
   stores = [x for x in access_profile(kernel).accesses if x.write]
-  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
-  if not grid: return kernel
+  if not (grid := free(kernel)): return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
   amount = max(d for d in range(1, target.work_items + 1) if axis.count % d == 0)
-  if amount < SHORT_GROUP <= axis.count:
-    amount = PADDED_GROUP
-    kernel = Pad(axis.id, amount).apply(kernel)
+  if amount < SHORT_GROUP <= axis.count: amount, kernel = PADDED_GROUP, Pad(axis.id, PADDED_GROUP).apply(kernel)
   return Local(axis.id, amount).apply(kernel) if amount > 1 else kernel
 
 
 def stream(kernel: Kernel, target: Target) -> Kernel:
   """Stores of large outputs are nontemporal (past the cache): what they would evict is worth more."""
   for p in kernel.params:
-    if p.written and not kernel.in_place and prod(map(ix.count, p.shape)) * p.dtype.itemsize >= target.stream:
+    if p.written and not kernel.in_place and ix.elements(p.shape) * p.dtype.itemsize >= target.stream:
       kernel = NonTemporal(p.slot).apply(kernel)
   return kernel
 
 
-Tried = tuple[int, int, dict[int, int], dict[int, int]]   # lane axis, lanes, copies, what is written out
+class Trial(NamedTuple):
+  """What is tried: the axis of vector lanes, and how many; copies of output axes; reduced values that are written out."""
+  lane: int
+  width: int
+  copies: dict[int, int]
+  unroll: dict[int, int]
+
+  def of(self, axis: int) -> int:
+    """The copies of an axis."""
+    return self.copies.get(axis, 1)
+
+  def step(self, axis: int) -> int:
+    """Elements of an output axis that copies and lanes make at a time."""
+    return self.of(axis) * (self.width if axis == self.lane else 1)
+
+
+Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elements go through a panel
 
 
 class Choice(NamedTuple):
-  """What a :class:`Search` found: lanes, copies and what is written out, as Opts, and the param whose elements go through a
-  panel."""
+  """What a :class:`Search` found, as Opts, and the param whose elements go through a panel."""
   opts: list[Opt]
   panel: int | None = None
 
@@ -171,7 +168,7 @@ class Search:
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
     self.info: AccessProfile = access_profile(kernel)
-    self.sizes = {a.id: a.count for a in kernel.axes}
+    self.sizes = kernel.counts
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
@@ -180,27 +177,23 @@ class Search:
     self.panel: int | None = None           # of the last cost
     self.far = {x.node: self._far(x) for x in self.info.accesses}
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
-    self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
-
-  def best(self) -> Choice:
-    """The cheapest choice."""
-    return next(self.choices())
+    self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in self.info.accesses}
 
   def choices(self) -> Iterator[Choice]:
     """All choices, the cheapest first."""
-    for _, plan, panel in sorted(self.candidates(), key=lambda t: t[0]): yield Choice(self.opts(*plan), panel)
+    for _, trial, panel in sorted(self.candidates(), key=lambda t: t[0]): yield Choice(self.opts(trial), panel)
 
-  def candidates(self) -> list[tuple[float, Tried, int | None]]:
+  def candidates(self) -> list[Tried]:
     """What is tried, with its cost and panel. Copies of two axes are tried with the lanes that are best with copies of one."""
-    found, seeds = list[tuple[float, Tried, int | None]](), list[tuple[float, Tried, int | None]]()
-    def priced(plans: Iterable[Tried]) -> None:
-      costs = [(self.cost(*t), t, self.panel) for t in plans]
+    found, seeds = list[Tried](), list[Tried]()
+    def priced(lane: int, width: int, unroll: dict[int, int], every: Iterable[dict[int, int]]) -> None:
+      costs = [(self.cost(trial), trial, self.panel) for trial in [Trial(lane, width, c, unroll) for c in every]]
       found.extend(costs)
       if costs: seeds.append(min(costs, key=lambda t: t[0]))
-    first = [(lane, width, unroll) for lane, width in self.lanes() for unroll in self.unrolls(lane, width)]
-    for lane, width, unroll in first: priced([(lane, width, c, unroll) for c in self.copies(lane, width)])
+    for lane, width in self.lanes():
+      for unroll in self.unrolls(lane, width): priced(lane, width, unroll, self.copies(lane, width))
     for _, (lane, width, _, unroll), _ in sorted(seeds, key=lambda t: t[0])[:SEEDS]:
-      priced([(lane, width, c, unroll) for c in self.pairs(lane, width)])
+      priced(lane, width, unroll, self.pairs(lane, width))
     return found
 
   def lanes(self) -> Iterator[tuple[int, int]]:
@@ -228,47 +221,32 @@ class Search:
     """The size of an axis, without the lanes that it may have."""
     return -(-self.sizes[axis] // width) if axis == lane else self.sizes[axis]
 
-  def numbers(self, axis: int, width: int) -> list[int]:
+  def numbers(self, axis: int, lane: int, width: int) -> list[int]:
     """How many copies of an axis, beside lanes, are worth trying: those that divide it, or compute few elements twice."""
-    def fits(c: int) -> bool:
-      size, n = self.sizes[axis], c * width
-      return size % n == 0 or not self.exact and n <= size and -(-size // n) * n <= MOST_TWICE * size
-    vectors = -(-self.sizes[axis] // width)
+    size, each, vectors = self.sizes[axis], width if axis == lane else 1, self.left(axis, lane, width)
     least = -(-vectors // _MOST_COPIES)
     even = [-(-vectors // n) for n in range(least, least + EVEN)] if vectors > _MOST_COPIES and vectors % _MOST_COPIES else []
-    return [c for c in dict.fromkeys((*COPIES, *even)) if c <= self.most and fits(c)]
+    def fits(n: int) -> bool: return size % n == 0 or not self.exact and n <= size and -(-size // n) * n <= MOST_TWICE * size
+    return [c for c in dict.fromkeys((*COPIES, *even)) if c <= self.most and fits(c * each)]
 
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
-    """Register copies of an output axis that some load of a reduction does not depend on, inner axes (neighbours in memory)
-    first."""
+    """Copies of an output axis that some load of a reduction does not depend on, inner axes (neighbours in memory) first."""
     yield {}
     useful = self.useful(lane)
-    for a in useful: yield from [{a: c} for c in self.numbers(a, width if a == lane else 1)]
+    for a in useful: yield from [{a: c} for c in self.numbers(a, lane, width)]
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if any(x.write and x.axes & self.bound for x in self.info.accesses): return
-      last, rows = self.out[-1], self.sizes[self.out[-1]]
+      rows = self.sizes[last := self.out[-1]]
       if rows >= MANY_ROWS: yield from [{last: c} for c in _SEVERAL if rows % c == 0 or not self.exact][:1]
 
     if not useful:   # blocks that are transposed in registers
       beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
-      for a in beside: yield from [{a: c} for c in BLOCKS if c <= width and c in self.numbers(a, 1)]
-
-  def transposed(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> int:
-    """How many copies lie beside each other where lanes lie apart, so that a block of both is transposed in registers; 0 where
-    none are (``Expander.beside``)."""
-    if x.gated or not x.linear or width not in POWERS: return 0
-    return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
-
-  def spaced(self, x: MemoryAccess, lane: int, width: int) -> int:
-    """Of how many whole vectors the lanes of a load are taken (``Expander.spaced_load``); 0 where they are loaded one by one."""
-    step = x.steps.get(lane)
-    return 0 if x.write or step is None or not is_spaced(step, width) else abs(step)
+      for a in beside: yield from [{a: c} for c in BLOCKS if c <= width and c in self.numbers(a, lane, 1)]
 
   def pairs(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Register copies of two such axes."""
-    options = [(a, self.numbers(a, width if a == lane else 1)) for a in self.useful(lane)]
-    for (a, some), (b, others) in itertools.combinations(options, 2):
+    for (a, some), (b, others) in itertools.combinations([(a, self.numbers(a, lane, width)) for a in self.useful(lane)], 2):
       yield from [{a: c, b: d} for c in some for d in others if c * d <= self.most]
 
   def useful(self, lane: int) -> list[int]:
@@ -278,21 +256,32 @@ class Search:
     beside = any(self.far[x.node] and x.steps.get(lane) == 1 for x in loads)
     return [*out, lane] if lane in self.out and lane not in out and beside else out
 
-  def panel_uses(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> float:
+  def transposed(self, x: MemoryAccess, trial: Trial) -> int:
+    """How many copies lie beside each other where lanes lie apart (``Expander.beside`` transposes them); 0 where none do."""
+    if x.gated or not x.linear or trial.width not in POWERS: return 0
+    lane, width, copies, _ = trial
+    return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
+
+  def spaced(self, x: MemoryAccess, trial: Trial) -> int:
+    """Of how many whole vectors the lanes of a load are taken (``Expander.spaced_load``); 0 where they are loaded one by one."""
+    step = x.steps.get(trial.lane)
+    return 0 if x.write or step is None or not is_spaced(step, trial.width) else abs(step)
+
+  def held(self, x: MemoryAccess, trial: Trial) -> int:
+    """The bytes of what a program's copies read by an access."""
+    return x.itemsize * prod(self.sizes[a] if a in self.bound else trial.of(a) for a in x.axes)
+
+  def panel_uses(self, x: MemoryAccess, trial: Trial) -> float:
     """How often each element of a load's panel in local memory would be read; 0 where it cannot have one."""
     if x.write or x.slot < 0 or x.overlaps or not x.axes & self.bound: return 0
-    if lane in self.bound or len(self.info.reduces) != 1: return 0
-    size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
-    if size > room(self.target): return 0
-    return math.prod([-(-n // copies.get(a, 1)) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes])
+    if trial.lane in self.bound or len(self.info.reduces) != 1 or self.held(x, trial) * trial.width > room(self.target): return 0
+    return math.prod([-(-n // trial.of(a)) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes])
 
-  def packs(self, y: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
+  def packs(self, y: MemoryAccess, trial: Trial) -> bool:
     """Whether rows of a product's other factor fit beside the panel that was found."""
     panel = next((x for x in self.info.accesses if x.slot == self.panel and not x.write), None)
     if panel is None or self.exact: return False
-    size = panel.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in panel.axes)
-    one = y.itemsize * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in y.axes)
-    return size + LEAST_ROWS * one <= most_packed(self.target)
+    return self.held(panel, trial) * trial.width + LEAST_ROWS * self.held(y, trial) <= most_packed(self.target)
 
   def _left_cache(self, x: MemoryAccess) -> bool:
     """Whether a load reads more than a core's own cache has before it comes to an element again."""
@@ -302,86 +291,81 @@ class Search:
     return x.itemsize * prod(self.sizes[a] for a in between) > self.target.core_cache
 
   def _far(self, x: MemoryAccess) -> float:
-    """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
-    the same time."""
+    """What a load costs more that jumps to another page or line with each step, with what lies beside it."""
     if not jumps_far(x, self.bound): return 0.0
     along = [b for b in self.bound if b in x.steps]   # its gate may vary along others
-    rounds, step = prod(self.sizes[b] for b in along), min([abs(x.steps[b] or 0) * x.itemsize for b in along])
+    rounds, step = prod(self.sizes[b] for b in along), min(map(x.stride, along))
     return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
-  def distinct(self, x: MemoryAccess, copies: dict[int, int], unroll: dict[int, int]) -> int:
+  def distinct(self, x: MemoryAccess, trial: Trial) -> int:
     """The elements (or vectors) that copies of an access read: neighbouring windows share theirs."""
     places = {0}
     for a in x.axes:
-      n, step = copies.get(a, 1) * unroll.get(a, 1), x.steps.get(a)
+      n, step = trial.of(a) * trial.unroll.get(a, 1), x.steps.get(a)
       if n == 1: continue
       # where its place is not known, each copy has one that no other has
       by = step if step is not None else max(places) + 1
       places = {p + by * i for p in places for i in range(n)}
     return len(places)
 
-  def cost(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
+  def cost(self, trial: Trial) -> float:
     """Estimated cycles of the whole kernel on one core."""
+    lane, width, copies, unroll = trial
     vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
-    steps = [-(-self.sizes[a] // (copies.get(a, 1) * (width if a == lane else 1))) for a in self.out]
+    steps = [-(-self.sizes[a] // trial.step(a)) for a in self.out]
     outer = math.prod(steps)
-    inner = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in self.bound}
+    inner = {a: self.left(a, lane, width) for a in self.bound}
     @cache
     def trips(axes: frozenset[int]) -> int:
       # what an inner axis does not change is computed before the loop over it
       deep = len(steps) if axes & self.bound else max([self.out.index(a) + 1 for a in axes], default=0)
-      return math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=math.prod(steps[:deep]))
-    loads = alu = live = 0.0
-    statements = 0.0
+      return math.prod([inner[a] if a in inner else trial.of(a) for a in axes], start=math.prod(steps[:deep]))
+    loads = alu = live = statements = 0.0
     jumps: list[tuple[MemoryAccess, float, float]] = []   # of scalars
     self.panel = None
     for x in self.info.accesses:
-      n, written_out = float(trips(x.axes)), math.prod([copies.get(a, 1) * unroll.get(a, 1) for a in x.axes])
-      if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, copies, unroll)) / written_out, own
-      price, extra, across = 1.0, 0.0, lane in x.axes
-      far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
+      n, written_out = float(trips(x.axes)), math.prod([trial.of(a) * unroll.get(a, 1) for a in x.axes])
+      if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, trial)) / written_out, own
+      price, extra, across, summed = 1.0, 0.0, lane in x.axes, not x.write and bool(x.axes & self.bound)
+      far = self.far[x.node] and self.far[x.node] / math.prod([trial.of(a) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
-      transposed = self.transposed(x, lane, width, copies) if scattered else 0
-      spaced = self.spaced(x, lane, width) if scattered and not transposed else 0
+      transposed = self.transposed(x, trial) if scattered else 0
+      spaced = self.spaced(x, trial) if scattered and not transposed else 0
       if transposed:   # each lane's vector is of another line
-        price = (vec + (max(self.far[x.node], FAR_LOAD) if not x.write and x.axes & self.bound else 0)) * width / transposed
+        price = (vec + (max(self.far[x.node], FAR_LOAD) if summed else 0)) * width / transposed
         extra = vec * (width.bit_length() + (transposed < width))
       elif spaced: price = extra = vec * spaced
       elif scattered: price = extra = GATHER * width
       elif across: price = vec + far + self.streams[x.node]
       elif far: jumps.append((x, far, n))
       paneled = across and not transposed and (scattered or far or self.streams[x.node]) and self.panel is None
-      if paneled and (uses := self.panel_uses(x, lane, width, copies)):
+      if paneled and (uses := self.panel_uses(x, trial)):
         # filled once (scalars, or vectors from far away), then read by the others
         fill = (FILL * price if scattered else price + STORE) / uses
         panel = vec * PANEL + fill < price + CYCLES * extra
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
-      if not (scattered and panel):
-        each = 2.0 * spaced if spaced else width / SHORT_STORE if x.write else width
-        if transposed: each = TRANSPOSE * (width / transposed + extra)
-        if not scattered: each = 1
-        statements += written_out * each
+      if not scattered: statements += written_out
+      elif transposed: statements += written_out * (TRANSPOSE * (width / transposed + extra))
+      elif not panel: statements += written_out * (2.0 * spaced if spaced else width / SHORT_STORE if x.write else width)
       if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT
       if x.gated: extra += GATE * (width if scattered and not spaced else WHOLE_TEST * max(spaced, 1) if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
-      if not x.write and across and x.axes & self.bound: live += vec * prod(c for a, c in copies.items() if a in x.axes)
+      if across and summed: live += vec * prod(c for a, c in copies.items() if a in x.axes)
     if statements > MOST_STATEMENTS: return float("inf")
     for x, far, often in jumps:
-      if self.packs(x, lane, width, copies):   # read from far away once, for all panels
-        blocks = [(a, copies.get(a, 1) * (width if a == lane else 1)) for a in self.out if a not in x.axes]
-        panels = math.prod([-(-self.sizes[a] // n) for a, n in blocks])
-        far = min(far, PACKED + far / panels)
+      if self.packs(x, trial):   # read from far away once, for all panels
+        far = min(far, PACKED + far / math.prod([-(-self.sizes[a] // trial.step(a)) for a in self.out if a not in x.axes]))
       loads += often * far
     for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
-    chain = 0.0
+    chain, copied = 0.0, prod(copies.values())
     for bound, operands in self.info.loops:
-      accumulators = prod(copies.values()) * sum([vec if lane in operand else 1 for operand in operands])
+      accumulators = copied * sum([vec if lane in operand else 1 for operand in operands])
       rounds = math.prod([inner[a] for a in bound])
       chain += CHAIN * rounds * outer
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
-      if lane in bound: alu += JOIN * outer * prod(copies.values()) * len(operands)
+      if lane in bound: alu += JOIN * outer * copied * len(operands)
       alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT_VECTORS) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
     far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
@@ -389,40 +373,35 @@ class Search:
     if cycles > self.target.start_cycles / SMALL: cycles *= -(-outer // self.target.cores) * self.target.cores / outer
     return cycles * (1 + STATEMENT * statements + APART * far_apart)
 
-  def opts(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
-    """A choice as Opts: ``a1.vectorize(8), a1.upcast(2)``, or where they do not divide the axis ``a1.split_inwards(16),
-    a3.vectorize(8), a3.upcast()``."""
+  def opts(self, trial: Trial) -> list[Opt]:
+    """A trial as Opts: ``a1.vectorize(8), a1.upcast(2)``, or ``a1.split_inwards(16), a3.vectorize(8), a3.upcast()``."""
+    lane, width, copies, unroll = trial
     out: list[Opt] = []
-    c = copies.get(lane, 1)
-    if lane != NO_LANE:
-      if c > 1 and self.sizes[lane] % (c * width):
-        block = max(self.sizes) + 1
-        out = [SplitInwards(lane, c * width), Vectorize(block, width), Upcast(block)]
-      else: out = [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width), *[Upcast(lane, c)] * (c > 1)]
-    for a, c in copies.items():
-      if a != lane: out.append((UpcastInwards if self.sizes[a] % c else Upcast)(a, c))
+    c = trial.of(lane)
+    if lane != NO_LANE and c > 1 and self.sizes[lane] % (c * width):
+      block = max(self.sizes) + 1
+      out = [SplitInwards(lane, c * width), Vectorize(block, width), Upcast(block)]
+    elif lane != NO_LANE:
+      out = [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width), *[Upcast(lane, c)] * (c > 1)]
+    out += [(UpcastInwards if self.sizes[a] % c else Upcast)(a, c) for a, c in copies.items() if a != lane]
     return [*out, *itertools.starmap(Unroll, unroll.items())]
 
 
 def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  if panel is not None:
-    panels = first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
-    if panels is not kernel: return panels
-  grid = kernel.of_kind(AxisKind.GRID)
-  programs = prod(a.count for a in grid)
+  panels = kernel if panel is None else first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
+  if panels is not kernel: return panels
+  grid = kernel.grid
+  programs = volume(grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
   most = max(int(work / target.start_cycles), target.cores) if work > target.start_cycles / SMALL else 1
   want = min(most, _PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
-    rest = programs // a.count
-    if rest >= want:
-      kernel = Serial(a.id).apply(kernel)
-      programs = rest
+    if (rest := programs // a.count) >= want:
+      kernel, programs = Serial(a.id).apply(kernel), rest
       continue
     each_one = share(a.count, rest, want, target.cores)
-    if each_one > 1: kernel = Serial(a.id, each_one).apply(kernel)
-    break
+    return Serial(a.id, each_one).apply(kernel) if each_one > 1 else kernel
   return kernel

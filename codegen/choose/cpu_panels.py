@@ -7,7 +7,7 @@ from typing import Iterator, Sequence
 from ..ir.errors import OptError
 from ..ir.target import Target
 from ..ir.uop import Ops, prod
-from ..kernel import Axis, AxisKind, Kernel
+from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import CacheRead, Reorder, Serial
 from ..passes.additions import limit_additions, room_along
@@ -42,13 +42,12 @@ def most_packed(target: Target) -> int:
 
 def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
   """Whether a load jumps to another line with each step along any of the axes that are reduced."""
-  steps = [abs(x.steps[b] or 0) * x.itemsize for b in bound if b in x.steps]
-  return bool(steps) and not x.write and min(steps) >= NEAR
+  return not x.write and min([x.stride(b) for b in bound if b in x.steps], default=0) >= NEAR
 
 
 def share(count: int, rest: int, want: int, cores: int) -> int:
-  """How many of ``count`` values of an axis each program takes, so that there are about as many programs as wanted, ``rest``
-  times those along this axis, and the last of the cores to end has as little to do as it can be."""
+  """How many of ``count`` values of an axis each program takes for about as many programs as wanted, ``rest`` times those along
+  this axis, so that the last of the cores to end has as little to do as it can."""
   least = max(-(-want // rest), 1)
   def last(n: int) -> tuple[int, int]: return -(-rest * -(-count // n) // cores) * n, -n
   return min({-(-count // p) for p in range(least, min(2 * least, count) + 1)} or {1}, key=last)
@@ -56,9 +55,8 @@ def share(count: int, rest: int, want: int, cores: int) -> int:
 
 def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
   """The LOADs of a product with lanes along its columns that may have a panel."""
-  lanes = kernel.of_kind(AxisKind.LANE)
-  loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
-  if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
+  lanes = kernel.lanes
+  if not lanes or lanes[0].id in kernel.bound or not kernel.reduced_loops or len(kernel.reduces) != 1: return
   here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in access_profile(kernel).accesses:   # variables are near already
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
@@ -66,8 +64,8 @@ def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
 
 
 def local_bytes(kernel: Kernel) -> int:
-  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up. Of an axis
-  whose number stands for a run-time size it is done already (``most``)."""
+  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up, of which
+  those that stand for run-time sizes are so already (``most``)."""
   if not any([a.most and isinstance(a.size, int) for a in kernel.axes]): kernel = limit_additions(kernel)
   copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
   return sum([u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies])
@@ -80,14 +78,12 @@ def panel_bytes(kernel: Kernel, x: MemoryAccess, lane: Axis) -> float:
 
 
 def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
-  """The kernel of one statement with a panel: x[a0, a1] * y[a1, a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2]).
-
-  Not where more bytes would be needed than are ``left`` of the program's local memory; what the panel takes is subtracted.
-  """
+  """The kernel of one statement with a panel, where no more bytes are needed than are ``left``, which get less: x[a0, a1] * y[a1,
+  a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2])."""
   for x in panels(kernel):
-    lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
+    lane, inner = kernel.lanes[0], kernel.reduced_loops[-1].id
     if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
-    again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
+    again = volume(a for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
     if x.gated or again < _USES: continue
     size = panel_bytes(kernel, x, lane)
     if size > min(left[0], target.core_cache // _PART): continue
@@ -101,9 +97,8 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   it cannot have one. ``exact``: the sizes stand for others."""
   x = next((x for x in panels(kernel) if x.slot == slot), None)
   if x is None: return None
-  lane = kernel.of_kind(AxisKind.LANE)[0]
-  size = panel_bytes(kernel, x, lane)
-  if size > room(target): return None
+  lane = kernel.lanes[0]
+  if (size := panel_bytes(kernel, x, lane)) > room(target): return None
   others = [y for y in access_profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
   # the other factor, where each step goes to another line
   jumps = list({y.slot: y for y in others if jumps_far(y, kernel.bound)}.values())
@@ -117,11 +112,9 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
 
 
 def pack_each(kernel: Kernel, target: Target, jumps: Sequence[MemoryAccess]) -> Kernel:
-  """A product with a panel, where the rows of one iteration of the factors that are read from far apart are copied, too, if they
-  fit and several panels take them."""
+  """A product with a panel, where rows of factors that are read from far apart are copied too, if they fit and it pays."""
   for y in jumps:
-    again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
-    if again < 2: continue
+    if volume(a for a in kernel.loops if a.id not in kernel.bound | y.axes) < 2: continue
     packed, before = CacheRead(y.slot, summed_along(kernel, y), each_round=True).apply(kernel), local_bytes(kernel)
     if before < local_bytes(packed) <= min(before + MOST_PACKED, target.local_memory): kernel = packed
   return kernel
@@ -134,37 +127,31 @@ def summed_along(kernel: Kernel, x: MemoryAccess) -> int:
 
 def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> list[Serial]:
   """How a product whose columns go through panels of ``x``, of so many bytes, is cut into programs: the panels that each fills,
-  and the blocks of rows that go through them, so that the last core has as little to do as it can: a0:43 GRID, a1:4 GRID ->
-  a0:3 GRID, a3:15 LOOP, a1:4 GRID."""
-  grid, lane = kernel.of_kind(AxisKind.GRID), kernel.of_kind(AxisKind.LANE)[0]
+  and the blocks of rows, so that no core ends late: a0:43 GRID, a1:4 GRID -> a0:3 GRID, a3:15 LOOP, a1:4 GRID."""
+  grid, lane = kernel.grid, kernel.lanes[0]
   columns, rows = [a for a in grid if a.id in x.axes], [a for a in grid if a.id not in x.axes]
-  rounds = prod(a.count for a in kernel.axes if a.id in kernel.bound)
+  rounds = volume(a for a in kernel.axes if a.id in kernel.bound)
   copies = [a for a in kernel.axes if a.kind is AxisKind.UPCAST]
   vector = max(lane.count * x.itemsize / (4 * target.lanes), 1.0)
-  block = MULTIPLY * vector * rounds * prod(a.count for a in copies)            # of one panel, and what else its rows take
-  others = FETCH * rounds * prod(a.count for a in copies if a.id not in x.axes) * x.itemsize / LINE_BYTES
+  block = MULTIPLY * vector * rounds * volume(copies)            # of one panel, and what else its rows take
+  others = FETCH * rounds * volume(a for a in copies if a.id not in x.axes) * x.itemsize / LINE_BYTES
   each = FILL_CYCLES if x.steps.get(lane.id) == 1 else GATHERED * lane.count
-  fill = rounds * prod(a.count for a in copies if a.id in x.axes) * each
-  c = columns[-1] if columns else None
+  fill = rounds * volume(a for a in copies if a.id in x.axes) * each
   most = min(MOST_PANELS, room(target) // size)
-  several = [n for n in range(1, most + 1) if c.count % n == 0] if c is not None else [1]
-  panels_in_all = prod(a.count for a in columns)
   tried: list[tuple[float, list[Serial]]] = []
-  for n in several:
-    first = [Serial(c.id, n)] if c is not None and n > 1 else []
+  for n in [n for n in range(1, most + 1) if columns[-1].count % n == 0] if columns else [1]:
     for opts, programs, blocks in loops_over(rows):
-      programs *= panels_in_all // n
-      rounds = -(-programs // target.cores)
+      rounds = -(-programs * (volume(columns) // n) // target.cores)
       each = n * (fill + blocks * block) + blocks * others + START_CYCLES
-      tried.append((rounds * each * (1 + UNEVEN / rounds), [*first, *opts]))
+      tried.append((rounds * each * (1 + UNEVEN / rounds), [*[Serial(a.id, n) for a in columns[-1:] if n > 1], *opts]))
   return min(tried, key=lambda t: t[0])[1]
 
 
 def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
   """The ways to make loops of GRID axes, inner ones first: the Opts, the programs that are left, and what each goes through."""
   inner, opts = 1, list[Serial]()
-  for i, r in reversed(list(enumerate(rows))):
-    outer = prod(a.count for a in rows[:i])
+  for i, r in reversed([*enumerate(rows)]):
+    outer = volume(rows[:i])
     root = math.isqrt(r.count) + 1   # each number of programs once, and all small parts
     for n in sorted({-(-r.count // p) for p in range(1, root + 1)} | set(range(1, min(root, r.count) + 1))):
       yield [*opts, *([Serial(r.id, n)] if n > 1 else [])], outer * -(-r.count // n), inner * n
@@ -175,28 +162,21 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
 def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis) -> Kernel | None:
   """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` one by one, which takes so
   many bytes, all rows of the block. None where they do not fit."""
-  grid = kernel.of_kind(AxisKind.GRID)
+  grid = kernel.grid
   rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
   if len(rows) != 1 or len(columns) != 1: return None
   r, c = rows[0], columns[0]
   held = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
-  one = y.itemsize * prod(room_along(kernel, a) for a in held)
-  most = (most_packed(target) - size) // one
-  rest = prod(a.count for a in grid if a not in (r, c))
+  most = (most_packed(target) - size) // (y.itemsize * prod(room_along(kernel, a) for a in held))
+  rest = volume(a for a in grid if a not in (r, c))
   blocks = min(share(r.count, rest, PACK_PROGRAMS * target.cores, target.cores), most)
   if blocks < min(LEAST_ROWS, r.count): blocks = min(LEAST_ROWS, most)
   if blocks < min(LEAST_ROWS, r.count) or c.count < 2: return None
-  programs = rest * -(-r.count // blocks)
-  kernel = Serial(c.id, share(c.count, programs, PACK_PROGRAMS * target.cores, target.cores)).apply(kernel)
-  kernel = Serial(r.id, blocks).apply(kernel)
-  loop = next((a for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id in ids_along(kernel, x.slot)), None)
+  panels = share(c.count, rest * -(-r.count // blocks), PACK_PROGRAMS * target.cores, target.cores)
+  kernel = Serial(r.id, blocks).apply(Serial(c.id, panels).apply(kernel))
+  read = {i for y in access_profile(kernel).accesses if y.slot == x.slot and not y.write for i in y.axes}
+  loop = next((a for a in kernel.loops if a.id in read - kernel.bound), None)
   if loop is None: return None
-  kernel = Reorder(loop.id, True).apply(kernel)
-  kernel = CacheRead(x.slot, lane.id, each_round=True).apply(kernel)
+  kernel = CacheRead(x.slot, lane.id, each_round=True).apply(Reorder(loop.id, True).apply(kernel))
   kernel = CacheRead(y.slot, summed_along(kernel, y)).apply(kernel)
   return kernel if local_bytes(kernel) <= target.local_memory else None
-
-
-def ids_along(kernel: Kernel, slot: int) -> frozenset[int]:
-  """The axes that the reads of a param vary along."""
-  return frozenset[int]().union(*(x.axes for x in access_profile(kernel).accesses if x.slot == slot and not x.write))

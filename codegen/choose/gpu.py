@@ -1,8 +1,5 @@
-"""Heuristics for targets with blocks: which axes of a scheduled kernel become TILE axes, how large, and in which order programs
-run.
-
-Everything is an Opt, so a search may go on from here. The sizes of blocks are the target's.
-"""
+"""Heuristics for targets with blocks: which axes of a scheduled kernel become TILE axes, how large, and how programs run.
+Everything is an Opt, so a search may go on from here."""
 from __future__ import annotations
 
 import math
@@ -11,18 +8,18 @@ from typing import Iterator, Mapping
 
 from .. import index as ix
 from ..ir.target import Target
-from ..ir.uop import Ops, prod, toposort
-from ..kernel import Axis, AxisKind, Kernel
+from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
+from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
 from .candidates import first
-from .gpu_cost import NO_COPIES, STAGES, Streams, places, power_of_two
+from .gpu_cost import NO_COPIES, STAGES, Streams, places
 from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
-from .roles import VECTOR_BYTES, Role, Roles, any_contiguous, fastest_axis, flat, product_of, vector
+from .gpu_resources import LEAST_DOT
+from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, product_of, vector
 
-_LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
 WINDOW, WINDOWS = 16, 64  # elements of reduced axes that may be written out: of each, and of all together
 _ROWS = (2, 4, 8, 16)     # steps that are tried of an axis that is not written out
 STATEMENTS = 256          # statements of a kernel, at most, where such steps are tried
@@ -39,7 +36,7 @@ _WORTH = 0.85                          # of the time with the usual warps: anoth
 def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
   """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
   if not kernel.plain: return kernel
-  if not kernel.of_kind(AxisKind.TILE):
+  if not kernel.tiles:
     kernel = first(kernel, [lambda k: flat(merge_axes(split_axes(k)))])
     kernel = first(kernel, [lambda k: multiplied(k, target), lambda k: streamed(in_a_line(k), target)])
   kernel = first(kernel, [lambda k: grouped(k, target)])
@@ -48,28 +45,19 @@ def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
 
 def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
   """A kernel that is a matrix product with a block of rows, of columns and of what is summed. None for any other."""
-  kernel, dot = _product(kernel, target)
-  if dot is None: return None
-  for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
+  if (found := _product(kernel, target)) is None: return None
+  kernel, dot = found
+  product, (m, n, _) = product_of(kernel), dot
+  work = ProductWork.of(kernel, m, n, product.stored if product is not None else ())
+  for i, size in zip(dot, best_blocks(work, target)[1]): kernel = tile_axis(kernel, kernel.axis(i), size)
   return kernel
 
 
-def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int, int, int]:
-  """Rows and columns of a product that a program makes, and how much it sums at a time, by ``product_seconds``."""
-  found = product_of(kernel)
-  sides = found.stored if found is not None else ()
-  work = ProductWork.of(kernel, m, n, sides)
-  return best_blocks(work, target)[1]
-
-
 def grouped(kernel: Kernel, target: Target) -> Kernel:
-  """Programs of a product in groups of ``target.group`` blocks of rows, which the last GRID axis goes through:
-  a0:64 GRID, a1:32 GRID -> a0:8 GRID, a1:32 GRID, a2:8 GRID.
-
-  Not where a wave is all there is, or the cache holds most of the factors anyway.
-  """
-  grid = kernel.of_kind(AxisKind.GRID)
-  if len(grid) < 2 or prod(a.count for a in grid) <= target.cores or not is_product(kernel): return kernel
+  """Programs of a product in groups of ``target.group`` blocks of rows, which the last GRID axis goes through, unless a wave is
+  all there is, or the cache holds most of the factors: a0:64 GRID, a1:32 GRID -> a0:8 GRID, a1:32 GRID, a2:8 GRID."""
+  grid = kernel.grid
+  if len(grid) < 2 or volume(grid) <= target.cores or not is_product(kernel): return kernel
   if ix.count(work_of(kernel).bytes) <= target.cache // 2: return kernel
   rows = grid[-2]
   high = max(d for d in range(1, target.group + 1) if rows.count % d == 0)
@@ -78,37 +66,33 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
 
 def persistent(kernel: Kernel, target: Target) -> Kernel:
   """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the
-  chip has them.
-
-  Where smaller blocks are best, several programs on a core do what one pipeline would. As few programs as take no more rounds: a
-  last round that leaves cores idle gains nothing, and all rounds alike keep the chip cooler.
-  """
-  programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))
+  chip has them. Where smaller blocks are best, several programs on a core do what one pipeline would. As few programs as take no
+  more rounds: a last round that leaves cores idle gains nothing."""
+  programs = volume(kernel.grid)
   if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
   found = product_of(kernel)
   if found is None or any(u.dtype.itemsize > HALF for u in toposort(found.sides) if u.op is Ops.LOAD): return kernel
   # a short sum is over before the pipeline is full: several programs a core, each at another point, use the core better
-  if prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound) < PIPELINE: return kernel
+  if volume(kernel.reduced_loops) < PIPELINE: return kernel
   accesses = access_profile(kernel).accesses
-  tiles = {a.id: a.count for a in kernel.of_kind(AxisKind.TILE)}
-  if any(None in x.steps.values() for x in accesses): return kernel   # no descriptor has it
-  sizes = {a.id: a.count for a in kernel.axes}
+  tiles = {a.id: a.count for a in kernel.tiles}
+  if not all(x.linear for x in accesses): return kernel   # no descriptor has it
+  boxes = [x for x in accesses if len(x.axes & tiles.keys()) > 1]   # a bias is read by its addresses
   # rows that begin anywhere have no descriptor; a store by addresses takes the registers that the next block is multiplied in
-  if any(vector(x, fastest_axis(x, sizes)) < VECTOR_BYTES for x in accesses if len(x.axes & tiles.keys()) > 1): return kernel
-  if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE_BLOCK_ELEMENTS: return kernel
+  if any(vector(x, fastest_axis(x, kernel.counts)) < VECTOR_BYTES for x in boxes): return kernel
+  def elements(x: MemoryAccess) -> int: return prod(tiles.get(i, 1) for i in x.axes)
+  if max(elements(x) for x in accesses if x.write) <= LARGE_BLOCK_ELEMENTS: return kernel
   # what goes through shared memory on its way to or from a descriptor must leave room for the pipeline
-  size = [(prod(tiles.get(i, 1) for i in x.axes) * x.itemsize, bool(x.axes & kernel.bound)) for x in accesses]
-  staged, pipeline = max(n for n, summed in size if not summed), STAGES * sum(n for n, summed in size if summed)
+  staged = max(elements(x) * x.itemsize for x in accesses if not x.axes & kernel.bound)
+  pipeline = STAGES * sum(elements(x) * x.itemsize for x in accesses if x.axes & kernel.bound)
   if staged + pipeline > target.local_memory: return kernel
   kernel = Persistent(even(programs, target.cores)).apply(kernel)
-  boxes = {x.slot for x in accesses if len(x.axes & tiles.keys()) > 1}   # a bias is read by its addresses
-  for slot in sorted(boxes): kernel = TensorDescriptor(slot).apply(kernel)
+  for slot in sorted({x.slot for x in boxes}): kernel = TensorDescriptor(slot).apply(kernel)
   return kernel
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
-  """``axis`` in blocks of at most ``size``, a power of two: a0:100 GRID by 64 -> a0:2 GRID, a1:64 TILE; a shorter axis is one
-  block."""
+  """An axis in blocks of at most ``size``, a power of two: a0:100 GRID by 64 -> a0:2 GRID, a1:64 TILE."""
   return Block(axis.id, min(size, axis.count)).apply(kernel) if axis.count > 1 < size else kernel
 
 
@@ -136,11 +120,8 @@ def streamed(kernel: Kernel, target: Target) -> Kernel:
 
 
 def in_a_line(kernel: Kernel) -> Kernel:
-  """A kernel that takes every so many elements of something, a window with a stride, goes through what it stores as one axis:
-  y[a0, a1] = x[2*a0, 2*a1] -> y[a0] = x[2*(a0//56), 2*(a0%56)].
-
-  In a block of several axes along none of which a LOAD has neighbours, nothing says along which of them the lanes of a warp lie.
-  """
+  """A kernel that takes every so many elements of something, a window with a stride, goes through what it stores as one axis, as
+  nothing says along which of several the lanes of a warp lie: y[a0, a1] = x[2*a0, 2*a1] -> y[a0] = x[2*(a0//56), 2*(a0%56)]."""
   roles = Roles(kernel)
   ids = [a.id for a in roles.free if a.count > 1]
   if len(ids) < 2: return kernel
@@ -174,10 +155,9 @@ def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
   """Blocks to choose from: along the axes that memory goes along, and one more that is reduced and one that is not; others are
   added where these are all of a block."""
   room = target.row if roles.bound else 2 * target.block   # without a loop
-  each = prod(a.count for a in (*roles.free, *roles.bound)) // target.cores
-  least = min(target.mapped, max(LEAST_BLOCK, power_of_two(each)))
+  least = min(target.mapped, max(LEAST_BLOCK, power_of_two(volume((*roles.free, *roles.bound)) // target.cores)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
-  short = windows and len(windows) == len(roles.bound) and prod(a.count for a in windows) <= WINDOWS
+  short = windows and len(windows) == len(roles.bound) and volume(windows) <= WINDOWS
   ways: list[tuple[list[Axis], Mapping[int, int]]] = [([], NO_COPIES)]
   if short: ways += [(windows, NO_COPIES), *[(windows, {i: n}) for i, n in shared_rows(roles, windows)]]
   for copied, rows in ways:
@@ -189,13 +169,12 @@ def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
 
 
 def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:
-  """Axes of which a program may make several steps, and how many: those along which the windows of neighbours have rows in
-  common, which are then read once. Four steps at once of y[a0] = x[a0] + x[a0 + 1] + x[a0 + 2] read six and not twelve."""
-  each = prod(a.count for a in windows)
+  """Axes of which a program may make several steps, and how many: those along which the windows of neighbours share rows, which
+  are then read once. Four steps at once of y[a0] = x[a0] + x[a0 + 1] + x[a0 + 2] read six and not twelve."""
   for a in roles.free:
     if a.id in roles.along: continue
     for n in _ROWS:
-      if n > a.count or n * each > STATEMENTS: break
+      if n > a.count or n * volume(windows) > STATEMENTS: break
       reads = [[(x.steps.get(i) or 0, m) for i, m in ((a.id, n), *[(w.id, w.count) for w in windows])]
                for x in roles.accesses if not x.write and x.steps.get(a.id)]
       if any(places(r) < prod(m for step, m in r if step) for r in reads): yield a.id, n
@@ -219,17 +198,15 @@ def sized_blocks(keys: list[Axis], roles: Roles, room: int, least: int) -> Itera
     exponents = range(min(ALONG, most.bit_length()), LARGEST, 1) if along else range(0, LARGEST, NEAR_POWER)
     steps = [n for e in exponents if (n := 1 << e) < most]
     found = [({**tiles, a.id: n}, size * n) for tiles, size in found for n in (most, *steps[::-1]) if size * n <= room]
-  for tiles, size in found:
-    if size >= min(least, whole): yield tiles
+  yield from [tiles for tiles, size in found if size >= min(least, whole)]
 
 
 def filled(tiles: dict[int, int], keys: list[Axis], others: list[Axis], target: Target) -> Iterator[dict[int, int]]:
   """Some blocks, and where they have all of their axes, the same with the next axes too."""
   yield tiles
   if not others or any(tiles[a.id] < a.count for a in keys): return
-  size = prod(tiles.values())
   for room in (target.mapped, target.block):
-    more, left = dict(tiles), room // size
+    more, left = dict(tiles), room // prod(tiles.values())
     for a in others:
       if left <= 1: break
       more[a.id] = min(left, power_of_two(a.count))
@@ -241,40 +218,30 @@ def filled(tiles: dict[int, int], keys: list[Axis], others: list[Axis], target: 
 
 def is_product(kernel: Kernel) -> bool:
   """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
-  roles = Roles(kernel)
-  blocks = [a for a in kernel.of_kind(AxisKind.TILE) if a.count >= _LEAST_DOT]
-  return all(roles.of(role, blocks) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED))
+  roles, blocks = Roles(kernel), [a for a in kernel.tiles if a.count >= LEAST_DOT]
+  return all(roles.of(role, blocks) for role in PRODUCT_ROLES)
 
 
-def _product(kernel: Kernel, target: Target) -> tuple[Kernel, tuple[int, int, int] | None]:
-  """The axes (m, n, k) of a kernel that is a matrix product large enough for ``tl.dot``; others stay programs. Of several axes of
-  one role (a convolution has them) one is made."""
+def _product(kernel: Kernel, target: Target) -> tuple[Kernel, list[int]] | None:
+  """A kernel that is a matrix product large enough for ``tl.dot``, and its axes m, n and k; others stay programs. Of several axes
+  of one role (a convolution has them) one is made. None for any other kernel."""
   roles = Roles(kernel)
   among = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound]
-  axes = [roles.of(role, among) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED)]
+  axes = [roles.of(role, among) for role in PRODUCT_ROLES]
   found = roles.product
-  if found is None or any(prod(kernel.axis(i).count for i in ids) < _LEAST_DOT for ids in axes): return kernel, None
-  if found.reduce.dtype.itemsize > 4 and not target.double_dots: return kernel, None
+  if found is None or any(volume(map(kernel.axis, ids)) < LEAST_DOT for ids in axes): return None
+  if found.reduce.dtype.itemsize > 4 and not target.double_dots: return None
   chosen = []
-  for at, ids in enumerate(axes):
-    sides = found.sides if at > 1 else found.sides[at:at + 1]
-    nodes = set(toposort(sides))
-    kernel, i = _joined(kernel, ids, [x for x in roles.accesses if x.node in nodes], roles.accesses)
+  for sides, ids in zip((found.sides[:1], found.sides[1:], found.sides), axes):
+    # all of one role are made one, in the order in which they move through memory (that of a factor, or else any): a block of an
+    # image's rows has as many as any other, and the target's compiler makes a pipeline of one loop through all that is summed
+    side = set(toposort(sides))
+    def distance(j: int, side: set[UOp] = side) -> float:
+      steps = [(x.node in side, abs(s)) for x in roles.accesses if (s := x.steps.get(j))]
+      return min([s for of, s in steps if of] or [s for _, s in steps], default=math.inf)
+    i, *further = sorted(ids, key=distance)
+    for j in further: kernel, i = flat(Fuse(j, i).apply(kernel)), j
     chosen.append(i)
-  stores = [x for x in access_profile(kernel).accesses if x.write]
-  if any_contiguous(chosen[0], stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
-  return kernel, (chosen[0], chosen[1], chosen[2])
-
-
-def _joined(kernel: Kernel, ids: list[int], side: list[MemoryAccess], every: list[MemoryAccess]) -> tuple[Kernel, int]:
-  """All of some axes made one, in the order in which they move through memory (that of a factor, or else any); its number. So a
-  block of an image's rows has as many as any other, and one loop goes through all that is summed, which the target's compiler
-  makes a pipeline of."""
-  def least(j: int, among: list[MemoryAccess]) -> float:
-    return min((abs(s) for x in among if (s := x.steps.get(j))), default=math.inf)
-  def distance(j: int) -> float: return least(j, side if any(x.steps.get(j) for x in side) else every)
-  i, *further = sorted(ids, key=distance)
-  for j in further:
-    kernel = flat(Fuse(j, i).apply(kernel))
-    i = j
-  return kernel, i
+  if any(x.write and x.steps.get(chosen[0]) == 1 for x in access_profile(kernel).accesses):
+    chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
+  return kernel, chosen

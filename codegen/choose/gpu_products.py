@@ -1,5 +1,4 @@
-"""How long a product of blocks takes, and with which blocks it takes the least. Asked for kernels, and also before there are any:
-for cutting a sum in parts."""
+"""How long a product of blocks takes, and with which blocks it takes the least: of kernels, and before there are any."""
 from __future__ import annotations
 
 import itertools
@@ -8,10 +7,10 @@ from typing import Iterable, Iterator, Sequence
 
 from ..ir.config import config
 from ..ir.target import Target
-from ..ir.uop import Ops, UOp, prod, toposort
-from ..kernel import AxisKind, Kernel
+from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
+from ..kernel import Kernel, volume
 from ..kernel.accesses import access_profile
-from .gpu_cost import KEPT_REGISTERS, WARP, overlapped_time
+from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
 from .roles import VECTOR_BYTES, free
 
 _FEW = 32                 # rows or columns up to which a product is bound by memory
@@ -22,7 +21,6 @@ LARGE_BLOCK_ELEMENTS = 128 * 128        # elements of a block, from more on eigh
 PIPELINE = 4             # blocks of each factor that are in shared memory at once
 ADDRESSES = 40           # registers of a thread for addresses, beside those of any kernel
 _SHARP = 16               # see ``overlapped_time``: a pipeline does all at once
-_MOST_REGISTERS = 255     # registers of a thread; what needs more of them goes to memory and back
 SPILLED = 4              # the power of how many times too many registers there are, that the time grows by
 HALF = 2                 # bytes of an element for which rates are given
 EXACT = 0.75             # of the rate of vectors: products of float32 that are not rounded, in blocks of EXACT_BLOCK
@@ -58,23 +56,23 @@ class ProductWork:
   @staticmethod
   def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> ProductWork:
     """The product that a kernel makes, its blocks along axes ``m`` and ``n``."""
-    others = prod(a.count for a in free(kernel) if a.id not in (m, n))
-    summed = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound)
-    return ProductWork.around(kernel, (kernel.axis(m).count, kernel.axis(n).count, summed, others), frozenset((m, n)), sides)
+    others = volume(a for a in free(kernel) if a.id not in (m, n))
+    sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
+    return ProductWork.around(kernel, sizes, frozenset((m, n)), sides)
 
   @staticmethod
   def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:
     """The same of so many rows, columns, elements of a sum, and products, with a block's rows and columns along axes ``each``."""
     sides = tuple(sides)
-    loads = [u for u in toposort(sides) if u.op is Ops.LOAD]
+    within = set(toposort(sides))
+    loads = [u for u in within if u.op is Ops.LOAD]
     read = max([u.dtype.itemsize for u in loads if u.dtype.kind == "f"] or [min([u.dtype.itemsize for u in loads], default=2)])
     known = [prod(n if isinstance(n, int) else 1 for n in p.shape) * p.dtype.itemsize for p in kernel.params if not p.written]
     written = max(p.dtype.itemsize for p in kernel.params if p.written)
-    info, within = access_profile(kernel), set(toposort(sides))
+    info = access_profile(kernel)
     beside = sum(x.itemsize for x in info.accesses if not x.write and x.node not in within and each <= x.axes)
     operations = sum(cost for axes, cost in info.work.items() if each <= axes and not axes & kernel.bound)
-    multiplied = max(s.dtype.itemsize for s in sides)
-    return ProductWork(*sizes, read, multiplied, written, sum(known), beside, operations)
+    return ProductWork(*sizes, read, max(s.dtype.itemsize for s in sides), written, sum(known), beside, operations)
 
   @property
   def exact(self) -> bool:
@@ -114,8 +112,7 @@ def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
 
 
 def exact_blocks(work: ProductWork, target: Target) -> Blocks | None:
-  """The blocks of a product that rounds no factor, of float32 or float64; None where factors are multiplied as 16-bit floats or
-  TF32."""
+  """The blocks of a product of float32 or float64 that rounds no factor; None where factors are 16-bit floats or TF32."""
   if work.multiplied > 4: return target.double_dot
   return target.exact_dot if work.exact else None
 
@@ -132,16 +129,15 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   """The time of a product with blocks of so many rows, columns and elements of the sum."""
   bm, bn, bk = blocks
   programs = -(-work.m // bm) * -(-work.n // bn) * work.others
-  bm, bn = (max(min(b, 1 << (n - 1).bit_length()), WARP // 2) for b, n in ((bm, work.m), (bn, work.n)))
+  bm, bn = (max(min(b, power_of_two(n)), WARP // 2) for b, n in ((bm, work.m), (bn, work.n)))
   rounds = -(-work.k // bk)
   moved = (bm + bn) * bk * work.read                                    # by a program in a round
   warps = 8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4
   each = bm * bn / (WARP * warps)                                       # elements of the result of a thread
   # what is read besides and what is stored is laid out anew before it meets the sum, or after it
   needed = KEPT_REGISTERS + ADDRESSES + each * (1 + (work.beside + work.written) / 4 if work.beside else 1)
-  registers = int(min(needed, _MOST_REGISTERS))
-  stages = min(rounds, PIPELINE)
-  fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (stages * moved),
+  registers = int(min(needed, MOST_REGISTERS))   # what needs more of them goes to memory and back
+  fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (min(rounds, PIPELINE) * moved),
                    target.warps // warps))
   multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
   loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS)
@@ -150,7 +146,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   load = max(moved / (target.cache_bandwidth / target.cores), narrow)
   if work.exact: multiply += narrow   # by the same units
   stored = bm * bn * (work.written + work.beside) / (target.cache_bandwidth / target.cores)
-  after = bm * bn * work.operations / (target.alu_lanes * target.clock) * max(needed / _MOST_REGISTERS, 1.0) ** SPILLED
+  after = bm * bn * work.operations / (target.alu_lanes * target.clock) * max(needed / MOST_REGISTERS, 1.0) ** SPILLED
   alone = target.start + target.latency + rounds * (max(multiply, load) + target.round) + target.join + stored + after
   slots = fit * target.cores
   busy = -(-programs // target.cores)                                   # programs that one core makes
@@ -170,36 +166,24 @@ def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tu
   best, least = (False,) * len(sizes), _COPIED * best_blocks(work, target)[0]
   for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):
     if not any(which): continue
-    vectors = work.vectors[0] if not which[0] else VECTOR_BYTES, work.vectors[1] if not which[1] else VECTOR_BYTES
-    seconds = best_blocks(replace(work, vectors=vectors, crossed=work.crossed and not which[1]), target)[0]
-    seconds += sum(copy_seconds(n, target) for n, copied in zip(sizes, which) if copied)
+    a, b = (VECTOR_BYTES if copied else v for copied, v in zip(which, work.vectors))
+    seconds = best_blocks(replace(work, vectors=(a, b), crossed=work.crossed and not which[1]), target)[0]
+    seconds += sum(pass_seconds(2 * n, target) for n, copied in zip(sizes, which) if copied)
     if seconds < least: best, least = which, seconds
   return best
 
 
-def copy_seconds(size: int, target: Target) -> float:
-  """The time of a kernel that copies so many bytes."""
-  return target.launch + target.start + target.latency + 2 * size / target.bandwidth
-
-
 def split_k_parts(work: ProductWork, most: int, target: Target) -> int:
-  """In how many parts the sum of a product is made by programs of their own, the partial sums added by another kernel (split-k):
-  1 where that gains nothing."""
+  """In how many parts the sum of a product is made by programs of their own (split-k); 1 where that gains nothing."""
   whole = best_blocks(work, target)[0]
   times = {1: whole}
-  parts = 2
-  while parts <= most:
+  for parts in powers(2, most):
     cut = replace(work, k=-(-work.k // parts), others=work.others * parts, written=max(4, work.multiplied),
                   factors=work.factors or work.memory)
-    times[parts] = best_blocks(cut, target)[0] + _joined(parts * work.others * work.m * work.n * cut.written, target)
-    parts *= 2
+    partial = parts * work.others * work.m * work.n * cut.written   # bytes of the partial sums, which another kernel adds
+    cached = target.cache_bandwidth if partial < target.cache // 2 else target.bandwidth
+    times[parts] = best_blocks(cut, target)[0] + pass_seconds(partial, target, cached)
   least = min(times.values())
   return next(p for p, seconds in times.items() if seconds <= LARGER * least) if least * SPLIT < whole else 1
-
-
-def _joined(partial: int, target: Target) -> float:
-  """The time of the kernel that adds partial sums of so many bytes."""
-  return target.launch + target.start + target.latency + partial / (
-    target.cache_bandwidth if partial < target.cache // 2 else target.bandwidth)
 
 

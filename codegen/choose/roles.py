@@ -13,9 +13,9 @@ from typing import Iterable
 
 from .. import index as ix
 from ..ir.dtype import dtypes
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of
+from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked
 from ..kernel.rewrite import rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
@@ -30,6 +30,9 @@ class Role(Enum):
   BATCH = "batch"              # both do, and the result too
   REDUCED = "reduced"          # another reduction binds it
   MAPPED = "mapped"            # every element of it is one of the result's
+
+
+PRODUCT_ROLES = (Role.ROW, Role.COLUMN, Role.CONTRACTED)
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Roles:
     self.bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
     info = access_profile(kernel)
     self.accesses, self.work = info.accesses, info.work
-    self.sizes = {a.id: a.count for a in kernel.axes}
+    self.sizes = kernel.counts
     self.product = product_of(kernel)
 
   @cached_property
@@ -63,10 +66,8 @@ class Roles:
     if self.product is not None:
       bound = set(self.product.reduce.arg[1])
       a, b = map(ids_of, self.product.sides)
-      for i in a | b:
-        both = i in a and i in b
-        if i in bound: out[i] = Role.CONTRACTED if both else Role.REDUCED
-        else: out[i] = Role.BATCH if both else Role.ROW if i in a else Role.COLUMN
+      out |= dict.fromkeys(a - bound, Role.ROW) | dict.fromkeys(b - bound, Role.COLUMN)
+      out |= {i: Role.CONTRACTED if i in bound else Role.BATCH for i in a & b}
     return out
 
   def of(self, role: Role, among: Iterable[Axis]) -> list[int]:
@@ -75,33 +76,24 @@ class Roles:
 
   def footprint(self, x: MemoryAccess) -> int:
     """Bytes of memory that an access goes through, each counted once."""
-    whole = math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
-    return min(whole, self.params.get(x.slot, whole))
+    return min([self.moved(x), *[ix.elements(p.shape) * p.dtype.itemsize for p in self.kernel.params if p.slot == x.slot]])
 
-  @cached_property
-  def params(self) -> dict[int, int]:
-    """The size of each param in bytes."""
-    return {p.slot: math.prod(map(ix.count, p.shape)) * p.dtype.itemsize for p in self.kernel.params}
+  def moved(self, x: MemoryAccess) -> int:
+    """Bytes that an access moves, for each value of the axes along which it moves."""
+    return math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
 
   @cached_property
   def along(self) -> dict[int, int]:
     """The axes that accesses go along, with the bytes that are moved so; without those along which there are few."""
     out: dict[int, int] = {}
     for x in self.accesses:
-      i = fastest_axis(x, self.sizes)
-      if i is not None: out[i] = out.get(i, 0) + x.itemsize * math.prod([self.sizes[j] for j, s in x.steps.items() if s != 0])
-    most = max(out.values(), default=0)
-    return {i: n for i, n in out.items() if _FEW * n >= most}
+      if (i := fastest_axis(x, self.sizes)) is not None: out[i] = out.get(i, 0) + self.moved(x)
+    return {i: n for i, n in out.items() if _FEW * n >= max(out.values())}
 
 
 def free(kernel: Kernel) -> list[Axis]:
   """The axes of which every element has a program."""
-  return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
-
-
-def any_contiguous(i: int, accesses: Iterable[MemoryAccess]) -> bool:
-  """Whether some access goes along memory with an axis."""
-  return any(x.steps.get(i) == 1 for x in accesses)
+  return [a for a in kernel.grid if a.id not in kernel.bound]
 
 
 def fastest_axis(x: MemoryAccess, sizes: dict[int, int]) -> int | None:
@@ -116,13 +108,16 @@ def vector(x: MemoryAccess, axis: int | None) -> int:
   return min(math.gcd(*[abs(s) * x.itemsize for s in steps if s], VECTOR_BYTES), VECTOR_BYTES)
 
 
-def product_of(kernel: Kernel) -> _Product | None:
-  """The sum of products that a kernel is, if ``tl.dot`` makes it."""
-  if len(kernel.reduces) != 1: return None
-  u = kernel.reduces[0]
+def multiplication(u: UOp) -> UOp | None:
+  """The product that a REDUCE adds up, without conditions outside which it counts as zero; None where it adds other things."""
   value = u.src[0]
   while is_masked(value): value = value.src[1]
-  if u.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
+  return value if u.arg[0] is BinaryOps.ADD and value.op is Ops.ALU and value.arg is BinaryOps.MUL else None
+
+
+def product_of(kernel: Kernel) -> _Product | None:
+  """The sum of products that a kernel is, if ``tl.dot`` makes it."""
+  if len(kernel.reduces) != 1 or (value := multiplication(u := kernel.reduces[0])) is None: return None
   if u.dtype not in (dtypes.float32, dtypes.float64, dtypes.int32): return None
   if u.dtype is dtypes.int32 and any(narrow_value(s).dtype is not dtypes.int8 for s in value.src): return None
   return _Product(u, (value.src[0], value.src[1]))
@@ -134,11 +129,6 @@ def narrow_value(u: UOp) -> UOp:
   return u.src[0] if u.op is Ops.CAST else u
 
 
-def is_masked(u: UOp) -> bool:
-  """Whether a value is another one, or 0 where a condition is false."""
-  return u.op is Ops.ALU and u.arg is TernaryOps.WHERE and u.src[2].op is Ops.CONST and u.src[2].arg == 0
-
-
 def flat(kernel: Kernel) -> Kernel:
   """Params that accesses go through in steps of one size, though an axis stands for several of their dimensions, get one
   dimension: data1[a0 // 56, a0 % 56] -> data1[a0]. What cuts the axis later leaves that plain."""
@@ -146,21 +136,21 @@ def flat(kernel: Kernel) -> Kernel:
   plain, folded = set(shapes), set[UOp]()
   for u in kernel.nodes:
     if u.op not in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) or u.src[0] not in shapes: continue
-    one = flat_index(shapes[u.src[0]], u.src[1].src)
-    if any(x.op is not Ops.RANGE for x, _ in ix.linear(one)[0]): plain.discard(u.src[0])
-    if any(x.op is not Ops.RANGE for s in u.src[1].src for x, _ in ix.linear(s)[0]): folded.add(u.src[0])
+    def cut(index: Iterable[UOp]) -> bool: return any(x.op is not Ops.RANGE for s in index for x, _ in ix.linear(s)[0])
+    if cut([flat_index(shapes[u.src[0]], u.src[1].src)]): plain.discard(u.src[0])
+    if cut(u.src[1].src): folded.add(u.src[0])
   if not (changed := plain & folded): return kernel
   def access(old: UOp, new: UOp) -> UOp | None:
     if old.src[0] not in changed: return None
-    at = flat_index(shapes[old.src[0]], new.src[1].src)
-    return new.replace((new.src[0], new.src[1].replace((at,)), *new.src[2:]))
+    at = new.src[1].replace((flat_index(shapes[old.src[0]], new.src[1].src),))
+    return new.replace((new.src[0], at, *new.src[2:]))
   params = tuple([replace(p, shape=(ix.product(p.shape),)) if p.uop in changed else p for p in kernel.params])
   return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), access)))
 
 
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:
-  """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: once for
-  each phase of reductions that needs it, once more for what is stored along reduced axes."""
+  """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: for each
+  phase of reductions that needs it, once more for what is stored along reduced axes."""
   phases: dict[UOp, int] = {}
   for u in kernel.nodes: phases[u] = max((phases[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
   seen: dict[UOp, set[int]] = {}

@@ -3,9 +3,8 @@
     a0:N GRID, N about 4096      twin a0:4096 GRID     a0.vectorize(8), a0.serial(256)
                                  ->                    a0.serial(2048), a1.peel(8), a1.vectorize(8)
 
-So no heuristic has to know of sizes. Where an Opt divides an axis and the size need not be a multiple, the axis becomes two
-loops, or its last vector starts earlier, or it gets masks. What depends on the numbers all the same (a row that is one block, a
-panel in local memory) is noted in ``Kernel.needs``.
+Where an Opt divides an axis and the size need not be a multiple, the axis becomes two loops, or its last vector starts earlier,
+or it gets masks. What depends on the numbers all the same (a panel in local memory) is noted in ``Kernel.needs``.
 """
 from __future__ import annotations
 
@@ -15,25 +14,11 @@ from typing import Callable, Iterable, Iterator
 from .. import index as ix
 from ..ir.errors import OptError
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir.uop import BinaryOps, Ops, UOp, power_of_two, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.rewrite import substitute
-from ..opts import (
-  Block,
-  CacheRead,
-  Cover,
-  Opt,
-  Pad,
-  Peel,
-  Serial,
-  ShiftInwards,
-  Split,
-  Swizzle,
-  Unroll,
-  Upcast,
-  UpcastInwards,
-  Vectorize,
-)
+from ..opts import Block, CacheRead, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle
+from ..opts.axes import Unroll, Upcast, UpcastInwards, Vectorize
 from ..opts.base import PREFIX, SizedOpt
 from ..opts.memory import most_along
 from .candidates import note_refusal
@@ -45,8 +30,7 @@ _SHARE = 64   # vectors of a program of a kernel that only maps elements, where 
 
 
 def _about(size: UOp) -> int:
-  """The number that a twin has for a size: its hint, of longer ones the next multiple. No Opt of a kernel with run-time sizes
-  needs that something divides them, so heuristics may have what they like: 1000 -> 1024."""
+  """The number that a twin has for a size: its hint, of longer ones the next multiple, which heuristics like: 1000 -> 1024."""
   unit = size.arg.unit
   n = max(ix.hint(size), 1) * unit
   step = next((s for least, s in MULTIPLES if n >= least and s % unit == 0), unit)
@@ -54,8 +38,7 @@ def _about(size: UOp) -> int:
 
 
 def with_numbers(kernel: Kernel) -> Kernel:
-  """The twin of a kernel: each run-time size about what it is; exactly that where a difference of sizes that something is divided
-  by would not be positive otherwise."""
+  """The twin of a kernel: each run-time size about what it is, or exactly that where a divisor would not be positive else."""
   sizes = [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]
   quotients = [u for u in toposort(kernel.body) if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD)]
   divisors = dict.fromkeys([u.src[1] for u in quotients if ix.has_sizes(u.src[1])])
@@ -94,11 +77,10 @@ class _Replay:
       before = {a.id: a.count for a in self.twin.axes}
       self.twin = opt.apply(self.twin)
       new = [a.id for a in self.twin.axes if a.id not in before]
-      mine = self.mine(opt)
+      mine, kernel = self.mine(opt), self.kernel
       if mine is None or opt in self.done: continue
-      had = {a.id for a in self.kernel.axes}
+      had = {a.id for a in kernel.axes}
       try:
-        kernel, made = self.kernel, None
         for step in self.steps(mine, before, opt, opts[n + 1:]):
           kernel = step.apply(kernel)
           if isinstance(step, CacheRead) and local_bytes(kernel) > self.target.local_memory: kernel = self.kernel
@@ -107,26 +89,23 @@ class _Replay:
         continue
       self.kernel = kernel
       # of several new axes the last is the one that the Opt itself makes
-      made = [a.id for a in kernel.axes if a.id not in had]
-      if new and made: self.ids[new[0]] = max(made)
+      if new and (made := [a.id for a in kernel.axes if a.id not in had]): self.ids[new[0]] = max(made)
     return self.kernel
 
   def mine(self, opt: Opt) -> Opt | None:
     """An Opt with the kernel's own axes; None where one of them was not made."""
-    named = {f.name: getattr(opt, f.name) for f in fields(opt) if PREFIX.get(f.name) == "a"}
-    if any(i not in self.ids for i in named.values()): return None
-    return replace(opt, **{k: self.ids[i] for k, i in named.items()}) if named else opt
+    named = {f.name: self.ids.get(getattr(opt, f.name)) for f in fields(opt) if PREFIX.get(f.name) == "a"}
+    return None if None in named.values() else replace(opt, **named) if named else opt
 
   def steps(self, opt: Opt, sizes: dict[int, int], twins: Opt, later: list[Opt]) -> Iterator[Opt]:
     """What an Opt of the twin, whose axes had these sizes before it, is for the kernel."""
     if not isinstance(opt, SizedOpt) or not isinstance(twins, SizedOpt):
       yield opt
       return
-    axis = self.kernel.axis(opt.axis)
-    size = sizes[twins.axis]
+    axis, size = self.kernel.axis(opt.axis), sizes[twins.axis]
     n = opt.n or size
     if type(opt) is Serial and opt.n is None and axis.kind is AxisKind.GRID and isinstance(axis.size, UOp):
-      yield replace(opt, n=1 << (max(size, _SHARE) - 1).bit_length())   # one program of what is as short; more where it is longer
+      yield replace(opt, n=power_of_two(max(size, _SHARE)))   # one program of what is as short; more where it is longer
     elif type(opt) is Split and axis.kind is AxisKind.GRID and not ix.divides(n, axis.size): return
     elif type(opt) in (Serial, Split): yield opt
     elif axis.id in self.shared: return
@@ -146,8 +125,8 @@ class _Replay:
     if axis.kind is AxisKind.LOOP and (axis.id in self.kernel.bound or self.kernel.in_place):
       yield Peel(axis.id, n)
       yield kind(axis.id, n)
-    elif (self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID) and not (self.kernel.free and
-                                                                                                     kind is Vectorize):
+    elif (self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID) and \
+      not (self.kernel.free and kind is Vectorize):
       if axis.count >= n: yield (UpcastInwards if kind is Upcast else ShiftInwards)(axis.id, n)   # the twin has two for one
     else:   # neighbouring elements by one program, in a loop over whole vectors, and one over what is left
       share = next((o for o in later if isinstance(o, Serial) and o.axis == twins.axis), None)

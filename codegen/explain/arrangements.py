@@ -1,8 +1,7 @@
 """The arrangements of a kernel: from the index expressions of its LOADs and STOREs to the meta-operations that make them.
 
 Every derivation is checked by pulling the axes back through the arrangement it found: the result must be the kernel's index
-expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
-"""
+expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from ..index.size_text import text_of
 from ..ir.errors import NtgradError
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
+from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement
 from ..kernel.rewrite import substitute
 from .derivation import NoArrangement, straight
@@ -25,8 +25,7 @@ class ArrangedAccess:
   """One way in which a kernel touches a parameter: the index and its gate, and the arrangement behind them where there is one.
 
   ``names`` and ``axes`` are those of the arrangement's levels, an axis of the kernel for each dimension; ``where`` are the
-  conditions of the gate that the arrangement does not have.
-  """
+  conditions of the gate that the arrangement does not have."""
   param: Param
   stored: bool
   index: UOp
@@ -53,6 +52,11 @@ class ArrangedAccess:
     first, *rest = steps(text)
     return [first, *["  ." + step for step in rest]]
 
+  def is_of(self, arrangement: Arrangement) -> bool:
+    """Whether an arrangement gives this index and gate."""
+    at, valid = arrangement.pull([[a.rng for a in level] for level in self.axes])
+    return at == self.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(self.gate))
+
   def levels(self) -> str:
     """``GRID (2, 32) · LOOP (64, 1024) · tile (8, 16)``."""
     shapes = self.arrangement.levels if self.arrangement else ()
@@ -78,7 +82,7 @@ def arranged_accesses(kernel: Kernel) -> list[ArrangedAccess]:
     stored, p, dims = u.op is not Ops.LOAD, params[u.src[0]], kernel.seen_dims[u.src[0]]
     shown = replace(p, shape=tuple([p.shape[d] for d in dims]))
     at = UOp(Ops.INDEX, u.src[1].dtype, tuple([u.src[1].src[d] for d in dims]))
-    found[shown, stored, at, (*u.src[2 + stored:], ix.TRUE)[0]] = None
+    found[shown, stored, at, gate_or_true(u)] = None
   return sorted((derive(kernel, *a) for a in found), key=lambda a: (a.param.slot, not a.stored))
 
 
@@ -124,7 +128,7 @@ def _narrowed(needs: Sequence[UOp], some: Sequence[ix.Dim]) -> dict[UOp, UOp]:
     if size != n.arg: found[n] = size
   for n in some: narrow(ix.node(n), 1, None)
   for c in needs:
-    if c.op is not Ops.ALU or c.arg not in (BinaryOps.CMPLT, BinaryOps.CMPLE): continue
+    if c.arg not in (BinaryOps.CMPLT, BinaryOps.CMPLE): continue
     a, b = c.src
     less = c.arg is BinaryOps.CMPLT
     if a.op is Ops.CONST: narrow(b, a.arg + less, None)

@@ -1,7 +1,6 @@
 """From the index expressions of one access to the meta-operations that make them; ``arrangements.py`` checks what is found.
 
-Sizes and factors are Dims: numbers, or expressions of run-time sizes. What is not known for all sizes is not derived.
-"""
+Sizes and factors are Dims: numbers, or expressions of run-time sizes. What is not known for all sizes is not derived."""
 from __future__ import annotations
 
 import functools
@@ -12,7 +11,7 @@ from itertools import permutations
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index import Dim
+from ..index import Dim, minus, node, over, plus, times
 from ..index.assume import assuming, greater, negated
 from ..index.view import window_count
 from ..ir.uop import BinaryOps, Ops, UOp
@@ -40,28 +39,31 @@ def terms_of(u: UOp) -> tuple[Terms, Dim]:
   rest: Dim = c
   for t, k in terms:
     atoms = ix.factors(t)
-    factor = ix.times(k, ix.product(map(ix.number, filter(ix.of_sizes, atoms))))
+    factor = times(k, ix.product(map(ix.number, filter(ix.of_sizes, atoms))))
     open_ = [f for f in atoms if not ix.of_sizes(f)]
-    if not open_: rest = ix.plus(rest, factor)
+    if not open_: rest = plus(rest, factor)
     else:
       atom = functools.reduce(ix.mul, open_)
-      found[atom] = ix.plus(found.get(atom, 0), factor)
+      found[atom] = plus(found.get(atom, 0), factor)
   return list(found.items()), rest
 
 
 def _negative(n: Dim) -> bool:
   """Whether a factor is below 0. Raises NoArrangement where that is not known."""
-  lo, hi = ix.bounds(ix.node(n))
+  lo, hi = ix.bounds(node(n))
   if lo < 0 < hi: raise NoArrangement
   return lo < 0
 
 
+def _size(n: Dim) -> Dim: return minus(0, n) if _negative(n) else n
+
+
 def common(ns: Iterable[Dim]) -> Dim:
   """What all of the factors are multiples of: 4*N, 6*N -> 2*N."""
-  every = [t for n in ns for terms, c in (ix.linear(ix.node(n)),) for t in (*terms, *([(None, c)] if c else []))]
+  every = [t for n in ns for terms, c in (ix.linear(node(n)),) for t in (*terms, *([(None, c)] if c else []))]
   if not every: return 0
   atoms = functools.reduce(lambda a, b: a & b, (Counter(ix.factors(t)) for t, _ in every))
-  return ix.times(math.gcd(*(k for _, k in every)), ix.product(atoms.elements()))
+  return times(math.gcd(*(k for _, k in every)), ix.product(atoms.elements()))
 
 
 def ends(i: UOp) -> tuple[Dim, Dim]:
@@ -77,24 +79,23 @@ def ends(i: UOp) -> tuple[Dim, Dim]:
 def left_over(axes: Sequence[Axis]) -> dict[UOp, UOp]:
   """What is known of rounds where axes go over what only the last one leaves over: a1:min(64, N - a0*64) % 8 has no values in
   another, so min(64, N - a0*64) is N - a0*64."""
-  sizes = [u for a in axes if a.varies and (u := ix.node(a.size)).arg is BinaryOps.MOD]
-  return {m: left for u in sizes for m, known, left in _rounds(u) if u.src[0] is m and ix.mod(known, u.src[1]) is ix.ZERO}
+  return {m: left for a in axes for u, m, known, left in _rounds(a)
+          if u.arg is BinaryOps.MOD and u.src[0] is m and ix.mod(known, u.src[1]) is ix.ZERO}
 
 
 def _full(axis: Axis, last: Mapping[UOp, UOp]) -> Dim:
   """The size of an axis; of one whose last round is shorter that of the others: a1:min(64, N - a0*64)//8 -> 8. ``last`` are
   rounds of which only the last counts."""
   if not axis.varies: return axis.size
-  u = ix.node(axis.size)
-  whole, = substitute((u,), {m: last.get(m, known) for m, known, _ in _rounds(u)})
+  whole, = substitute((node(axis.size),), {m: last.get(m, known) for _, m, known, _ in _rounds(axis)})
   return ix.number(whole) if ix.of_sizes(whole) else ends(whole)[1]
 
 
-def _rounds(u: UOp) -> Iterator[tuple[UOp, UOp, UOp]]:
-  """What is cut into rounds: min(64, N - a0*64) with 64 and N - a0*64."""
-  for m in u.toposort():
+def _rounds(axis: Axis) -> Iterator[tuple[UOp, UOp, UOp, UOp]]:
+  """A size that varies, and what is cut into rounds in it: min(64, N - a0*64) with 64 and N - a0*64."""
+  for m in (u := node(axis.size)).toposort() if axis.varies else ():
     known = [s for s in m.src if ix.of_sizes(s)] if m.arg is BinaryOps.MIN else []
-    if len(known) == 1: yield m, known[0], m.src[m.src[0] is known[0]]
+    if len(known) == 1: yield u, m, known[0], m.src[m.src[0] is known[0]]
 
 
 def overhang(axes: Sequence[Axis]) -> dict[int, tuple[Dim, Dim]]:
@@ -102,11 +103,11 @@ def overhang(axes: Sequence[Axis]) -> dict[int, tuple[Dim, Dim]]:
   a0:cdiv(N, 64), a1:min(64, N - a0*64) -> {a0: (64, cdiv(N, 64)*64 - N)}."""
   out: dict[int, tuple[Dim, Dim]] = {}
   sizes = {a.rng: a.size for a in axes}
-  for _, known, left in (r for a in axes if a.varies for r in _rounds(ix.node(a.size))):
+  for _, _, known, left in (r for a in axes for r in _rounds(a)):
     terms, rest = terms_of(left)
-    if len(terms) != 1 or terms[0][0] not in sizes or ix.times(terms[0][1], -1) != ix.number(known): continue
+    if len(terms) != 1 or terms[0][0] not in sizes or times(terms[0][1], -1) != ix.number(known): continue
     outer, n = terms[0][0], ix.number(known)
-    out[outer.arg[0]] = n, ix.minus(ix.times(sizes[outer], n), rest)
+    out[outer.arg[0]] = n, minus(times(sizes[outer], n), rest)
   return out
 
 
@@ -115,24 +116,19 @@ def of_axes(i: UOp, also: BinaryOps | None = None) -> bool:
   return all(t.op is Ops.RANGE or also is not None and t.arg is also and k == 1 for t, k in terms_of(i)[0])
 
 
-def sum_of(terms: Iterable[tuple[UOp, Dim]]) -> UOp:
-  """The sum of terms."""
-  out = ix.ZERO
-  for t, k in terms: out = ix.add(out, ix.mul(t, ix.node(k)))
-  return out
+def sum_of(terms: Iterable[tuple[UOp, Dim]]) -> UOp: return functools.reduce(ix.add, (ix.mul(t, k) for t, k in terms), ix.ZERO)
 
 
 def falling(n: Dim) -> tuple[int, int]:
   """Sorts factors, the greater ones first: N*8, N, 8, 1."""
-  terms, _ = ix.linear(ix.node(n))
+  terms, _ = ix.linear(node(n))
   return -max((len(ix.factors(t)) for t, _ in terms), default=0), -ix.count(n)
 
 
 class Derivation:
   """Outermost level first, each level's terms are split off every index by one ``tile``; what is left is the next level.
 
-  A level may need several steps, one for each term that it has of the same dimension. ``plan`` has a row for each step.
-  """
+  A level may need several steps, one for each term that it has of the same dimension. ``plan`` has a row for each step."""
 
   def __init__(self, axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], inside: bool = False):
     used = {r.arg[0] for i in index for r in i.ranges}
@@ -155,11 +151,11 @@ class Derivation:
         self.axes.append(mine)
     if not self.axes: self.names, self.axes = ["one element"], [()]
 
-  def run(self) -> None:
+  def run(self) -> Derivation:
     """Find ``arr``, with ``axes`` for its dimensions. Raises NoArrangement."""
     with assuming() as self.assumed:
       for level in self.axes:
-        for a in level: self.deny(ix.lt(ix.node(self.sizes[a.id]), 1))   # a loop without rounds touches nothing
+        for a in level: self.deny(self.sizes[a.id], 1)   # a loop without rounds touches nothing
       self.flip_and_flatten()
       terms = [terms_of(i)[0] for i in self.index]
       axes = [t for ts in terms for t, _ in ts]
@@ -169,9 +165,11 @@ class Derivation:
       self.tile()
       self.name_levels({t.arg[0] for ts in terms for t, k in ts if _negative(k)})
       if not self.assumed.keys() <= self.known: raise NoArrangement
+    return self
 
-  def deny(self, condition: UOp) -> None:
-    """A condition is known to be false."""
+  def deny(self, a: Dim, b: Dim) -> None:
+    """a < b is known to be false."""
+    condition = ix.lt(node(a), b)
     if condition.op is Ops.CONST: return
     self.known.add(negated(condition))
     self.assumed[negated(condition)] = None
@@ -182,38 +180,37 @@ class Derivation:
     """Flip dimensions that are indexed backwards, and flatten those that one axis indexes together: (x // 3, x % 3) -> x."""
     for d in range(len(self.index)): self.split_backwards(d)
     backwards = tuple(d for d, i in enumerate(self.index) if (ts := terms_of(i)[0]) and all(_negative(k) for _, k in ts))
-    for d in backwards: self.index[d] = ix.sub(ix.node(ix.minus(self.arr.shape[d], 1)), self.index[d])
+    for d in backwards: self.index[d] = ix.sub(node(minus(self.arr.shape[d], 1)), self.index[d])
     if backwards: self.arr = self.arr.flip(backwards)
     separated = False
     while group := self.entangled():
       if separated and len(group) == 1: group = self.repeat(group[0])
       for order in permutations(group):
         flat = self.index[order[0]]
-        for d in order[1:]: flat = ix.add(ix.mul(flat, ix.node(self.arr.shape[d])), self.index[d])
+        for d in order[1:]: flat = ix.add(ix.mul(flat, self.arr.shape[d]), self.index[d])
         if of_axes(flat, BinaryOps.MIN): break
       else:
         if separated: raise NoArrangement
         for d in range(len(self.index)): self.separate(d)
         separated = True
         continue
+      place = group[0]   # those before it are in no group
       rest = [d for d in range(len(self.index)) if d not in group]
-      place = sum(d < group[0] for d in rest)
-      now = (*rest[:place], *order, *rest[place:])
+      now = *rest[:place], *order, *rest[place:]
       if now != tuple(range(len(now))): self.arr = self.arr.permute(now)
       self.arr = self.arr.flatten(place, place + len(order) - 1)
-      self.index = [self.index[d] for d in rest[:place]] + [flat] + [self.index[d] for d in rest[place:]]
+      self.index = [*(self.index[d] for d in rest[:place]), flat, *(self.index[d] for d in rest[place:])]
     for d in range(len(self.index)): self.unshift(d)
 
   def split_backwards(self, d: int) -> None:
     """Split an index that goes on by some axes and back by a quotient or remainder: 3*y + 2 - x // 4 -> y, 2 - x // 4."""
     terms, c = terms_of(self.index[d])
-    down = [(t, k) for t, k in terms if _negative(k)]
-    up = [tk for tk in terms if tk not in down]
+    up, down = ([tk for tk in terms if _negative(tk[1]) == below] for below in (False, True))
     if not up or all(t.op is Ops.RANGE for t, _ in down): return
-    back = ix.add(sum_of(down), ix.node(c))
+    back = ix.add(sum_of(down), c)
     lo, hi = ends(back)
     stride = common(k for _, k in up)
-    if lo == 0 and ix.vmax(ix.node(ix.minus(hi, stride))) < 0: self.split(d, up, [back], ix.plus(hi, 1), stride)
+    if lo == 0 and ix.vmax(node(minus(hi, stride))) < 0: self.split(d, up, [back], plus(hi, 1), stride)
 
   def unshift(self, d: int) -> None:
     """Split an index whose last tile is shifted inwards: min(8*x, n - 8) + y -> x, y."""
@@ -226,9 +223,9 @@ class Derivation:
       terms, c = terms_of(x)
       if c != 0 or x.ranges & rest.ranges or any(_negative(k) for _, k in terms): raise NoArrangement
       lo, hi = ends(rest)
-      size = ix.plus(ix.minus(hi, lo), 1)
-      self.resize({d: (lo, ix.plus(ix.number(most), size))})
-      self.split(d, terms, [ix.sub(rest, ix.node(lo))], size, common(k for _, k in terms), shift_inwards=True)
+      size = plus(minus(hi, lo), 1)
+      self.resize({d: (lo, plus(ix.number(most), size))})
+      self.split(d, terms, [ix.sub(rest, lo)], size, common(k for _, k in terms), shift_inwards=True)
 
   def separate(self, d: int) -> None:
     """Split an index whose terms y share axes with nothing else: k*(x // n) + y -> x // n, y."""
@@ -243,19 +240,17 @@ class Derivation:
     if not alone and stride == 1: return
     if c != 0 or any(_negative(k) for _, k in terms): raise NoArrangement
     within = sum_of(alone)
-    self.split(d, shared, [within] if alone else [], ix.plus(ends(within)[1], 1), stride)
+    self.split(d, shared, [within] if alone else [], plus(ends(within)[1], 1), stride)
 
   def split(self, d: int, terms: Terms, inner: list[UOp], size: Dim, stride: Dim, shift_inwards: bool = False) -> None:
     """Dimension ``d``, (n) -> (windows, size): ``terms``, over ``stride``, is the window and ``inner`` the element in it; without
     ``inner`` (windows)."""
     n = len(self.index)
-    sizes: list[Dim] = [1] * n
-    strides = list(sizes)
-    sizes[d], strides[d] = size, stride
+    sizes, strides = ([here if e == d else 1 for e in range(n)] for here in (size, stride))
     self.arr = self.arr.tile(sizes, strides, shift_inwards=shift_inwards).ravel()
     dropped = tuple(n + e for e in range(n) if e != d or not inner)
     if dropped: self.arr = self.arr.squeeze(dropped)
-    self.index[d] = sum_of([(t, ix.over(k, stride)) for t, k in terms])
+    self.index[d] = sum_of([(t, over(k, stride)) for t, k in terms])
     self.index += inner
     if self.extent(self.index[d]) != self.arr.shape[d]: raise NoArrangement
 
@@ -263,42 +258,42 @@ class Derivation:
     """Dimensions that begin at another element and have another size: what is missing is padded, what is over is cut off."""
     shape = self.arr.shape
     dims = [wanted.get(d, (0, n)) for d, n in enumerate(shape)]
-    pads = [(greater(ix.minus(0, lo), 0), self.behind(ix.plus(lo, size), n)) for (lo, size), n in zip(dims, shape)]
+    pads = [(greater(minus(0, lo), 0), self.behind(plus(lo, size), n)) for (lo, size), n in zip(dims, shape)]
     if any(p != (0, 0) for p in pads): self.arr = self.arr.pad(pads)
-    ranges = [(begin, ix.plus(begin, size)) for lo, size in dims for begin in (greater(lo, 0),)]
-    for begin, end in ranges: self.deny(ix.lt(ix.node(end), ix.node(begin)))
+    ranges = [(begin, plus(begin, size)) for lo, size in dims for begin in (greater(lo, 0),)]
+    for begin, end in ranges: self.deny(end, begin)
     if ranges != [(0, n) for n in self.arr.shape]: self.arr = self.arr.shrink(ranges)
 
   def behind(self, end: Dim, n: Dim) -> Dim:
     """How far an end lies behind a dimension's; 0 for an index that is inside, where sizes do not tell it."""
-    over = ix.minus(end, n)
-    lo, hi = ix.bounds(ix.node(over))
-    if not (self.inside and lo <= 0 < hi): return greater(over, 0)
-    self.deny(ix.lt(ix.node(n), ix.node(end)))
+    beyond = minus(end, n)
+    lo, hi = ix.bounds(node(beyond))
+    if not (self.inside and lo <= 0 < hi): return greater(beyond, 0)
+    self.deny(n, end)
     return 0
 
   def extent(self, i: UOp) -> Dim:
     """How many elements an index goes over; where its last round is shorter, without what that lacks: a0*64 + a1 -> N."""
     lo, hi = ends(i)
-    out = ix.plus(ix.minus(hi, lo), 1)
+    out = plus(minus(hi, lo), 1)
     for t, k in terms_of(i)[0]:
       if t.op is not Ops.RANGE or t.arg[0] not in self.lacks: continue
       n, missing = self.lacks[t.arg[0]]
       if not ix.divides(n, k): raise NoArrangement
-      out = ix.minus(out, ix.times(ix.over(ix.minus(0, k) if _negative(k) else k, n), missing))
+      out = minus(out, times(over(_size(k), n), missing))
     return out
 
   def repeat(self, d: int) -> list[int]:
     """Add an expanded dimension for the other half of a quotient or remainder that is alone: x // n -> x // n, x % n, which x
     indexes together."""
     i = self.index[d]
-    if i.op is not Ops.ALU or i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise NoArrangement
+    if i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise NoArrangement
     x, n = i.src
     divided = i.arg is BinaryOps.IDIV
     other = ix.mod(x, n) if divided else ix.fdiv(x, n)
     at = d + divided
     self.arr = self.arr.unsqueeze(at)
-    self.arr = self.arr.expand((*self.arr.shape[:at], ix.plus(ends(other)[1], 1), *self.arr.shape[at + 1:]))
+    self.arr = self.arr.expand((*self.arr.shape[:at], plus(ends(other)[1], 1), *self.arr.shape[at + 1:]))
     self.index.insert(at, other)
     return [d, d + 1]
 
@@ -321,7 +316,7 @@ class Derivation:
     self.plan: list[_Row] = []
     self.steps: list[int] = []
     self.gaps: list[list[Dim]] = []   # the dilations of each step that is made, one a dimension
-    every = [[(t.arg[0], ix.minus(0, k) if _negative(k) else k) for t, k in ts] for ts in terms]
+    every = [[(t.arg[0], _size(k)) for t, k in ts] for ts in terms]
     for n, axes in enumerate(self.axes):
       ids = {a.id for a in axes}
       mine = [sorted((ak for ak in ts if ak[0] in ids), key=lambda ak: falling(ak[1])) for ts in every]
@@ -339,22 +334,22 @@ class Derivation:
     are out."""
     factor = ix.product(gaps[d] for gaps in self.gaps[:s])
     if not all(ix.divides(factor, k) for _, k in self.column(d, s)): raise NoArrangement
-    rest = [(n, ix.over(k, factor)) for n, k in self.column(d, s + 1)]
+    rest = [(n, over(k, factor)) for n, k in self.column(d, s + 1)]
     least = max((k for _, k in rest), key=falling, default=1)
     gap = least if all(ix.divides(least, k) for _, k in rest) else 1
-    size = ix.plus(ix.over(span(rest), gap), 1)
+    size = plus(over(span(rest), gap), 1)
     here = self.plan[s][d]
-    return (1, size, size, gap) if here is None else (self.sizes[here[0]], size, ix.over(here[1], factor), gap)
+    return (1, size, size, gap) if here is None else (self.sizes[here[0]], size, over(here[1], factor), gap)
 
   def fit(self) -> None:
     """Pad and shrink until every dimension is as long as its index needs; ``tile`` itself takes in a partial last window."""
     least = [ends(i)[0] for i in self.index]
-    have = [ix.minus(n, lo) for n, lo in zip(self.arr.shape, least)]
+    have = [minus(n, lo) for n, lo in zip(self.arr.shape, least)]
     need = [self.extent(i) for i in self.index]
     def fits(partial: bool) -> list[bool]:
       if not self.tiled: return [h == n for h, n in zip(have, need)]
-      dims = [(h, self.window(0, d)) for d, h in enumerate(have)]
-      return [window_count(h, size, stride, gap, partial) == count for h, (count, size, stride, gap) in dims]
+      return [window_count(h, size, stride, gap, partial) == count
+              for d, h in enumerate(have) for count, size, stride, gap in (self.window(0, d),)]
     whole = fits(True)
     self.floor = not all(whole) and all(fits(False))
     self.resize({d: (lo, h if fit or self.floor else n) for d, (lo, h, n, fit) in enumerate(zip(least, have, need, whole))})
@@ -363,13 +358,12 @@ class Derivation:
     """A level for every step."""
     if not self.tiled: return
     for s in range(max(len(self.plan) - 1, 1)):
-      spec = [self.window(s, d) for d in range(len(self.index))]
-      self.gaps.append([gap for *_, gap in spec])
-      sizes = [size for _, size, _, _ in spec]
-      for size in sizes: self.deny(ix.lt(ix.node(size), 1))   # as no axis is empty
+      counts, sizes, strides, gaps = map(list, zip(*[self.window(s, d) for d in range(len(self.index))]))
+      self.gaps.append(gaps)
+      for size in sizes: self.deny(size, 1)   # as no axis is empty
       # a stride that no second window takes is not worth saying
-      strides = [size if count == 1 else stride for count, size, stride, _ in spec]
-      self.arr = self.arr.tile(sizes, strides, self.gaps[s], self.floor and s == 0, level=s)
+      strides = [size if count == 1 else stride for count, size, stride in zip(counts, sizes, strides)]
+      self.arr = self.arr.tile(sizes, strides, gaps, self.floor and s == 0, level=s)
     if len(self.plan) == 1: self.arr = self.arr.ravel()
 
   # ---- last: each level has its axes, in the kernel's order
@@ -410,11 +404,9 @@ class Derivation:
 
 def straight(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], gate: UOp) -> Derivation:
   """The derivation of an index as it is. Raises NoArrangement."""
-  d = Derivation(axes, shape, index, gate is ix.TRUE)
-  d.run()
-  return d
+  return Derivation(axes, shape, index, gate is ix.TRUE).run()
 
 
 def span(column: Iterable[tuple[Dim, Dim]]) -> Dim:
   """How far the last element of axes, each a size and a factor, is from the first."""
-  return ix.total(ix.times(ix.minus(n, 1), k) for n, k in column)
+  return ix.total(times(minus(n, 1), k) for n, k in column)

@@ -1,18 +1,18 @@
 """Indices that see the digits of an axis, as ``Fuse`` makes them: e // 9, e % 9 // 3 and e % 3 of the products of a convolution.
 
 Such an access has a chain of meta-operations with an axis for each digit, as before the ``Fuse``; these are then flattened into
-one dimension, and that is cut into tiles where ``e`` is several axes, 32*a4 + a7.
-"""
+one dimension, and that is cut into tiles where ``e`` is several axes, 32*a4 + a7."""
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Iterable, NamedTuple, Sequence
 
 from .. import index as ix
 from ..index import Dim
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis
-from .derivation import LEVELS, Derivation, NoArrangement, straight, sum_of, terms_of
+from .derivation import LEVELS, Derivation, NoArrangement, straight, terms_of
 
 _NAMES = [name for name, _ in LEVELS]
 
@@ -26,11 +26,7 @@ class Fused(NamedTuple):
   @property
   def whole(self) -> UOp:
     """The number that has the digits: a4*32 + a7."""
-    terms, below = [], 1
-    for a in reversed(self.parts):
-      terms.append((a.rng, below))
-      below *= a.known
-    return sum_of(terms)
+    return reduce(lambda at, a: ix.add(ix.mul(at, a.known), a.rng), self.parts, ix.ZERO)
 
   def expressions(self) -> list[tuple[Axis, UOp]]:
     """Each digit with what it is of the whole: (a4*32 + a7) % 9 // 3."""
@@ -65,7 +61,7 @@ def by_digits(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], 
 
 def fused(axes: Sequence[Axis], index: Sequence[UOp], gate: UOp) -> list[Fused]:
   """The axes of which an index has a quotient or a remainder, those together that stand in one."""
-  atoms = [t for i in index for t, _ in terms_of(i)[0] if t.op is Ops.ALU and t.arg in (BinaryOps.IDIV, BinaryOps.MOD)]
+  atoms = [t for i in index for t, _ in terms_of(i)[0] if t.arg in (BinaryOps.IDIV, BinaryOps.MOD)]
   groups: list[set[UOp]] = []
   for t in atoms:
     mine = set(t.ranges)
@@ -79,8 +75,7 @@ def fused(axes: Sequence[Axis], index: Sequence[UOp], gate: UOp) -> list[Fused]:
     if len(parts) < len(g) or not all([isinstance(a.size, int) for a in parts]): raise NoArrangement
     cuts = [1, *sorted({n for t in atoms if g >= t.ranges for n in divisors(t)})]
     if any([b % a for a, b in zip(cuts, cuts[1:])]): raise NoArrangement
-    whole = Fused(parts, ()).whole
-    size = limit(whole, gate, math.prod([a.known for a in parts]))
+    size = limit(Fused(parts, ()).whole, gate, math.prod([a.known for a in parts]))
     if size % cuts[-1]: raise NoArrangement
     sizes = [size // cuts[-1], *[b // a for a, b in zip(cuts[-2::-1], cuts[:0:-1])]]
     out.append(Fused(parts, tuple([Axis(free + n, size, parts[0].kind) for n, size in enumerate(sizes)])))
@@ -90,7 +85,7 @@ def fused(axes: Sequence[Axis], index: Sequence[UOp], gate: UOp) -> list[Fused]:
 
 def divisors(t: UOp) -> Iterable[int]:
   """What a number is divided by to get one of its digits: e % 9 // 3 -> 9, 3."""
-  while t.op is Ops.ALU and t.arg in (BinaryOps.IDIV, BinaryOps.MOD):
+  while t.arg in (BinaryOps.IDIV, BinaryOps.MOD):
     t, n = t.src
     if n.op is not Ops.CONST: raise NoArrangement
     yield n.arg
@@ -98,7 +93,7 @@ def divisors(t: UOp) -> Iterable[int]:
 
 def limit(whole: UOp, gate: UOp, size: int) -> int:
   """How many values of a number get beyond a gate: of a last block that is padded, fewer than its ``size``."""
-  ends = [c.src for c in ix.conjuncts(gate) if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT]
+  ends = [c.src for c in ix.conjuncts(gate) if c.arg is BinaryOps.CMPLT]
   return min([size, *(end.arg for of, end in ends if of is whole and end.op is Ops.CONST)])
 
 
@@ -107,7 +102,7 @@ def in_digits(i: UOp, f: Fused) -> UOp:
   terms = dict(terms_of(i)[0])
   for digit, at in f.expressions():
     k = next((terms[t] for t, n in terms_of(at)[0] if n == 1 and t.op is Ops.ALU and t in terms), None)
-    if k is not None: i = ix.add(ix.sub(i, ix.mul(at, ix.node(k))), ix.mul(digit.rng, ix.node(k)))
+    if k is not None: i = ix.add(i, ix.mul(ix.sub(digit.rng, at), k))
   if any([a.rng in i.ranges for a in f.parts]): raise NoArrangement
   return i
 
@@ -120,7 +115,7 @@ def _flatten(d: Derivation, f: Fused) -> None:
   at = axes.index(f.digits[0])
   if axes[at:at + len(f.digits)] != f.digits: raise NoArrangement
   d.arr = d.arr.flatten(at, at + len(f.digits) - 1, level=level)
-  d.axes[level] = (*axes[:at], f.parts[0], *axes[at + len(f.digits):])
+  d.axes[level] = *axes[:at], f.parts[0], *axes[at + len(f.digits):]
   below = math.prod([a.known for a in f.parts])
   for outer, inner in zip(f.parts, f.parts[1:]):
     below //= outer.known
@@ -148,5 +143,5 @@ def into(d: Derivation, level: int, sizes: dict[Axis, int], inner: Axis) -> None
   if -1 in sizes.values():   # nothing of it is left in this level
     gone = axes.index(inner)
     d.arr = d.arr.squeeze(gone, level=level)
-    d.axes[level] = (*axes[:gone], *axes[gone + 1:])
+    d.axes[level] = *axes[:gone], *axes[gone + 1:]
   d.axes.insert(level + 1, (inner,))

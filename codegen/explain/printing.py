@@ -7,27 +7,22 @@ from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index.size_text import shape_text, text_of
+from ..index.size_text import shape_text, sources_first, text_of
 from ..ir.dtype import DType, dtypes, number_text
 from ..ir.functions import Fn
+from ..ir.spelling import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Kernel, inner, is_variable
-from ..kernel.blocks import block_shapes
-from ..kernel.linear import UOpList
+from ..kernel.linear import UOpList, block_shapes, gate_or_none
 from ..passes.parts import Mark, Parts
 
-_INFIX: dict[Fn, tuple[str, int]] = {  # sign, precedence
-  BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9),
-  BinaryOps.ADD: ("+", 8), BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7),
-  BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5), BinaryOps.OR: ("|", 4),
-  BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
-_CALL, _UNARY, _IF = 10, 9, 1                   # how tightly each binds
 _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
   Ops.ALU: lambda fn: fn.name.lower(),
-  Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
-  Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
+  Ops.REDUCE: lambda a: f"{combiner_text(a[0])}[{_axes(a[1])}]",
+  Ops.SCAN: lambda a:
+    f"scan[{combiner_text(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
@@ -45,60 +40,53 @@ class Printer:
   longer than _LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
 
   ``gates``, where given, gets each place that is loaded or stored under a condition, and the condition, as texts. The condition
-  is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere.
-  """
+  is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere."""
 
   def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp | None] | None = None,
                dims: Mapping[UOp, tuple[int, ...]] | None = None):
     self.named, self.gates, self.dims = named, gates, dims or {}
-    self.known: dict[UOp, tuple[str, int]] = {}   # the text of each node so far, and its precedence
+    self.known: dict[UOp, Text] = {}   # of each node so far
 
-  def text(self, u: UOp, least: int = 0) -> str:
-    """``u``, in brackets where its precedence is lower than ``least``."""
-    stack = [u] if u not in self.known else []
-    while stack:   # operands first: expressions are deeper than Python's stack
-      n = stack[-1]
-      missing = [s for s in _operands(n) if s not in self.known] if n not in self.known else []
-      stack.extend(missing[::-1])
-      if missing: continue
-      stack.pop()
+  def text(self, u: UOp, most: int = CONDITIONAL) -> str: return inside(self.known_text(u), most)
+
+  def known_text(self, u: UOp) -> Text:
+    for n in sources_first(u, lambda n: () if n in self.known else _operands(n)):   # expressions are deeper than Python's stack
       if n in self.known: continue
       self.known[n] = self._text(n)
       if len(self.known[n][0]) > _LONGEST: self.name(n)
-    out, precedence = self.known[u]
-    return f"({out})" if precedence < least else out
+    return self.known[u]
 
   def name(self, u: UOp) -> None:
     """Give ``u`` a name, by which it is printed from here on."""
-    if self.named is not None: self.known[u] = (self.named(self.text(u)), _CALL)
+    if self.named is not None: self.known[u] = self.named(self.text(u)), ATOM
 
-  def _text(self, u: UOp) -> tuple[str, int]:
+  def _text(self, u: UOp) -> Text:
+    """The text of a node whose operands are known."""
     fn, src = u.arg, u.src
-    if u.op is Ops.CONST: return (constant_text(u), _CALL if u.arg >= 0 else _UNARY)
-    if u.op is Ops.SPECIAL: return (f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", _CALL)
-    if u.op is Ops.RANGE: return (_axes(fn[:1]), _CALL)
+    if u.op is Ops.CONST: return constant_text(u), ATOM if u.arg >= 0 else PRODUCT
+    if u.op is Ops.SPECIAL: return f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", ATOM
+    if u.op is Ops.RANGE: return _axes(fn[:1]), ATOM
     if u.dtype is dtypes.index and ix.of_sizes(u): return _size_text(u)
-    if u.op is Ops.LOAD: return (self.place(u), _CALL)
-    if u.op is Ops.CAST and u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
+    if u.op is Ops.LOAD: return self.place(u), ATOM
+    if u.op is Ops.CAST and u.dtype is dtypes.index: return self.text(src[0], ATOM), ATOM
     if fn is TernaryOps.WHERE:
-      return (f"{self.text(src[1], _IF + 1)} if {self.text(src[0], _IF + 1)} else {self.text(src[2], _IF)}", _IF)
-    if fn in _PREFIX: return (f"{_PREFIX[fn]}{self.text(src[0], _UNARY + 1)}", _UNARY)
-    if u.op is Ops.ALU and fn in _INFIX:
-      sign, precedence = _INFIX[fn]
+      condition, yes, no = (self.text(s, most) for s, most in zip(src, (COMPARISON, COMPARISON, CONDITIONAL)))
+      return f"{yes} if {condition} else {no}", CONDITIONAL
+    if fn in _PREFIX: return f"{_PREFIX[fn]}{self.text(src[0], ATOM)}", PRODUCT
+    if u.op is Ops.ALU and fn in PYTHON:
       left, right = src
-      if fn is BinaryOps.ADD and u.dtype is dtypes.index:
-        # c*(-1) + d and a + -1 read better as differences
-        if right.op is Ops.CONST and right.arg < 0: return (f"{self.text(left, precedence)} - {-right.arg}", precedence)
-        if _negative(left) and ix.of_sizes(right): left, right = right, left
-        if _negative(right): sign, right = "-", ix.mul(right, -1)
-      return (f"{self.text(left, precedence)} {sign} {self.text(right, precedence + 1)}", precedence)
+      if fn is BinaryOps.ADD and u.dtype is dtypes.index:   # c*(-1) + d and a + -1 read better as differences
+        less = right.op is Ops.CONST and right.arg < 0
+        if not less and _negative(left) and ix.of_sizes(right): left, right = right, left
+        if less or _negative(right): fn, right = BinaryOps.SUB, ix.mul(right, -1)
+      return infix(fn, self.known_text(left), self.known_text(right))
     if u.op in (Ops.CAST, Ops.BITCAST): name = dtype_name(u.dtype) if u.op is Ops.CAST else f"bitcast[{dtype_name(u.dtype)}]"
     else: name = _FUNCTION[u.op](fn) if u.op in _FUNCTION else u.op.name
-    return (f"{name}({', '.join(map(self.text, _operands(u)))})", _CALL)
+    return f"{name}({', '.join(map(self.text, _operands(u)))})", ATOM
 
   def place(self, access: UOp) -> str:
     """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
-    buffer, index, gate = access.src[0], access.src[1], _gate(access)
+    buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
     at = ", ".join([self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src)))])
@@ -121,35 +109,27 @@ class Printer:
       lines += [f"{margin}  where {', '.join(places)}: {self.condition(gate)}" for gate, places in new.items()]
     return lines
 
-  def condition(self, gate: UOp) -> str:
-    """A condition, its parts joined by ``and``."""
-    return " and ".join(self.text(c, _INFIX[BinaryOps.CMPLT][1]) for c in ix.conjuncts(gate)) or "True"
+  def condition(self, gate: UOp) -> str: return " and ".join(self.text(c, COMPARISON) for c in ix.conjuncts(gate)) or "True"
 
 
 def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
-  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(_gate(u)))
+  if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_none(u))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
 
 
-def _gate(access: UOp) -> UOp | None:
-  """The condition under which a LOAD, STORE or ATOMIC is done; None for always."""
-  return (*access.src[3 if access.op in EFFECTS else 2:], None)[0]
-
-
-def _size_text(u: UOp) -> tuple[str, int]:
-  """An expression of run-time sizes, as shapes have it, and its precedence."""
+def _size_text(u: UOp) -> Text:
+  """An expression of run-time sizes, as shapes have it."""
   text, (terms, c) = text_of(u), ix.linear(u)
-  if text.isidentifier(): return text, _CALL
-  return text, _INFIX[BinaryOps.ADD if len(terms) > 1 or c else BinaryOps.MUL][1]
+  return text, ATOM if text.isidentifier() else SUM if len(terms) > 1 or c else PRODUCT
 
 
 def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)
-def _combiner(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
+def combiner_text(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
 
 
-def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
+def _negative(u: UOp) -> bool: return u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
 
 
 def constant_text(u: UOp) -> str:
@@ -169,15 +149,13 @@ def index_form(kernel: Kernel) -> str:
       store data0[a0, a1] = exp(data1[a0, a1] - v0)
 
   Where statements have an order: a line for each variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with their
-  statements indented, ``acc[a1, a2] = …``.
-  """
+  statements indented, ``acc[a1, a2] = …``."""
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
   lines += [
     f"data{p.slot:<3d}{shape_text([p.shape[d] for d in kernel.seen_dims[p.uop]])} "
     f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
-    for p in kernel.params
-  ]
+    for p in kernel.params]
   lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
   return "\n".join(lines + body_lines(kernel))
 
@@ -214,9 +192,8 @@ def body_lines(kernel: Kernel) -> list[str]:
   """The body: ``v0 = …`` for what is used more than once or is long, then a line a STORE."""
   if not kernel.plain: return _statement_lines(kernel)
   lines: list[str] = []
+  printer = _printer(kernel, lines, "", (f"v{n}" for n in itertools.count()), {})
   shared = _shared(kernel.nodes)
-  printer = Printer(gates={}, dims=kernel.seen_dims)
-  printer.named = _names(lines, "", (f"v{n}" for n in itertools.count()), printer)
   for u in kernel.nodes:
     if u.op is Ops.STORE: lines += printer.where(_effect(printer, u))
     elif u in shared: printer.name(u)
@@ -233,14 +210,10 @@ def _statement_lines(kernel: Kernel) -> list[str]:
     if isinstance(s, str):
       lines.append(margin + s)
       continue
-    nodes = toposort(s.src if s.op in EFFECTS else s.src[:1])
-    shared = _shared(nodes)
-    printer = Printer(gates=gates, dims=kernel.seen_dims)
-    printer.named = _names(lines, margin, names, printer)
-    for u in nodes:
-      if u in shared: printer.name(u)
+    printer = _printer(kernel, lines, margin, names, gates)
+    for u in _shared(toposort(s.src if s.op in EFFECTS else s.src[:1])): printer.name(u)
     if s.op in EFFECTS: text = _effect(printer, s)
-    elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], _CALL)}:"
+    elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], ATOM)}:"
     else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
     lines += printer.where(margin + text)
     within: list[tuple[UOp | str, str]] = []
@@ -251,19 +224,20 @@ def _statement_lines(kernel: Kernel) -> list[str]:
   return lines
 
 
-def _names(lines: list[str], margin: str, names: Iterator[str], printer: Printer) -> Callable[[str], str]:
-  """A function that appends ``name = text`` to ``lines``, conditions below it, and returns the name."""
+def _printer(kernel: Kernel, lines: list[str], margin: str, names: Iterator[str], gates: dict[str, UOp | None]) -> Printer:
+  """One whose names have a line of ``lines`` each, ``name = text``, and conditions below it."""
   def named(text: str) -> str:
     name = next(names)
     lines.extend(printer.where(f"{margin}{name} = {text}"))
     return name
-  return named
+  printer = Printer(named, gates, kernel.seen_dims)
+  return printer
 
 
-def _shared(nodes: Sequence[UOp]) -> set[UOp]:
-  """The values among the nodes that are read more than once, and so get a name."""
+def _shared(nodes: Sequence[UOp]) -> dict[UOp, None]:
+  """The values among the nodes that are read more than once, and so get a name: no index arithmetic."""
   uses = Counter(s for u in nodes for s in u.src)
-  return {u for u in nodes if uses[u] > 1 and _worth_a_name(u)}
+  return dict.fromkeys(u for u in nodes if uses[u] > 1 and _worth_a_name(u))
 
 
 def _effect(printer: Printer, s: UOp) -> str:
@@ -277,9 +251,7 @@ def _effect(printer: Printer, s: UOp) -> str:
 
 
 def _worth_a_name(u: UOp) -> bool:
-  """Whether a node that is used more than once gets a name: a value, not index arithmetic."""
-  if u.op is Ops.REDUCE: return True
-  if u.op not in (Ops.ALU, Ops.CAST): return False
+  if u.op not in (Ops.ALU, Ops.CAST): return u.op is Ops.REDUCE
   if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
   return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
 
@@ -292,5 +264,5 @@ Kernel.__str__ = _kernel_text  # type: ignore[assignment] # what looks through k
 
 def kernel_name(kernel: Kernel) -> str:
   """What kind it is (E elementwise, r reduction) and its axes as written: r_64_48_32."""
-  sizes = "_".join(text_of(a.size) if text_of(a.size).isalnum() else "n" for a in kernel.axes) or "1"
+  sizes = "_".join(text if (text := text_of(a.size)).isalnum() else "n" for a in kernel.axes) or "1"
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"

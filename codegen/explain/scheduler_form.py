@@ -2,8 +2,7 @@
 
     STORE(v[i], SCAN(x[i])), STORE(y[j], v[j] * 2)   ->   STORE(y[j], SCAN(x[j]) * 2)
 
-The passes ``scans`` and ``sorts`` make loops of them, also along sizes that only a launch knows.
-"""
+The passes ``scans`` and ``sorts`` make loops of them, also along sizes that only a launch knows."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -58,7 +57,7 @@ def as_long(a: UOp, b: UOp) -> bool:
 def is_scheduled(kernel: Kernel) -> bool:
   """Whether the passes ``scans`` and ``sorts`` take a kernel: it has sorts or scans of one kind, each store has all axes, and
   what is read of written memory is what is written over."""
-  if kernel.variables or kernel.reduces or any(s.op is not Ops.STORE or s.arg is not None for s in kernel.body): return False
+  if not kernel.stores_only or kernel.reduces or any(s.arg is not None for s in kernel.body): return False
   if len(kernel.sorts) > 1 or kernel.sorts and kernel.scans or not kernel.sorts and not kernel.scans: return False
   if len({u.arg[1:] for u in kernel.scans}) > 1: return False
   if any(u.op is Ops.SCAN for s in kernel.scans for u in toposort(s.src)): return False

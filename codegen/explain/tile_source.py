@@ -2,22 +2,21 @@
 
 GRID axes are programs, all others dimensions of blocks. A parameter has the arrangement of its first access that is a chain of
 meta-operations. At other places it is read and written as ``source.at(index, …)``. A value has a dimension for each block axis
-that it varies along, in the kernel's order. Operands with fewer are given dimensions of 1, ``data1[:, None]``.
-"""
+that it varies along, in the kernel's order. Operands with fewer are given dimensions of 1, ``data1[:, None]``."""
 from __future__ import annotations
 
 import ast
 import hashlib
-import math
 import re
 from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple, Sequence
 
 from .. import index as ix
-from ..index.size_text import text_of
-from ..ir.dtype import DType, dtypes
+from ..index.size_text import sources_first, text_of
+from ..ir.dtype import DType, acc_dtype, dtypes
 from ..ir.errors import ExportError, NtgradError
+from ..ir.spelling import ATOM, BIT_AND, CONDITIONAL, PYTHON, UNARY, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel, Param
 from ..kernel.accesses import gate_or_true
@@ -25,26 +24,17 @@ from ..kernel.arrangement import Arrangement
 from ..kernel.rewrite import substitute
 from ..opts import Opts
 from .arrangements import ArrangedAccess, derive
-from .printing import constant_text as float_text, dtype_name
+from .printing import combiner_text, constant_text, dtype_name
 
-_SIGNS = {
-  BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9), BinaryOps.ADD: ("+", 8),
-  BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7), BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5),
-  BinaryOps.OR: ("|", 4), BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3),
-  BinaryOps.CMPNE: ("!=", 3)}
 _CALLS = {
   BinaryOps.MAX: "maximum", BinaryOps.MIN: "minimum", BinaryOps.POW: "pow", BinaryOps.THREEFRY: "threefry",
   UnaryOps.RECIP: "reciprocal"}
-_REDUCES = {
-  BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.MAX: "max", BinaryOps.MIN: "min", BinaryOps.AND: "all",
-  BinaryOps.OR: "any"}
-_SCANS = {BinaryOps.ADD: "cumsum", BinaryOps.MUL: "cumprod", BinaryOps.MAX: "cummax", BinaryOps.MIN: "cummin"}
-_COMPARE = (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)
-_CALL, _UNARY = 11, 10   # how tightly each binds
+_SUMS = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN   # of reductions, and those that a scan may have
 _LETTERS = "MNKPQRSTUVWXYZ"
 _LONG = 90   # characters: a longer value gets a line and a name of its own
 
 Dims = tuple[int, ...]   # ids of the block axes that a text varies along
+_Block = tuple[str, int, Dims]   # a value: its text, how tightly that binds, what it varies along
 
 
 def kernel_key(kernel: Kernel) -> str:
@@ -97,17 +87,14 @@ def names_of_sizes(kernel: Kernel) -> _Names:
     if u.op not in (Ops.LOAD, Ops.STORE) or (p := slots.get(u.src[0])) is None: continue
     for d, (at, n) in enumerate(zip(u.src[1].src, p.shape)):
       if at.op is Ops.RANGE and at.arg[1] == n and isinstance(n, int): along.setdefault((p.slot, d), []).append(at.arg[0])
-  first = {a.id: a.id for a in kernel.axes}
-  def oldest(i: int) -> int:
-    while first[i] != i: i = first[i]
-    return i
-  together = [*along.values(), *([u.arg[0], u.src[1].arg[0]] for u in kernel.sorts if u.src[1].op is Ops.RANGE and not u.arg[3])]
-  for ids in together:
-    for i in ids[1:]: first[max(oldest(i), oldest(ids[0]))] = min(oldest(i), oldest(ids[0]))
+  first = {a.id: a.id for a in kernel.axes}   # of the axes that go through the same
+  for ids in [*along.values(), *([u.arg[0], u.src[1].arg[0]] for u in kernel.sorts if u.src[1].op is Ops.RANGE and not u.arg[3])]:
+    mine = {first[i] for i in ids}
+    first = {i: min(mine) if of in mine else of for i, of in first.items()}
   sizes = {a.id: a.size for a in kernel.axes}
-  known = list(dict.fromkeys(oldest(a.id) for a in kernel.axes if any(a.id in ids for ids in along.values())))
+  known = list(dict.fromkeys(first[a.id] for a in kernel.axes if any(a.id in ids for ids in along.values())))
   letters = dict(zip(known, ["N"] if len(known) == 1 else _LETTERS))   # beyond these sizes are numbers
-  axes = {i: letters[oldest(i)] for i in sizes if oldest(i) in letters and isinstance(sizes[i], int)}
+  axes = {i: letters[first[i]] for i in sizes if first[i] in letters and isinstance(sizes[i], int)}
   dims = {place: axes[ids[0]] for place, ids in along.items() if ids[0] in axes}
   return _Names(axes, dims, {name: n for i, name in letters.items() if isinstance(n := sizes[i], int)})
 
@@ -116,8 +103,8 @@ def with_names(kernel: Kernel, names: _Names) -> Kernel:
   """The kernel with run-time sizes where sizes have names."""
   size = {n: UOp(Ops.SIZE, ix.INT, (), ix.Size(n, 2)) for n in names.values}
   axes = tuple(replace(a, size=size[names.axes[a.id]]) if a.id in names.axes else a for a in kernel.axes)
-  shapes = [tuple(size[m] if (m := names.dims.get((p.slot, d))) else n for d, n in enumerate(p.shape)) for p in kernel.params]
-  params = tuple(replace(p, shape=shape) for p, shape in zip(kernel.params, shapes))
+  params = tuple(replace(p, shape=tuple(size[m] if (m := names.dims.get((p.slot, d))) else n for d, n in enumerate(p.shape)))
+                 for p in kernel.params)
   return kernel.with_(params=params, axes=axes, body=substitute(kernel.body, {a.rng: b.rng for a, b in zip(kernel.axes, axes)}))
 
 
@@ -125,21 +112,20 @@ class Export:
   """Makes the parts of the file."""
 
   def __init__(self, kernel: Kernel):
-    if any(s.op is not Ops.STORE for s in kernel.body) or kernel.variables: raise ExportError("statements with an order")
+    if not kernel.stores_only: raise ExportError("statements with an order")
     if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:
       raise ExportError(f"a variant for sizes that are multiples, {', '.join(units)}; it has a file where one is not")
     self.kernel = kernel
     self.params = {p.uop: p for p in kernel.params}
-    self.grid = [a for a in kernel.axes if a.kind is AxisKind.GRID]
+    self.grid = [a.id for a in kernel.of_kind(AxisKind.GRID)]
     self.blocks = {a.id: a for a in kernel.axes if a.kind is not AxisKind.GRID}
     if any(a.kind is not AxisKind.LOOP for a in self.blocks.values()): raise ExportError("a kernel after its Opts")
     self.names = names_of_sizes(kernel)
     self.free = with_names(kernel, self.names)
     self.arranged: dict[UOp, ArrangedAccess] = {}
     self.chains: dict[UOp, tuple[str, ...]] = {}   # how each is written
-    for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD):
-      self.arrange(u)
-    self.known: dict[UOp, tuple[str, int, Dims]] = {}
+    for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD): self.arrange(u)
+    self.known: dict[UOp, _Block] = {}
     self.lines: list[str] = []
     self.made: dict[str, str] = {}       # names of axes as values -> how they are made
 
@@ -148,9 +134,7 @@ class Export:
     """Take the arrangement of an access for its parameter, where it is one and there is none yet."""
     if access.src[0] in self.arranged or access.src[0] not in self.params: return
     found = derive(self.kernel, self.params[access.src[0]], access.op is Ops.STORE, access.src[1], gate_or_true(access))
-    if found.arrangement is None or found.where: return
-    at, valid = found.arrangement.pull([[a.rng for a in level] for level in found.axes])
-    if at != found.index.src or set(ix.conjuncts(valid)) != set(ix.conjuncts(found.gate)): return
+    if found.arrangement is None or found.where or not found.is_of(found.arrangement): return
     for chain in (self.chain_with_names(found), found.arrangement.chain):
       try: self.chained("x", found, chain)
       except ExportError: continue
@@ -163,17 +147,14 @@ class Export:
     if not self.names.values: return a.arrangement.chain
     table = {x.rng: y.rng for x, y in zip(self.kernel.axes, self.free.axes)}
     index, gate = substitute((UOp(Ops.INDEX, a.index.dtype, a.index.src), a.gate), table)
-    param = next(p for p in self.free.params if p.slot == a.param.slot)
-    named = derive(self.free, param, a.stored, index, gate).arrangement
+    named = derive(self.free, next(p for p in self.free.params if p.slot == a.param.slot), a.stored, index, gate).arrangement
     if named is None: return a.arrangement.chain
     space = {"x": Arrangement.of(a.param.shape), **self.names.values, "cdiv": lambda m, n: -(-m // n), "min": min, "max": max}
     try:
       again = eval("x" + "".join(named.chain), space)   # noqa: S307 (what we have just written)
-      if again.levels != a.arrangement.levels: return a.arrangement.chain
-      at, valid = again.pull([[r.rng for r in level] for level in a.axes])
-    except (NtgradError, NameError): return a.arrangement.chain   # NameError: of a run-time size, which has no number here
-    same = at == a.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(a.gate))
-    return named.chain if same else a.arrangement.chain
+      if again.levels == a.arrangement.levels and a.is_of(again): return named.chain
+    except (NtgradError, NameError): pass   # NameError: of a run-time size, which has no number here
+    return a.arrangement.chain
 
   def is_tile(self, access: UOp) -> bool:
     """Whether an access is what the parameter's own name stands for."""
@@ -184,8 +165,7 @@ class Export:
     """The meta-operations of an arrangement, a line for each run of those of one level. Raises ExportError for one that a Tensor
     does not have."""
     lines: list[str] = []
-    steps = [ast.parse("x" + link, mode="eval").body for link in chain]
-    calls = [c for step in steps for c in _calls(step)]
+    calls = [c for step in [ast.parse("x" + link, mode="eval").body for link in chain] for c in _calls(step)]
     if "GRID" not in a.names and a.axes[0]:   # no axis is a grid's: one program has it all
       n = len(a.axes[0])
       calls += [(0, f".tile(({'-1, ' * n}))".replace(", )", ",)" if n == 1 else ")")), (0, f".squeeze({_tuple(range(n))})")]
@@ -204,16 +184,16 @@ class Export:
     """The lines for a parameter that every program sees whole."""
     n, name = len(p.shape), f"data{p.slot}"
     text = f"{name} = {name}.tile({_tuple([-1] * n, True)}).squeeze({_tuple(range(n))})" + ".unsqueeze(0)" * len(self.grid)
-    return [text + (f".expand({_tuple([self.size(a) for a in self.grid], True)})" if self.grid else "")]
+    return [text + (f".expand({_tuple([self.size(self.kernel.axis(i)) for i in self.grid], True)})" if self.grid else "")]
 
   # ---- application
   def application(self) -> list[str]:
     """The lines of the application."""
-    written = {s.src[0] for s in self.kernel.body}
     uses = Counter(s for u in self.kernel.nodes for s in u.src)
     stored = {s.src[2] for s in self.kernel.body}
-    reads = _reading(self.kernel.nodes, written)
+    reads: dict[UOp, bool] = {}   # whether a value is read from memory that the kernel writes
     for u in self.kernel.nodes:
+      reads[u] = u.op is Ops.LOAD and u.src[0] in self.kernel.written or any(reads[s] for s in u.src)
       if u.op is Ops.STORE: self.store(u)
       elif u.op is not Ops.INDEX and u.dtype.kind != "v" and u.op not in (Ops.RANGE, Ops.DEFINE_GLOBAL, Ops.SIZE):
         text, _, dims = self.known[u] = self.text(u)
@@ -222,13 +202,13 @@ class Export:
         if (again or len(text) > _LONG and u not in stored) and not reads[u]:
           name = f"v{sum(line.startswith('v') for line in self.lines)}"
           self.lines.append(f"{name} = {text}")
-          self.known[u] = (name, _CALL, dims)
+          self.known[u] = name, ATOM, dims
     made = [f"a{i} = {self.made[f'a{i}']}" for i in sorted(int(n[1:]) for n in self.made)]
     return used([*made, *self.meetings(), *self.lines])
 
   def order(self, lines: Sequence[str]) -> list[int]:
     """The axes in the order in which reading the lines makes them: the grid's, then those of what is read, as it comes."""
-    out = dict.fromkeys(a.id for a in self.grid)
+    out = dict.fromkeys(self.grid)
     tiles = {f"data{a.param.slot}": tuple(x.id for x in a.axes[-1]) for a in self.arranged.values() if a.names[-1] != "GRID"}
     for line in lines:
       if found := re.match(r"a(\d+) = tl\.arange", line): out[int(found[1])] = None
@@ -248,164 +228,128 @@ class Export:
       binding = [r for r in self.kernel.reduces if i in r.arg[1]]
       free = any(r.arg[0] == i for s in self.kernel.body for r in s.ranges if r.op is Ops.RANGE)
       mine = [self.known[u] for u in loads if i in self.dims(u)]
-      if f"a{i}" in self.made: mine.append((f"a{i}", _CALL, (i,)))
+      if f"a{i}" in self.made: mine.append((f"a{i}", ATOM, (i,)))
       if len(mine) < 2 or len(binding) + free < 2: continue
-      every = _union(mine)
-      texts = dict.fromkeys(self.fitted(t, every) for t in mine)
+      texts = dict.fromkeys(self.fitted(t, _union(mine)) for t in mine)
       line = f"tl.broadcast({', '.join(texts)})"
       if len(texts) > 1 and line not in out: out.append(line)
     return out
 
   def size(self, a: Axis) -> str: return self.names.axes.get(a.id) or text_of(a.size)
 
-  def shape(self, p: Param) -> list[str]:
-    """The shape of a parameter, with names for sizes."""
-    return [self.names.dims.get((p.slot, d)) or text_of(n) for d, n in enumerate(p.shape)]
+  def shape(self, p: Param) -> list[str]: return [self.names.dims.get((p.slot, d)) or text_of(n) for d, n in enumerate(p.shape)]
 
   def dims(self, u: UOp) -> Dims: return tuple(sorted(r.arg[0] for r in u.ranges if r.arg[0] in self.blocks))
 
-  def fitted(self, t: tuple[str, int, Dims], dims: Dims, least: int = 0) -> str:
+  def block(self, t: _Block, dims: Dims) -> Text:
     """A text as an operand whose block has ``dims``."""
-    text, precedence, own = t
-    if own == dims or not own: return f"({text})" if precedence < least else text
+    own = t[2]
     shown = [":" if d in own else "None" for d in dims]
     while shown and shown[0] == "None": shown.pop(0)   # broadcasting does that
-    if "None" not in shown: return f"({text})" if precedence < least else text
-    return f"{text if precedence >= _CALL else f'({text})'}[{', '.join(shown)}]"
+    return (f"{inside(t[:2])}[{', '.join(shown)}]", ATOM) if own and "None" in shown else t[:2]
 
-  def get(self, u: UOp) -> tuple[str, int, Dims]:
+  def fitted(self, t: _Block, dims: Dims, most: int = CONDITIONAL) -> str: return inside(self.block(t, dims), most)
+
+  def get(self, u: UOp) -> _Block:
     """The text of a node."""
-    if u.op is Ops.CONST: return _literal(self.number(u))
-    stack = [u]
-    while stack:   # index expressions are made when they are needed
-      n = stack[-1]
-      missing = [s for s in n.src if s not in self.known and s.op not in (Ops.INDEX, Ops.DEFINE_GLOBAL)]
-      if n.op is Ops.RANGE or n.dtype is dtypes.index and ix.of_sizes(n): missing = []
-      if n not in self.known and missing: stack.extend(missing)
-      else:
-        stack.pop()
-        if n not in self.known: self.known[n] = self.text(n)
+    def operands(n: UOp) -> list[UOp]:
+      if n in self.known or n.op is Ops.RANGE or n.dtype is dtypes.index and ix.of_sizes(n): return []
+      return [s for s in n.src if s.op not in (Ops.INDEX, Ops.DEFINE_GLOBAL)]
+    for n in sources_first(u, operands):   # index expressions are made when they are needed
+      if n not in self.known: self.known[n] = self.text(n)
     return self.known[u]
 
-  def number(self, u: UOp) -> str:
-    """A constant whose dtype the other operand says."""
-    v = u.arg
-    if isinstance(v, float) and not math.isfinite(v): return "nan" if math.isnan(v) else "inf" if v > 0 else "-inf"
-    return float_text(u) if isinstance(v, float) else repr(v)
-
-  def typed(self, u: UOp) -> tuple[str, int, Dims]:
+  def typed(self, u: UOp) -> _Block:
     """The text of a node, its dtype said where it is a constant."""
-    if u.op is Ops.CONST and u.dtype is not dtypes.index: return f"tl.cast({self.number(u)}, {_dtype(u.dtype)})", _CALL, ()
+    if u.op is Ops.CONST and u.dtype is not dtypes.index: return _call("cast", (), constant_text(u), _dtype(u.dtype))
     return self.get(u)
 
-  def text(self, u: UOp) -> tuple[str, int, Dims]:
-    if u.op is Ops.CONST: return _literal(self.number(u))
-    if u.op is Ops.RANGE: return self.position(u)
-    if u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", _CALL, ()
-    if u.op is Ops.LOAD: return self.load(u)
-    if u.op is Ops.CAST:
+  def text(self, u: UOp) -> _Block:
+    if u.op is Ops.CONST: return _literal(constant_text(u))
+    if u.op is not Ops.RANGE and u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
+    if u.op in (Ops.CAST, Ops.BITCAST):
       t = self.typed(u.src[0])
-      if u.dtype is dtypes.index: return f"tl.position({t[0]})", _CALL, t[2]
-      return f"tl.cast({t[0]}, {_dtype(u.dtype)})", _CALL, t[2]
-    if u.op is Ops.BITCAST:
-      t = self.typed(u.src[0])
-      return f"tl.bitcast({t[0]}, {_dtype(u.dtype)})", _CALL, t[2]
-    if u.op is Ops.REDUCE: return self.reduce(u)
-    if u.op is Ops.SCAN: return self.scan(u)
-    if u.op is Ops.SORTED: return self.sorted(u)
-    if u.op is Ops.ALU: return self.alu(u)
-    raise ExportError(f"{u.op.name}, which the tile language does not have")
+      return _call("position", t[2], t[0]) if u.dtype is dtypes.index else _call(u.op.name.lower(), t[2], t[0], _dtype(u.dtype))
+    way = {Ops.RANGE: self.position, Ops.LOAD: self.load, Ops.REDUCE: self.reduce, Ops.SCAN: self.scan, Ops.SORTED: self.sorted,
+           Ops.ALU: self.alu}.get(u.op)
+    if way is None: raise ExportError(f"{u.op.name}, which the tile language does not have")
+    return way(u)
 
-  def position(self, r: UOp) -> tuple[str, int, Dims]:
+  def position(self, r: UOp) -> _Block:
     """An axis as a value."""
     i = r.arg[0]
-    if i in self.blocks:
-      self.made[f"a{i}"] = f"tl.arange(0, {self.size(self.blocks[i])})"
-      return f"a{i}", _CALL, (i,)
-    self.made[f"a{i}"] = f"tl.program_id({[a.id for a in self.grid].index(i)})"
-    return f"a{i}", _CALL, ()
+    within = i in self.blocks
+    self.made[f"a{i}"] = f"tl.arange(0, {self.size(self.blocks[i])})" if within else f"tl.program_id({self.grid.index(i)})"
+    return f"a{i}", ATOM, (i,) * within
 
-  def alu(self, u: UOp) -> tuple[str, int, Dims]:
-    fn = u.arg
+  def alu(self, u: UOp) -> _Block:
+    fn, read = u.arg, list(map(self.get, u.src))
     if fn is TernaryOps.WHERE:
-      c, yes, no = self.get(u.src[0]), self.get(u.src[1]), self.get(u.src[2])
-      if u.src[1].op is u.src[2].op is Ops.CONST: no = self.typed(u.src[2])
-      operands = c, yes, no
+      if u.src[1].op is u.src[2].op is Ops.CONST: read[2] = self.typed(u.src[2])
       if u.src[0].op is Ops.CONST: raise ExportError("a choice by a constant")
-      dims = _union(operands)
-      return f"tl.where({', '.join(self.fitted(o, dims) for o in operands)})", _CALL, dims
-    if isinstance(fn, UnaryOps):
-      t = self.typed(u.src[0])
-      if fn is UnaryOps.NEG: return f"-{self.fitted(t, t[2], _UNARY)}", _UNARY, t[2]
-      if fn is UnaryOps.NOT: return f"~{self.fitted(t, t[2], _UNARY)}", _UNARY, t[2]
-      return f"tl.{_CALLS.get(fn, fn.name.lower())}({t[0]})", _CALL, t[2]
-    a, b = u.src
-    left, right = self.get(a), self.get(b)
-    if a.op is b.op is Ops.CONST: left = self.typed(a)
-    dims = _union((left, right))
-    if fn in _SIGNS:
-      sign, p = _SIGNS[fn]
-      if u.dtype is dtypes.index and sign == "+" and right[0].startswith("-") and right[0][1:].isdigit():
-        return f"{self.fitted(left, dims, p)} - {right[0][1:]}", p, dims
-      # comparisons do not chain
-      return f"{self.fitted(left, dims, p + (fn in _COMPARE))} {sign} {self.fitted(right, dims, p + 1)}", p, dims
-    return f"tl.{_CALLS[fn]}({self.fitted(left, dims)}, {self.fitted(right, dims)})", _CALL, dims
+    elif isinstance(fn, UnaryOps) or u.src[0].op is u.src[1].op is Ops.CONST: read[0] = self.typed(u.src[0])
+    dims = _union(read)
+    if fn in (UnaryOps.NEG, UnaryOps.NOT): return f"{'-' if fn is UnaryOps.NEG else '~'}{inside(read[0][:2], UNARY)}", UNARY, dims
+    if fn in PYTHON:
+      left, right = read
+      if u.dtype is dtypes.index and fn is BinaryOps.ADD and right[0].startswith("-") and right[0][1:].isdigit():
+        fn, right = BinaryOps.SUB, _literal(right[0][1:])
+      return *infix(fn, self.block(left, dims), self.block(right, dims)), dims
+    return _call(_CALLS.get(fn, fn.name.lower()), dims, *(self.fitted(t, dims) for t in read))
 
-  def reduce(self, u: UOp) -> tuple[str, int, Dims]:
+  def reduce(self, u: UOp) -> _Block:
     fn, ids = u.arg
-    if fn not in _REDUCES: raise ExportError(f"a reduction by {fn.name}")
+    if fn not in (*_SUMS, BinaryOps.AND, BinaryOps.OR): raise ExportError(f"a reduction by {fn.name}")
     text, _, dims = self.typed(u.src[0])
     if missing := [i for i in ids if i not in dims]: raise ExportError(f"a sum along a{missing[0]} of what does not vary with it")
     at = [dims.index(i) for i in ids]
-    args = [text] if len(at) == len(dims) else [text, f"axis={_tuple(at)}"]
-    if fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype: args.append(f"dtype={_dtype(u.dtype)}")
-    return f"tl.{_REDUCES[fn]}({', '.join(args)})", _CALL, tuple(i for i in dims if i not in ids)
+    args = [f"axis={_tuple(at)}"] * (len(at) < len(dims))
+    if fn is BinaryOps.ADD and acc_dtype(u.dtype) is not u.dtype: args.append(f"dtype={_dtype(u.dtype)}")
+    return _call(combiner_text(fn), tuple(i for i in dims if i not in ids), text, *args)
 
-  def scan(self, u: UOp) -> tuple[str, int, Dims]:
+  def scan(self, u: UOp) -> _Block:
     """A running sum."""
     fn, i, reverse, *every = u.arg
     text, _, dims = self.typed(u.src[0])
-    if fn not in _SCANS or fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype:
+    if fn not in _SUMS or fn is BinaryOps.ADD and acc_dtype(u.dtype) is not u.dtype:
       raise ExportError(f"a scan by {fn.name} of {u.dtype}")
     if i not in dims: raise ExportError(f"a scan along a{i} of what does not vary along it")
-    args = [text, f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse), *[f"every={n}" for n in every if n]]
-    return f"tl.{_SCANS[fn]}({', '.join(args)})", _CALL, dims
+    args = [f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse), *[f"every={n}" for n in every if n]]
+    return _call(f"cum{combiner_text(fn)}", dims, text, *args)
 
-  def sorted(self, u: UOp) -> tuple[str, int, Dims]:
+  def sorted(self, u: UOp) -> _Block:
     """Elements in the order of some of their bits."""
     i, low, high, keep, bitonic = u.arg
     text, _, dims = self.typed(u.src[0])
     if i not in dims: raise ExportError(f"a sort along a{i} of what does not vary along it")
-    args = [text, str(low), str(high), f"axis={dims.index(i)}", *[f"keep={keep}"] * bool(keep), *["bitonic=True"] * bitonic]
-    said = f"tl.sort_bits({', '.join(args)})"
+    args = [f"axis={dims.index(i)}", *[f"keep={keep}"] * bool(keep), *["bitonic=True"] * bitonic]
+    said = _call("sort_bits", dims, text, low, high, *args)[0]
     if u.src[1].op is not Ops.RANGE:   # the least one alone
-      shown = ", ".join(["0" if d == i else ":" for d in dims])
-      return f"{said}[{shown}]", _CALL, tuple([d for d in dims if d != i])
+      return f"{said}[{', '.join(['0' if d == i else ':' for d in dims])}]", ATOM, tuple([d for d in dims if d != i])
     now = [u.src[1].arg[0] if d == i else d for d in dims]
     order = sorted(range(len(now)), key=now.__getitem__)
     if order != list(range(len(now))): said = f"tl.permute({said}, {_tuple(order, True)})"
-    return said, _CALL, tuple(sorted(now))
+    return said, ATOM, tuple(sorted(now))
 
-  def place(self, access: UOp) -> tuple[str, str, Dims]:
-    """``data1.source.at(…)``, the mask that is left, and the dimensions of both."""
+  def place(self, access: UOp) -> tuple[str, list[str], Dims]:
+    """``data1.source.at(…)``, ``mask=`` what is left of the gate, and the dimensions of both."""
     p = self.params[access.src[0]]
     indices = [self.get(i.src[0] if i.op is Ops.CAST else i) for i in access.src[1].src]
     bounds = {c for i, n in zip(access.src[1].src, p.shape) for t in (ix.ge(i, 0), ix.lt(i, n)) for c in ix.conjuncts(t)}
     gate = ix.conjuncts(gate_or_true(access))
-    inside = not bounds <= set(gate)   # the kernel knows without looking
-    rest = [c for c in gate if inside or c not in bounds]
-    masks = [self.get(c) for c in rest]
+    known = not bounds <= set(gate)   # the kernel knows without looking
+    masks = [self.get(c) for c in gate if known or c not in bounds]
     dims = _union([*indices, *masks])
-    mask = " & ".join(self.fitted(m, dims, 7) for m in masks)
-    at = [*(self.fitted(i, dims) for i in indices), *["inside=True"] * inside]
+    mask = [f"mask={' & '.join(self.fitted(m, dims, BIT_AND - 1) for m in masks)}"] * bool(masks)
+    at = [*(self.fitted(i, dims) for i in indices), *["inside=True"] * known]
     return f"data{p.slot}.source.at({', '.join(at)})", mask, dims
 
-  def load(self, u: UOp) -> tuple[str, int, Dims]:
+  def load(self, u: UOp) -> _Block:
     if len(u.src) > 3: raise ExportError("a load with another value")
     if u.src[0] not in self.params: raise ExportError(f"a load from {u.src[0].op.name}")
-    if self.is_tile(u): return f"data{self.params[u.src[0]].slot}", _CALL, self.dims(u.src[1])
+    if self.is_tile(u): return f"data{self.params[u.src[0]].slot}", ATOM, self.dims(u.src[1])
     text, mask, dims = self.place(u)
-    return f"tl.load({text}{f', mask={mask}' if mask else ''})", _CALL, dims
+    return _call("load", dims, text, *mask)
 
   def store(self, s: UOp) -> None:
     """A line that stores something."""
@@ -415,7 +359,7 @@ class Export:
       self.lines.append(f"{name} = {self.fitted(value, self.dims(s.src[1]))}")
       return
     text, mask, dims = self.place(s)
-    self.lines.append(f"tl.store({text}, {self.fitted(value, dims)}{f', mask={mask}' if mask else ''})")
+    self.lines.append(_call("store", dims, text, self.fitted(value, dims), *mask)[0])
 
   def put(self, s: UOp) -> None:
     """A line that writes one element after another along some axes."""
@@ -424,8 +368,8 @@ class Export:
     (text, mask, dims), value = self.place(s), self.get(s.src[2])
     dims = tuple(sorted({*dims, *value[2]}))
     if missing := [i for i in ids if i not in dims]: raise ExportError(f"writes in order along a{missing[0]}, all at one place")
-    args = [text, self.fitted(value, dims), *([f"mask={mask}"] if mask else []), f"axis={_tuple([dims.index(i) for i in ids])}"]
-    self.lines.append(f"tl.put({', '.join([*args, *['add=True'] * (how == 'add')])})")
+    args = [self.fitted(value, dims), *mask, f"axis={_tuple([dims.index(i) for i in ids])}", *["add=True"] * (how == "add")]
+    self.lines.append(_call("put", dims, text, *args)[0])
 
   # ---- the file
   def file(self, name: str, opts: Sequence[Opts] | None) -> str:
@@ -435,10 +379,11 @@ class Export:
     arranged = [line for p in k.params for line in self.arrangement(p)]
     order, mine = self.order(body), [a.id for a in k.axes if a.size != 1]
     used = sorted({type(o).__name__ for part in opts or () for o in part})
-    lines = [f'"""{name}: {", ".join(map(str, k.axes)) or "one element"}."""']
-    if used: lines.append(f"from ntgrad.codegen.opts import {', '.join(used)}")
-    lines += ["import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
-    lines += [f'KEY = "{kernel_key(k)}"   # of the kernel that this stands for', f"OPTS = {_opts_text(opts)}"]
+    chosen = "None   # chosen by the target's model" if opts is None else f"{list(map(list, opts))}   # of each part"
+    lines = [f'"""{name}: {", ".join(map(str, k.axes)) or "one element"}."""',
+             *[f"from ntgrad.codegen.opts import {', '.join(used)}"] * bool(used),
+             "import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
+    lines += [f'KEY = "{kernel_key(k)}"   # of the kernel that this stands for', f"OPTS = {chosen}"]
     axes = {i: order.index(i) for i in mine if i in order}
     if any(i != n for i, n in axes.items()) or len(axes) < len(mine):
       lines.append(f"AXES = {axes}   # the number that Opts have: the place as read here; in the order of the loops")
@@ -458,12 +403,6 @@ class Export:
     return "\n".join(lines) + "\n"
 
 
-def _opts_text(opts: Sequence[Opts] | None) -> str:
-  """The Opts of each part as Python writes them."""
-  if opts is None: return "None   # chosen by the target's model"
-  return str(list(map(list, opts))) + "   # of each part"
-
-
 def used(lines: Sequence[str]) -> list[str]:
   """The lines without those that name what no later one uses; values numbered in order."""
   names: set[str] = set()
@@ -476,13 +415,6 @@ def used(lines: Sequence[str]) -> list[str]:
   order = [name for line in reversed(out) if (name := line.partition(" = ")[0]) and re.fullmatch(r"v\d+", name)]
   number = {name: f"v{i}" for i, name in enumerate(order)}
   return [re.sub(r"\bv\d+\b", lambda m: number[m[0]], line) for line in reversed(out)]
-
-
-def _reading(nodes: Sequence[UOp], written: set[UOp]) -> dict[UOp, bool]:
-  """For each node whether its value is read from memory that the kernel writes."""
-  out: dict[UOp, bool] = {}
-  for u in nodes: out[u] = u.op is Ops.LOAD and u.src[0] in written or any(out[s] for s in u.src)
-  return out
 
 
 def _calls(step: ast.expr) -> list[tuple[int, str]]:
@@ -504,10 +436,10 @@ def _calls(step: ast.expr) -> list[tuple[int, str]]:
   return [(level, f".{name}({', '.join([*args, *(f'{k}={v}' for k, v in named.items())])})")]
 
 
-def _literal(text: str) -> tuple[str, int, Dims]: return text, _UNARY if text.startswith("-") else _CALL, ()
+def _literal(text: str) -> _Block: return text, UNARY if text.startswith("-") else ATOM, ()
 
 
-def _union(texts: Sequence[tuple[str, int, Dims]]) -> Dims: return tuple(sorted({d for *_, dims in texts for d in dims}))
+def _union(texts: Sequence[_Block]) -> Dims: return tuple(sorted({d for *_, dims in texts for d in dims}))
 
 
 def _tuple(xs: Sequence[object] | range, always: bool = False) -> str:
@@ -516,14 +448,7 @@ def _tuple(xs: Sequence[object] | range, always: bool = False) -> str:
   return f"({', '.join(map(str, xs))}{',' * (len(xs) == 1)})"
 
 
-def _dtype(d: DType) -> str: return f"tl.{_NAMES[d]}"
+def _dtype(d: DType) -> str: return f"tl.{d.name}"
 
 
-def _accumulated(d: DType) -> DType:
-  """What the language's sum of values adds up in."""
-  if d.itemsize >= 4: return d
-  return dtypes.float32 if d.kind == "f" else dtypes.uint32 if d.kind == "u" else dtypes.int32
-
-
-_NAMES = {d: n for n in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
-                         "float32", "float64", "float8_e4m3", "float8_e5m2") if (d := getattr(dtypes, n)) is not None}
+def _call(name: str, dims: Dims, *args: object) -> _Block: return f"tl.{name}({', '.join(map(str, args))})", ATOM, dims

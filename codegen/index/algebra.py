@@ -6,8 +6,7 @@ or a product of these: products of sums are multiplied out, ``(i*16 + j) * N -> 
 they divide by is 1 or more. Build indices only with these functions.
 
 First come the parts that indices are made of, and how a node is taken apart into terms and factors; then ranges of values, the
-canonical form, products, quotients and conditions.
-"""
+canonical form, products, quotients and conditions."""
 from __future__ import annotations
 
 import math
@@ -18,17 +17,18 @@ from itertools import permutations
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
 
 from ..ir.dtype import dtypes
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, memoized, toposort
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, memoized
 
 __all__ = [
   "Dim", "FALSE", "FAR", "INT", "Linear", "ONE", "Size", "TRUE", "UNKNOWN", "ZERO", "add", "both", "bounds", "cdiv",
   "conjuncts", "const", "count", "divides", "elements", "end_of", "eq", "factors", "fdiv", "ge", "greatest", "has_sizes",
   "hint", "least", "linear", "lt", "may_equal", "minus", "mod", "mul", "node", "number", "of_launch", "of_sizes", "over",
-  "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "wide"
-]
+  "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "wide"]
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
+ALU, CONST, RANGE, SIZE = Ops.ALU, Ops.CONST, Ops.RANGE, Ops.SIZE
+ADD, MUL, IDIV, MOD, MIN, MAX = (BinaryOps[name] for name in ("ADD", "MUL", "IDIV", "MOD", "MIN", "MAX"))
 TRUE, FALSE = UOp.const(dtypes.bool, True), UOp.const(dtypes.bool, False)
 ZERO, ONE = UOp.const(INT, 0), UOp.const(INT, 1)
 
@@ -52,51 +52,45 @@ class Size(NamedTuple):
   wide: bool = False           # what is computed from it may not fit 32 bits
 
   @property
-  def node(self) -> UOp:
-    """The SIZE."""
-    return UOp(Ops.SIZE, INT, (), self)
+  def node(self) -> UOp: return UOp(SIZE, INT, (), self)
 
 
 DATA = "data"   # arg of a CAST in the linear form: what comes of it is no index
 Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
 
 
-def const(n: int) -> UOp: return UOp(Ops.CONST, INT, (), n if type(n) is int else int(n))
+def const(n: int) -> UOp: return UOp(CONST, INT, (), n if type(n) is int else int(n))
 
 
-def node(n: Dim) -> UOp:
-  """A size as a node."""
-  return n if isinstance(n, UOp) else const(n)
+def node(n: Dim) -> UOp: return n if isinstance(n, UOp) else const(n)
 
 
 def rng(axis: int, size: int | UOp) -> UOp:
   """The value of axis number ``axis``, 0 <= value < size, a number or an expression of sizes; an axis of one element is 0."""
   if isinstance(size, UOp): size = number(size)
-  if isinstance(size, UOp): return UOp(Ops.RANGE, INT, (size,), (axis, size))
-  return const(0) if size == 1 else UOp(Ops.RANGE, INT, (), (axis, size))
+  if isinstance(size, UOp): return UOp(RANGE, INT, (size,), (axis, size))
+  return const(0) if size == 1 else UOp(RANGE, INT, (), (axis, size))
 
 
-def number(u: UOp) -> int | UOp:
-  """An index, or the int that it is."""
-  return int(u.arg) if u.op is Ops.CONST else u
+def number(u: UOp) -> int | UOp: return int(u.arg) if u.op is CONST else u   # an index, or the int that it is
 
 
 # ---- run-time sizes
 
 def between(fn: BinaryOps, al: int, ah: int, bl: int, bh: int) -> tuple[int, int] | None:
   """The bounds of a function of two values, the first in al..ah and the second in bl..bh; None where that says nothing."""
-  if fn is BinaryOps.ADD: return (al + bl, ah + bh)
-  if fn is BinaryOps.SUB: return (al - bh, ah - bl)
-  if fn is BinaryOps.MAX: return (max(al, bl), max(ah, bh))
-  if fn is BinaryOps.MIN: return (min(al, bl), min(ah, bh))
-  if fn is BinaryOps.AND and al >= 0 and bl >= 0: return (0, min(ah, bh))
-  if fn is BinaryOps.SHR and bl == bh >= 0 and al >= 0: return (al >> bl, ah >> bl)
-  if fn is BinaryOps.POW and al >= 1 and bl >= 0: return (al ** min(bl, 64), ah ** bh if bh * ah.bit_length() <= 64 else FAR)
-  if fn is BinaryOps.MOD and bl > 0:
-    if bl == bh and al // bl == ah // bl: return (al % bl, ah % bl)
+  if fn is ADD: return al + bl, ah + bh
+  if fn is BinaryOps.SUB: return al - bh, ah - bl
+  if fn is MAX: return max(al, bl), max(ah, bh)
+  if fn is MIN: return min(al, bl), min(ah, bh)
+  if fn is BinaryOps.AND and al >= 0 and bl >= 0: return 0, min(ah, bh)
+  if fn is BinaryOps.SHR and bl == bh >= 0 and al >= 0: return al >> bl, ah >> bl
+  if fn is BinaryOps.POW and al >= 1 and bl >= 0: return al ** min(bl, 64), ah ** bh if bh * ah.bit_length() <= 64 else FAR
+  if fn is MOD and bl > 0:
+    if bl == bh and al // bl == ah // bl: return al % bl, ah % bl
     return (al, ah) if al >= 0 and ah < bl else (0, bh - 1)
-  if fn is BinaryOps.MUL: corners = (al * bl, al * bh, ah * bl, ah * bh)
-  elif fn is BinaryOps.IDIV and bl > 0: corners = (al // bl, al // bh, ah // bl, ah // bh)
+  if fn is MUL: corners = al * bl, al * bh, ah * bl, ah * bh
+  elif fn is IDIV and bl > 0: corners = al // bl, al // bh, ah // bl, ah // bh
   else: return None
   return min(corners), max(corners)
 
@@ -104,19 +98,19 @@ def between(fn: BinaryOps, al: int, ah: int, bl: int, bh: int) -> tuple[int, int
 @memoized
 def of_sizes(u: UOp) -> bool:
   """Whether an index is made of run-time sizes and numbers alone: known to the host at the launch."""
-  return u.op in (Ops.SIZE, Ops.CONST) or u.op is Ops.ALU and all(map(of_sizes, u.src))
+  return u.op in (SIZE, CONST) or u.op is ALU and all(map(of_sizes, u.src))
 
 
 @memoized
 def hint(u: UOp) -> int:
   """About what an expression of sizes is: heuristics go by it. Axes count as 0."""
-  if u.op is Ops.CONST: return int(u.arg)
-  if u.op is Ops.SIZE or u.op is Ops.DEFINE_VAR:
+  if u.op is CONST: return int(u.arg)
+  if u.op is SIZE or u.op is Ops.DEFINE_VAR:
     size: Size = u.arg
     if size.hint is not None: return size.hint
     low = 1 if size.lower is None else size.lower
     return max(low, UNKNOWN if size.upper is None else min(size.upper, UNKNOWN))
-  if u.op is not Ops.ALU or u.dtype is not INT: return 0
+  if u.op is not ALU or u.dtype is not INT: return 0
   lo, hi = between(u.arg, *[hint(s) for s in u.src for _ in (0, 1)]) or (0, 0)
   return lo
 
@@ -130,9 +124,9 @@ def count(n: int | UOp) -> int:
 def has_sizes(u: UOp) -> bool:
   """Whether run-time sizes stand in an index or a condition: as values, or as the ends of axes. Data that an index is made of,
   wherever it is read, has the bounds of its dtype."""
-  if u.op is Ops.SIZE: return True
+  if u.op is SIZE: return True
   if u.op is Ops.CAST and u.dtype is INT: return False
-  if u.op is Ops.RANGE or u.op is Ops.SPECIAL: return not isinstance(u.arg[-1], int)
+  if u.op is RANGE or u.op is Ops.SPECIAL: return not isinstance(u.arg[-1], int)
   return any(map(has_sizes, u.src))
 
 
@@ -140,15 +134,15 @@ def has_sizes(u: UOp) -> bool:
 def of_launch(u: UOp) -> bool:
   """Whether a node is index arithmetic upon numbers of the launch alone: sizes, positions and what loops count. A CAST that makes
   data of them ends it: sums of data wrap."""
-  if u.op in (Ops.CONST, Ops.DEFINE_VAR, Ops.SPECIAL, Ops.RANGE): return True
+  if u.op in (CONST, Ops.DEFINE_VAR, Ops.SPECIAL, RANGE): return True
   if u.op is Ops.CAST and (u.arg is DATA or u.dtype.kind != "i" or u.dtype is not INT and u.src[0].dtype is INT): return False
-  return u.op in (Ops.LOOP, Ops.ALU, Ops.CAST) and all(map(of_launch, u.src)) and any([s.op is not Ops.CONST for s in u.src])
+  return u.op in (Ops.LOOP, ALU, Ops.CAST) and all(map(of_launch, u.src)) and any([s.op is not CONST for s in u.src])
 
 
 @memoized
 def wide(u: UOp) -> bool:
   """Whether what is computed from the sizes in a node may not fit 32 bits."""
-  if u.op is Ops.SIZE: return bool(u.arg.wide)
+  if u.op is SIZE: return bool(u.arg.wide)
   if u.op is Ops.SPECIAL and isinstance(u.arg[-1], UOp): return wide(u.arg[-1])
   return any(map(wide, u.src))
 
@@ -165,15 +159,15 @@ def linear(u: UOp) -> Linear:
 def _sum(u: UOp) -> Linear | None:
   """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a
   collector."""
-  if u.op is Ops.CONST: return ((), u.arg)
-  if u.op is not Ops.ALU: return None
+  if u.op is CONST: return (), u.arg
+  if u.op is not ALU: return None
   a, b = u.src[0], u.src[-1]
-  if u.arg is BinaryOps.ADD:
+  if u.arg is ADD:
     (ta, ca), (tb, cb) = linear(a), linear(b)
-    return (ta + tb, ca + cb)
-  if u.arg is BinaryOps.MUL and b.op is Ops.CONST:
+    return ta + tb, ca + cb
+  if u.arg is MUL and b.op is CONST:
     terms, c = linear(a)
-    return (tuple([(t, k * b.arg) for t, k in terms]), c * b.arg)
+    return tuple([(t, k * b.arg) for t, k in terms]), c * b.arg
   return None
 
 
@@ -185,15 +179,13 @@ def _keys(u: UOp) -> list[Any]:
   return [digest, *[(op, text, tuple([keys[i] for keys in below])) for i in range(_LEVELS)]]
 
 
-def key_of(u: UOp) -> Any:
-  """What nodes are put in a fixed order by."""
-  return _keys(u)[-1]
+def key_of(u: UOp) -> Any: return _keys(u)[-1]   # what nodes are put in a fixed order by
 
 
 def factors(t: UOp | None) -> tuple[UOp, ...]:
   """The atoms that a term without its number is a product of; None is the constant's."""
   out: list[UOp] = []
-  while t is not None and t.op is Ops.ALU and t.arg is BinaryOps.MUL:
+  while t is not None and t.arg is MUL:
     t, last = t.src
     out.append(last)
   return () if t is None else (t, *reversed(out))
@@ -205,7 +197,7 @@ def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
   stack = [c] if c is not None else []
   while stack:
     c = stack.pop()
-    if c.op is Ops.ALU and c.arg is BinaryOps.AND and c.dtype is dtypes.bool: stack.extend(c.src[::-1])
+    if c.arg is BinaryOps.AND and c.dtype is dtypes.bool: stack.extend(c.src[::-1])
     elif c is not TRUE: out.append(c)
   return tuple(out)
 
@@ -221,9 +213,7 @@ def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, number(ONE))
 def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
 
 
-def elements(shape: Iterable[Dim]) -> int:
-  """How many elements a shape has, or about how many."""
-  return math.prod(map(count, shape))
+def elements(shape: Iterable[Dim]) -> int: return math.prod(map(count, shape))
 
 
 def may_equal(a: Dim, b: Dim) -> bool:
@@ -244,7 +234,7 @@ def vmax(u: UOp) -> int: return bounds(u)[1]
 def bounds(u: UOp) -> tuple[int, int]:
   """The least and greatest value that an integer or bool node can have; -FAR and FAR where none is known."""
   out = _interval(u)
-  if u.op is not Ops.ALU or u.dtype is not INT or out[0] == out[1] or not has_sizes(u): return out
+  if u.op is not ALU or u.dtype is not INT or out[0] == out[1] or not has_sizes(u): return out
   least, most = end_of(u, False), end_of(u, True)
   lo, hi = out[0] if least is None else _polynomial(least)[0], out[1] if most is None else _polynomial(most)[1]
   return max(out[0], lo), min(out[1], hi)
@@ -252,13 +242,13 @@ def bounds(u: UOp) -> tuple[int, int]:
 
 def _interval(u: UOp) -> tuple[int, int]:
   """``bounds`` from the bounds of the sources."""
-  if u.op is Ops.CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
-  if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
+  if u.op is CONST and u.dtype.kind in "iub": return int(u.arg), int(u.arg)
+  if u.op is RANGE or u.op is Ops.SPECIAL:
     size = u.arg[-1]
     return (0, size - 1) if isinstance(size, int) else (0, min(max(vmax(size) - 1, 0), FAR))
-  if u.op is Ops.SIZE or u.op is Ops.DEFINE_VAR:
-    return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
-  if u.op is Ops.LOOP: return (vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0])))
+  if u.op is SIZE or u.op is Ops.DEFINE_VAR:
+    return -FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper
+  if u.op is Ops.LOOP: return vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0]))
   d = u.dtype.scalar()
   top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" and d is not INT else (-FAR, FAR)
   if u.op is Ops.CAST and u.src[0].dtype.kind in "iub":
@@ -266,11 +256,11 @@ def _interval(u: UOp) -> tuple[int, int]:
     return b if top[0] <= b[0] and b[1] <= top[1] else top
   if u.op is Ops.VECTORIZE:
     bs = [bounds(s) for s in u.src]
-    return (min(b[0] for b in bs), max(b[1] for b in bs))
-  if u.op is not Ops.ALU or d.kind not in "iu": return top
+    return min(b[0] for b in bs), max(b[1] for b in bs)
+  if u.op is not ALU or d.kind not in "iu": return top
   if u.arg is TernaryOps.WHERE:
     a, b = bounds(u.src[1]), bounds(u.src[2])
-    return (min(a[0], b[0]), max(a[1], b[1]))
+    return min(a[0], b[0]), max(a[1], b[1])
   if not isinstance(u.arg, BinaryOps): return top
   out = between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
   if out is None: return top
@@ -283,39 +273,24 @@ def _interval(u: UOp) -> tuple[int, int]:
 def end_of(u: UOp, upper: bool) -> UOp | None:
   """An expression of sizes that a node is nowhere above (``upper``), or below: each axis at one of its ends, as the sign of what
   it is multiplied by says. a0*64 + a1 with a0 < N//64 and a1 < 64 -> N//64*64 - 1. None where the signs are not known."""
-  name = "_upper" if upper else "_lower"
-  known = u.__dict__
-  if name not in known:   # sources first: expressions may be deeper than Python's stack
-    for n in toposort((u,), lambda n: name in n.__dict__):
-      if name not in n.__dict__: n.__dict__[name] = _end_of(n, upper)
-  found: UOp | None = known[name]
-  return found
+  return _ends(u)[upper]
 
 
-def _end_of(u: UOp, upper: bool) -> UOp | None:
-  if u.dtype is not INT: return None
-  if of_sizes(u): return u
-  if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
-    size = u.arg[-1]
-    if not upper: return ZERO
-    return const(size - 1) if isinstance(size, int) else sub(size, 1)   # of no values anything may be said
-  if u.op is not Ops.ALU: return None
-  a, b = u.src[0], u.src[-1]
-  if u.arg is BinaryOps.ADD: return _both_ends(add, end_of(a, upper), end_of(b, upper))
-  if u.arg is BinaryOps.MUL:
-    if b.op is Ops.CONST: return _both_ends(mul, end_of(a, upper == (b.arg >= 0)), b)
-    return _both_ends(mul, end_of(a, upper), end_of(b, upper)) if vmin(a) >= 0 and vmin(b) >= 0 else None
-  if u.arg is BinaryOps.IDIV: return _both_ends(fdiv, end_of(a, upper), b) if of_sizes(b) else None
-  if u.arg is BinaryOps.MOD:
-    if not of_sizes(b): return None
-    return sub(b, 1) if upper else ZERO
-  if u.arg is BinaryOps.MIN or u.arg is BinaryOps.MAX:
-    return _both_ends(least if u.arg is BinaryOps.MIN else greatest, end_of(a, upper), end_of(b, upper))
-  return None
-
-
-def _both_ends(fn: Callable[[UOp, UOp], UOp], a: UOp | None, b: UOp | None) -> UOp | None:
-  return None if a is None or b is None else fn(a, b)
+@memoized
+def _ends(u: UOp) -> tuple[UOp | None, ...]:
+  if u.dtype is not INT: return None, None
+  if of_sizes(u): return u, u
+  if u.op is RANGE or u.op is Ops.SPECIAL:   # of no values anything may be said
+    return ZERO, const(size - 1) if isinstance(size := u.arg[-1], int) else sub(size, 1)
+  if u.op is not ALU: return None, None
+  b = u.src[-1]
+  fn = _GROWING.get(u.arg)
+  pairs: Iterable[tuple[UOp | None, UOp | None]] = zip(_ends(u.src[0]), _ends(b))
+  if of_sizes(b) and u.arg is MOD: return ZERO, sub(b, 1)
+  if of_sizes(b) and u.arg is IDIV: fn, pairs = fdiv, [(a, b) for a, _ in pairs]
+  elif u.arg is MUL and b.op is CONST: fn, pairs = mul, [(a, b) for a, _ in pairs][::1 if b.arg >= 0 else -1]
+  elif u.arg is MUL and vmin(u.src[0]) >= 0 and vmin(b) >= 0: fn = mul
+  return tuple([None if fn is None or a is None or b is None else fn(a, b) for a, b in pairs])
 
 
 def _polynomial(u: UOp) -> tuple[int, int]:
@@ -349,16 +324,16 @@ def _build(terms: Mapping[UOp, int], c: int) -> UOp:
   terms = {t: k for t, k in terms.items() if k}
   if len(terms) > 1:
     for t in terms:
-      if t.op is Ops.ALU and t.arg in _DIVISIONS and (joined := _joined(terms, c, t)) is not None: return joined
+      if t.op is ALU and t.arg in _DIVISIONS and (joined := _joined(terms, c, t)) is not None: return joined
   out: UOp | None = None
   for t, k in sorted(terms.items(), key=lambda tk: (-abs(tk[1]), key_of(tk[0]))):
-    term = t if k == 1 else UOp(Ops.ALU, INT, (t, const(k)), BinaryOps.MUL)
-    out = term if out is None else UOp(Ops.ALU, INT, (out, term), BinaryOps.ADD)
+    term = t if k == 1 else UOp(ALU, INT, (t, const(k)), MUL)
+    out = term if out is None else UOp(ALU, INT, (out, term), ADD)
   if out is None: return const(c)
-  return out if c == 0 else UOp(Ops.ALU, INT, (out, const(c)), BinaryOps.ADD)
+  return out if c == 0 else UOp(ALU, INT, (out, const(c)), ADD)
 
 
-_DIVISIONS = (BinaryOps.MOD, BinaryOps.IDIV, BinaryOps.MUL)
+_DIVISIONS = MOD, IDIV, MUL
 
 
 class _Pair(NamedTuple):
@@ -377,15 +352,15 @@ def _pairs(t: UOp) -> tuple[_Pair, ...]:
   out: list[_Pair] = []
   atoms = factors(t)
   for i, f in enumerate(atoms):
-    if f.op is not Ops.ALU or f.arg not in _DIVISIONS[:2]: continue
+    if f.arg not in _DIVISIONS[:2]: continue
     x, d = f.src
     rest = _monomial((*atoms[:i], *atoms[i + 1:]))
-    if f.arg is BinaryOps.MOD:
+    if f.arg is MOD:
       out.append(_Pair(1, linear(mul(mul(fdiv(x, d), d), rest)), x, None, rest))
       continue
     if n := _number(d):
       out.append(_Pair(n, linear(mul(mod(x, n), rest)), x, None, rest))
-      if x.op is Ops.ALU and x.arg is BinaryOps.MOD and (m := _number(x.src[1])) and m % n == 0:   # y//m*(m//n) + y%m//n is y//n
+      if x.arg is MOD and (m := _number(x.src[1])) and m % n == 0:   # y//m*(m//n) + y%m//n is y//n
         out.append(_Pair(1, linear(mul(mul(fdiv(x.src[0], m), m // n), rest)), fdiv(x.src[0], n), None, rest))
     by, more = _leading(d)
     over = Counter(factors(rest))
@@ -402,7 +377,7 @@ def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
     k, odd = divmod(terms[t], every)
     if odd or not whole or not all([w is not t and terms.get(w) == n * k for w, n in whole]): continue
     gone = {t, *(w for w, _ in whole)}
-    gives = mul(mul(x if d is None else UOp(Ops.ALU, INT, (x, d), BinaryOps.MOD), rest), k)
+    gives = mul(mul(x if d is None else UOp(ALU, INT, (x, d), MOD), rest), k)
     return add(_build({w: n for w, n in terms.items() if w not in gone}, c - wc * k), gives)
   return None
 
@@ -410,8 +385,8 @@ def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
 def add(a: UOp, b: UOp | int) -> UOp:
   """a + b"""
   if isinstance(b, int): b = const(b)
-  if a.op is Ops.CONST: a, b = b, a
-  if b.op is Ops.CONST: return _plus(a, b.arg)
+  if a.op is CONST: a, b = b, a
+  if b.op is CONST: return _plus(a, b.arg)
   (ta, ca), (tb, cb) = linear(a), linear(b)
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k
@@ -421,22 +396,20 @@ def add(a: UOp, b: UOp | int) -> UOp:
 def _plus(a: UOp, n: int) -> UOp:
   """a + n: the same terms, so there is nothing to put in order, nor to join."""
   if n == 0: return a
-  if a.op is Ops.CONST: return const(a.arg + n)
-  if a.op is Ops.ALU and a.arg is BinaryOps.ADD and a.src[1].op is Ops.CONST: a, n = a.src[0], a.src[1].arg + n
-  return a if n == 0 else UOp(Ops.ALU, INT, (a, const(n)), BinaryOps.ADD)
+  if a.op is CONST: return const(a.arg + n)
+  if a.arg is ADD and a.src[1].op is CONST: a, n = a.src[0], a.src[1].arg + n
+  return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
 
 
-def sub(a: UOp, b: UOp | int) -> UOp:
-  """a - b"""
-  return add(a, -b if isinstance(b, int) else mul(b, -1))
+def sub(a: UOp, b: UOp | int) -> UOp: return add(a, -b if isinstance(b, int) else mul(b, -1))
 
 
 def mul(a: UOp, b: UOp | int) -> UOp:
   """a * b, multiplied out."""
   if isinstance(b, int): b = const(b)
-  if a.op is Ops.CONST: a, b = b, a
+  if a.op is CONST: a, b = b, a
   terms, c = linear(a)
-  if b.op is Ops.CONST: return a if b.arg == 1 else _build({t: k * b.arg for t, k in terms}, c * b.arg)
+  if b.op is CONST: return a if b.arg == 1 else _build({t: k * b.arg for t, k in terms}, c * b.arg)
   others, cb = linear(b)
   out: dict[UOp, int] = {}
   for t, k in (*terms, (None, c)):
@@ -448,8 +421,8 @@ def mul(a: UOp, b: UOp | int) -> UOp:
 
 def power(a: UOp, n: UOp) -> UOp:
   """a**n, n 0 or more; multiplied out where n is a number and not great."""
-  if n.op is Ops.CONST and a.op is Ops.CONST: return const(a.arg ** n.arg)
-  if n.op is not Ops.CONST or n.arg > _MOST_FACTORS: return UOp(Ops.ALU, INT, (a, n), BinaryOps.POW)
+  if n.op is CONST and a.op is CONST: return const(a.arg ** n.arg)
+  if n.op is not CONST or n.arg > _MOST_FACTORS: return UOp(ALU, INT, (a, n), BinaryOps.POW)
   out = ONE
   for _ in range(n.arg): out = mul(out, a)
   return out
@@ -461,9 +434,8 @@ def power(a: UOp, n: UOp) -> UOp:
 def _monomial(atoms: tuple[UOp, ...], k: int = 1) -> UOp:
   """The product of atoms, in a fixed order, and a number."""
   if not atoms: return const(k)
-  out: UOp | None = None
-  for f in sorted(atoms, key=key_of): out = f if out is None else UOp(Ops.ALU, INT, (out, f), BinaryOps.MUL)
-  assert out is not None
+  out, *others = sorted(atoms, key=key_of)
+  for f in others: out = UOp(ALU, INT, (out, f), MUL)
   return out if k == 1 else _build({out: k}, 0)
 
 
@@ -471,8 +443,7 @@ def _leading(u: UOp) -> tuple[tuple[UOp, ...], int]:
   """The term with the most factors, and its number. Which of two is first stays so when both are multiplied by an atom."""
   terms, c = linear(u)
   if not terms: return (), c
-  found = ((factors(t), k) for t, k in terms)
-  return max(found, key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
+  return max(((factors(t), k) for t, k in terms), key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
 
 
 def _long_division(a: UOp, d: UOp) -> tuple[UOp, UOp]:
@@ -527,7 +498,7 @@ def _part(rest: Mapping[UOp, int], c: int, g: int) -> tuple[dict[UOp, int], dict
 
 def _number(d: UOp | int) -> int:
   """What is divided by, where it is a number; else 0."""
-  return d if isinstance(d, int) else d.arg if d.op is Ops.CONST else 0
+  return d if isinstance(d, int) else d.arg if d.op is CONST else 0
 
 
 def fdiv(a: UOp, by: UOp | int) -> UOp:
@@ -546,10 +517,9 @@ def fdiv(a: UOp, by: UOp | int) -> UOp:
     blo, bhi = _span(low, rc_low)
     if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
   for t, k in rest.items():  # (A + x // n) // d == (A*n + x) // (n*d)
-    if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV and (len(rest) == 1 and rc == 0 or _number(t.src[1])):
+    if k == 1 and t.arg is IDIV and (len(rest) == 1 and rc == 0 or _number(t.src[1])):
       return add(_build(whole, wc), fdiv(add(mul(_without(t, rest, rc), t.src[1]), t.src[0]), mul(t.src[1], d)))
-  q = UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.IDIV)
-  return add(_build(whole, wc), q)
+  return add(_build(whole, wc), UOp(ALU, INT, (_build(rest, rc), const(d)), IDIV))
 
 
 def _without(t: UOp, terms: Mapping[UOp, int], c: int) -> UOp: return _build({s: k for s, k in terms.items() if s is not t}, c)
@@ -587,8 +557,8 @@ def _fdiv_size(a: UOp, d: UOp) -> UOp:
   if _number(d): return add(whole, fdiv(rest, d))
   terms, c = linear(rest)
   if terms and _leads_down(dict(terms)) or not terms and c < 0: return sub(whole, _fdiv_size(sub(sub(d, rest), 1), d))
-  if rest.op is Ops.ALU and rest.arg is BinaryOps.IDIV: return add(whole, fdiv(rest.src[0], mul(rest.src[1], d)))
-  return add(whole, UOp(Ops.ALU, INT, (rest, d), BinaryOps.IDIV))
+  if rest.arg is IDIV: return add(whole, fdiv(rest.src[0], mul(rest.src[1], d)))
+  return add(whole, UOp(ALU, INT, (rest, d), IDIV))
 
 
 def mod(a: UOp, by: UOp | int) -> UOp:
@@ -606,12 +576,12 @@ def mod(a: UOp, by: UOp | int) -> UOp:
     blo, bhi = _span(lower, rc_low)
     if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
   for t, k in rest.items():
-    if t.op is not Ops.ALU or not (n := _number(t.src[-1])): continue
-    if t.arg is BinaryOps.MOD and n * k % d == 0:  # (A + x % n * k) % d == (A + x*k) % d
+    if t.op is not ALU or not (n := _number(t.src[-1])): continue
+    if t.arg is MOD and n * k % d == 0:  # (A + x % n * k) % d == (A + x*k) % d
       return mod(add(_without(t, rest, rc), mul(t.src[0], k)), d)
-    if t.arg is BinaryOps.IDIV and k == 1 and (others := _without(t, rest, rc)).ranges <= t.ranges:
+    if t.arg is IDIV and k == 1 and (others := _without(t, rest, rc)).ranges <= t.ranges:
       return fdiv(mod(add(mul(others, n), t.src[0]), n * d), n)  # (A + x // n) % d, where A has no axes of its own
-  return UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.MOD)
+  return UOp(ALU, INT, (_build(rest, rc), const(d)), MOD)
 
 
 def _mod_size(a: UOp, d: UOp) -> UOp:
@@ -619,29 +589,27 @@ def _mod_size(a: UOp, d: UOp) -> UOp:
   rest = _long_division(a, d)[1]
   if (known := _known_quotient(rest, d)) is not None: return sub(rest, mul(d, known))
   rest, d, times = _shared(rest, d)
-  return mul(mod(rest, d) if _number(d) else UOp(Ops.ALU, INT, (rest, d), BinaryOps.MOD), times)
+  return mul(mod(rest, d) if _number(d) else UOp(ALU, INT, (rest, d), MOD), times)
 
 
-def cdiv(a: UOp, by: UOp | int) -> UOp:
-  """a / by rounded up, ``by`` 1 or more."""
-  return fdiv(add(a, by - 1 if isinstance(by, int) else sub(by, 1)), by)
-
-
-def least(a: UOp, b: UOp | int) -> UOp:
-  """min(a, b)"""
-  return _chosen(BinaryOps.MIN, a, b)
-
-
-def greatest(a: UOp, b: UOp | int) -> UOp:
-  """max(a, b)"""
-  return _chosen(BinaryOps.MAX, a, b)
+def cdiv(a: UOp, by: UOp | int) -> UOp: return fdiv(add(a, by - 1 if isinstance(by, int) else sub(by, 1)), by)
 
 
 def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
   if isinstance(b, int): b = const(b)
   lo, hi = bounds(a if b is ZERO else sub(a, b))
-  if lo >= 0 or hi <= 0: return a if (lo >= 0) == (fn is BinaryOps.MAX) else b
-  return UOp(Ops.ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is Ops.CONST, key_of(u)))), fn)
+  if lo >= 0 or hi <= 0: return a if (lo >= 0) == (fn is MAX) else b
+  return UOp(ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is CONST, key_of(u)))), fn)
+
+
+def least(a: UOp, b: UOp | int) -> UOp: return _chosen(MIN, a, b)
+
+
+def greatest(a: UOp, b: UOp | int) -> UOp: return _chosen(MAX, a, b)
+
+
+_GROWING: dict[BinaryOps, Callable[[UOp, UOp], UOp]] = {   # greater where what they are of is greater
+  ADD: add, MIN: least, MAX: greatest}
 
 
 # ---- conditions
@@ -655,7 +623,7 @@ def lt(a: UOp, b: int | UOp) -> UOp:
   if lo >= b: return FALSE
   terms, c = linear(a)
   if c: a, b = _build(dict(terms), 0), b - c
-  return UOp(Ops.ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPLT)
+  return UOp(ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPLT)
 
 
 def _lt_sizes(a: UOp, b: int) -> UOp | None:
@@ -670,12 +638,11 @@ def _lt_sizes(a: UOp, b: int) -> UOp | None:
   down = _leads_down(open_) and all(k < 0 for k in open_.values())
   rest = _build({t: -k if down else k for t, k in open_.items()}, 0)
   end = _build({t: k if down else -k for t, k in known.items()}, 0)
-  if end.op is Ops.ALU and end.arg is BinaryOps.IDIV and end.src[1].op is Ops.CONST:
+  if end.arg is IDIV and end.src[1].op is CONST:
     x, n = end.src[0], end.src[1].arg
     if down: return lt(x, mul(add(rest, b - c), n))
     return lt(mul(add(rest, c - b), n), sub(x, n - 1))
-  sides = (add(end, c - b), rest) if down else (rest, add(end, b - c))
-  return UOp(Ops.ALU, dtypes.bool, sides, BinaryOps.CMPLT)
+  return UOp(ALU, dtypes.bool, ((add(end, c - b), rest) if down else (rest, add(end, b - c))), BinaryOps.CMPLT)
 
 
 def ge(a: UOp, b: int | UOp) -> UOp:
@@ -687,7 +654,7 @@ def ge(a: UOp, b: int | UOp) -> UOp:
   if hi < b: return FALSE
   terms, c = linear(a)
   if c: a, b = _build(dict(terms), 0), b - c
-  return UOp(Ops.ALU, dtypes.bool, (const(b - 1), a), BinaryOps.CMPLT)
+  return UOp(ALU, dtypes.bool, (const(b - 1), a), BinaryOps.CMPLT)
 
 
 def eq(a: UOp, b: int | UOp) -> UOp:
@@ -696,7 +663,7 @@ def eq(a: UOp, b: int | UOp) -> UOp:
   lo, hi = bounds(a)
   if lo == hi == b: return TRUE
   if b < lo or b > hi: return FALSE
-  return UOp(Ops.ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPEQ)
+  return UOp(ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPEQ)
 
 
 def both(*cs: UOp | None) -> UOp:
@@ -704,12 +671,11 @@ def both(*cs: UOp | None) -> UOp:
   i < 3 and i < 4 the first."""
   parts = {p: None for c in cs for p in conjuncts(c)}
   if FALSE in parts: return FALSE
-  ends = [p for p in parts if p.op is Ops.ALU and p.arg is BinaryOps.CMPLT and has_sizes(p.src[1])] if len(parts) > 1 else []
+  ends = [p for p in parts if p.arg is BinaryOps.CMPLT and has_sizes(p.src[1])] if len(parts) > 1 else []
   for p, by in permutations(ends, 2):
     if p in parts and by in parts and vmin(sub(sub(*by.src), sub(*p.src))) >= 0: del parts[p]
-  for p, by in permutations([p for p in parts if p.op is Ops.ALU and p.arg is BinaryOps.CMPLT and p.src[1].op is Ops.CONST], 2):
+  for p, by in permutations([p for p in parts if p.arg is BinaryOps.CMPLT and p.src[1].op is CONST], 2):
     if p in parts and by in parts and p.src[0] is by.src[0] and by.src[1].arg < p.src[1].arg: del parts[p]
-  out: UOp | None = None
-  for p in sorted(parts, key=key_of):
-    out = p if out is None else UOp(Ops.ALU, dtypes.bool, (out, p), BinaryOps.AND)
-  return TRUE if out is None else out
+  out, *others = sorted(parts, key=key_of) or [TRUE]
+  for p in others: out = UOp(ALU, dtypes.bool, (out, p), BinaryOps.AND)
+  return out

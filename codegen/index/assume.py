@@ -2,8 +2,7 @@
 
 A kernel with run-time sizes is made with hints: likely values of the sizes. A question is answered for the hints, and the answer
 is noted as a condition of the kernel. So the kernel serves all sizes that have the same answers, which the host checks before a
-launch.
-"""
+launch."""
 from __future__ import annotations
 
 from contextlib import contextmanager
@@ -30,16 +29,13 @@ def assuming() -> Iterator[dict[UOp, None]]:
   finally: _made.reset(token)
 
 
-def assumes() -> bool:
-  """Whether questions about sizes are answered here."""
-  return _made.get() is not None
+def assumes() -> bool: return _made.get() is not None   # whether questions about sizes are answered here
 
 
 def condition_holds(condition: UOp) -> bool:
   """Whether a condition on sizes holds: what the bounds say, else what it is for the hints, which is assumed from here on.
 
-  Raises ShapeError where nothing may be assumed.
-  """
+  Raises ShapeError where nothing may be assumed."""
   if condition.op is Ops.CONST: return bool(condition.arg)
   found = _made.get()
   sizes = sizes_of((condition,))
@@ -53,8 +49,7 @@ def condition_holds(condition: UOp) -> bool:
 
 def negated(c: UOp) -> UOp:
   """The opposite of a comparison: a < b -> b <= a."""
-  src = c.src[::-1] if c.arg in (BinaryOps.CMPLT, BinaryOps.CMPLE) else c.src
-  return UOp(Ops.ALU, dtypes.bool, src, _NOT[c.arg])
+  return UOp(Ops.ALU, dtypes.bool, (c.src[::-1] if c.arg in (BinaryOps.CMPLT, BinaryOps.CMPLE) else c.src), _NOT[c.arg])
 
 
 def same_size(a: Dim, b: Dim) -> bool:

@@ -7,8 +7,7 @@ fast formats, pickle and marshal, are not safe with bytes that somebody else wro
 A record is a head (magic, version, length, checksum) and a body. The body is the length of a JSON text, the text, and then bytes
 and long texts as they are, each text once. The JSON is a list: what the record is called, the nodes of expressions (sources
 first, so nothing here is as deep as a graph), the lengths of what follows, and the value. The body is parsed after its length
-and checksum were found right.
-"""
+and checksum were found right."""
 from __future__ import annotations
 
 import json
@@ -79,8 +78,7 @@ def unpacked(form: Form[_T], body: bytes, name: str = "") -> _T:
     return form.read(value, Reader(nodes, lengths, body[end:]))
   except RecordError: raise
   except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, MemoryError, struct.error,
-          zlib.error, NtgradError) as e:
-    raise RecordError(_said(e)) from None
+          zlib.error, NtgradError) as e: raise RecordError(_said(e)) from None
 
 
 def _said(e: Exception) -> str: return str(e) if isinstance(e, RecordError) else f"{type(e).__name__}: {str(e)[:200]}"
@@ -143,173 +141,126 @@ class Reader:
 # ---- forms
 
 class Form(Generic[_T]):
-  """How values of a kind are written, as what JSON has, and read. Both raise RecordError, or what Python raises for others."""
-
-  def write(self, value: _T, to: _Writer) -> Any: raise NotImplementedError
-  def read(self, x: Any, of: Reader) -> _T: raise NotImplementedError
-
-
-class Exactly(Form[_T]):
-  """Values of one of Python's types. Those of classes made of it are written as plain ones."""
-  def __init__(self, kind: type[_T]): self.kind = kind
-
-  def write(self, value: _T, to: _Writer) -> Any:
-    plain: Any = self.kind
-    return self.read(plain(value) if isinstance(value, self.kind) and type(value) is not bool else value, to)
-
-  def read(self, x: Any, of: Any) -> _T:
-    if type(x) is self.kind: return x
-    raise RecordError(f"expected {self.kind.__name__}, got {x!r:.40}")
+  """How values of a kind are written, as what JSON has, and read. Both raise RecordError, or what Python raises for others.
+  ``names`` are those of an object's fields."""
+  def __init__(self, write: Callable[[_T, _Writer], Any], read: Callable[[Any, Reader], _T], names: tuple[str, ...] = ()):
+    self.write, self.read, self.names = write, read, names
 
 
-class Between(Exactly[int]):
+def Exactly(kind: type[_T], fits: Callable[[_T], bool] | None = None, what: str = "") -> Form[_T]:
+  """Values of one of Python's types that ``fits``. Those of classes made of it are written as plain ones."""
+  plain: Any = kind
+  def read(x: Any, of: Any) -> _T:
+    if type(x) is kind and (fits is None or fits(x)): return x
+    raise RecordError(f"expected {what or kind.__name__}, got {x!r:.40}")
+  return Form(lambda value, to: read(plain(value) if isinstance(value, kind) and type(value) is not bool else value, to), read)
+
+
+def Between(low: int, high: int | None = None) -> Form[int]:
   """Ints within bounds."""
-  def __init__(self, low: int, high: int | None = None):
-    super().__init__(int)
-    self.low, self.high = low, high
-
-  def read(self, x: Any, of: Any) -> int:
-    if type(x) is int and x >= self.low and (self.high is None or x <= self.high): return x
-    raise RecordError(f"expected an int from {self.low} to {self.high}, got {x!r:.40}")
+  return Exactly(int, lambda x: low <= x and (high is None or x <= high), f"an int from {low} to {high}")
 
 
-class Integer(Form[int]):
-  """An int of any size: long ones as hexadecimal text, as Python reads no long decimal ones."""
-
-  def write(self, value: int, to: _Writer) -> Any:
-    if not isinstance(value, int) or isinstance(value, bool): raise RecordError(f"expected int, got {value!r:.40}")
-    return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
-
-  def read(self, x: Any, of: Reader) -> int:
-    if type(x) is int: return x
-    if type(x) is not str or hex(found := int(x, 16)) != x: raise RecordError(f"expected int, got {x!r:.40}")
-    return found
+def _write_int(value: int, to: _Writer) -> Any:
+  if not isinstance(value, int) or isinstance(value, bool): raise RecordError(f"expected int, got {value!r:.40}")
+  return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
 
 
-class _Text(Form[str]):
-  """Text that may be long, or stand in several places."""
-  def write(self, value: str, to: _Writer) -> Any: return to.text(STR.write(value, to))
-  def read(self, x: Any, of: Reader) -> str: return of.text(x)
+def _read_int(x: Any, of: Reader) -> int:
+  if type(x) is int: return x
+  if type(x) is not str or hex(found := int(x, 16)) != x: raise RecordError(f"expected int, got {x!r:.40}")
+  return found
 
 
-class Bytes(Form[bytes]):
-  """Bytes as they are."""
-  def write(self, value: bytes, to: _Writer) -> Any:
-    if type(value) is not bytes: raise RecordError(f"expected bytes, got {type(value).__name__}")
-    return to.blob(value)
-  def read(self, x: Any, of: Reader) -> bytes: return of.of(of.blobs, x)
+def _write_bytes(value: bytes, to: _Writer) -> Any:
+  if type(value) is not bytes: raise RecordError(f"expected bytes, got {type(value).__name__}")
+  return to.blob(value)
 
 
-class Zipped(Form[bytes]):
-  """Bytes that are compressed."""
-  def write(self, value: bytes, to: _Writer) -> Any: return [BYTES.write(zlib.compress(value, 1), to), len(value)]
-  def read(self, x: Any, of: Reader) -> bytes:
-    number, length = x
-    data = BYTES.read(number, of)
-    if not 0 <= COUNT.read(length, of) <= len(data) * RATIO: raise RecordError(f"{length:,} bytes of {len(data):,}")
-    found = zlib.decompressobj()
-    out = found.decompress(data, length + 1)
-    if len(out) != length or not found.eof or found.unused_data: raise RecordError("compressed bytes of another length")
-    return out
+def _unzip(x: Any, of: Reader) -> bytes:
+  number, length = x
+  data = BYTES.read(number, of)
+  if not 0 <= COUNT.read(length, of) <= len(data) * RATIO: raise RecordError(f"{length:,} bytes of {len(data):,}")
+  found = zlib.decompressobj()
+  out = found.decompress(data, length + 1)
+  if len(out) != length or not found.eof or found.unused_data: raise RecordError("compressed bytes of another length")
+  return out
 
 
-class Maybe(Form["_T | None"], Generic[_T]):
+def Maybe(form: Form[_T]) -> Form[_T | None]:
   """Something, or None."""
-  def __init__(self, form: Form[_T]): self.form = form
-  def write(self, value: _T | None, to: _Writer) -> Any: return None if value is None else [self.form.write(value, to)]
-  def read(self, x: Any, of: Reader) -> _T | None: return None if x is None else self.form.read(_items(x, 1)[0], of)
+  return Form(lambda value, to: None if value is None else [form.write(value, to)],
+              lambda x, of: None if x is None else form.read(_items(x, 1)[0], of))
 
 
-class Sequence(Form[tuple[_T, ...]]):
+def Sequence(form: Form[_T]) -> Form[tuple[_T, ...]]:
   """A tuple of so many values of one form as there are."""
-  def __init__(self, form: Form[_T]): self.form = form
-  def write(self, value: tuple[_T, ...], to: _Writer) -> Any: return [self.form.write(v, to) for v in value]
-  def read(self, x: Any, of: Reader) -> tuple[_T, ...]:
-    read = self.form.read
-    return tuple([read(v, of) for v in _items(x)])
+  read = form.read
+  return Form(lambda value, to: [form.write(v, to) for v in value], lambda x, of: tuple([read(v, of) for v in _items(x)]))
 
 
-class Counts(Form[tuple[int, ...]]):
-  """A tuple of numbers from 0 on, which are many."""
-  def write(self, value: tuple[int, ...], to: _Writer) -> Any: return [COUNT.write(v, to) for v in value]
-  def read(self, x: Any, of: Reader) -> tuple[int, ...]:
-    if x and (set(map(type, _items(x))) != {int} or min(x) < 0): raise RecordError(f"numbers expected, got {x!r:.80}")
-    return tuple(_items(x))
+def _read_counts(x: Any, of: Reader) -> tuple[int, ...]:
+  if x and (set(map(type, _items(x))) != {int} or min(x) < 0): raise RecordError(f"numbers expected, got {x!r:.80}")
+  return tuple(_items(x))
 
 
-class TupleForm(Form[tuple[Any, ...]]):
+def TupleForm(*forms: Form[Any]) -> Form[tuple[Any, ...]]:
   """A tuple with a form for each of its values."""
-  def __init__(self, *forms: Form[Any]):
-    self.forms, self.reads = forms, [f.read for f in forms]
-  def write(self, value: tuple[Any, ...], to: _Writer) -> Any:
-    if len(value) != len(self.forms): raise RecordError(f"{len(self.forms)} values expected, got {len(value)}")
-    return [f.write(v, to) for f, v in zip(self.forms, value)]
-  def read(self, x: Any, of: Reader) -> tuple[Any, ...]:
-    return tuple([read(v, of) for read, v in zip(self.reads, _items(x, len(self.reads)))])
+  reads = [f.read for f in forms]
+  def write(value: tuple[Any, ...], to: _Writer) -> Any:
+    if len(value) != len(forms): raise RecordError(f"{len(forms)} values expected, got {len(value)}")
+    return [f.write(v, to) for f, v in zip(forms, value)]
+  return Form(write, lambda x, of: tuple([read(v, of) for read, v in zip(reads, _items(x, len(reads)))]))
 
 
-class Table(Form[dict[Any, _T]], Generic[_T]):
+def Table(key: Form[Any], form: Form[_T]) -> Form[dict[Any, _T]]:
   """A dict."""
-  def __init__(self, key: Form[Any], form: Form[_T]): self.key, self.form = key, form
-  def write(self, value: dict[Any, _T], to: _Writer) -> Any:
-    return [[self.key.write(k, to), self.form.write(v, to)] for k, v in value.items()]
-  def read(self, x: Any, of: Reader) -> dict[Any, _T]:
-    out = {self.key.read(k, of): self.form.read(v, of) for k, v in (_items(pair, 2) for pair in _items(x))}
+  def read(x: Any, of: Reader) -> dict[Any, _T]:
+    out = {key.read(k, of): form.read(v, of) for k, v in (_items(pair, 2) for pair in _items(x))}
     if len(out) != len(x): raise RecordError("a key comes twice")
     return out
+  return Form(lambda value, to: [[key.write(k, to), form.write(v, to)] for k, v in value.items()], read)
 
 
-class Object(Form[_T]):
+def Object(made: Callable[..., _T], **fields: Form[Any]) -> Form[_T]:
   """An object of one of our classes: fields that are not named have their default."""
-  def __init__(self, made: Callable[..., _T], **fields: Form[Any]):
-    self.made, self.names, self.forms = made, tuple(fields), tuple(fields.values())
-    self.reads = [f.read for f in self.forms]
-
-  def write(self, value: _T, to: _Writer) -> Any:
-    if type(value) is not self.made: raise RecordError(f"expected {self.made.__name__}, got {type(value).__name__}")
-    return [f.write(getattr(value, n), to) for n, f in zip(self.names, self.forms)]
-
-  def read(self, x: Any, of: Reader) -> _T:
-    return self.made(**{n: read(v, of) for n, read, v in zip(self.names, self.reads, _items(x, len(self.reads)))})
+  reads = [(name, form.read) for name, form in fields.items()]
+  def write(value: _T, to: _Writer) -> Any:
+    if type(value) is not made: raise RecordError(f"expected {made.__name__}, got {type(value).__name__}")
+    return [form.write(getattr(value, name), to) for name, form in fields.items()]
+  return Form(write, lambda x, of: made(**{n: read(v, of) for (n, read), v in zip(reads, _items(x, len(reads)))}), tuple(fields))
 
 
-class OneOf(Form[_T]):
+def OneOf(values: Mapping[str, _T]) -> Form[_T]:
   """One of some values, by their names."""
-  def __init__(self, values: Mapping[str, _T]): self.values, self.names = values, {v: n for n, v in values.items()}
-  def write(self, value: _T, to: _Writer) -> Any: return self.names[value]
-  def read(self, x: Any, of: Reader) -> _T: return self.values[STR.read(x, of)]
+  names = {v: n for n, v in values.items()}
+  return Form(lambda value, to: names[value], lambda x, of: values[STR.read(x, of)])
 
 
-class Plain(Form[Any]):
-  """Anything made of None, bools, numbers, text, bytes, tuples, lists and dicts."""
+def _write_plain(value: Any, to: _Writer, depth: int = 0) -> Any:
+  kind = type(value)
+  if value is None or kind is bool or kind is str or kind is float: return value
+  if kind is int: return value if -(1 << 63) <= value < 1 << 63 else ["int", INT.write(value, to)]
+  if kind is bytes: return ["bytes", BYTES.write(value, to)]
+  if depth >= DEEPEST: raise RecordError(f"values may be {DEEPEST} deep")
+  if kind is tuple or kind is list: return [kind.__name__, *[_write_plain(v, to, depth + 1) for v in value]]
+  if kind is not dict: raise RecordError(f"{kind.__name__} is no plain value")
+  return ["dict", *[_write_plain(v, to, depth + 1) for pair in value.items() for v in pair]]
 
-  def write(self, value: Any, to: _Writer) -> Any: return self._write(value, to, 0)
 
-  def _write(self, value: Any, to: _Writer, depth: int) -> Any:
-    kind = type(value)
-    if value is None or kind is bool or kind is str or kind is float: return value
-    if kind is int: return value if -(1 << 63) <= value < 1 << 63 else ["int", INT.write(value, to)]
-    if kind is bytes: return ["bytes", BYTES.write(value, to)]
-    if depth >= DEEPEST: raise RecordError(f"values may be {DEEPEST} deep")
-    if kind is tuple or kind is list: return [kind.__name__, *[self._write(v, to, depth + 1) for v in value]]
-    if kind is not dict: raise RecordError(f"{kind.__name__} is no plain value")
-    return ["dict", *[self._write(v, to, depth + 1) for pair in value.items() for v in pair]]
-
-  def read(self, x: Any, of: Reader) -> Any: return self._read(x, of, 0)
-
-  def _read(self, x: Any, of: Reader, depth: int) -> Any:
-    if type(x) is not list:
-      if type(x) is dict: raise RecordError("no such value")
-      return x
-    if depth > DEEPEST: raise RecordError(f"values may be {DEEPEST} deep")
-    what, *rest = x
-    if what == "int": return INT.read(_items(rest, 1)[0], of)
-    if what == "bytes": return BYTES.read(_items(rest, 1)[0], of)
-    values = [self._read(v, of, depth + 1) for v in rest]
-    if what == "list": return values
-    if what == "tuple": return tuple(values)
-    if what != "dict" or len(values) % 2: raise RecordError(f"no such value: {what!r:.40}")
-    return dict(zip(values[::2], values[1::2], strict=True))
+def _read_plain(x: Any, of: Reader, depth: int = 0) -> Any:
+  if type(x) is not list:
+    if type(x) is dict: raise RecordError("no such value")
+    return x
+  if depth > DEEPEST: raise RecordError(f"values may be {DEEPEST} deep")
+  what, *rest = x
+  if what == "int": return INT.read(_items(rest, 1)[0], of)
+  if what == "bytes": return BYTES.read(_items(rest, 1)[0], of)
+  values = [_read_plain(v, of, depth + 1) for v in rest]
+  if what == "list": return values
+  if what == "tuple": return tuple(values)
+  if what != "dict" or len(values) % 2: raise RecordError(f"no such value: {what!r:.40}")
+  return dict(zip(values[::2], values[1::2]))
 
 
 def _items(x: Any, count: int | None = None) -> list[Any]:
@@ -320,49 +271,38 @@ def _items(x: Any, count: int | None = None) -> list[Any]:
 
 # ---- what is ours
 
-class Element(Form[DType]):
-  """A dtype, of vectors too."""
-  def write(self, value: DType, to: _Writer) -> Any: return value.name if value.count == 1 else [value.name, value.count]
-  def read(self, x: Any, of: Reader) -> DType:
-    if type(x) is str: return _DTYPES[x]
-    name, count = x
-    if not 2 <= COUNT.read(count, of) <= 1024: raise RecordError(f"a vector of {count}")
-    return _DTYPES[name].vec(count)
+def _read_dtype(x: Any, of: Reader) -> DType:
+  if type(x) is str: return _DTYPES[x]
+  name, count = x
+  if not 2 <= COUNT.read(count, of) <= 1024: raise RecordError(f"a vector of {count}")
+  return _DTYPES[name].vec(count)
 
 
-class Dimension(Form[ix.Dim]):
-  """A size: a number, or an index over sizes of a launch."""
-  def write(self, value: ix.Dim, to: _Writer) -> Any:
-    return [NODE.write(value, to)] if isinstance(value, UOp) else INT.write(value, to)
-  def read(self, x: Any, of: Reader) -> ix.Dim:
-    if type(x) is not list: return INT.read(x, of)
-    found = NODE.read(_items(x, 1)[0], of)
-    if found.dtype is not ix.INT: raise RecordError("a condition is no size")
-    return found
+def _read_node(x: Any, of: Reader, dtype: DType, wrong: str) -> UOp:
+  found = NODE.read(x, of)
+  if found.dtype is not dtype: raise RecordError(wrong)
+  return found
 
 
-class Node(Form[UOp]):
-  """An expression of numbers and sizes of a launch, as ``codegen/index/sizes.py`` evaluates them."""
-  def write(self, value: UOp, to: _Writer) -> Any: return to.node(value)
-  def read(self, x: Any, of: Reader) -> UOp: return of.of(of.nodes, x)
-
-
-class _Condition(Node):
-  """One that holds or does not."""
-  def read(self, x: Any, of: Reader) -> UOp:
-    found = super().read(x, of)
-    if found.dtype is not dtypes.bool: raise RecordError("a size is no condition")
-    return found
-
-
-STR, BOOL, FLOAT, INT, COUNT = Exactly(str), Exactly(bool), Exactly(float), Integer(), Between(0)
-TEXT, BYTES, ZIPPED, COUNTS, PLAIN = _Text(), Bytes(), Zipped(), Counts(), Plain()
+STR, BOOL, FLOAT, COUNT = Exactly(str), Exactly(bool), Exactly(float), Between(0)
+INT: Form[int] = Form(_write_int, _read_int)   # of any size: long ones as hexadecimal text, as Python reads no long decimal ones
+BYTES: Form[bytes] = Form(_write_bytes, lambda x, of: of.of(of.blobs, x))
+ZIPPED: Form[bytes] = Form(lambda value, to: [BYTES.write(zlib.compress(value, 1), to), len(value)], _unzip)
+TEXT: Form[str] = Form(lambda value, to: to.text(STR.write(value, to)), lambda x, of: of.text(x))   # long, or in several places
+COUNTS: Form[tuple[int, ...]] = Form(Sequence(COUNT).write, _read_counts)   # numbers from 0 on, which are many
+PLAIN: Form[Any] = Form(_write_plain, _read_plain)   # None, bools, numbers, text, bytes, and tuples, lists and dicts of these
 _DTYPES = {d.name: d for d in (*dtypes.all, dtypes.index)}
-DTYPE, DIM, NODE, CONDITION = Element(), Dimension(), Node(), _Condition()
+DTYPE: Form[DType] = Form(lambda value, to: value.name if value.count == 1 else [value.name, value.count], _read_dtype)
+# an expression of numbers and sizes of a launch, as ``codegen/index/sizes.py`` evaluates them; a size; a condition
+NODE: Form[UOp] = Form(lambda value, to: to.node(value), lambda x, of: of.of(of.nodes, x))
+DIM: Form[ix.Dim] = Form(
+  lambda value, to: [NODE.write(value, to)] if isinstance(value, UOp) else INT.write(value, to),
+  lambda x, of: _read_node(_items(x, 1)[0], of, ix.INT, "a condition is no size") if type(x) is list else INT.read(x, of))
+CONDITION: Form[UOp] = Form(NODE.write, lambda x, of: _read_node(x, of, dtypes.bool, "a size is no condition"))
 SIZE = Object(ix.Size, name=STR, lower=Maybe(INT), upper=Maybe(INT), constexpr=BOOL, meta=BOOL, power_of_two=BOOL,
               unit=Between(1), hint=Maybe(INT), wide=BOOL)
 
-_LOGIC = (BinaryOps.AND, BinaryOps.OR)
+_LOGIC = BinaryOps.AND, BinaryOps.OR
 _FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (
   *_LOGIC, *COMPARE, BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN)}
 

@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
 
-from ..ir.uop import BinaryOps, Ops, UOp, memoized
+from ..ir.spelling import ATOM, PRODUCT, PYTHON, SUM, UNARY, Text, infix, inside
+from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, memoized
 from . import algebra as ix
 
 _T = TypeVar("_T", bound=Hashable)
+_R = TypeVar("_R")
 
 
 @memoized
@@ -19,8 +22,7 @@ def without_options(u: UOp) -> UOp:
 
 
 def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
-  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's
-  stack."""
+  """Every part of an expression with its operands, operands first: expressions are deeper than Python's stack."""
   found: dict[_T, Sequence[_T]] = {}
   out: dict[_T, Sequence[_T]] = {}
   stack = [e]
@@ -29,9 +31,15 @@ def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Seq
     if n not in found:
       found[n] = operands(n)
       stack.extend([o for o in reversed(found[n]) if o not in found])
-    else:
-      out.setdefault(stack.pop(), found[n])
+    else: out.setdefault(stack.pop(), found[n])
   return out
+
+
+def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
+  """What is made of an expression from what is made of its operands."""
+  made: dict[_T, _R] = {}
+  for n in sources_first(e, operands): made[n] = make(n, made)
+  return made[e]
 
 
 @memoized
@@ -42,30 +50,23 @@ def size_nodes(u: UOp) -> frozenset[UOp]:
   return next(iter(found)) if len(found) == 1 else frozenset().union(*found)
 
 
-_Text = tuple[str, int]   # how it is written, and how strongly it binds: 1 a sum, 2 a quotient, 3 a product, 4 a power, 5 a name
-
-
 class Term(NamedTuple):
-  """A term of a sum as it is written: ``k`` times the product of ``atoms``, or times ``cdiv(up, by)``."""
+  """A term of a sum as it is written: ``k`` times the product of ``factors``, or, ``rounded``, times ``cdiv`` of these two."""
   k: int
-  atoms: tuple[UOp, ...]
-  up: UOp | None = None
+  factors: tuple[UOp, ...]
+  rounded: bool
 
 
 def _terms(u: UOp) -> tuple[list[Term], int]:
   """A sum's terms in the order in which they are written, and its constant: most factors first, then by name."""
   terms, c = ix.linear(u)
   out: list[Term] = []
-  found = [(_written_order(t), k) for t, k in terms]
-  for atoms, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
-    up = _rounds_up(atoms[0], c, k) if len(atoms) == 1 else None
-    if up is not None and atoms[0].src[1].op is not Ops.CONST: c -= k
-    out.append(Term(k, atoms, up))
+  found = [(tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f)))), k) for t, k in terms]
+  for factors, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
+    up = _rounds_up(factors[0], c, k) if len(factors) == 1 else None
+    if up is not None and factors[0].src[1].op is not Ops.CONST: c -= k
+    out.append(Term(k, factors, False) if up is None else Term(k, (up, factors[0].src[1]), True))
   return out, c
-
-
-def _written_order(t: UOp) -> tuple[UOp, ...]:
-  return tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f))))
 
 
 def _first_name(u: UOp) -> tuple[str, str]:
@@ -74,89 +75,80 @@ def _first_name(u: UOp) -> tuple[str, str]:
 
 def _rounds_up(u: UOp, c: int, k: int) -> UOp | None:
   """What is divided in ``cdiv(.., d)``: (x + d - 1) // d for a number d; (x - 1) // d + 1 for a size d. Else None."""
-  if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: return None
+  if u.arg is not BinaryOps.IDIV: return None
   x, d = u.src
   below = ix.linear(x)[1]
   if d.op is Ops.CONST: return ix.sub(x, d.arg - 1) if below % d.arg == d.arg - 1 else None
   return ix.add(x, 1) if (x.op is Ops.CONST or below < 0) and c * k > 0 and abs(c) >= abs(k) else None
 
 
-_PRINTED = (BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.POW)   # not as a sum or a product
+_PRINTED = BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.POW   # not as a sum or a product
 
 
 def _written_parts(u: UOp) -> list[UOp]:
   """What must be written before an expression can be."""
   if u.op is Ops.RANGE: return []
   if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
-  return [x for t in _terms(u)[0] for x in (t.atoms if t.up is None else (t.up, t.atoms[0].src[1]))]
+  return [x for t in _terms(u)[0] for x in t.factors]
 
 
 def text_of(u: UOp | int) -> str:
   """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
-  if isinstance(u, int): return str(u)
-  texts: dict[UOp, _Text] = {}
-  for n in sources_first(u, _written_parts): texts[n] = _written(n, texts)
-  return texts[u][0]
+  return str(u) if isinstance(u, int) else computed(u, _written_parts, _written)[0]
 
 
-COMPARISONS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
+COMPARISONS = {fn: PYTHON[fn][0].strip() for fn in BinaryOps if fn in COMPARE}
 
 
 def condition_text(c: UOp) -> str:
   """A comparison of sizes as people write it, nothing negative on either side: ``M < N + 8``."""
   terms, k = ix.linear(ix.sub(*c.src))
-  sides: list[UOp] = []
-  for sign in (1, -1):
+  def side(sign: int) -> str:
     each = [ix.mul(t, n * sign) for t, n in terms if n * sign > 0]
-    sides.append(ix.node(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0)))))))
-  return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
+    return text_of(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0))))))
+  return f"{side(1)} {COMPARISONS[c.arg]} {side(-1)}"
 
 
-def shape_text(shape: Sequence[UOp | int]) -> str:
-  """A shape as a tuple of expressions: ``(M, 32)``."""
-  return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
 
 
-def _written(u: UOp, texts: Mapping[UOp, _Text]) -> _Text:
+def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
   """An expression of which the parts are written."""
-  if u.op is Ops.CONST: return str(u.arg), 5 if u.arg >= 0 else 1
-  if u.op is Ops.SIZE: return (u.arg.name, 5) if u.arg.unit == 1 else (f"{u.arg.name} // {u.arg.unit}", 2)
-  if u.op is Ops.RANGE: return f"a{u.arg[0]}", 5
+  if u.op is Ops.CONST: return str(u.arg), ATOM if u.arg >= 0 else SUM
+  if u.op is Ops.SIZE: return _multiple(u.arg.name, u.arg.unit)
+  if u.op is Ops.RANGE: return f"a{u.arg[0]}", ATOM
   if u.arg in _PRINTED:
-    up = _rounds_up(u, 0, 1)
-    (a, sa), (b, sb) = texts[u.src[0] if up is None else up], texts[u.src[1]]
-    if up is not None: return f"cdiv({a}, {b})", 5
-    if u.arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{u.arg.name.lower()}({a}, {b})", 5
-    if u.arg is BinaryOps.POW: return f"{a if sa == 5 else f'({a})'}**{b if sb == 5 else f'({b})'}", 4
-    left = f"({a})" if sa < 2 or a.startswith("-") else a
-    return f"{left} {'//' if u.arg is BinaryOps.IDIV else '%'} {b if sb > 2 else f'({b})'}", 2
-  parts: list[tuple[bool, _Text]] = []   # whether it is taken away, and what
+    divided = _written_parts(u)
+    a, b = map(texts.__getitem__, divided)
+    if divided[0] is not u.src[0]: return f"cdiv({a[0]}, {b[0]})", ATOM
+    if u.arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{u.arg.name.lower()}({a[0]}, {b[0]})", ATOM
+    return (f"{inside(a)}**{inside(b)}", UNARY) if u.arg is BinaryOps.POW else infix(u.arg, a, b)
+  parts: list[tuple[bool, list[Text]]] = []   # whether it is taken away, and the factors of what
   terms, c = _terms(u)
-  for k, atoms, up in terms:
-    k, factors = _units(k, atoms, texts) if up is None else (k, [])
-    each = _powers(factors) if up is None else [(f"cdiv({texts[up][0]}, {texts[atoms[0].src[1]][0]})", 5)]
-    if abs(k) > 1: each = [(str(abs(k)), 5), *each]
-    parts.append((k < 0, each[0] if len(each) == 1 else (" * ".join(t if s > 2 else f"({t})" for t, s in each), 3)))
-  if c: parts.append((c < 0, (str(abs(c)), 5)))
+  for k, factors, rounded in terms:
+    if rounded: each = [(f"cdiv({', '.join([texts[f][0] for f in factors])})", ATOM)]
+    else: k, each = _units(k, factors, texts)
+    parts.append((k < 0, [*[(str(abs(k)), ATOM)] * (abs(k) > 1), *each]))
+  if c: parts.append((c < 0, [(str(abs(c)), ATOM)]))
   if parts[0][0]: parts.sort(key=lambda p: p[0])   # 1 - x
-  (negative, (text, strength)), *rest = parts
-  if negative: text, strength = f"-{text}" if strength > 2 else f"-({text})", 1
-  return text + "".join(f" {'-' if minus else '+'} {t}" for minus, (t, _) in rest), 1 if rest else strength
+  (negative, first), *rest = parts
+  text, level = _product(first)
+  if negative: text, level = f"-{' * '.join(inside(t, UNARY) for t in first)}", SUM
+  return text + "".join(f" {'-' if minus else '+'} {_product(p)[0]}" for minus, p in rest), SUM if rest else level
 
 
-def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, _Text]) -> tuple[int, list[_Text]]:
+def _product(factors: Sequence[Text]) -> Text:
+  return factors[0] if len(factors) == 1 else (" * ".join(inside(t, UNARY) for t in factors), PRODUCT)
+
+
+def _multiple(name: str, unit: int) -> Text: return (name, ATOM) if unit == 1 else (f"{name} // {unit}", PRODUCT)
+
+
+def _units(k: int, factors: Sequence[UOp], texts: Mapping[UOp, Text]) -> tuple[int, list[Text]]:
   """The factors of a term as they are written: 16 * (N // 16) is N where 16 divides N, and 32 * (N // 16) is 2 * N."""
-  out: list[_Text] = []
-  for f in atoms:
-    text = texts[f]
-    if f.op is Ops.SIZE and (g := math.gcd(k, f.arg.unit)) > 1:
-      k //= g
-      text = (f.arg.name, 5) if g == f.arg.unit else (f"{f.arg.name} // {f.arg.unit // g}", 2)
-    out.append(text)
-  return k, out
-
-
-def _powers(texts: list[_Text]) -> list[_Text]:
-  """x, x, y -> x**2, y"""
-  each = {t: texts.count(t) for t in texts}
-  return [t if n == 1 else (f"{t[0] if t[1] == 5 else f'({t[0]})'}**{n}", 4) for t, n in each.items()]
+  out: list[Text] = []
+  for f in factors:
+    g = math.gcd(k, f.arg.unit) if f.op is Ops.SIZE else 1
+    k //= g
+    out.append(_multiple(f.arg.name, f.arg.unit // g) if g > 1 else texts[f])
+  return k, [t if n == 1 else (f"{inside(t)}**{n}", UNARY) for t, n in Counter(out).items()]   # x, x, y -> x**2, y

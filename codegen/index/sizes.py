@@ -6,23 +6,21 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..ir.dtype import DType, dtypes
 from ..ir.errors import ArgumentError
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir.spelling import ATOM, CONDITIONAL, PRODUCT, SHORT_PYTHON, UNARY, Text, infix, inside
+from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
 from .algebra import Dim as Dim
 
-_INFIX = {   # sign, and how tightly it binds
-  BinaryOps.OR: (" or ", 1), BinaryOps.AND: (" and ", 2), BinaryOps.CMPLT: (" < ", 3), BinaryOps.CMPLE: (" <= ", 3),
-  BinaryOps.CMPEQ: (" == ", 3), BinaryOps.CMPNE: (" != ", 3), BinaryOps.ADD: (" + ", 5), BinaryOps.SUB: (" - ", 5),
-  BinaryOps.MUL: ("*", 6), BinaryOps.IDIV: ("//", 6), BinaryOps.MOD: ("%", 6), BinaryOps.POW: ("**", 8)}
-_CHAINS = (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD)   # a - b - c is (a - b) - c
-_CALL = {BinaryOps.MAX: "max", BinaryOps.MIN: "min"}
-_ATOM, _SIGNED = 9, 7   # how tightly each binds
+FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
+  BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul, BinaryOps.IDIV: ix.fdiv, BinaryOps.MOD: ix.mod,
+  BinaryOps.MAX: ix.greatest, BinaryOps.MIN: ix.least}
+_SIGNS = {**{fn: SHORT_PYTHON[fn] for fn in (*FOLDS, *COMPARE) if fn in SHORT_PYTHON},
+          BinaryOps.AND: (" and ", CONDITIONAL), BinaryOps.OR: (" or ", CONDITIONAL + 1)}
 
 
 def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
   """The sizes that expressions are made of, each once, in order of their names."""
-  nodes = toposort([e for e in exprs if isinstance(e, UOp)])
-  return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
+  return _in_order(u.arg for u in toposort([e for e in exprs if isinstance(e, UOp)]) if u.op is Ops.SIZE)
 
 
 def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
@@ -32,34 +30,33 @@ def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
   raise ArgumentError(f"({', '.join(map(dim_text, out))}): sizes are numbers here")
 
 
-def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]:
-  return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
+def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]: return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
 
 
 def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
   """What a launch of a linear program gives numbers for, in the order of its arguments, and their dtypes: the sizes that the
   program reads, and those that the number of its programs is made of (int64 where the program does not read them)."""
   read = {u.arg: u.dtype for u in uops if u.op is Ops.DEFINE_VAR}
-  programs = sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)
-  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *programs))}
+  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)))}
 
 
-_FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
-  BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul, BinaryOps.IDIV: ix.fdiv, BinaryOps.MOD: ix.mod,
-  BinaryOps.MAX: ix.greatest, BinaryOps.MIN: ix.least}
+def uncast(u: UOp) -> UOp:
+  """An integer of the linear form without CASTs of ints."""
+  while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+  return u
 
 
 def as_sizes(u: UOp) -> UOp | None:
   """An integer of the linear form as an index over SIZEs; None for one that is made of anything else than numbers and
   DEFINE_VARs."""
-  while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+  u = uncast(u)
   if u.dtype.kind not in "iu": return None
   if u.op is Ops.CONST: return ix.const(u.arg)
   if u.op is Ops.DEFINE_VAR: return u.arg.node
-  if u.op is not Ops.ALU or u.arg not in _FOLDS: return None
+  if u.op is not Ops.ALU or u.arg not in FOLDS: return None
   a, b = (as_sizes(s) for s in u.src)
   if a is None or b is None or u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: return None
-  return _FOLDS[u.arg](a, b)
+  return FOLDS[u.arg](a, b)
 
 
 def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
@@ -70,7 +67,7 @@ def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
   left = [(index, ix.ONE)]
   while left:
     u, factor = left.pop()
-    while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+    u = uncast(u)
     sizes = [as_sizes(s) for s in u.src] if u.arg is BinaryOps.MUL else []
     if (known := as_sizes(u)) is not None: rest = ix.add(rest, ix.mul(factor, known))
     elif u.arg is BinaryOps.ADD: left += [(s, factor) for s in reversed(u.src)]
@@ -104,18 +101,15 @@ def arg_text(arg: Any) -> str:
   return f"({', '.join(dim_text(a) if isinstance(a, UOp) and ix.of_sizes(a) else repr(a) for a in arg)})"
 
 
-def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, tuple[str, int]]:
-  out: dict[UOp, tuple[str, int]] = {}
-  def inside(u: UOp, least: int) -> str: return out[u][0] if out[u][1] >= least else f"({out[u][0]})"
+def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, Text]:
+  out: dict[UOp, Text] = {}
   for u in toposort((root,)):
-    if u.op is Ops.CONST: out[u] = (repr(u.arg), _ATOM if u.arg >= 0 else _SIGNED)
-    elif u.op is Ops.SIZE:
-      called = name(u.arg)
-      out[u] = (called, _INFIX[BinaryOps.MUL][1] if "/" in called else _ATOM)
-    elif u.op is Ops.ALU and u.arg in _CALL: out[u] = (f"{_CALL[u.arg]}({', '.join(inside(s, 0) for s in u.src)})", _ATOM)
-    elif u.op is Ops.ALU and u.arg in _INFIX:
-      sign, binds = _INFIX[u.arg]
-      out[u] = (f"{inside(u.src[0], binds if u.arg in _CHAINS else binds + 1)}{sign}{inside(u.src[1], binds + 1)}", binds)
+    operands = [out[s] for s in u.src]
+    if u.op is Ops.CONST: out[u] = repr(u.arg), ATOM if u.arg >= 0 else UNARY
+    elif u.op is Ops.SIZE: out[u] = (called := name(u.arg)), PRODUCT if "/" in called else ATOM
+    elif u.arg in (BinaryOps.MAX, BinaryOps.MIN): out[u] = f"{u.arg.name.lower()}({', '.join(t for t, _ in operands)})", ATOM
+    elif u.arg is BinaryOps.POW: out[u] = "**".join(map(inside, operands)), UNARY
+    elif u.op is Ops.ALU and u.arg in _SIGNS: out[u] = infix(u.arg, operands[0], operands[1], _SIGNS)
     else: raise ArgumentError(f"{u} is no expression of sizes and numbers")
   return out
 

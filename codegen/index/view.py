@@ -1,8 +1,7 @@
 """Index transforms, written once: the tensor graph's movement operations and the arrangement's meta-operations.
 
 A transform knows its output shape and how to *pull* an output index back to its input, with the condition under which the input
-has that element. A View is a chain of them. The arg of a transform is that of its op, see ``Ops``.
-"""
+has that element. A View is a chain of them. The arg of a transform is that of its op, see ``Ops``."""
 from __future__ import annotations
 
 import functools
@@ -10,7 +9,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from ..ir.uop import SHAPES, Ops, UOp
 from . import algebra as ix
-from .algebra import Dim as Dim
+from .algebra import Dim as Dim, minus, plus, times
 
 Shape = tuple[Dim, ...]
 Indices = tuple[UOp, ...]
@@ -23,15 +22,14 @@ def strides_of(shape: Shape) -> Shape:
   step: Dim = 1
   for s in reversed(shape):
     out.append(step)
-    step = ix.times(step, s)
+    step = times(step, s)
   return tuple(reversed(out))
 
 
 class Regrouped(tuple[Dim, ...]):
   """The shape after a reshape, with how many dimensions became how many, run by run.
 
-  Sizes alone leave open which dimension of 1 is which. That matters where an index lies behind the end of its dimension.
-  """
+  Sizes alone leave open which dimension of 1 is which. That matters where an index lies behind the end of its dimension."""
   runs: tuple[tuple[int, int], ...]
 
   @staticmethod
@@ -51,9 +49,9 @@ def _runs(shape: Shape, arg: Shape) -> Iterator[tuple[int, int]]:
     b: Dim = 1
     while True:  # grow the shorter side until both products agree
       if a == b and (i > i0 or j > j0): break
-      if ix.count(a) <= ix.count(b) and i < len(shape) and not (a == b and i > i0): a, i = ix.times(a, shape[i]), i + 1
-      elif j < len(arg): b, j = ix.times(b, arg[j]), j + 1
-      elif i < len(shape): a, i = ix.times(a, shape[i]), i + 1
+      if ix.count(a) <= ix.count(b) and i < len(shape) and not (a == b and i > i0): a, i = times(a, shape[i]), i + 1
+      elif j < len(arg): b, j = times(b, arg[j]), j + 1
+      elif i < len(shape): a, i = times(a, shape[i]), i + 1
       else: break
     yield i - i0, j - j0
 
@@ -84,19 +82,19 @@ def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
 
 def tile_shape(shape: Shape, arg: Any) -> Shape:
   """Outer counts, then inner sizes, of windows that lie wholly inside."""
-  return (*(window_count(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
+  return *(window_count(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg)
 
 
 def rest(d: Dim, size: Dim, dilation: Dim) -> Dim:
   """What a dimension has behind its first window."""
-  return ix.minus(ix.minus(d, ix.times(ix.minus(size, 1), dilation)), 1)
+  return minus(minus(d, times(minus(size, 1), dilation)), 1)
 
 
 def window_count(d: Dim, size: Dim, stride: Dim, dilation: Dim, partial: bool = False) -> Dim:
   """How many windows a dimension has; with ``partial`` one more for elements that are left over, and one where there is none."""
-  if not partial: return ix.plus(ix.over(rest(d, size, dilation), stride), 1)
+  if not partial: return plus(ix.over(rest(d, size, dilation), stride), 1)
   if stride == size and dilation == 1 or d == 0: return ix.rounds(d, size)
-  return ix.number(ix.greatest(ix.node(ix.plus(ix.rounds(rest(d, size, dilation), stride), 1)), 1))
+  return ix.number(ix.greatest(ix.node(plus(ix.rounds(rest(d, size, dilation), stride), 1)), 1))
 
 
 def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
@@ -129,30 +127,21 @@ class Transform(NamedTuple):
 TRANSFORMS: dict[Ops, Transform] = {
   Ops.RESHAPE: Transform(lambda s, a: a, _pull_reshape),
   Ops.PERMUTE: Transform(
-    lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)
-  ),
+    lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)),
   Ops.EXPAND: Transform(
-    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 and m != 1 else i for n, m, i in zip(s, a, idx)), ix.TRUE)
-  ),
-  Ops.PAD: Transform(lambda s, a: tuple(ix.plus(ix.plus(n, lo), hi) for n, (lo, hi) in zip(s, a)), _pull_pad),
-  Ops.SHRINK: Transform(
-    lambda s, a: tuple(ix.minus(e, b) for b, e in a),
-    lambda s, a, idx: (tuple(ix.add(i, b) if b != 0 else i for i, (b, _) in zip(idx, a)), ix.TRUE),
-  ),
+    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 and m != 1 else i for n, m, i in zip(s, a, idx)), ix.TRUE)),
+  Ops.PAD: Transform(lambda s, a: tuple(plus(plus(n, lo), hi) for n, (lo, hi) in zip(s, a)), _pull_pad),
+  Ops.SHRINK: Transform(lambda s, a: tuple(minus(e, b) for b, e in a),
+    lambda s, a, idx: (tuple(ix.add(i, b) if b != 0 else i for i, (b, _) in zip(idx, a)), ix.TRUE)),
   Ops.FLIP: Transform(
     lambda s, a: s,
     lambda s, a, idx: (
-      tuple(ix.sub(ix.node(ix.minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE
-    ),
-  ),
+      tuple(ix.sub(ix.node(minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE)),
   Ops.TILE: Transform(tile_shape, _pull_tile),
-  Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile),
-}
+  Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile)}
 
 
-def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled:
-  """Where the element at ``idx`` of the transform's output comes from, and the condition under which it has a source."""
-  return TRANSFORMS[op].pull(shape, arg, idx)
+def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled: return TRANSFORMS[op].pull(shape, arg, idx)
 
 
 # ---- shapes of tensor graph nodes
@@ -161,7 +150,7 @@ def _moved(u: UOp) -> Any: return TRANSFORMS[u.op].shape(u.src[0].shape, u.arg)
 
 def _cat(u: UOp) -> Any:
   first = u.src[0].shape
-  return (*first[:u.arg], functools.reduce(ix.plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:])
+  return *first[:u.arg], functools.reduce(plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:]
 
 
 SHAPES.update({
@@ -173,8 +162,7 @@ SHAPES.update({
   Ops.REDUCE_AXIS: lambda u: tuple([1 if d in u.arg[1] else n for d, n in enumerate(u.src[0].shape)]),
   Ops.SORT_AXIS: lambda u: tuple([u.arg[3] or n if d == u.arg[0] else n for d, n in enumerate(u.src[0].shape)]),
   Ops.GATHER: lambda u: u.src[1].shape + u.src[0].shape[len(u.src) - 1:],
-  Ops.CAT: _cat,
-})
+  Ops.CAT: _cat})
 
 
 # ---- Views
@@ -182,9 +170,8 @@ SHAPES.update({
 class View:
   """A chain of transforms from a source shape: what an arrangement and a movement chain are made of.
 
-  ``steps`` are the transforms, each an op and its arg; ``shapes`` the source's shape and that after each step.
-  """
-  __slots__ = ("steps", "shapes")
+  ``steps`` are the transforms, each an op and its arg; ``shapes`` the source's shape and that after each step."""
+  __slots__ = "steps", "shapes"
 
   def __init__(self, source: Shape):
     self.steps: tuple[tuple[Ops, Any], ...] = ()

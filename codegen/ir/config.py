@@ -23,7 +23,8 @@ Value = int | str
 def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[Value] = ()) -> Any:
   """A dataclass field, which stands for its value: an environment variable's, or the default."""
   kind: Any = type(default)
-  if values and type(values[-1]) is not kind: kind = (kind, int)   # a word, or numbers
+  if kind is int: values = values or (0, 1)
+  if values and type(values[-1]) is not kind: kind = kind, int   # a word, or numbers
   about = {"env": env, "help": help, "key": key, "kind": kind, "values": values}
   value: Value = os.environ.get(env, default)
   if kind is not str:
@@ -56,89 +57,49 @@ class Settings:
   """The settings in force. Assign a field, or use ``with config(field=value):``. Raises ConfigError for what a setting does not
   take."""
 
-  debug: int = _setting(
-    "DEBUG",
-    0,
-    "1 devices and schedules, 2 a line per kernel, 3 axes and arrangements, 4 source, 5 linear UOps, 6 assembly",
-    values=range(7),
-  )
-  noopt: int = _setting("NOOPT", 0, "1 leaves every kernel as plain loops", key=True, values=(0, 1))
+  debug: int = _setting("DEBUG", 0,
+    "1 devices and schedules, 2 a line per kernel, 3 axes and arrangements, 4 source, 5 linear UOps, 6 assembly", values=range(7))
+  noopt: int = _setting("NOOPT", 0, "1 leaves every kernel as plain loops", key=True)
   allow_tf32: int = _setting(
-    "ALLOW_TF32", 0, "1 lets CUDA round the factors of float32 products to tf32, which is faster", key=True, values=(0, 1)
-  )
-  dynamic: str = _setting(
-    "DYNAMIC",
-    "auto",
+    "ALLOW_TF32", 0, "1 lets CUDA round the factors of float32 products to tf32, which is faster", key=True)
+  dynamic: str = _setting("DYNAMIC", "auto",
     "when a size becomes one that kernels take at the launch: auto, where a structure is seen with another number; never; always",
-    key=True,
-    values=("auto", "never", "always"),
-  )
+    key=True, values=("auto", "never", "always"))
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
-  tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some", values=(0, 1))
-  beam: int = _setting(
-    "BEAM",
-    0,
-    "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's",
-    key=True,
-    values=range(1025),
-  )
-  jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly", values=(0, 1))
-  cache: int = _setting("CACHE", 1, "0 stores nothing on disk", values=(0, 1))
+  tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some")
+  beam: int = _setting("BEAM", 0,
+    "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's", key=True,
+    values=range(1025))
+  jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly")
+  cache: int = _setting("CACHE", 1, "0 stores nothing on disk")
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
-  cache_bytes: int = _setting(
-    "CACHE_BYTES",
-    2 << 30,
-    "bytes that the disk cache may take; the least recently used entries are removed first; 0 is no limit",
-    values=range(1 << 62),
-  )
-  memory: int = _setting(
-    "MEMORY",
-    0,
-    "bytes that a device may have for tensors, with its cached memory; 0 is all that it has",
-    values=range(1 << 62),
-  )
+  cache_bytes: int = _setting("CACHE_BYTES", 2 << 30,
+    "bytes that the disk cache may take; the least recently used entries are removed first; 0 is no limit", values=range(1 << 62))
+  memory: int = _setting("MEMORY", 0, "bytes that a device may have for tensors, with its cached memory; 0 is all that it has",
+    values=range(1 << 62))
   show: str = _setting(
-    "SHOW", "", "passes (a list with commas) after which a kernel is printed; python -m ntgrad passes has their names"
-  )
+    "SHOW", "", "passes (a list with commas) after which a kernel is printed; python -m ntgrad passes has their names")
   origins: int = _setting(
-    "ORIGINS", 1, "0 keeps no note of the lines that make operations, which tables of kernels and errors name", values=(0, 1)
-  )
+    "ORIGINS", 1, "0 keeps no note of the lines that make operations, which tables of kernels and errors name")
   only: str = _setting(
-    "ONLY", "", "what DEBUG and SHOW print of kernels is about those whose names match: a pattern (r_*), or several with commas"
-  )
-  verify: int = _setting("VERIFY", 0, "1 checks the program after every pass", values=(0, 1))
-  poison: int = _setting(
-    "POISON", 0, "1 fills new memory with the byte 0xFF (NaN, -1), so that reading what nobody wrote shows", values=(0, 1)
-  )
-  vector_bits: int = _setting(
-    "VECTOR_BITS",
-    0,
-    "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
-    key=True,
-    values=(0, 128, 256, 512),
-  )
+    "ONLY", "", "what DEBUG and SHOW print of kernels is about those whose names match: a pattern (r_*), or several with commas")
+  verify: int = _setting("VERIFY", 0, "1 checks the program after every pass")
+  poison: int = _setting("POISON", 0, "1 fills new memory with the byte 0xFF (NaN, -1), so that reading what nobody wrote shows")
+  vector_bits: int = _setting("VECTOR_BITS", 0,
+    "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's", key=True,
+    values=(0, 128, 256, 512))
   direct: int = _setting(
-    "DIRECT", 1, "0 launches the CPU's kernels through PoCL's queue; 1 by ntgrad's own threads, where possible", values=(0, 1)
-  )
+    "DIRECT", 1, "0 launches the CPU's kernels through PoCL's queue; 1 by ntgrad's own threads, where possible")
   cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True, values=range(1025))
   workers: int = _setting(
-    "WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core", values=range(1025)
-  )
-  checks: str = _setting(
-    "CHECKS",
-    "entry",
+    "WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core", values=range(1025))
+  checks: str = _setting("CHECKS", "entry",
     "what tile kernels check: none; entry, their sizes and tl.device_assert; all, run-time indices on the device too",
-    values=("none", "entry", "all"),
-  )
-  check_indices: Value = _setting(
-    "CHECK_INDICES",
-    "auto",
-    "1 checks index tensors and classes on the device, 0 does not; auto does on CPU and NUMPY",
-    values=("auto", 0, 1),
-  )
+    values=("none", "entry", "all"))
+  check_indices: Value = _setting("CHECK_INDICES", "auto",
+    "1 checks index tensors and classes on the device, 0 does not; auto does on CPU and NUMPY", values=("auto", 0, 1))
   override: str = _setting(
-    "OVERRIDE", "", "folder with files of python -m ntgrad eject, whose kernels run in the place of the scheduled ones", key=True
-  )
+    "OVERRIDE", "", "folder with files of python -m ntgrad eject, whose kernels run in the place of the scheduled ones", key=True)
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))
 
   @contextmanager
@@ -203,17 +164,14 @@ class Settings:
     """The fields that change generated code."""
     return tuple([getattr(self, name) for name in _KEYED])
 
-  def keyed(self) -> dict[str, Value]:
-    """The same by their names, for another process."""
-    return {name: getattr(self, name) for name in _KEYED}
+  def keyed(self) -> dict[str, Value]: return {name: getattr(self, name) for name in _KEYED}
 
 
 class _Within(Settings):
   """The settings while some thread is in a with block.
 
   The fields that such blocks set are removed from the object's attributes, so that reading one calls ``__getattr__``. Reading any
-  other field, or any field while there is no block, costs no more than an attribute.
-  """
+  other field, or any field while there is no block, costs no more than an attribute."""
 
   def __getattr__(self, name: str) -> Value:
     here = _here.get()

@@ -17,21 +17,19 @@ Number = int | float   # what a constant is in Python; bool is an int
 class DType:
   """A scalar or vector element type. There is one object a type; it equals what stands for it elsewhere:
   ``x.dtype == np.float32``, ``== "float32"``, ``== torch.float32``."""
-  __slots__ = ("name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__")
+  __slots__ = "name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__"
 
   def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: Any, count: int = 1):
     self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, itemsize, rank, count
     self.np: np.dtype[Any] = np.dtype(np_type)
 
-  def __repr__(self) -> str:
-    return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
+  def __repr__(self) -> str: return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
 
   def __eq__(self, other: object) -> bool:
     return self is other or (not isinstance(other, (DType, tuple)) and self.count == 1 and dtypes.find(other) is self)
   __hash__ = object.__hash__
 
-  def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]:
-    return (_rebuild, (self.name, self.count))
+  def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]: return _rebuild, (self.name, self.count)
 
   @property
   def is_floating_point(self) -> bool: return self.kind == "f"
@@ -54,8 +52,7 @@ def _vec(dtype: DType, count: int) -> DType:
   return DType(dtype.name, dtype.short, dtype.kind, dtype.itemsize, dtype.rank, dtype.np, count)
 
 
-def _rebuild(name: str, count: int) -> DType:
-  return _by_name[name].vec(count)
+def _rebuild(name: str, count: int) -> DType: return _by_name[name].vec(count)
 
 
 class _Defaults(type):
@@ -265,8 +262,7 @@ def promote(*ds: DType) -> DType:
   bool < ints < floats. Two ints: the wider; equal width and mixed sign, the next wider signed one (uint64 with a
   signed int gives float64). An int with a float gives the float. float16 with bfloat16, or two different fp8, give float32 and
   float16. float8_e8m0 with another takes part as float32. Tensors of shape () and Python numbers: ``promote_tensors`` and
-  ``scalar_dtype`` of ``ntgrad/tensor/promotion.py``.
-  """
+  ``scalar_dtype`` of ``ntgrad/tensor/promotion.py``."""
   a, *rest = dict.fromkeys(ds)
   if not rest: return a
   if len(rest) > 1: return reduce(promote, rest, a)

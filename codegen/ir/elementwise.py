@@ -1,8 +1,7 @@
 """Constructors of the tensor graph's elementwise nodes: each stores the shape and device, which it knows, on the node, so that
 they are not computed again.
 
-They do not check their arguments: nodes of one shape, and of one dtype where the function takes that.
-"""
+They do not check their arguments: nodes of one shape, and of one dtype where the function takes that."""
 from __future__ import annotations
 
 import math
@@ -13,9 +12,7 @@ from .dtype import DType, Number, dtypes
 from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Shape = tuple[int, ...]
-_bool, _scale = dtypes.bool, dtypes.float8_e8m0
-_WHERE = TernaryOps.WHERE
-_ALU = Ops.ALU
+_bool, _scale, _WHERE, _ALU = dtypes.bool, dtypes.float8_e8m0, TernaryOps.WHERE, Ops.ALU   # read by each node that is made
 
 
 def make(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Shape, device: str | None) -> UOp:
@@ -66,11 +63,6 @@ def binary(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
   return make(_ALU, _bool if fn in COMPARE else a.dtype, (a, b), fn, a.shape, a.device or b.device)
 
 
-def scalar(fn: BinaryOps, a: UOp, value: Number) -> UOp:
-  """``fn(a, value)`` with a number of a's dtype."""
-  return binary(fn, a, const(value, a.dtype, a.shape))
-
-
 def like(x: UOp | Number, other: UOp | Number) -> Any:
   """A node as it is; a number as a constant of the other operand's dtype and shape."""
   return x if isinstance(x, UOp) else const(x, other.dtype, other.shape)  # type: ignore[union-attr]  # one of both is a node
@@ -82,18 +74,16 @@ def _of_two(fn: BinaryOps) -> Callable[[UOp | Number, UOp | Number], UOp]:
   return node
 
 
-add, sub, mul, div, idiv = [_of_two(fn) for fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.DIV, BinaryOps.IDIV)]
-power, maximum, minimum = [_of_two(fn) for fn in (BinaryOps.POW, BinaryOps.MAX, BinaryOps.MIN)]
-and_, or_, xor = [_of_two(fn) for fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR)]
-shl, shr = [_of_two(fn) for fn in (BinaryOps.SHL, BinaryOps.SHR)]
-eq, ne, lt, le = [_of_two(fn) for fn in (BinaryOps.CMPEQ, BinaryOps.CMPNE, BinaryOps.CMPLT, BinaryOps.CMPLE)]
+(add, sub, mul, div, idiv, mod, power, maximum, minimum, and_, or_, xor, shl, shr, eq, ne, lt, le) = [
+  _of_two(BinaryOps[name]) for name in
+  "ADD SUB MUL DIV IDIV MOD POW MAX MIN AND OR XOR SHL SHR CMPEQ CMPNE CMPLT CMPLE".split()]
 
 
 def _of_one(fn: UnaryOps) -> Callable[[UOp], UOp]: return lambda a: unary(fn, a)
 
 
-neg, exp, log, sqrt = [_of_one(fn) for fn in (UnaryOps.NEG, UnaryOps.EXP, UnaryOps.LOG, UnaryOps.SQRT)]
-absolute, floor, isnan, not_ = [_of_one(fn) for fn in (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.ISNAN, UnaryOps.NOT)]
+neg, exp, log, sqrt, sin, cos, absolute, floor, isnan, not_ = [
+  _of_one(UnaryOps[name]) for name in "NEG EXP LOG SQRT SIN COS ABS FLOOR ISNAN NOT".split()]
 
 
 def where(condition: UOp, yes: UOp | Number, no: UOp | Number) -> UOp:
@@ -124,12 +114,10 @@ def negative(a: UOp) -> UOp:
   """-a, where -(-a) is a."""
   v = const_value(a)
   if v is not None: return const(-v, a.dtype, a.shape)
-  return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
+  return a.src[0] if a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
 
 
-def scaled(a: UOp, value: float) -> UOp:
-  """a * value, a number."""
-  return product(a, const(value, a.dtype, a.shape))
+def scaled(a: UOp, value: float) -> UOp: return product(a, const(value, a.dtype, a.shape))   # a * value, a number
 
 
 def select(mask: UOp, a: UOp) -> UOp:

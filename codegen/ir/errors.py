@@ -2,8 +2,7 @@
 
 Those of values, types, indices and keys are also what Python has for them.
 
-A message says what was asked, the shapes or values that do not fit, and what would be accepted.
-"""
+A message says what was asked, the shapes or values that do not fit, and what would be accepted."""
 from __future__ import annotations
 
 import reprlib
@@ -19,40 +18,32 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
   return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-class NtgradError(RuntimeError):
-  """Base of every error that ntgrad raises on purpose: a RuntimeError, as PyTorch's are."""
+class NtgradError(RuntimeError): """Base of every error that ntgrad raises on purpose: a RuntimeError, as PyTorch's are."""
 
 
-class ShapeError(NtgradError, ValueError):
-  """Shapes that do not go together (broadcast, reshape, matmul, ...)."""
+class ShapeError(NtgradError, ValueError): """Shapes that do not go together (broadcast, reshape, matmul, ...)."""
 
 
-class MaskShapeError(ShapeError, IndexError):
-  """A bool mask of another shape than the dimensions that it stands at."""
+class MaskShapeError(ShapeError, IndexError): """A bool mask of another shape than the dimensions that it stands at."""
 
 
-class ScalarError(ShapeError, TypeError):
-  """A tensor of shape () that is asked for its length, or for its parts."""
+class ScalarError(ShapeError, TypeError): """A tensor of shape () that is asked for its length, or for its parts."""
 
 
 class AxisError(NtgradError, IndexError, ValueError):
   """An axis or dimension number that the tensor does not have, or one given twice. A ValueError too, as numpy's is."""
 
 
-class IndexOutOfRangeError(NtgradError, IndexError):
-  """An index outside its dimension."""
+class IndexOutOfRangeError(NtgradError, IndexError): """An index outside its dimension."""
 
 
-class DTypeError(NtgradError, TypeError):
-  """A dtype that the operation or the device does not take."""
+class DTypeError(NtgradError, TypeError): """A dtype that the operation or the device does not take."""
 
 
-class IndexTypeError(DTypeError, IndexError):
-  """Something that is no index: floats, text."""
+class IndexTypeError(DTypeError, IndexError): """Something that is no index: floats, text."""
 
 
-class DeviceError(NtgradError):
-  """An unknown device, or tensors of different devices in one operation."""
+class DeviceError(NtgradError): """An unknown device, or tensors of different devices in one operation."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
@@ -63,8 +54,7 @@ class ArgumentError(NtgradError, ValueError, TypeError):
   """An argument that the operation does not accept: a value (stride 0, negative size, ...) or something of another type."""
 
 
-class MissingNameError(ArgumentError, AttributeError):
-  """A path in a model at which nothing is."""
+class MissingNameError(ArgumentError, AttributeError): """A path in a model at which nothing is."""
 
 
 class MissingKeyError(ArgumentError, KeyError):
@@ -72,12 +62,10 @@ class MissingKeyError(ArgumentError, KeyError):
   __str__ = Exception.__str__   # a KeyError's is the message in quotes
 
 
-class GradientError(NtgradError):
-  """A gradient that cannot be formed (no graph, not a scalar, a non-float leaf)."""
+class GradientError(NtgradError): """A gradient that cannot be formed (no graph, not a scalar, a non-float leaf)."""
 
 
-class AssignError(NtgradError):
-  """An assignment to something that is not a buffer, or of another shape or dtype."""
+class AssignError(NtgradError): """An assignment to something that is not a buffer, or of another shape or dtype."""
 
 
 class CaptureError(NtgradError):
@@ -88,12 +76,10 @@ class VerifyError(NtgradError):
   """A program that is not legal at its stage: a mistake inside ntgrad, or in a kernel built by hand."""
 
 
-class OptError(NtgradError, ValueError):
-  """A scheduling step (tile, upcast, ...) that the kernel cannot take."""
+class OptError(NtgradError, ValueError): """A scheduling step (tile, upcast, ...) that the kernel cannot take."""
 
 
-class CompileError(NtgradError):
-  """Generated source that the device's compiler refused."""
+class CompileError(NtgradError): """Generated source that the device's compiler refused."""
 
 
 class ApplicationError(NtgradError, ValueError):
@@ -113,12 +99,10 @@ class DeviceAssertError(NtgradError, AssertionError):
   """A check that a kernel made while it ran, and that did not hold; raised where the host next waits for the device."""
 
 
-class StateError(NtgradError, ValueError):
-  """A state dictionary or safetensors file that does not fit or is damaged."""
+class StateError(NtgradError, ValueError): """A state dictionary or safetensors file that does not fit or is damaged."""
 
 
-class MissingFileError(NtgradError, FileNotFoundError):
-  """A file or folder that is not there."""
+class MissingFileError(NtgradError, FileNotFoundError): """A file or folder that is not there."""
 
 
 class ConfigError(NtgradError, ValueError):
@@ -165,6 +149,4 @@ def shown(x: Any) -> str:
   return said if len(said) <= 600 else f"{said[:400]}..{said[-100:]}"
 
 
-def few(values: Sequence[Any]) -> str:
-  """The first of some values for a message."""
-  return ", ".join(map(shown, values[:8])) + (", .." if len(values) > 8 else "")
+def few(values: Sequence[Any]) -> str: return ", ".join(map(shown, values[:8])) + (", .." if len(values) > 8 else "")

@@ -1,9 +1,6 @@
-"""The functions of ALU nodes, an entry each: what it costs, which dtypes it takes, what it combines with, its gradient.
-
-A new one is a member of UnaryOps, BinaryOps or TernaryOps, an entry of :data:`FUNCTIONS`, and a text or function in each
-backend: docs/architecture.md ("The tensor graph", "Functions") has the files. ``tests/unit/test_functions.py`` says what is
-missing where.
-"""
+"""The functions of ALU nodes, a row each: what it costs, which dtypes it takes, what it combines with, its gradient.
+CONTRIBUTING.md ("An elementwise operation") says what a new one takes."""
+# ruff: noqa: F403, F405 - what makes gradients is elementwise.py's
 from __future__ import annotations
 
 import math
@@ -11,7 +8,7 @@ from dataclasses import dataclass
 from typing import Callable, Sequence
 
 from .dtype import DType, Number, dtypes, held
-from .elementwise import binary, const, const_value, mul, negative, product, quotient, scalar, scaled, select, sub, unary, where
+from .elementwise import *
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Fn = UnaryOps | BinaryOps | TernaryOps
@@ -25,10 +22,10 @@ class _Function:
   cost: int = 1                                      # vector operations, roughly, as a CPU computes it
   recompute: int = 1                                 # ALU operations that it counts as where a kernel would compute it again
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
+  gradient: Sequence[_Rule | None] = ()              # a rule for each source; empty: zero everywhere
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # the function that it is on bools, where that is another
   identity: Callable[[DType], Number] | None = None  # of a combiner: its identity element
-  gradient: Sequence[_Rule | None] = ()                # a rule for each source; empty: zero everywhere
 
 
 _WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers", "fiub": "numbers and bools"}
@@ -55,96 +52,80 @@ def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   x = u.src[0]
   # 1 / (1 + exp(y)), the sigmoid: its derivative from its own value is finite where exp overflows
   if x.op is Ops.ALU and x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and const_value(x.src[1]) == 1:
-    return x.src[0].src[0], negative(product(g, mul(u, sub(const(1.0, u.dtype, u.shape), u))))
+    return x.src[0].src[0], negative(product(g, mul(u, sub(1.0, u))))
   return negative(product(g, mul(u, u)))
 
 
-def _tanh(u: UOp, g: UOp) -> UOp: return product(g, sub(const(1.0, u.dtype, u.shape), mul(u, u)))
-def _tan(u: UOp, g: UOp) -> UOp: return product(g, scalar(BinaryOps.ADD, mul(u, u), 1.0))
 def _erf(u: UOp, g: UOp) -> UOp:
-  return product(g, scaled(unary(UnaryOps.EXP, unary(UnaryOps.NEG, mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
+  return product(g, scaled(exp(neg(mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
 
 
 def _abs(u: UOp, g: UOp) -> UOp:
   x = u.src[0]
-  zero = const(0.0, x.dtype, x.shape)
-  return where(binary(BinaryOps.CMPLT, x, zero), negative(g), select(binary(BinaryOps.CMPLT, zero, x), g))
+  return where(lt(x, 0.0), negative(g), select(lt(0.0, x), g))
 
 
 def _base(u: UOp, g: UOp) -> UOp:
   x, n = u.src
-  out = product(g, product(n, binary(BinaryOps.POW, x, scalar(BinaryOps.SUB, n, 1.0))))
-  return out if const_value(n) is not None else where(scalar(BinaryOps.CMPEQ, n, 0.0), const(0.0, g.dtype, g.shape), out)
+  out = product(g, product(n, power(x, sub(n, 1.0))))
+  return out if const_value(n) is not None else where(eq(n, 0.0), 0.0, out)
 
 
 def _exponent(u: UOp, g: UOp) -> UOp:
   x, n = u.src
-  out, zero = product(g, mul(u, unary(UnaryOps.LOG, x))), const(0.0, g.dtype, g.shape)
-  if const_value(x): return out
+  out = product(g, mul(u, log(x)))
   # 0 ** n does not change with n from 0 on: its derivative is 0, where 0 * log(0) is NaN
-  return where(binary(BinaryOps.AND, scalar(BinaryOps.CMPEQ, x, 0.0), binary(BinaryOps.CMPLE, zero, n)), zero, out)
+  return out if const_value(x) else where(and_(eq(x, 0.0), le(0.0, n)), 0.0, out)
 
 
 def _extreme(i: int) -> _Rule:
   """MAX and MIN: the gradient goes to the chosen source; equal ones share it. At a constant it is zero (relu at 0)."""
   def rule(u: UOp, g: UOp) -> UOp:
     pair = u.src[i], u.src[1 - i]
-    chosen = binary(BinaryOps.CMPLT, *(pair if u.arg is BinaryOps.MIN else pair[::-1]))
+    chosen = lt(*(pair if u.arg is BinaryOps.MIN else pair[::-1]))
     if const_value(pair[1]) is not None: return select(chosen, g)
-    return where(chosen, g, select(binary(BinaryOps.CMPEQ, *u.src), scaled(g, 0.5)))
+    return where(chosen, g, select(eq(*u.src), scaled(g, 0.5)))
   return rule
 
 
 # ---- the table
-def _all_ones(d: DType) -> Number: return dtypes.max(d) if d.kind in "bu" else -1
-
-
-FUNCTIONS: dict[Fn, _Function] = {
-  UnaryOps.NEG: _Function(gradient=(lambda u, g: negative(g),)),
-  UnaryOps.RECIP: _Function(5, takes="f", gradient=(_recip,)),
-  UnaryOps.SQRT: _Function(6, 3, "f", gradient=(lambda u, g: quotient(scaled(g, 0.5), u),)),
-  UnaryOps.RSQRT: _Function(10, 3, "f", gradient=(lambda u, g: product(scaled(g, -0.5), quotient(u, u.src[0])),)),
-  UnaryOps.EXP: _Function(10, 6, "f", gradient=(lambda u, g: product(g, u),)),
-  UnaryOps.EXP2: _Function(10, 6, "f", gradient=(lambda u, g: product(scaled(g, math.log(2)), u),)),
-  UnaryOps.LOG: _Function(14, 6, "f", gradient=(lambda u, g: quotient(g, u.src[0]),)),
-  UnaryOps.LOG2: _Function(14, 6, "f", gradient=(lambda u, g: quotient(scaled(g, 1 / math.log(2)), u.src[0]),)),
-  UnaryOps.SIN: _Function(14, 10, "f", gradient=(lambda u, g: product(g, unary(UnaryOps.COS, u.src[0])),)),
-  UnaryOps.COS: _Function(14, 10, "f", gradient=(lambda u, g: negative(product(g, unary(UnaryOps.SIN, u.src[0]))),)),
-  UnaryOps.TAN: _Function(24, 12, "f", gradient=(_tan,)),
-  UnaryOps.TANH: _Function(18, 10, "f", gradient=(_tanh,)),
-  UnaryOps.ERF: _Function(24, 12, "f", gradient=(_erf,)),
-  UnaryOps.ABS: _Function(gradient=(_abs,)),
-  **{fn: _Function() for fn in (UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)},
-  UnaryOps.NOT: _Function(takes="iub"),
-  UnaryOps.ISNAN: _Function(gives=dtypes.bool),
-  BinaryOps.ADD: _Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=(lambda u, g: g,) * 2),
-  BinaryOps.SUB: _Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: negative(g))),
-  BinaryOps.MUL: _Function(
-    boolean=BinaryOps.AND, identity=lambda d: 1, gradient=(lambda u, g: product(g, u.src[1]), lambda u, g: product(g, u.src[0]))
-  ),
-  BinaryOps.DIV: _Function(
-    5, 2, "f", gradient=(lambda u, g: quotient(g, u.src[1]), lambda u, g: negative(product(quotient(g, u.src[1]), u)))
-  ),
-  BinaryOps.IDIV: _Function(20, 4, "fiu"),
-  BinaryOps.MOD: _Function(
-    20,
-    4,
-    "fiu",  # a % b is a - a // b * b, and the derivative of a // b is zero
-    gradient=(lambda u, g: g, lambda u, g: negative(product(g, binary(BinaryOps.IDIV, *u.src)))),
-  ),
-  BinaryOps.MAX: _Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
-  BinaryOps.MIN: _Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
-  BinaryOps.POW: _Function(60, 20, "fiu", gradient=(_base, _exponent)),
-  **{fn: _Function(gives=dtypes.bool) for fn in (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)},
-  BinaryOps.AND: _Function(takes="iub", identity=_all_ones),
-  BinaryOps.OR: _Function(takes="iub", identity=lambda d: 0),
-  BinaryOps.XOR: _Function(takes="iub", identity=lambda d: 0),
-  BinaryOps.SHL: _Function(takes="iu"),
-  BinaryOps.SHR: _Function(takes="iu"),
-  BinaryOps.THREEFRY: _Function(100, 80, dtypes.uint64),
-  TernaryOps.WHERE: _Function(
-    takes="fiube",
-    gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], const(0.0, g.dtype, g.shape), g))
-  ),
-}
+_ROWS = dict(
+  NEG=_Function(gradient=(lambda u, g: negative(g),)),
+  RECIP=_Function(5, 1, "f", (_recip,)),
+  SQRT=_Function(6, 3, "f", (lambda u, g: quotient(scaled(g, 0.5), u),)),
+  RSQRT=_Function(10, 3, "f", (lambda u, g: product(scaled(g, -0.5), quotient(u, u.src[0])),)),
+  EXP=_Function(10, 6, "f", (lambda u, g: product(g, u),)),
+  EXP2=_Function(10, 6, "f", (lambda u, g: product(scaled(g, math.log(2)), u),)),
+  LOG=_Function(14, 6, "f", (lambda u, g: quotient(g, u.src[0]),)),
+  LOG2=_Function(14, 6, "f", (lambda u, g: quotient(scaled(g, 1 / math.log(2)), u.src[0]),)),
+  SIN=_Function(14, 10, "f", (lambda u, g: product(g, cos(u.src[0])),)),
+  COS=_Function(14, 10, "f", (lambda u, g: negative(product(g, sin(u.src[0]))),)),
+  TAN=_Function(24, 12, "f", (lambda u, g: product(g, add(mul(u, u), 1.0)),)),
+  TANH=_Function(18, 10, "f", (lambda u, g: product(g, sub(1.0, mul(u, u))),)),
+  ERF=_Function(24, 12, "f", (_erf,)),
+  ABS=_Function(gradient=(_abs,)),
+  FLOOR=_Function(), CEIL=_Function(), TRUNC=_Function(), ROUND=_Function(),
+  NOT=_Function(takes="iub"),
+  ISNAN=_Function(gives=dtypes.bool),
+  ADD=_Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=(lambda u, g: g,) * 2),
+  SUB=_Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: negative(g))),
+  MUL=_Function(boolean=BinaryOps.AND, identity=lambda d: 1,
+                gradient=(lambda u, g: product(g, u.src[1]), lambda u, g: product(g, u.src[0]))),
+  DIV=_Function(5, 2, "f", (lambda u, g: quotient(g, u.src[1]),
+                            lambda u, g: negative(product(quotient(g, u.src[1]), u)))),
+  IDIV=_Function(20, 4, "fiu"),
+  # a % b is a - a // b * b, and the derivative of a // b is zero
+  MOD=_Function(20, 4, "fiu", (lambda u, g: g, lambda u, g: negative(product(g, idiv(*u.src))))),
+  MAX=_Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
+  MIN=_Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
+  POW=_Function(60, 20, "fiu", (_base, _exponent)),
+  **dict.fromkeys(("CMPLT", "CMPLE", "CMPEQ", "CMPNE"), _Function(gives=dtypes.bool)),
+  AND=_Function(takes="iub", identity=lambda d: dtypes.max(d) if d.kind in "bu" else -1),
+  OR=_Function(takes="iub", identity=lambda d: 0),
+  XOR=_Function(takes="iub", identity=lambda d: 0),
+  SHL=_Function(takes="iu"), SHR=_Function(takes="iu"),
+  THREEFRY=_Function(100, 80, dtypes.uint64),
+  WHERE=_Function(takes="fiube", gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], 0.0, g))),
+)
+FUNCTIONS: dict[Fn, _Function] = {fn: _ROWS[fn.name] for kind in (UnaryOps, BinaryOps, TernaryOps) for fn in kind}
 COMBINERS = tuple(fn for fn, about in FUNCTIONS.items() if about.identity is not None)

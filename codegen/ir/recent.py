@@ -11,9 +11,8 @@ class Recent(dict[K, _V]):
   """Keeps the ``most`` entries that were used last, or up to as many more. What is not there is None; ``in`` tells the two apart.
 
   There are two generations. The newer one is this dict itself. An entry that is found in the older one moves to the newer. When
-  the newer is full, it becomes the older. So ``[key]`` costs what it costs in a dict for entries that were used lately.
-  """
-  __slots__ = ("most", "older")
+  the newer is full, it becomes the older. So ``[key]`` costs what it costs in a dict for entries that were used lately."""
+  __slots__ = "most", "older"
 
   def __init__(self, most: int):
     super().__init__()

@@ -1,8 +1,7 @@
 """A Target describes a device to the heuristics: every number that they need of a machine is one of its fields.
 
 What a heuristic merely prefers (how many copies it tries, how many statements it writes out) stands as a constant where it is
-used.
-"""
+used."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -62,9 +61,9 @@ class Target:
   row: int = 16384                       # elements of a row that is read once and stays in registers
   block: int = 4096                      # elements of the block of a reduction, in rows and what is reduced
   # of the output of a product by tensor cores, best first
-  dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 256), (64, 128), (64, 64))
-  exact_dot: tuple[int, int, int] = (64, 64, 32)   # of a float32 product that rounds no factor, with what it sums at a time
-  double_dot: tuple[int, int, int] = (64, 64, 16)  # the same for float64
+  dots: tuple[tuple[int, int], ...] = (128, 256), (128, 128), (64, 256), (64, 128), (64, 64)
+  exact_dot: tuple[int, int, int] = 64, 64, 32   # of a float32 product that rounds no factor, with what it sums at a time
+  double_dot: tuple[int, int, int] = 64, 64, 16  # the same for float64
   row_bytes: int = 128                   # of a row of a factor, that a product reads at a time
   # rows of blocks whose programs run together: what they share of the other factor stays in the cache
   group: int = 8

@@ -1,8 +1,7 @@
 """The one node type of every program form: ``UOp(op, dtype, src, arg)``, immutable and interned.
 
 The same node is the same object, so identity is equality and a rewrite that changes nothing returns what it was given.
-Three forms share the node (``Ops`` is grouped by them): the tensor graph, the index form and the linear form.
-"""
+Three forms share the node (``Ops`` is grouped by them): the tensor graph, the index form and the linear form."""
 from __future__ import annotations
 
 import math
@@ -164,7 +163,7 @@ def live_nodes() -> list[UOp]:
 
 class UOp:
   """A node: what it does (``op``, ``arg``), the dtype of its value, and the nodes it reads (``src``)."""
-  __slots__ = ("op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__")   # __dict__: see ``memoized``
+  __slots__ = "op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__"   # __dict__: see ``memoized``
   op: Ops
   dtype: DType
   src: tuple[UOp, ...]
@@ -176,7 +175,7 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    key = (op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg)
+    key = op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg
     entry = _interned.get(key)
     if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)
@@ -200,7 +199,7 @@ class UOp:
     self.is_unique = True
     return self
 
-  def __reduce__(self) -> Any: return (UOp.unique if self.is_unique else UOp, (self.op, self.dtype, self.src, self.arg))
+  def __reduce__(self) -> Any: return UOp.unique if self.is_unique else UOp, (self.op, self.dtype, self.src, self.arg)
   def __repr__(self) -> str:
     return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
 
@@ -272,7 +271,7 @@ memoized_names: set[str] = set()   # under which results are kept with nodes
 
 class _Known(ref[UOp], Generic[_T]):
   """A weak reference to a node, with what a table knows of it."""
-  __slots__ = ("key", "value", "table")
+  __slots__ = "key", "value", "table"
   key: int
   value: _T
   table: dict[int, _Known[_T]]
@@ -287,8 +286,7 @@ class NodeTable(Generic[_T]):
   """A dictionary with nodes as keys. An entry goes when its node goes. A value must not refer to its node, or neither would ever
   go.
 
-  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``.
-  """
+  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``."""
   __slots__ = ("known",)
 
   def __init__(self) -> None:
@@ -349,10 +347,7 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
   seen: set[UOp] = set()
   while stack:
     n = stack[-1]
-    if n in done:
-      stack.pop()
-      continue
-    if n in seen or not n.src or (stop is not None and stop(n)):
+    if n in done or n in seen or not n.src or (stop is not None and stop(n)):
       done[n] = None
       stack.pop()
       continue
@@ -361,19 +356,8 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
   return list(done)
 
 
-NO_VALUE = {
-  Ops.STORE,
-  Ops.ATOMIC,
-  Ops.ENDLOOP,
-  Ops.IF,
-  Ops.ELSE,
-  Ops.ENDIF,
-  Ops.WHILE,
-  Ops.BREAK,
-  Ops.ENDWHILE,
-  Ops.BARRIER,
-  Ops.FOR,
-}
+NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER,
+  Ops.FOR}
 
 
 def step_of(loop: UOp) -> UOp | None:
@@ -396,3 +380,8 @@ def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
 
 
 def prod(xs: Iterable[int]) -> int: return math.prod(xs)
+
+
+def power_of_two(n: int) -> int:
+  """The least power of two that is at least ``n``."""
+  return 1 << (max(n, 1) - 1).bit_length()

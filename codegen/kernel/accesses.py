@@ -9,7 +9,7 @@ from typing import Iterable
 from .. import index as ix
 from ..index.view import strides_of
 from ..ir.functions import FUNCTIONS
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from .kernel import Kernel
 
 
@@ -26,9 +26,9 @@ class MemoryAccess:
   itemsize: int
 
   @property
-  def linear(self) -> bool:
-    """Whether its place is a sum of steps along axes."""
-    return None not in self.steps.values()
+  def linear(self) -> bool: return None not in self.steps.values()   # whether its place is a sum of steps along axes
+
+  def stride(self, axis: int) -> int: return abs(self.steps.get(axis) or 0) * self.itemsize   # bytes; 0: not known
 
   @cached_property
   def overlaps(self) -> bool:
@@ -56,9 +56,12 @@ class AccessProfile:
   loops: list[tuple[frozenset[int], list[frozenset[int]]]]
 
 
-def gate_or_true(u: UOp) -> UOp:
-  """The condition under which a LOAD, STORE or ATOMIC is done; TRUE where it has none."""
-  return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
+def gate_or_true(u: UOp) -> UOp: return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
+
+
+def is_masked(u: UOp) -> bool:
+  """Whether a value is another one, or 0 where a condition is false."""
+  return u.arg is TernaryOps.WHERE and u.op is Ops.ALU and u.src[2].op is Ops.CONST and u.src[2].arg == 0
 
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
@@ -80,14 +83,12 @@ def steps_of(flat: UOp) -> dict[int, int | None]:
 
 def is_shifted(atom: UOp) -> bool:
   """Whether an atom is where blocks of an axis begin, the last of which starts earlier: min(a0 * 64, 936)."""
-  if atom.op is not Ops.ALU or atom.arg is not BinaryOps.MIN or atom.src[1].ranges: return False
+  if atom.arg is not BinaryOps.MIN or atom.src[1].ranges: return False
   terms = ix.linear(atom.src[0])[0]
   return len(terms) == 1 and terms[0][0].op is Ops.RANGE
 
 
-def ids_of(u: UOp) -> frozenset[int]:
-  """The axes that a node depends on."""
-  return frozenset([r.arg[0] for r in u.ranges])
+def ids_of(u: UOp) -> frozenset[int]: return frozenset([r.arg[0] for r in u.ranges])   # the axes that a node depends on
 
 
 def access_profile(kernel: Kernel) -> AccessProfile:

@@ -3,8 +3,7 @@
 The outermost level is the grid, the innermost the tile, levels between are looped over. Every meta-operation gives a new
 Arrangement and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).tile((8, 32))``) is what computes the
 indices. ``explain/arrangements.py`` does the reverse: from the index expressions of a kernel to the meta-operations that make
-them.
-"""
+them."""
 from __future__ import annotations
 
 import math
@@ -15,6 +14,7 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from .. import index as ix
+from ..index import minus, plus, times
 from ..index.assume import below, greater, same_size
 from ..index.size_text import shape_text, text_of
 from ..index.sizes import Dim, numbers
@@ -26,18 +26,9 @@ _Ints = int | Sequence[int]
 Key = Dim | slice | EllipsisType | None
 _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _T = TypeVar("_T")
-
-
 _NUMPY: dict[BinaryOps, np.ufunc] = {
-  BinaryOps.ADD: np.add,
-  BinaryOps.MUL: np.multiply,
-  BinaryOps.IDIV: np.floor_divide,
-  BinaryOps.MOD: np.mod,
-  BinaryOps.MIN: np.minimum,
-  BinaryOps.CMPLT: np.less,
-  BinaryOps.CMPEQ: np.equal,
-  BinaryOps.AND: np.logical_and,
-}
+  BinaryOps.ADD: np.add, BinaryOps.MUL: np.multiply, BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod,
+  BinaryOps.MIN: np.minimum, BinaryOps.CMPLT: np.less, BinaryOps.CMPEQ: np.equal, BinaryOps.AND: np.logical_and}
 
 
 def _sizes(name: str, values: Dim | Sequence[Dim], n: int, what: str) -> Shape:
@@ -57,7 +48,7 @@ def full_key(key: object, n: int) -> tuple[Any, ...]:
   if dots > 1: raise ArgumentError("index: ... may stand once")
   if given > n: raise AxisError(f"index: {given} indices for {n} dimensions")
   at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
-  return (*keys[:at], *[slice(None)] * (n - given), *keys[at + 1:])
+  return *keys[:at], *[slice(None)] * (n - given), *keys[at + 1:]
 
 
 def key_text(key: object, called: bool = False) -> str:
@@ -77,8 +68,7 @@ class Arrangement:
   written.
 
   ``Arrangement.of((64, 32)).tile((8, 32))`` has levels ``((8, 1), (8, 32))``. The meta-operations work on the outermost level, or
-  on the one that ``level`` names. Each raises ShapeError, AxisError or ArgumentError where it does not fit.
-  """
+  on the one that ``level`` names. Each raises ShapeError, AxisError or ArgumentError where it does not fit."""
   view: View
   levels: tuple[Shape, ...]
   chain: tuple[str, ...] = ()
@@ -90,14 +80,10 @@ class Arrangement:
     return Arrangement(View(tuple(shape)), (tuple(shape),))
 
   @property
-  def source(self) -> Shape:
-    """The source's shape."""
-    return self.view.source
+  def source(self) -> Shape: return self.view.source
 
   @property
-  def shape(self) -> Shape:
-    """The outermost level."""
-    return self.levels[0]
+  def shape(self) -> Shape: return self.levels[0]   # the outermost level
 
   @property
   def uncut(self) -> Arrangement:
@@ -117,9 +103,7 @@ class Arrangement:
     links = self.chain[len(self.uncut.chain):]
     return any("floor_mode=True" in link for link in links) or any(op is Ops.SHRINK for op, _ in self.cut.steps)
 
-  def text(self, name: str = "source") -> str:
-    """The meta-operations, as written: ``data1(64, 32).tile((8, 32))``."""
-    return f"{name}({', '.join(map(text_of, self.source))})" + "".join(self.chain)
+  def text(self, name: str = "source") -> str: return f"{name}({', '.join(map(text_of, self.source))})" + "".join(self.chain)
 
   def __str__(self) -> str: return self.text()
 
@@ -149,8 +133,7 @@ class Arrangement:
   def elements(self) -> _Numbers:
     """The picture: for every element of every level the number of its source element, row by row; -1 where there is none.
 
-    Its shape is that of all levels, outermost first. int64.
-    """
+    Its shape is that of all levels, outermost first. int64."""
     at, valid = self._points()
     index: Any = np.zeros((), np.int64)
     for i, size in zip(at, self.source): index = index * size + i
@@ -197,13 +180,18 @@ class Arrangement:
     """A transform's arg, with ``part`` for the level's dimensions and ``other(size)`` for those of the other levels."""
     n = self._start(level)
     shape = self.view.shape
-    return (*map(other, shape[:n]), *part, *map(other, shape[n + len(self.levels[level]):]))
+    return *map(other, shape[:n]), *part, *map(other, shape[n + len(self.levels[level]):])
 
   def _step(self, view: View, level: int, shapes: Sequence[Shape], name: str, *args: object, joined: int = 1) -> Arrangement:
     """The next arrangement, ``name(*args)``: ``shapes`` instead of ``level`` (and of the ``joined - 1`` levels after it)."""
     text = ", ".join(map(_arg_text, (*args, f"level={level}") if level else args))
-    levels = (*self.levels[:level], *shapes, *self.levels[level + joined:])
+    levels = *self.levels[:level], *shapes, *self.levels[level + joined:]
     return Arrangement(view, levels, (*self.chain, f".{name}({text})"), self.first)
+
+  def _moved(self, op: Ops, level: int, arg: object, *args: object) -> Arrangement:
+    """The next arrangement, by a transform that keeps the number of dimensions."""
+    view, start = self.view.then(op, arg), self._start(level)
+    return self._step(view, level, [view.shape[start:start + len(self.levels[level])]], op.name.lower(), *args)
 
   def _regrouped(self, level: int, groups: Sequence[tuple[int, Shape]], name: str, *args: object) -> Arrangement:
     """``level`` in another shape; ``groups`` says how many of its dimensions become which."""
@@ -220,8 +208,7 @@ class Arrangement:
     ``shape`` -1 takes a whole dimension. ``strides`` is from one window to the next (default, or -1: the tile's size),
     ``dilation`` from one element of a window to the next (default 1). A partial last window counts; its elements outside are not
     valid. ``floor_mode`` leaves it out. ``shift_inwards`` moves it back until it lies inside, where it shares elements with the
-    window before it.
-    """
+    window before it."""
     dims = self._dims("tile", level)
     n = len(dims)
     sizes = tuple(d if s == -1 else s for s, d in zip(_sizes("tile", shape, n, "tile size"), dims))
@@ -234,42 +221,38 @@ class Arrangement:
       raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {got}")
     if floor_mode and shift_inwards:
       raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (shift_inwards), not both")
-    counts: list[Dim] = []
-    pads: list[tuple[Dim, Dim]] = []
-    specs: list[tuple[Dim, ...]] = []
-    padded: list[Dim] = []
+    rows: list[tuple[Dim, Dim, tuple[Dim, ...], Dim]] = []   # tiles, what is padded behind, the arg of TILE, the padded size
     for at, (d, size, stride, gap) in enumerate(zip(dims, sizes, steps, gaps)):
       if size == 0:   # the whole of nothing is one tile of nothing
-        counts.append(1)
-        pads.append((0, 0))
-        specs.append((0, 1, 1))
-        padded.append(0)
+        rows.append((1, 0, (0, 1, 1), 0))
         continue
       behind = rest(d, size, gap)
       count = window_count(d, size, stride, gap, not floor_mode)
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
         apart = "" if gap == 1 else f" (dilation {text_of(gap)})"
         raise ShapeError(f"tile: no window of {text_of(size)}{apart} lies inside dimension {at}, which has {text_of(d)} elements")
-      over = greater(ix.minus(ix.times(ix.minus(count, 1), stride), behind), 0)
-      counts.append(count)
-      pads.append((0, 0 if shift_inwards else over))
-      reach = ix.plus(ix.times(ix.minus(count, 1), stride), ix.plus(ix.times(ix.minus(size, 1), gap), 1))
-      padded.append(d if shift_inwards or over == 0 else reach)
-      specs.append((size, stride, gap, True) if shift_inwards and over else (size, stride, gap))
+      begin = times(minus(count, 1), stride)   # of the last one
+      over = greater(minus(begin, behind), 0)
+      if shift_inwards: rows.append((count, 0, (size, stride, gap, *[True] * (over != 0)), d))
+      else:
+        reach = d if over == 0 else plus(begin, plus(times(minus(size, 1), gap), 1))
+        rows.append((count, over, (size, stride, gap), reach))
+    counts, pads, specs, padded = zip(*rows) if rows else ((),) * 4
     view, first = self.view, self._start(level)
-    if any(p != (0, 0) for p in pads):
-      view = view.then(Ops.PAD, self._whole(level, pads, lambda _: (0, 0)), self._whole(level, padded, lambda n: n))
+    if any(pads):
+      arg = self._whole(level, [(0, over) for over in pads], lambda _: (0, 0))
+      view = view.then(Ops.PAD, arg, self._whole(level, padded, lambda n: n))
     inner = self._whole(level, sizes, lambda _: 1)
     view = view.then(Ops.TILE, self._whole(level, specs, lambda _: (1, 1, 1)), (*self._whole(level, counts, lambda n: n), *inner))
     rank = len(self.view.shape)
     if rank > n:  # the new level stands after its outer part, and dimensions of other levels have no inner one
-      order = (*range(first + n), *range(rank + first, rank + first + n), *range(first + n, rank))
+      order = *range(first + n), *range(rank + first, rank + first + n), *range(first + n, rank)
       view = view.then(Ops.PERMUTE, (*order, *(i for i in range(2 * rank) if i not in order)))
       view = view.then(Ops.RESHAPE, Regrouped.of([*_alone(view.shape[:rank + n]), *[(1, ())] * (rank - n)]))
     given = {"strides": steps, "dilation": gaps, "floor_mode": floor_mode, "shift_inwards": shift_inwards}
     usual = {"strides": sizes, "dilation": (1,) * n, "floor_mode": False, "shift_inwards": False}
     options = [f"{name}={_arg_text(value)}" for name, value in given.items() if value != usual[name]]
-    return replace(self._step(view, level, [tuple(counts), sizes], "tile", sizes, *options), first=self.uncut)
+    return replace(self._step(view, level, [counts, sizes], "tile", sizes, *options), first=self.uncut)
 
   def expand(self, shape: Sequence[Dim], level: int = 0) -> Arrangement:
     """(1, n) -> (m, n): dimensions of 1 become any size (-1 leaves one alone)."""
@@ -278,7 +261,7 @@ class Arrangement:
     want = tuple(d if s == -1 or d != 1 and same_size(d, s) else s for s, d in zip(given, dims))
     if any(d is not w and d != w and not same_size(d, 1) for d, w in zip(dims, want)):
       raise ShapeError(f"expand: only dimensions of 1 become others, {shape_text(dims)} cannot become {shape_text(want)}")
-    return self._step(self.view.then(Ops.EXPAND, self._whole(level, want, lambda n: n)), level, [want], "expand", want)
+    return self._moved(Ops.EXPAND, level, self._whole(level, want, lambda n: n), want)
 
   def squeeze(self, axes: _Ints, level: int = 0) -> Arrangement:
     """(1, n) -> (n): dimensions of 1 are removed."""
@@ -300,8 +283,8 @@ class Arrangement:
     dims, start = self._dims("permute", level), self._start(level)
     got = self._axes("permute", tuple(order), len(dims))
     if len(got) != len(dims): raise AxisError(f"permute: a level of {len(dims)} dimensions, got {tuple(order)}")
-    full = (*range(start), *(start + a for a in got), *range(start + len(dims), len(self.view.shape)))
-    return self._step(self.view.then(Ops.PERMUTE, full), level, [tuple(dims[a] for a in got)], "permute", got)
+    full = *range(start), *(start + a for a in got), *range(start + len(dims), len(self.view.shape))
+    return self._moved(Ops.PERMUTE, level, full, got)
 
   def flatten(self, start_axis: int = 0, end_axis: int = -1, level: int = 0) -> Arrangement:
     """(a, b, c) -> (a, b*c): the dimensions from ``start_axis`` to ``end_axis``, that one included, become one."""
@@ -320,12 +303,10 @@ class Arrangement:
     if not all(isinstance(v, (int, UOp)) for v in got): raise ArgumentError(f"unflatten: sizes are ints, got {got}")
     if got.count(-1) > 1 or any(below(v, -1) for v in got):
       raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {shape_text(got)}")
-    known = ix.product(v for v in got if v != -1)
-    if known: got = tuple(ix.over(dims[at], known) if v == -1 else v for v in got)
+    if known := ix.product(v for v in got if v != -1): got = tuple(ix.over(dims[at], known) if v == -1 else v for v in got)
     if -1 in got or not same_size(ix.product(got), dims[at]):
       raise ShapeError(
-        f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}"
-      )
+        f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}")
     return self._regrouped(level, [*_alone(dims[:at]), (1, got), *_alone(dims[at + 1:])], "unflatten", at, got)
 
   def ravel(self, levels: int | None = None, level: int = 0) -> Arrangement:
@@ -344,8 +325,7 @@ class Arrangement:
     if len(pairs) != len(dims): raise ShapeError(f"pad: a pair for each of {len(dims)} dimensions, got {pairs}")
     if any(below(v, 0) for p in pairs for v in p):
       raise ArgumentError(f"pad: amounts are 0 or more, got {pairs}; shrink cuts off")
-    view = self.view.then(Ops.PAD, self._whole(level, pairs, lambda _: (0, 0)))
-    return self._step(view, level, [tuple(ix.plus(ix.plus(d, lo), hi) for d, (lo, hi) in zip(dims, pairs))], "pad", pairs)
+    return self._moved(Ops.PAD, level, self._whole(level, pairs, lambda _: (0, 0)), pairs)
 
   def shrink(self, ranges: Sequence[tuple[Dim, Dim]], level: int = 0) -> Arrangement:
     """(n) -> (end - begin): what lies outside [begin, end) is cut off."""
@@ -353,47 +333,41 @@ class Arrangement:
     pairs = tuple((b, e) for b, e in ranges)
     if len(pairs) != len(dims) or any(below(b, 0) or below(e, b) or below(d, e) for d, (b, e) in zip(dims, pairs)):
       raise ShapeError(f"shrink: a pair 0 <= begin <= end <= size for each dimension of {dims}, got {pairs}")
-    view = self.view.then(Ops.SHRINK, self._whole(level, pairs, lambda n: (0, n)))
-    return self._step(view, level, [tuple(ix.minus(e, b) for b, e in pairs)], "shrink", pairs)
+    return self._moved(Ops.SHRINK, level, self._whole(level, pairs, lambda n: (0, n)), pairs)
 
   def flip(self, axes: _Ints, level: int = 0) -> Arrangement:
     """(n) -> (n), last element first."""
-    dims, start = self._dims("flip", level), self._start(level)
-    got = self._axes("flip", axes, len(dims))
-    view = self.view.then(Ops.FLIP, tuple(start + a for a in got))
-    return self._step(view, level, [dims], "flip", got[0] if len(got) == 1 else got)
+    got = self._axes("flip", axes, len(self._dims("flip", level)))
+    return self._moved(Ops.FLIP, level, tuple(self._start(level) + a for a in got), got[0] if len(got) == 1 else got)
 
   def index(self, key: Key | tuple[Key, ...], level: int = 0) -> Arrangement:
     """(m, n) -> (n): indices, slices with steps, None and ... as numpy has them: ``a[0]``, ``a[1:, ::-2]``.
 
-    Raises IndexOutOfRangeError for an index outside its dimension, AxisError for too many of them.
-    """
+    Raises IndexOutOfRangeError for an index outside its dimension, AxisError for too many of them."""
     dims = self._dims("index", level)
     keys = full_key(key, len(dims))
     parts = [p for k in keys for p in ((k.start, k.stop, k.step) if isinstance(k, slice) else (k,))]
     if any(p is not None and (isinstance(p, bool) or not isinstance(p, (int, UOp))) for p in parts):
       raise ArgumentError(f"index: ints, slices of ints, None and ..., got {keys}")
-    ranges: list[tuple[Dim, Dim]] = []
-    steps: list[int] = []
+    taken: list[tuple[tuple[Dim, Dim], int]] = []   # of each dimension: from where to where, and the step
     groups: list[tuple[int, Shape]] = []
     for k in keys:
       if k is None:
         groups.append((0, (1,)))
         continue
-      n = dims[len(ranges)]
+      n = dims[len(taken)]
       if isinstance(k, slice):
         if k.step == 0: raise ArgumentError("index: a step of 0")
         first, last, step, count = _sliced(n, k)
-        ranges.append((first, last))
-        steps.append(step)
+        taken.append(((first, last), step))
         groups.append((1, (count,)))
       else:
-        if below(k, ix.minus(0, n)) or not below(k, n):
-          raise IndexOutOfRangeError(f"index: {text_of(k)} is outside dimension {len(ranges)} of {shape_text(dims)}")
-        if below(k, 0): k = ix.plus(k, n)
-        ranges.append((k, ix.plus(k, 1)))
-        steps.append(1)
+        if below(k, minus(0, n)) or not below(k, n):
+          raise IndexOutOfRangeError(f"index: {text_of(k)} is outside dimension {len(taken)} of {shape_text(dims)}")
+        if below(k, 0): k = plus(k, n)
+        taken.append(((k, plus(k, 1)), 1))
         groups.append((1, ()))
+    ranges, steps = [r for r, _ in taken], [s for _, s in taken]
     a = self.shrink(ranges, level).flip([d for d, s in enumerate(steps) if s < 0], level)
     if any(abs(s) > 1 for s in steps):  # windows of one element
       a = a.tile(1, [abs(s) for s in steps], level=level).ravel(2, level)
@@ -411,12 +385,12 @@ def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
   for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
     if op is Ops.PERMUTE: out = [out[d] for d in arg]
     elif op is Ops.FLIP:
-      out = [ix.sub(ix.node(ix.minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
-    elif op is Ops.SHRINK: out = [i and ix.sub(i, ix.node(b)) for i, (b, _) in zip(out, arg)]
+      out = [ix.sub(ix.node(minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
+    elif op is Ops.SHRINK: out = [i and ix.sub(i, b) for i, (b, _) in zip(out, arg)]
     elif op is Ops.PAD: out = [i if pair == (0, 0) else None for i, pair in zip(out, arg)]
     elif op is Ops.EXPAND: out = [i if n is m or n == m else None for i, n, m in zip(out, before, after)]
     elif op is Ops.TILE:   # of a slice with a step: windows of one element
-      firsts = [ix.fdiv(i, ix.node(stride)) if i and size == 1 else None for i, (size, stride, *_) in zip(out, arg)]
+      firsts = [ix.fdiv(i, stride) if i and size == 1 else None for i, (size, stride, *_) in zip(out, arg)]
       out = [*firsts, *[ix.ZERO if size == 1 else None for size, *_ in arg]]
     elif op is Ops.RESHAPE and isinstance(arg, Regrouped):
       regrouped: list[UOp | None] = []
@@ -440,17 +414,17 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
   def bound(v: Dim | None, low: int, else_: Dim) -> Dim:
     """An end as Python has it: counted from the dimension's end where it is negative, and no further out than ``low`` or n."""
     if v is None: return else_
-    if below(v, 0): v = ix.plus(v, n)
-    most = n if low == 0 else ix.minus(n, 1)
+    if below(v, 0): v = plus(v, n)
+    most = n if low == 0 else minus(n, 1)
     return low if below(v, low) else most if below(most, v) else v
   start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
-    bound(k.start, -1, ix.minus(n, 1)), bound(k.stop, -1, -1))
-  span = ix.minus(stop, start) if step > 0 else ix.minus(start, stop)
+    bound(k.start, -1, minus(n, 1)), bound(k.stop, -1, -1))
+  span = minus(stop, start) if step > 0 else minus(start, stop)
   if not below(0, span): return 0, 0, 1, 0
   count = ix.rounds(span, abs(step))
-  last = ix.plus(start, ix.times(ix.minus(count, 1), step))
+  last = plus(start, times(minus(count, 1), step))
   first, last = (start, last) if step > 0 else (last, start)
-  return first, ix.plus(last, 1), step, count
+  return first, plus(last, 1), step, count
 
 
 def _arg_text(x: object) -> str:
@@ -460,6 +434,4 @@ def _arg_text(x: object) -> str:
   return str(x)
 
 
-def _alone(dims: Shape) -> list[tuple[int, Shape]]:
-  """A group for each dimension, unchanged."""
-  return [(1, (d,)) for d in dims]
+def _alone(dims: Shape) -> list[tuple[int, Shape]]: return [(1, (d,)) for d in dims]

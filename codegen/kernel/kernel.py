@@ -1,10 +1,10 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
 A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable, which
-each program has for itself.
-"""
+each program has for itself."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -42,8 +42,7 @@ class Axis:
   ``programs``: so many programs share the values of this LOOP, each taking every n-th; 0: each program goes through all of them.
   ``again``: how many elements the last vector, copy or block has that the one before had too (``ShiftInwards``). ``most``: how
   large a run-time size is at most, for local memory along it. ``rest_of``: the axis that this one was a part of before ``Peel``;
-  going through one of the parts needs nothing of the other.
-  """
+  going through one of the parts needs nothing of the other."""
   id: int
   size: Dim
   kind: AxisKind
@@ -64,10 +63,13 @@ class Axis:
     assert isinstance(self.size, int), f"the size of {self} is no number"
     return self.size
   @property
-  def count(self) -> int:
-    """The size, or about what it is where that is known at the launch only."""
-    return ix.count(self.size)
+  def count(self) -> int: return ix.count(self.size)   # the size, or about what it is where that is known at the launch only
   def __str__(self) -> str: return f"a{self.id}:{text_of(self.size)} {self.kind}" + (f"/{self.programs}" if self.programs else "")
+
+
+def volume(axes: Iterable[Axis]) -> int:
+  """How many values some axes have together, or about how many."""
+  return math.prod([a.count for a in axes])
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,7 @@ class Param:
 
   ``align``: for a part of a memory, the place where it begins is a multiple of so many bytes. The place itself is an argument of
   the launch. 0: it begins where the memory does. ``runs``: for an index, equal elements stand side by side in parts of so many
-  elements, and no two parts have the same row.
-  """
+  elements, and no two parts have the same row."""
   slot: int
   shape: Shape
   dtype: DType
@@ -101,8 +102,8 @@ class LocalVariable(Param):
 
 
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
-EFFECTS = (Ops.STORE, Ops.ATOMIC)
-REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
+EFFECTS = Ops.STORE, Ops.ATOMIC
+REGIONS = Ops.FOR, Ops.WHILE, Ops.IF
 
 
 def reads_its_place(effect: UOp) -> bool:
@@ -161,14 +162,10 @@ class Kernel:
     return sizes_of([*self.body, *(a.size for a in self.axes), *(n for p in self.params for n in p.shape), *self.needs])
 
   @cached_property
-  def statements(self) -> list[UOp]:
-    """Every statement, those of regions too, in order."""
-    return [s for s, _ in walk_statements(self.body)]
+  def statements(self) -> list[UOp]: return [s for s, _ in walk_statements(self.body)]
 
   @cached_property
-  def effects(self) -> list[UOp]:
-    """The STOREs and ATOMICs."""
-    return [s for s in self.statements if s.op in EFFECTS]
+  def effects(self) -> list[UOp]: return [s for s in self.statements if s.op in EFFECTS]   # the STOREs and ATOMICs
 
   @cached_property
   def variables(self) -> list[UOp]:
@@ -176,9 +173,7 @@ class Kernel:
     return [u for u in self.nodes if is_variable(u)]
 
   @cached_property
-  def written(self) -> frozenset[UOp]:
-    """The buffers that some statement writes."""
-    return frozenset(s.src[0] for s in self.effects)
+  def written(self) -> frozenset[UOp]: return frozenset(s.src[0] for s in self.effects)   # the buffers that some statement writes
 
   @cached_property
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:
@@ -192,15 +187,16 @@ class Kernel:
     return {u: tuple(sorted(dims)) or tuple(range(len(shapes[u])))[-1:] for u, dims in used.items()}
 
   @cached_property
+  def stores_only(self) -> bool: return not self.variables and all(s.op is Ops.STORE for s in self.body)   # and only to params
+
+  @cached_property
   def plain(self) -> bool:
     """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, nor writing what it or an
     earlier one reads, but for the very element.
 
     STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is
-    plain.
-    """
-    if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
-    if any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
+    plain."""
+    if not self.stores_only or any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)
     tiles = frozenset(a.rng for a in self.of_kind(AxisKind.TILE) if a.id not in self.bound)
     before: set[UOp] = set()
@@ -229,8 +225,7 @@ class Kernel:
   @cached_property
   def scans(self) -> list[UOp]:
     """The scheduler's SCANs, which stand anywhere in a value: the pass ``scans`` makes loops of them, before Opts."""
-    if self.variables or any(s.op is not Ops.STORE for s in self.body): return []
-    return [u for u in self.nodes if u.op is Ops.SCAN]
+    return [u for u in self.nodes if u.op is Ops.SCAN] if self.stores_only else []
 
   @cached_property
   def sorts(self) -> list[UOp]:
@@ -259,6 +254,18 @@ class Kernel:
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
+  @property
+  def grid(self) -> list[Axis]: return self.of_kind(AxisKind.GRID)
+  @property
+  def loops(self) -> list[Axis]: return self.of_kind(AxisKind.LOOP)
+  @property
+  def tiles(self) -> list[Axis]: return self.of_kind(AxisKind.TILE)
+  @property
+  def lanes(self) -> list[Axis]: return self.of_kind(AxisKind.LANE)
+  @property
+  def reduced_loops(self) -> list[Axis]: return [a for a in self.loops if a.id in self.bound]
+  @property
+  def counts(self) -> dict[int, int]: return {a.id: a.count for a in self.axes}
 
 
 # ---- a kernel as text
@@ -266,7 +273,7 @@ class Kernel:
 def structure_text(kernel: Kernel) -> str:
   """All that a kernel is, the same in every process; two kernels have the same text only where they are equal. Raises TypeError
   for a node whose argument has no such text."""
-  whole = (kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free)
+  whole = kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free
   order: list[UOp] = []
   number: dict[UOp, int] = {}
   roots = _nodes_in(whole)
@@ -276,8 +283,7 @@ def structure_text(kernel: Kernel) -> str:
     order += new
     roots = [x for u in new if type(u.arg) is tuple for x in _nodes_in(u.arg) if x not in number]
   lines = [
-    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order
-  ]
+    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order]
   return "\n".join([*lines, _arg_text(whole, number)])
 
 

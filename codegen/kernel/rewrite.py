@@ -5,16 +5,18 @@ A rule is found by the op of a node. It is called with the node as it was and as
 arithmetic in canonical form). It gives the node that stands in its place, or None for the node as it would be now. A unique node
 (not interned: a statement, a loop, an accumulator) is rebuilt as a unique one.
 
-    rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)
-"""
+    rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)"""
 from __future__ import annotations
 
 from typing import Callable, Iterable, Mapping, Union
 
 from ..index import algebra as ix
+from ..index.sizes import FOLDS
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
+_DIVISIONS = BinaryOps.IDIV, BinaryOps.MOD
+_FOLDS = {**FOLDS, BinaryOps.POW: ix.power}
 _Rule = Callable[[UOp, UOp], Union[UOp, None]]
 Rules = Mapping[Ops, _Rule]
 
@@ -38,39 +40,27 @@ def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None 
   return tuple([new[r] for r in roots])
 
 
-def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
-  """``roots`` with the nodes of ``table`` (mostly RANGEs) replaced."""
-  return rewrite(roots, {}, table)
+def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]: return rewrite(roots, {}, table)
 
 
 def fold_node(u: UOp) -> UOp | None:
   """Canonical form of one rebuilt node (its sources already canonical); None where there is nothing to do."""
   if u.op is Ops.RANGE and u.src: return ix.rng(u.arg[0], u.src[0])
   if u.op is not Ops.ALU: return None
-  a = u.src[0]
+  a, fn = u.src[0], u.arg
   if u.dtype is ix.INT:
-    if u.arg is BinaryOps.ADD: return ix.add(a, u.src[1])
-    if u.arg is BinaryOps.SUB: return ix.sub(a, u.src[1])
-    if u.arg is BinaryOps.MUL: return ix.mul(a, u.src[1])
-    if u.arg is BinaryOps.POW: return ix.power(a, u.src[1])
-    if u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and (ix.vmin(u.src[1]) > 0 or ix.of_sizes(u.src[1])):
-      return (ix.fdiv if u.arg is BinaryOps.IDIV else ix.mod)(a, u.src[1])
-    if u.arg is BinaryOps.MIN: return ix.least(a, u.src[1])
-    if u.arg is BinaryOps.MAX: return ix.greatest(a, u.src[1])
-  elif u.dtype is dtypes.bool and a.dtype is ix.INT:
+    if fn in _DIVISIONS and not (ix.vmin(u.src[1]) > 0 or ix.of_sizes(u.src[1])): return None
+    fold = _FOLDS.get(fn)
+    return fold and fold(a, u.src[1])
+  if u.dtype is dtypes.bool and a.dtype is ix.INT:
     b = u.src[1]
-    if u.arg is BinaryOps.CMPLT and b.op is Ops.CONST: return ix.lt(a, b.arg)
-    if u.arg is BinaryOps.CMPLT and a.op is Ops.CONST: return ix.ge(b, a.arg + 1)
-    if u.arg is BinaryOps.CMPLT and (ix.has_sizes(a) or ix.has_sizes(b)): return ix.lt(a, b)
-    if u.arg is BinaryOps.CMPEQ and b.op is Ops.CONST: return ix.eq(a, b.arg)
-  elif u.arg is BinaryOps.AND and u.dtype is dtypes.bool:
+    if fn is BinaryOps.CMPLT and b.op is Ops.CONST: return ix.lt(a, b.arg)
+    if fn is BinaryOps.CMPLT and a.op is Ops.CONST: return ix.ge(b, a.arg + 1)
+    if fn is BinaryOps.CMPLT and (ix.has_sizes(a) or ix.has_sizes(b)): return ix.lt(a, b)
+    if fn is BinaryOps.CMPEQ and b.op is Ops.CONST: return ix.eq(a, b.arg)
+  elif fn is BinaryOps.AND and u.dtype is dtypes.bool:
     if ix.FALSE in u.src: return ix.FALSE
-    if a is ix.TRUE: return u.src[1]
-    if u.src[1] is ix.TRUE: return a
-  elif u.arg is TernaryOps.WHERE:
-    if a is ix.TRUE: return u.src[1]
-    if a is ix.FALSE: return u.src[2]
-  elif u.arg is UnaryOps.NOT and u.dtype is dtypes.bool:
-    if a is ix.TRUE: return ix.FALSE
-    if a is ix.FALSE: return ix.TRUE
+    if ix.TRUE in u.src: return u.src[a is ix.TRUE]
+  elif fn is TernaryOps.WHERE and a in (ix.TRUE, ix.FALSE): return u.src[1 if a is ix.TRUE else 2]
+  elif fn is UnaryOps.NOT and a in (ix.TRUE, ix.FALSE): return ix.FALSE if a is ix.TRUE else ix.TRUE
   return None

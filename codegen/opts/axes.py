@@ -8,21 +8,17 @@ from .. import index as ix
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
-from ..kernel import Axis, AxisKind, Kernel
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, power_of_two, prod
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
-__all__ = [
-  "Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
-  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize",
-]
+__all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
+  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize"]
 LEAST_COVER = 16   # elements of a block that covers all shorter sizes too
 
 
-def new_id(kernel: Kernel) -> int:
-  """An id that no axis has."""
-  return max(a.id for a in kernel.axes) + 1
+def new_id(kernel: Kernel) -> int: return max(a.id for a in kernel.axes) + 1   # an id that no axis has
 
 
 def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
@@ -42,22 +38,19 @@ def split_axis(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
 def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep: UOp | None = None) -> Kernel:
   """The kernel with an axis expressed ``by`` other ``axes``, which are bound, copied and gone through in its place.
 
-  With ``keep``, a condition on these axes, reductions take the identity where it is false.
-  """
+  With ``keep``, a condition on these axes, reductions take the identity where it is false."""
   ids = [a.id for a in axes if a.size != 1]
 
   def those(before: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([j for i in before for j in (ids if i == axis.id else (i,))])
-
   def reduced(old: UOp, new: UOp) -> UOp | None:
     fn, over = old.arg
     if axis.id not in over: return None
     if keep is not None: new = new.replace((masked(keep, new.src[0], old),))
     return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
-  def stored(old: UOp, new: UOp) -> UOp | None:
-    return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
-  rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg))}
-  body = rewrite(kernel.body, rules, {axis.rng: by})
+  body = rewrite(kernel.body, {
+    Ops.REDUCE: reduced, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg)), Ops.STORE: lambda old, new:
+    new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None}, {axis.rng: by})
   return kernel.with_(axes=seen_by(in_place_of(kernel, axis, *axes), {axis.rng: by}), body=body)
 
 
@@ -76,7 +69,7 @@ def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
   """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0
   there."""
   fn, was = reduce.arg[0], reduce.src[0]
-  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
+  if fn is not BinaryOps.ADD or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
   few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
   return UOp.alu(BinaryOps.MUL, or_identity(keep, few, fn), many)
 
@@ -144,8 +137,7 @@ class ShiftInwards(SplitOpt):
   at min(a0 * 8, 2) + a1, and computes some elements again.
 
   A reduction leaves out what it has had (in a product, one factor is zero there). Not where a buffer is read and written, or
-  added to: there again is not the same.
-  """
+  added to: there again is not the same."""
   kind: ClassVar[AxisKind | None] = AxisKind.LANE
   blocks, optional = False, True
 
@@ -184,8 +176,7 @@ class Peel(OnAxis):
   """``a0:N LOOP`` by 8 → ``a0:N//8*8 LOOP`` and, after it, ``a1:N%8 LOOP``: what is left over has a loop of its own, so that the
   first can be split by 8.
 
-  A reduction is joined of both parts, a STORE along the axis is made twice. Not of an axis of programs.
-  """
+  A reduction is joined of both parts, a STORE along the axis is made twice. Not of an axis of programs."""
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
@@ -274,7 +265,7 @@ class Cover(OnAxis):
   @classmethod
   def of(cls, axis: Axis) -> Cover:
     """The block for the size that an axis has about."""
-    return cls(axis.id, max(1 << max(axis.count - 1, 0).bit_length(), LEAST_COVER))
+    return cls(axis.id, max(power_of_two(axis.count), LEAST_COVER))
 
 
 @dataclass(frozen=True)
@@ -321,10 +312,8 @@ def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Ker
   def access(old: UOp, new: UOp) -> UOp | None:
     at = 2 if old.op is Ops.LOAD else 3
     return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
-  def reduced(old: UOp, new: UOp) -> UOp | None:
-    return new.replace((or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
-  rules = {Ops.LOAD: access, Ops.STORE: access, Ops.ATOMIC: access, Ops.REDUCE: reduced}
-  body = rewrite(kernel.body, rules, {axis.rng: wide.rng})
+  body = rewrite(kernel.body, {**dict.fromkeys((Ops.LOAD, *EFFECTS), access), Ops.REDUCE: lambda old, new: new.replace(
+    (or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None}, {axis.rng: wide.rng})
   return kernel.with_(axes=seen_by(in_place_of(kernel, axis, wide), {axis.rng: wide.rng}), body=body)
 
 
@@ -333,8 +322,7 @@ class Reorder(OnAxis):
   """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through fastest.
 
   The axes that its size varies with go along, in front of it, or those whose sizes vary with it behind it:
-  ``a0:4, a1:3, a2:min(11 - 4*a1, 4)`` with a2 first → ``a1, a2, a0``.
-  """
+  ``a0:4, a1:3, a2:min(11 - 4*a1, 4)`` with a2 first → ``a1, a2, a0``."""
   first: bool
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:

@@ -14,7 +14,7 @@ from ..kernel import Axis, AxisKind, Kernel
 __all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN_KINDS", "SizedOpt", "read_opt"]
 
 OPTS: dict[str, type[Opt]] = {}   # every Opt by its name
-PLAIN_KINDS = (AxisKind.GRID, AxisKind.LOOP)
+PLAIN_KINDS = AxisKind.GRID, AxisKind.LOOP
 PREFIX = {"axis": "a", "other": "a", "param": "data"}   # fields that name something; all other ints are amounts, at least 1
 
 
@@ -33,8 +33,7 @@ class Opt(ABC):
   - ``NonTemporal`` and ``TensorDescriptor`` change how a STORE writes: of these effects they are refused.
   - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order is the
     same. No other Opt takes it.
-  - All others give every element to exactly one place of the new axes, and any effect takes them.
-  """
+  - All others give every element to exactly one place of the new axes, and any effect takes them."""
   name: ClassVar[str] = ""
   # for the search
   blocks: ClassVar[bool | None] = None   # True: of use on targets with blocks only, False: on others only
@@ -60,9 +59,7 @@ class Opt(ABC):
     on = f"{args.pop(0)}." if given[0][0] in PREFIX else ""
     return f"{on}{self.name}({', '.join(args)})"
 
-  def json(self) -> list[Any]:
-    """Its name and its fields, for :func:`read`."""
-    return [self.name, *astuple(self)]
+  def json(self) -> list[Any]: return [self.name, *astuple(self)]   # its name and its fields, for ``read_opt``
 
   def apply(self, kernel: Kernel) -> Kernel:
     """The kernel after this Opt. Raises OptError, saying why, where the kernel does not take it."""
@@ -71,8 +68,7 @@ class Opt(ABC):
     return self.change(kernel).with_(applied=(*kernel.applied, self))
 
   @abstractmethod
-  def change(self, kernel: Kernel) -> Kernel:
-    """What ``apply`` does, without a note that it has been done."""
+  def change(self, kernel: Kernel) -> Kernel: """What ``apply`` does, without a note that it has been done."""
 
   def axis_of(self, kernel: Kernel, id: int) -> Axis:
     """The axis with this id, which may still be changed: once programs are persistent, those of their loops."""
@@ -115,8 +111,7 @@ class OnAxis(Opt, abstract=True):
     return self.on(kernel, axis)
 
   @abstractmethod
-  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    """What ``change`` does, to the axis that was found."""
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel: """What ``change`` does, to the axis that was found."""
 
   def plain(self, kernel: Kernel, axis: Axis, loops: bool = False) -> None:
     """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from .. import index as ix
 from ..ir.dtype import dtypes
 from ..ir.errors import OptError
-from ..ir.uop import Ops, UOp, toposort
+from ..ir.uop import Ops, UOp, power_of_two, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
 from ..kernel.accesses import gate_or_true
 from ..kernel.rewrite import rewrite
@@ -23,7 +23,7 @@ def most_along(axis: Axis) -> int:
   """How many elements a copy in local memory has room for along an axis of a run-time size: all that there may be, or if these
   are many more than there are about, a power of two."""
   most = ix.vmax(ix.node(axis.size))
-  return most if axis.varies or most <= 2 * axis.count else 1 << (max(axis.count, 1) - 1).bit_length()
+  return most if axis.varies or most <= 2 * axis.count else power_of_two(axis.count)
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class CacheRead(Opt):
   The copy has all that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few
   rows). Where a sum reads the param, reads outside of the sum stay as they are: they read once. The copy's dimensions are loops,
   copies, lanes, in this order; so this Opt comes after those that make these axes. The work-items of a group have one copy, which
-  they make together.
-  """
+  they make together."""
   param: int
   axis: int
   each_round: bool = False
@@ -97,14 +96,12 @@ class TensorDescriptor(Opt):
   blocks = True
 
   @staticmethod
-  def all(kernel: Kernel) -> tuple[Opt, ...]:
-    """One for each param."""
-    return tuple([TensorDescriptor(p.slot) for p in kernel.params])
+  def all(kernel: Kernel) -> tuple[Opt, ...]: return tuple([TensorDescriptor(p.slot) for p in kernel.params])
 
   def change(self, kernel: Kernel) -> Kernel:
     def is_plain(u: UOp) -> bool:
       return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
     if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
-    return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))
+    return kernel.with_(body=rewrite(kernel.body, dict.fromkeys(
+      (Ops.LOAD, Ops.STORE), lambda old, new: new.replace(new.src, arg="tma") if is_plain(old) else None)))

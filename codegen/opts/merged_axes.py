@@ -16,7 +16,7 @@ def split_axes(kernel: Kernel) -> Kernel:
   whose number stands for a run-time size (then it has a ``most``), which ``n`` need not divide."""
   axes = {a.rng: a for a in kernel.axes if isinstance(a.size, UOp) or not a.most}
   for u in kernel.nodes:
-    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and ix.of_sizes(u.src[1]):
+    if u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and ix.of_sizes(u.src[1]):
       a, n = axes[u.src[0]], ix.number(u.src[1])
       if n in (1, a.size) or ix.mod(ix.node(a.size), n) is not ix.ZERO: continue
       return split_axes(Split(a.id, n).apply(kernel) if isinstance(n, int) else split_axis(kernel, a, n, a.kind))

@@ -36,7 +36,7 @@ class Swizzle(SizedOpt):
   """``a0:64 GRID, a1:32 GRID`` by 8 → ``a0:8 GRID, a1:32 GRID, a2:8 GRID``: eight programs along a0 run before the next step
   along the others, so that what they share stays in a cache."""
   blocks = late = True
-  tried = (4, 8, 16)
+  tried = 4, 8, 16
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
@@ -75,8 +75,8 @@ class Persistent(Opt):
     if others != opts: return (yield others)
     boxes = TensorDescriptor.all(kernel) if target.descriptors else ()
     programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))
-    for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield (*opts, Persistent(n), *boxes)
-    if boxes: yield (*opts, *boxes)
+    for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield *opts, Persistent(n), *boxes
+    if boxes: yield *opts, *boxes
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ class Told(Opt, abstract=True):
   @classmethod
   def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:
     """Another number in the place of those that were told."""
-    for n in cls.tried: yield (*[o for o in kernel.applied if type(o) is not cls], cls(n))
+    for n in cls.tried: yield *[o for o in kernel.applied if type(o) is not cls], cls(n)
 
 
 class Warps(Told):
   """A program is made by ``n`` warps, a power of two."""
-  tried = (1, 2, 4, 8, 16)
+  tried = 1, 2, 4, 8, 16
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -105,7 +105,7 @@ class Warps(Told):
 
 class Stages(Told):
   """Loops are made pipelines of ``n`` stages: what later iterations read is on its way while this one computes."""
-  tried = (2, 3, 4, 5)
+  tried = 2, 3, 4, 5
 
   @classmethod
   def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:

@@ -2,10 +2,9 @@
 
     REDUCE(x, ADD, (a0:2048,))   ->   REDUCE(REDUCE(x, ADD, (a1:64,)), ADD, (a0:32,))
 
-It is a rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are chosen: lanes, copies and blocks have
-accumulators of their own. The error of n additions grows with the root of n where the numbers have both signs, and with n where
-they have one: 64 additions lose two bits of that, 4,096 five. Adding a partial sum once in 64 rounds costs little where a round
-reads memory, and once in 256 where it does not. The outer accumulators wait in memory where there are no registers for them.
+It is a rule of accuracy, which holds under ``NOOPT=1`` too. The error of n additions grows with the root of n where the numbers
+have both signs, and with n where they have one: 64 additions lose two bits of that, 4,096 five. Adding a partial sum once in 64
+rounds costs little where a round reads memory, and once in 256 where it does not.
 """
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import Iterator
 
 from .. import index as ix
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
-from ..kernel import Axis, AxisKind, Kernel
+from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.rewrite import rewrite
 from ..opts import Pad, Serial, Split
 
@@ -29,10 +28,7 @@ FARTHEST = 1 << 40    # elements of a size that nothing bounds: parts of parts o
 
 
 def limit_additions(kernel: Kernel) -> Kernel:
-  """Float sums of more than 64 values one after the other -> sums of sums: sum[a0:2048] -> sum[a0:32](sum[a1:64]).
-
-  Of an axis that no useful number divides the last part is shorter.
-  """
+  """Float sums of more than 64 values one after the other -> sums of sums: sum[a0:2048] -> sum[a0:32](sum[a1:64])."""
   if kernel.free:
     def far(a: Axis) -> bool: return isinstance(a.size, UOp) and not a.most and ix.vmax(a.size) > FARTHEST
     kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
@@ -65,8 +61,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
 
 def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
-  """What run-time sizes have to be for a REDUCE's accumulators to take few enough additions: loops were made for about the sizes
-  that they have now."""
+  """What run-time sizes have to be for accumulators to take few enough additions: loops were made for about those sizes."""
   n = copies(kernel, u)
   for ids in _together(kernel, u):
     axes = [kernel.axis(i) for i in ids]
@@ -77,8 +72,7 @@ def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
 
 
 def _part(size: int, most: int) -> int:
-  """How many of ``size`` values one accumulator takes, ``most`` at most: a number that divides them, else about as many each
-  time."""
+  """How many of ``size`` values one accumulator takes, at most ``most``: a number that divides them, else about equal parts."""
   return next((n for n in range(most, most // 2, -1) if size % n == 0), -(-size // -(-size // most)))
 
 
@@ -94,21 +88,13 @@ def room_along(kernel: Kernel, axis: Axis) -> int:
 def too_long(kernel: Kernel) -> tuple[int, int] | None:
   """An axis that makes a float sum too long, and how many of its values one accumulator may take; None where there is none."""
   for u in filter(is_float_sum, kernel.reduces):
-    for i, before in counted(kernel, u):
-      most = most_additions(kernel, u) // before
-      if _longest(kernel.axis(i), kernel.free) > most >= 2: return i, most
+    n, most = copies(kernel, u), most_additions(kernel, u)   # additions in a round of an axis, the innermost first
+    for i in reversed(sequential(kernel, u)):
+      size = _longest(kernel.axis(i), kernel.free)
+      if n > 1 and n * size > most and most // n < 2: n = 1   # of the sums so far there is another sum
+      if size > most // n >= 2: return i, most // n
+      n = n * size if n * size <= most else 1
   return None
-
-
-def counted(kernel: Kernel, u: UOp) -> Iterator[tuple[int, int]]:
-  """The sequential axes of a REDUCE, the innermost first, each with how many additions an accumulator takes in one of its
-  rounds."""
-  n, most = copies(kernel, u), most_additions(kernel, u)
-  for i in reversed(sequential(kernel, u)):
-    size = _longest(kernel.axis(i), kernel.free)
-    if n > 1 and n * size > most and most // n < 2: n = 1   # of the sums so far there is another sum
-    yield i, n
-    n = n * size if n * size <= most else 1
 
 
 def most_additions(kernel: Kernel, u: UOp) -> int:
@@ -117,7 +103,7 @@ def most_additions(kernel: Kernel, u: UOp) -> int:
   while value.op is Ops.REDUCE or value.op is Ops.CAST or value.op is Ops.ALU and value.arg is TernaryOps.WHERE:
     value = value.src[1 if value.op is Ops.ALU else 0]
   if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return MOST_ADDITIONS
-  return MOST_BLOCKS if kernel.of_kind(AxisKind.TILE) else MOST_PRODUCTS
+  return MOST_BLOCKS if kernel.tiles else MOST_PRODUCTS
 
 
 def _longest(axis: Axis, free: bool = False) -> int:
@@ -137,8 +123,7 @@ def sequential(kernel: Kernel, u: UOp) -> list[int]:
 
 def copies(kernel: Kernel, u: UOp) -> int:
   """How many values an accumulator of a REDUCE takes in one round of its loops: its copies, many of them as pairs of pairs."""
-  n = prod(kernel.axis(i).count for i in u.arg[1] if kernel.axis(i).kind is AxisKind.UNROLL)
-  return n if n <= MOST_COPIES else MOST_COPIES
+  return min(volume(a for a in kernel.of_kind(AxisKind.UNROLL) if a.id in u.arg[1]), MOST_COPIES)
 
 
 def additions(kernel: Kernel, u: UOp) -> int:
@@ -152,9 +137,7 @@ def _together(kernel: Kernel, u: UOp) -> list[list[int]]:
   n, most = copies(kernel, u), most_additions(kernel, u)
   for i in reversed(sequential(kernel, u)):
     size = _longest(kernel.axis(i), kernel.free)
-    if n > 1 and n * size > most:
-      groups.append([])
-      n = 1
+    if n > 1 and n * size > most: groups, n = [*groups, []], 1
     groups[-1].insert(0, i)
     n *= size
   return groups

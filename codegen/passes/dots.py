@@ -6,19 +6,19 @@ from typing import Sequence
 
 from .. import index as ix
 from ..ir.dtype import dtypes
+from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
-from ..kernel.blocks import DOT, F32, FP8, NARROW, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
-from ..kernel.linear import UOpList
+from ..kernel.accesses import is_masked
+from ..kernel.linear import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
 
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
 
 
-def find_dots(uops: Sequence[UOp], fp8: bool, double: bool = False) -> UOpList:
+def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   """For targets with blocks: sums of products -> products of blocks, sum[k](a * b) + c -> dot[k](a, b, c).
 
-  ``fp8`` and ``double`` say that the target multiplies such values. The factors are those in memory, narrow ones
-  too, and each varies with ``k`` and one other axis. A condition of the sum becomes one of each factor that is not 0 outside it
-  anyway.
+  The factors are those in memory, narrow ones too, and each varies with ``k`` and one other axis. A condition of the sum becomes
+  one of each factor that is not 0 outside it anyway.
 
       s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
       ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
@@ -32,7 +32,7 @@ def find_dots(uops: Sequence[UOp], fp8: bool, double: bool = False) -> UOpList:
 
   def factors(u: UOp) -> list[UOp] | None:
     """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
-    if (found := _product(u, fp8, double)) is None: return None
+    if (found := _product(u, target)) is None: return None
     (k,), (a, b, wheres) = u.arg[1], found
     both = [a, b]
     free = [axes[x] - {k} for x in both if k in axes[x]]
@@ -64,25 +64,24 @@ def find_dots(uops: Sequence[UOp], fp8: bool, double: bool = False) -> UOpList:
   return prune(out)
 
 
-def _product(u: UOp, fp8: bool, double: bool) -> tuple[UOp, UOp, list[UOp]] | None:
+def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None:
   """The factors that a REDUCE adds products of, as they are in memory, and the conditions outside which they count as zero. None
   where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
   value, wheres = u.src[0], list[UOp]()
-  while value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0:
+  while is_masked(value):
     wheres.append(value.src[0])
     value = value.src[1]
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
   a, b = map(_loaded, value.src)
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
-  if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
-    return x, y, wheres
-  return (a, b, wheres) if u.dtype is F32 or double and u.dtype is dtypes.float64 else None
+  narrow = NARROW if target is not None and target.fp8_dots else NARROW - FP8
+  if x.dtype is y.dtype and x.dtype in {F32: narrow, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()): return x, y, wheres
+  return (a, b, wheres) if u.dtype is F32 or u.dtype is dtypes.float64 and target is not None and target.double_dots else None
 
 
 def _loaded(u: UOp) -> UOp:
   """A factor without a condition outside which it was loaded as 0 anyway."""
-  if u.arg is not TernaryOps.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0: return u
-  return u.src[1] if _zero_outside(u.src[1], u.src[0]) else u
+  return u.src[1] if is_masked(u) and _zero_outside(u.src[1], u.src[0]) else u
 
 
 def _zero_outside(x: UOp, where: UOp) -> bool:

@@ -1,21 +1,24 @@
 """Pass: UPCAST and UNROLL axes become copies, LANE axes become vectors, indices become one flat index a buffer.
 
-What is left depends on GRID, LOCAL and LOOP axes only. A REDUCE then has one source a copy, taken in index order by one
-accumulator.
+A REDUCE then has one source a copy, taken in index order by one accumulator.
 """
 from __future__ import annotations
 
 import itertools
-from typing import Iterable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Iterable
 
 from .. import index as ix
-from ..ir.dtype import DType, dtypes
+from ..ir.dtype import dtypes
 from ..ir.errors import OptError
+from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, gate_or_true
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .additions import MOST_COPIES
+from .parts import Part, Parts
 
 _Env = tuple[tuple[UOp, UOp], ...]   # a number for each copied axis, in axis order
 _Copy = tuple[UOp, _Env]             # a node, and the copied axes that it depends on
@@ -27,8 +30,7 @@ _VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.S
 
 def _within(u: UOp, env: _Env) -> _Copy:
   """A node with those of the copied axes that it depends on."""
-  rs = u.ranges
-  return u, tuple((r, n) for r, n in env if r in rs)
+  return u, tuple((r, n) for r, n in env if r in u.ranges)
 
 
 class Expander:
@@ -93,14 +95,11 @@ class Expander:
 
   def at(self, u: UOp, env: _Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
+    def load(old: UOp, new: UOp) -> UOp:
+      return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
     key = _within(u, env)
-    found = self.filled.get(key)
-    if found is None:
-      def load(old: UOp, new: UOp) -> UOp:
-        return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
-      found, = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
-      self.filled[key] = found
-    return found
+    if key not in self.filled: self.filled[key], = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
+    return self.filled[key]
 
   def lanes_of(self, u: UOp) -> list[UOp]:
     """A scalar expression of the lane axis, once for each lane."""
@@ -120,8 +119,7 @@ class Expander:
     return step
 
   def contiguous(self, at: UOp, ats: list[UOp]) -> bool:
-    """Whether the lanes of an index follow one another (a step that depends on ranges, as in (8*i + lane) // 8, shows lane by
-    lane)."""
+    """Whether the lanes of an index follow one another: a step that depends on ranges, (8*i + lane) // 8, shows in them."""
     step = self.step_of(at)
     return step == 1 if step is not None else all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats))
 
@@ -136,8 +134,7 @@ class Expander:
   def uniform(self, c: UOp) -> UOp | None:
     """A condition that all lanes agree on, as a scalar, or one that is known for some lanes, as a vector; None for any other."""
     if self.scalar(c): return c
-    lanes = self.lanes_of(c)
-    if all(x is lanes[0] for x in lanes): return lanes[0]
+    if len({*(lanes := self.lanes_of(c))}) == 1: return lanes[0]
     return _vector(lanes) if any(x.op is Ops.CONST for x in lanes) else None
 
   def wide(self, v: UOp) -> UOp:
@@ -158,10 +155,7 @@ class Expander:
     """A scalar, a vector of neighbours, or lanes that are loaded one by one."""
     at, gate = self.place(u, env)
     if self.scalar(at, gate): return _load(u, at, gate)
-    ats = self.lanes_of(at)
-    if self.contiguous(at, ats):
-      mask = self.gate(u, env)
-      return _load(u, ats[0], mask, self.width) if mask.dtype.count == 1 else self.masked_load(u, ats[0], mask)
+    if self.contiguous(at, ats := self.lanes_of(at)): return self.vector_load(u, ats[0], self.gate(u, env))
     if u not in self.across: self.across[u] = self.beside(u)
     if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.transposed_load(u, env, axis)
     step = self.step_of(at)
@@ -176,23 +170,21 @@ class Expander:
     found: list[UOp] = []   # the lanes that are there already
     while len(found) < n:
       start = min(places[len(found)], places[-1] - (n - 1))
-      if gate.dtype.count == 1: v = _load(u, ix.add(first, start), gate, n)
-      else:
-        lanes = {p - start: lane_of(gate, i if step > 0 else n - 1 - i) for i, p in enumerate(places)}
-        v = self.masked_load(u, ix.add(first, start), _vector([lanes.get(i, ix.FALSE) for i in range(n)]))
+      lanes = {p - start: lane_of(gate, i if step > 0 else n - 1 - i) for i, p in enumerate(places)}
+      mask = gate if gate.dtype.count == 1 else _vector([lanes.get(i, ix.FALSE) for i in range(n)])
+      v = self.vector_load(u, ix.add(first, start), mask)
       new = [lane_of(v, p - start) for p in places[len(found):] if p - start < n]
       # two vectors a time, which is one shuffle
       found = new if not found else [lane_of(_vector([*found, *new, *[new[-1]] * (n - len(found) - len(new))]), i)
                                      for i in range(len(found) + len(new))]
     return _vector(found if step > 0 else found[::-1])
 
-  def masked_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
-    """A vector some of whose lanes may not be read: where it lies in memory as a whole (the LOAD's last source) it is read as a
-    whole, and the mask chooses."""
-    zero, dtype = UOp.const(u.dtype, 0), u.dtype.vec(self.width)
-    if u.src[0] in self.written or u.src[0].op is not Ops.DEFINE_GLOBAL: return _load(u, at, mask, self.width)
-    room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
-    inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
+  def vector_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
+    """A vector of which a mask chooses all or lanes; where it lies in memory as a whole (the last source) it is read as such."""
+    zero, dtype, inside = UOp.const(u.dtype, 0), u.dtype.vec(self.width), ix.FALSE
+    if mask.dtype.count > 1 and u.src[0] not in self.written and u.src[0].op is Ops.DEFINE_GLOBAL:
+      room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
+      inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
     if inside is ix.FALSE: return _load(u, at, mask, self.width)
     whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(
       Ops.LOAD, dtype, (u.src[0], at, mask, zero, inside), u.arg)
@@ -202,33 +194,26 @@ class Expander:
     """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as
     well: a block of both is moved by such vectors and transposed in registers."""
     if self.lane is None or self.lane not in u.src[1].ranges or gate_or_true(u) is not ix.TRUE or u.dtype.kind == "b": return None
-    if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)): return None
-    if self.width & (self.width - 1): return None
-    first: _Env = tuple([(a.rng, ix.const(0)) for a in self.copied])
-    def at(env: _Env) -> UOp: return self.place(u, env)[0]
-    lanes = self.lanes_of(at(first))
-    if self.contiguous(at(first), lanes): return None
-    for a in self.copied:
-      if a.rng not in u.src[1].ranges or a.kind is not AxisKind.UPCAST: continue
-      if a.known not in (4, 8, 16) or a.known > self.width: continue
-      others = tuple([(r, n) for r, n in first if r is not a.rng])
-      if all(ix.sub(at((*others, (a.rng, ix.const(i)))), at(first)) is ix.const(i) for i in range(a.known)): return a
-    return None
+    if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)) or self.width & (self.width - 1): return None
+    first = dict.fromkeys([a.rng for a in self.copied], ix.ZERO)
+    def beside(a: Axis, i: int) -> UOp: return self.place(u, tuple({**first, a.rng: ix.const(i)}.items()))[0]
+    begin = self.place(u, tuple(first.items()))[0]
+    if self.contiguous(begin, self.lanes_of(begin)): return None
+    along = [a for a in self.copied if a.rng in u.src[1].ranges and a.kind is AxisKind.UPCAST and a.known in (4, 8, 16)]
+    return next((a for a in along if a.known <= self.width and all(
+      ix.sub(beside(a, i), begin) is ix.const(i) for i in range(a.known))), None)
 
   def transposed_load(self, u: UOp, env: _Env, axis: Axis) -> UOp:
     """A vector of lanes that lie apart, of a block that is loaded by vectors along the copied axis."""
-    known = dict(env)
     rest = tuple([(r, n) for r, n in env if r is not axis.rng])
-    key = (u, rest)
-    if key not in self.transposed:
-      at = self.lanes_of(self.place(u, (*rest, (axis.rng, ix.const(0))))[0])
-      self.transposed[key] = transposed([_load(u, a, ix.TRUE, axis.known) for a in at], axis.known)
-    return self.transposed[key][known[axis.rng].arg]
+    if (u, rest) not in self.transposed:
+      at = self.lanes_of(self.place(u, (*rest, (axis.rng, ix.ZERO)))[0])
+      self.transposed[u, rest] = transposed([_load(u, a, ix.TRUE, axis.known) for a in at], axis.known)
+    return self.transposed[u, rest][dict(env)[axis.rng].arg]
 
   def transposed_store(self, u: UOp, axis: Axis) -> list[UOp]:
     """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
-    out: list[UOp] = []
-    to = u if axis.known * u.dtype.itemsize >= _LINE else u.replace(u.src, arg=None)
+    out, to = list[UOp](), u if axis.known * u.dtype.itemsize >= _LINE else u.replace(u.src, arg=None)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
       at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.const(0))))[0])
       values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
@@ -236,8 +221,7 @@ class Expander:
     return out
 
   def store(self, u: UOp) -> list[UOp]:
-    """The STOREs of all copies: of scalars, of vectors of neighbours, or of lanes one by one. Where a gate is false there is
-    none."""
+    """The STOREs of all copies: of scalars, vectors of neighbours, or lanes one by one; none where a gate is false."""
     out: list[UOp] = []
     if (axis := self.beside(u)) is not None: return self.transposed_store(u, axis)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges]):
@@ -246,14 +230,12 @@ class Expander:
       if isinstance(u.arg, tuple) and u.arg[0] == "add":
         old = self.load(UOp(Ops.LOAD, u.dtype, (*u.src[:2], *u.src[3:])), env)
         v = UOp.alu(BinaryOps.ADD, old, v, dtype=u.dtype.vec(max(old.dtype.count, v.dtype.count)))
-      if self.scalar(at, gate) and v.dtype.count == 1:
-        out.append(_store(u, at, v, gate))
-        continue
-      ats = self.lanes_of(at)
-      if u.op is Ops.STORE and self.contiguous(at, ats): out.append(_store(u, ats[0], self.wide(v), self.gate(u, env)))
+      if self.scalar(at, gate) and v.dtype.count == 1: out.append(_store(u, at, v, gate))
+      elif u.op is Ops.STORE and self.contiguous(at, ats := self.lanes_of(at)):
+        out.append(_store(u, ats[0], self.wide(v), self.gate(u, env)))
       else:
-        lanes = enumerate(zip(ats, self.lanes_of(gate)))
-        out += [_store(u, a, lane_of(v, i), g) for i, (a, g) in lanes if g is not ix.FALSE]
+        lanes = zip(self.lanes_of(at), self.lanes_of(gate), map(partial(lane_of, v), range(self.width)))
+        out += [_store(u, a, x, g) for a, g, x in lanes if g is not ix.FALSE]
     return out
 
   def cache_read(self, u: UOp, env: _Env) -> UOp:
@@ -262,9 +244,7 @@ class Expander:
     shape = tuple([a.most or a.known for a in axes])
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
     first: _Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
-    def position(at: _Env) -> UOp:
-      known = dict(at)
-      return flat_index(shape, [known.get(a.rng, a.rng) for a in axes])
+    def position(at: _Env) -> UOp: return flat_index(shape, [dict(at).get(a.rng, a.rng) for a in axes])
     if u not in self.caches:
       local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"cache{len(self.caches)}", prod(shape), "local"))
       loops = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
@@ -287,18 +267,11 @@ class Expander:
     if across: parts = tuple(map(self.wide, parts))
     loops = tuple(i for i in ids if kinds[i] in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))
     dtype = u.dtype.vec(max(p.dtype.count for p in parts))
+    combined = partial(UOp.alu, fn, dtype=dtype)
     if fn is BinaryOps.ADD and u.dtype.kind == "f":
-      while len(parts) > MOST_COPIES: parts = tuple([self.pair(fn, parts[i:i + 2], dtype) for i in range(0, len(parts), 2)])
-    if loops: total = UOp(Ops.REDUCE, dtype, parts, (fn, loops))
-    else:
-      total = parts[0]
-      for p in parts[1:]: total = UOp.alu(fn, total, p, dtype=dtype)
+      while len(parts) > MOST_COPIES: parts = tuple([reduce(combined, parts[i:i + 2]) for i in range(0, len(parts), 2)])
+    total = UOp(Ops.REDUCE, dtype, parts, (fn, loops)) if loops else reduce(combined, parts)
     return across_lanes(total, fn) if across else total
-
-  @staticmethod
-  def pair(fn: BinaryOps, parts: Sequence[UOp], dtype: DType) -> UOp:
-    """One or two copies combined."""
-    return parts[0] if len(parts) == 1 else UOp.alu(fn, *parts, dtype=dtype)
 
 
 def _compares_indices(u: UOp) -> bool:
@@ -332,11 +305,9 @@ def is_spaced(step: int | None, width: int) -> bool:
 
 
 def transposed(rows: list[UOp], columns: int) -> list[UOp]:
-  """The columns of a block, of which each vector is a row: all numbers are powers of two.
-
-  Interleaving the first half of all elements with the second moves the highest bit of an element's number to the lowest place;
-  after as many times as the rows' numbers have bits, elements stand column by column.
-  """
+  """The columns of a block, of which each vector is a row: all numbers are powers of two. Interleaving the first half of all
+  elements with the second moves the highest bit of an element's number to the lowest place, as often as the rows' numbers have
+  bits."""
   n, width = len(rows), rows[0].dtype.count
   for _ in range(n.bit_length() - 1):
     pairs = [(a, b) for a, b in zip(rows[:n // 2], rows[n // 2:])]
@@ -350,14 +321,14 @@ def transposed(rows: list[UOp], columns: int) -> list[UOp]:
 def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
   """The lanes of a vector joined pairwise."""
   xs = [lane_of(v, i) for i in range(v.dtype.count)]
-  while len(xs) > 1:
-    half = len(xs) // 2
-    xs = [UOp.alu(fn, xs[i], xs[i + half]) for i in range(half)] + xs[2 * half:]
+  while half := len(xs) // 2: xs = [*map(partial(UOp.alu, fn), xs[:half], xs[half:]), *xs[2 * half:]]
   return xs[0]
 
 
-def expand_axes(kernel: Kernel) -> tuple[UOp, ...]:
+def expand_axes(parts: Parts, target: Target | None = None) -> Parts:
   """Copies of UPCAST and UNROLL axes, vectors of LANE axes, one flat index a buffer: y[a0, a1:2 UPCAST] -> y[2*a0], y[2*a0 +
   1]."""
-  e = Expander(kernel)
-  return tuple(out for s in kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)]))
+  def expanded(p: Part) -> Part:
+    e = Expander(p.kernel)
+    return replace(p, roots=tuple([out for s in p.kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)])]))
+  return parts.map(expanded)

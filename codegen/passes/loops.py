@@ -1,5 +1,4 @@
-"""Pass: the expanded statements of a part -> the same with loops. Each phase of reductions gets its LOOP, each REDUCE its
-accumulator.
+"""Pass: the expanded statements of a part -> the same with a LOOP for each phase of reductions, an accumulator for each REDUCE.
 
     STORE(y, a0, REDUCE(LOAD(x, a0*4 + a1), ADD, (a1,)))   ->   acc = 0; LOOP(0, 4); PHI(acc, acc + LOAD(x, gidx0*4 + loop));
     STORE(y, gidx0, phi)
@@ -9,6 +8,7 @@ Nothing has an order yet: a node knows in which loops it stands, and what its va
 from __future__ import annotations
 
 import itertools
+from functools import reduce
 from typing import Sequence, Union
 
 from .. import index as ix
@@ -38,12 +38,12 @@ def positions(kernel: Kernel) -> dict[int, UOp]:
 
 
 class LoopNest:
-  """The roots of an expanded part with loops and accumulators (``out``), and for every node the loops that it stands in
-  (``inside``)."""
+  """The roots of an expanded part with loops and accumulators (``out``), and the loops of every node (``inside``)."""
 
   def __init__(self, kernel: Kernel, roots: tuple[UOp, ...]):
     self.kernel = kernel
     self.axes = {a.id: a for a in kernel.axes}
+    self.tiles = {a.id for a in kernel.tiles}  # those of which all values are taken at once, as a block
     self.order: dict[UOp, tuple[int, int, int]] = {}            # loop -> place in the nesting
     self.loops: dict[tuple[int, Phase, Loops], UOp] = {}        # (axis, phase, surrounding loops) -> LOOP
     self.part: dict[UOp, tuple[Phase, int, int]] = {}           # loop -> phase, the axis that its own is a part of, its own
@@ -64,8 +64,7 @@ class LoopNest:
   # ---- axes
 
   def _free(self, roots: tuple[UOp, ...]) -> dict[UOp, Loops]:
-    """The axes that each node depends on: those of its value, and those that the sizes of loops beneath it need. Empty where no
-    size needs one: then it is ``UOp.ranges``."""
+    """The axes that nodes depend on where sizes of loops beneath them need some; empty, as ``UOp.ranges``, where none do."""
     needs = {a.id: a.size.ranges for a in self.kernel.axes if isinstance(a.size, UOp) and a.size.ranges}
     found: dict[UOp, Loops] = {}
     for u in toposort(roots) if needs else ():
@@ -106,14 +105,12 @@ class LoopNest:
     return any(parts.get(self.part[l][:2], self.part[l][2]) != self.part[l][2] for l in self.inside[b])
 
   def nest(self, u: UOp, env: _Env) -> tuple[_Env, list[UOp], Loops]:
-    """The loops that the sources of a node stand in: the LOOP of each axis, those of its own, and the ones around these.
-
-    Of a REDUCE, loops over the axes that it binds (TILE axes have none); of a CACHE_READ, those that fill its array.
-    """
+    """The loops that the sources of a node stand in: the LOOP of each axis, those of its own (of a REDUCE over the axes that it
+    binds, without TILE axes; of a CACHE_READ those that fill its array), and the ones around these."""
     axes: tuple[int, ...]
     phase: Phase
     if u.op is Ops.REDUCE:
-      axes, phase, ranges = tuple([i for i in u.arg[1] if not self.is_tile(i)]), self.phase[u], self.ranges(u)
+      axes, phase, ranges = tuple([i for i in u.arg[1] if i not in self.tiles]), self.phase[u], self.ranges(u)
     elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], _NONE.union(*(f.ranges for f in u.src[2:]))
     else: return env, [], _NONE
     outer = _NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
@@ -124,10 +121,6 @@ class LoopNest:
       loops.append(inner[i])
     return inner, loops, outer
 
-  def is_tile(self, id: int) -> bool:
-    """Whether all values of an axis are taken at once, as a block."""
-    return self.axes[id].kind is AxisKind.TILE
-
   # ---- nodes
 
   def lower_store(self, u: UOp) -> UOp:
@@ -135,7 +128,7 @@ class LoopNest:
     env: _Env = {}
     outer: Loops = _NONE
     ranges = ids_of(u)
-    for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
+    for a in sorted(self.kernel.loops, key=lambda a: a.id in self.kernel.bound):
       if a.id in ranges:
         env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer, env)
         outer |= {env[a.id]}
@@ -148,13 +141,12 @@ class LoopNest:
     stack = [(root, env)]
     while stack:   # sources first: graphs are deeper than Python's stack
       u, e = stack[-1]
-      k = key(u, e)
-      if k in self.memo:
+      if (k := key(u, e)) in self.memo:
         stack.pop()
         continue
       inner, loops, outer = self.nest(u, e)
-      position = 1 if u.op is Ops.CACHE_READ else 0   # the first source: where to read, which the loops do not go through
-      at = [*((s, e) for s in u.src[:position]), *((s, inner) for s in u.src[position:])]
+      at = [(s, inner) for s in u.src]
+      if u.op is Ops.CACHE_READ: at[0] = u.src[0], e   # where to read, which the loops do not go through
       missing = [x for x in at if key(*x) not in self.memo]
       if missing:
         stack.extend(missing)
@@ -168,14 +160,12 @@ class LoopNest:
   def node(self, u: UOp, src: tuple[UOp, ...], env: _Env) -> UOp:
     """A node without loops of its own."""
     if u.op is Ops.RANGE:
-      i = u.arg[0]
-      if i in env: return env[i]
+      if (i := u.arg[0]) in env: return env[i]
       if i in self.special: return self._track(self.special[i])
-      if self.is_tile(i): return self._track(u)   # the node stands for a block
+      if i in self.tiles: return self._track(u)   # the node stands for a block
       raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
     new = u.replace(src)
-    folded = fold_node(new) if src != u.src else None
-    return self._track(folded or new)
+    return self._track(src != u.src and fold_node(new) or new)
 
   def _track(self, u: UOp) -> UOp:
     """Note the loops of a node: those that its sources vary with."""
@@ -194,16 +184,13 @@ class LoopNest:
   def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:
     """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""
     fn, bound = u.arg
-    if tiles := [i for i in bound if self.is_tile(i)]: parts = [self.over_tiles(fn, p, tiles) for p in parts]
-    if not loops:
-      whole = parts[0]
-      for p in parts[1:]: whole = self._track(UOp.alu(fn, whole, p, dtype=u.dtype))
-      return whole
+    if tiles := [i for i in bound if i in self.tiles]: parts = [self.over_tiles(fn, p, tiles) for p in parts]
+    if not loops: return reduce(lambda x, y: self._track(UOp.alu(fn, x, y, dtype=u.dtype)), parts)
     acc = UOp.unique(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
     self.inside[acc], self.varies[acc] = outer, outer.union(loops)
     total = acc
     for j, p in enumerate(parts):
-      total = UOp.alu(fn, p, acc, dtype=u.dtype) if total is acc else UOp.alu(fn, total, p, dtype=u.dtype)
+      total = UOp.alu(fn, *((p, acc) if total is acc else (total, p)), dtype=u.dtype)
       # accumulators advance together: what the j-th copy reads is used by all of them before the next is loaded
       for n in toposort((total,), stop=self.step.__contains__): self.step.setdefault(n, j)
       self.inside[total] = self.varies[total] = self.varies[p] | self.varies[acc]
@@ -212,8 +199,7 @@ class LoopNest:
     return phi
 
   def cache_read(self, u: UOp, src: tuple[UOp, ...], outer: Loops) -> UOp:
-    """for ..: local[..] = value; then reads of it. Work-items wait for each other before the array is filled anew, and before it
-    is read."""
+    """for ..: local[..] = value; then reads of it. Work-items wait before the array is filled, and before it is read."""
     at, local, *fills = src
     out = UOp(Ops.LOAD, u.dtype, (local, at))
     self.inside[out] = self.varies[out] = self.varies[at] | outer
@@ -221,8 +207,7 @@ class LoopNest:
     return out
 
   def filled(self, fills: tuple[UOp, ...], outer: Loops) -> UOp:
-    """The BARRIER behind the STOREs that fill an array. Another comes before them; all stand in the same loops, also what is the
-    same in each iteration."""
+    """The BARRIER behind the STOREs that fill an array; another comes before them. All stand in the same loops."""
     key = (fills, outer)
     if key not in self.barriers:
       before, behind = UOp.unique(Ops.BARRIER, dtypes.bool), UOp.unique(Ops.BARRIER, dtypes.bool)

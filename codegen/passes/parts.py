@@ -1,7 +1,6 @@
 """A kernel cut into *parts*, each lowered by itself, in the order in which they run, between the marks of loops and branches.
 
-A plain kernel is one part. Of a kernel whose statements have an order each statement is one: a small kernel with axes of its own.
-In it the program's position and the axes of the loops that it stands in are SPECIAL nodes. Opts are chosen for each part.
+A plain kernel is one part, each statement of another a small kernel, for which Opts are chosen by themselves.
 """
 from __future__ import annotations
 
@@ -16,16 +15,14 @@ from ..opts import Opt, Opts
 
 @dataclass(frozen=True)
 class Part:
-  """Statements that run at once, or one value that a mark asks for (the body is not a STORE then). ``roots``: its body, once
-  expanded."""
+  """Statements that run at once, or one value that a mark asks for. ``roots``: its body, once expanded."""
   kernel: Kernel
   roots: tuple[UOp, ...] = ()
 
 
 @dataclass(frozen=True)
 class Mark:
-  """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``:
-  of a LOOP."""
+  """LOOP (over ``axis``), WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources: start and end, a condition."""
   op: Ops
   values: tuple[Part, ...] = ()
   axis: Axis | None = None
@@ -36,8 +33,7 @@ class Mark:
     return UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
 
   def __str__(self) -> str:
-    of = f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else ""
-    return self.op.name + of
+    return self.op.name + (f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else "")
 
 
 Item = Union[Part, Mark]
@@ -80,6 +76,9 @@ class Parts:
 
   def map(self, fn: Callable[[Part], Part]) -> Parts:
     """With every part replaced."""
-    return replace(
-      self, items=tuple([fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items])
-    )
+    items = [fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items]
+    return replace(self, items=tuple(items))
+
+  def with_kernels(self, fn: Callable[[Kernel], Kernel]) -> Parts:
+    """With the kernel of every part replaced."""
+    return self.map(lambda p: replace(p, kernel=fn(p.kernel)))

@@ -1,12 +1,11 @@
 """Pass: parts with loops -> one list of UOps, every node in the innermost loop or branch that it depends on.
 
-:func:`in_order` puts the nodes of one part in order. :class:`Writer` puts parts one after the other. Index arithmetic stands as
-far out as it can, once. A node that touches memory that the kernel writes stands exactly where its statement does.
+Index arithmetic stands as far out as it can, once. A node that touches memory that the kernel writes stands exactly where its
+statement does.
 """
 from __future__ import annotations
 
 import heapq
-import itertools
 from dataclasses import dataclass, field
 from typing import Iterable, Union
 
@@ -15,6 +14,7 @@ from ..ir.target import Target
 from ..ir.uop import Ops, UOp, prod, toposort
 from ..kernel import EFFECTS, is_variable
 from ..kernel.linear import UOpList
+from .builder import new_name
 from .loops import LoopNest
 from .parts import Mark, Part, Parts
 
@@ -111,8 +111,7 @@ class _Writer:
   def depth(self) -> int: return len(self.blocks) - 1
 
   def pure(self, u: UOp, src: tuple[UOp, ...], hoist: bool) -> UOp:
-    """A node without effect: a common subexpression that stands in an open block, or a new node, with ``hoist`` as far out as its
-    sources allow."""
+    """A node without effect, or the same that stands in an open block; ``hoist``: as far out as its sources allow."""
     like = UOp(u.op, u.dtype, src, u.arg)
     for block in reversed(self.blocks):
       if like in block.available: return block.available[like]
@@ -147,40 +146,32 @@ class _Writer:
         src = tuple([new[s] for s in u.src])
         if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
         elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
-        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER): new[u] = self.unique(u, src)
-        elif u.op is not Ops.LOAD: new[u] = self.pure(u, src, self.depth == base)
-        elif u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL: new[u] = self.unique(u, src)   # what it reads changes
-        else: new[u] = self.pure(u, src, False)
+        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or u.op is Ops.LOAD and \
+          (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
+        else: new[u] = self.pure(u, src, u.op is not Ops.LOAD and self.depth == base)
     return new[nest.out[-1]]
 
   def mark(self, mark: Mark) -> None:
     """Begin or end a loop or a branch."""
     values = tuple([v for v in map(self.part, mark.values) if v is not None])
     dtype = dtypes.index if mark.op in (Ops.LOOP, Ops.ENDLOOP) else dtypes.bool
-    opener = self.blocks[-1].opener
     if mark.op in (Ops.LOOP, Ops.WHILE, Ops.IF):
       opened = self.open(UOp.unique(mark.op, dtype, values))
       if mark.axis is not None: self.values[Mark.index(mark.axis)] = opened
     elif mark.op is Ops.BREAK: self.unique(UOp(Ops.BREAK, dtype), values)
     else:
-      assert opener is not None, f"{mark} without what it belongs to"
-      u = UOp.unique(mark.op, dtype, (opener,))
-      if mark.op is Ops.ELSE:
-        self.blocks.pop()
-        self._begin(u, opener)
-      else: self.close(u)
+      assert (opener := self.blocks[-1].opener) is not None, f"{mark} without what it belongs to"
+      if mark.op is not Ops.ELSE: return self.close(UOp.unique(mark.op, dtype, (opener,)))
+      self.blocks.pop()
+      self._begin(UOp.unique(mark.op, dtype, (opener,)), opener)
 
   def array(self, u: UOp) -> UOp:
     """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""
     found = self.arrays.get(u)
     if found is None:
       name, size, where = u.arg
-      if is_variable(u):
-        size = prod(size)
-        if size * u.dtype.itemsize > self.private: where = "local"
-      else:
-        name = next(n for i in itertools.count() if (n := f"cache{i}") not in self.names)
-        self.names.add(name)
+      if not is_variable(u): name = new_name("cache", self.names)
+      elif (size := prod(size)) * u.dtype.itemsize > self.private: where = "local"
       found = self.arrays[u] = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
       self._place(found, 0)
     return found
@@ -204,8 +195,7 @@ class _Writer:
     self.depths[end] = self.depth
 
   def list(self) -> UOpList:
-    """Everything in order; params, arrays, positions and constants first, and accumulators that nothing but these stands
-    before."""
+    """Everything in order; first params, arrays, positions and constants, and accumulators that stand before all others."""
     top = self.blocks[0].nodes
     start = next((i for i, u in enumerate(top) if isinstance(u, _Block) or u.op not in FIRST), len(top))
     moved = [u for u in top[start:] if isinstance(u, UOp) and u.op in FIRST and u.op is not Ops.DEFINE_ACC]

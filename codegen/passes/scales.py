@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.alu import add, equal, least_of, less, shift_left, shift_right
 from ..ir.dtype import DType, cast_number, dtypes, scale_byte
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ..ir.uop import Ops, UOp
 from ..kernel import Kernel
 from ..kernel.rewrite import Rules, rewrite
 
@@ -45,26 +46,22 @@ def _bitcast(old: UOp, new: UOp) -> UOp | None:
 
 
 def _word(n: int) -> UOp: return UOp.const(UINT32, n)
-def _if(condition: UOp, x: UOp, y: UOp) -> UOp: return UOp.alu(TernaryOps.WHERE, condition, x, y)
 
 
 def _number(byte: UOp, dtype: DType) -> UOp:
   """The number that a byte stands for."""
-  if byte.op is Ops.CONST: return UOp.const(dtype, cast_number(_value(byte.arg), FLOAT32, dtype))
+  if byte.op is Ops.CONST:
+    value = float("nan") if byte.arg == 255 else 2.0 ** (byte.arg - 127)
+    return UOp.const(dtype, cast_number(value, FLOAT32, dtype))
   c = byte.cast(UINT32)
-  bits = UOp.alu(BinaryOps.SHL, c, _word(23))
-  bits = _if(UOp.alu(BinaryOps.CMPEQ, c, _word(255)), _word(_NAN), bits)
-  bits = _if(UOp.alu(BinaryOps.CMPEQ, c, _word(0)), _word(_LEAST), bits)
-  return UOp(Ops.BITCAST, FLOAT32, (bits,)).cast(dtype)
-
-
-def _value(byte: int) -> float: return float("nan") if byte == 255 else 2.0 ** (byte - 127)
+  bits = equal(c, _word(255)).where(_word(_NAN), shift_left(c, _word(23)))
+  return UOp(Ops.BITCAST, FLOAT32, (equal(c, _word(0)).where(_word(_LEAST), bits),)).cast(dtype)
 
 
 def _byte(x: UOp) -> UOp:
   """The byte of the scale that is nearest to a float32, of two the greater; 255 (NaN) where there is none."""
   if x.op is Ops.CONST: return UOp.const(UINT8, scale_byte(x.arg))
   bits = UOp(Ops.BITCAST, UINT32, (x,))
-  near = UOp.alu(BinaryOps.SHR, UOp.alu(BinaryOps.ADD, UOp.alu(BinaryOps.MIN, bits, _word(_INF)), _word(_HALF)), _word(23))
-  near = _if(UOp.alu(BinaryOps.CMPLT, _word(_LEAST), bits), near, _word(0))
-  return _if(UOp.alu(BinaryOps.CMPEQ, bits, _word(_MINUS)), _word(0), near).cast(UINT8)
+  near = shift_right(add(least_of(bits, _word(_INF)), _word(_HALF)), _word(23))
+  near = less(_word(_LEAST), bits).where(near, _word(0))
+  return equal(bits, _word(_MINUS)).where(_word(0), near).cast(UINT8)

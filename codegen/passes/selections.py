@@ -1,10 +1,9 @@
-"""Pass: a sum in which an index chooses a single element -> that element.
+"""Pass: a sum in which an index chooses a single element -> that element, at the index clamped to the axis, where it is inside.
 
     sum[a0](x[a0] if a0 == i else 0)                ->  x[i] + 0
     sum[a0](1 if a0 == t[a1] and a1 < n else 0)     ->  1 if a1 < n and 0 <= t[a1] < size else 0
 
-So a one-hot mask takes a row or a column out of a matrix, counts or looks up without going through all of it. An element is read
-at the index clamped to the axis, and counts if the index is inside.
+So a one-hot mask takes a row or a column out of a matrix, counts or looks up without going through all of it.
 """
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ def may_select(u: UOp) -> bool:
 
 def replace_selections(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A sum of what an index chooses one of -> that one: sum[a0](x[a0] if a0 == i else 0) -> x[i] + 0."""
-  blocks = bool(target is not None and target.blocks)
-  body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, blocks)})
+  if not any([may_select(u) for u in kernel.reduces]): return kernel
+  body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, target is not None and target.blocks)})
   if all([a is b for a, b in zip(body, kernel.body)]): return kernel
   made = kernel.with_(body=body)
   used = {u.arg[0] for u in made.nodes if u.op is Ops.RANGE} | {u.arg for u in made.nodes if u.op is Ops.FOR}
@@ -56,10 +55,8 @@ def _without(u: UOp, r: UOp, blocks: bool) -> UOp | None:
     condition, x, other = value.src
     if other.op is not Ops.CONST or other.arg != zero: return None
   conditions = ix.conjuncts(condition)
-  chosen = next((c for c in conditions if _place(c, r) is not None), None)
+  chosen, place = next(((c, p) for c in conditions if (p := _place(c, r)) is not None), (None, ix.ZERO))
   if chosen is None: return None
-  place = _place(chosen, r)
-  assert place is not None
   rest = [c for c in conditions if c is not chosen]
   if not _movable((x, *rest), r, place, blocks): return None
   size = r.src[0] if r.src else r.arg[1]
@@ -82,15 +79,11 @@ def _place(c: UOp, r: UOp) -> UOp | None:
     a, b = _as_index(a), _as_index(b)
     if a.op is Ops.CAST: a, b = b, a
     if a.op is Ops.CAST or r in b.ranges and b.op is Ops.CAST: return None
-  terms, k = ix.linear(ix.sub(a, b))
-  of = dict(terms).get(r)
+  difference = ix.sub(a, b)
+  of = dict(ix.linear(difference)[0]).get(r)
   if of not in (1, -1): return None
-  place = ix.const(-k * of)
-  for t, n in terms:
-    if t is r: continue
-    if r in t.ranges: return None
-    place = ix.add(place, ix.mul(t, -n * of))
-  return place
+  place = ix.mul(ix.sub(difference, ix.mul(r, of)), -of)
+  return None if r in place.ranges else place
 
 
 def _as_index(u: UOp) -> UOp:

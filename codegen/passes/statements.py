@@ -2,20 +2,19 @@
 
     FOR(n, STORE(t, SCAN(x)), STORE(y, t * 2))   ->   LOOP, run = 0, LOOP, run = run + x, t = run, ENDLOOP, y = t * 2, ENDLOOP
 
-Regions become marks. In a statement the program's position and the axes of the FORs that it stands in are scalars: SPECIAL nodes.
-A SCAN becomes a loop, a SORT the rank of every element. A value that is read elsewhere than it is written is read before. Where a
-tile may hang over an edge there is a second version without masks, for tiles that do not.
+Regions become marks. In a statement the program's position and the axes of the FORs that it stands in are SPECIAL nodes. A value
+that is read elsewhere than it is written is read before. Where a tile may hang over an edge there is a second version without
+masks, for tiles that do not.
 """
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
-from typing import Callable, Iterable, Sequence, Union
+from typing import Iterable, Sequence, Union
 
 from .. import index as ix
 from ..index.sizes import Dim
-from ..ir.config import config
-from ..ir.dtype import DType, dtypes
+from ..ir.alu import and_, equal, int_const, less, not_, or_
+from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
@@ -24,11 +23,12 @@ from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, inner, is_v
 from ..kernel.accesses import gate_or_true, ids_of
 from ..kernel.rewrite import substitute
 from ..opts.axes import seen_by
+from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
 from .loops import positions
 from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
 
-_Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
+_Work = Union[UOp, Ops]   # a statement, or the mark that ends a region
 COPIED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
@@ -36,17 +36,11 @@ def split_statements(kernel: Kernel, target: Target | None = None) -> Parts:
   """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT
   -> ranks.
 
-  For a target with blocks (``target.blocks``) TILE axes, SCAN and SORT stay.
-  """
+  For a target with blocks TILE axes, SCAN and SORT stay."""
   if kernel.plain: return Parts.of(kernel)
   out = _Statements(kernel, target)
   out.body(kernel.body)
   return Parts(kernel, tuple(out.items))
-
-
-def chooses(target: Target | None) -> bool:
-  """Whether Opts are chosen for the statements of a kernel."""
-  return not (config.noopt or target is None or target.blocks or target.lanes == 1 or target.locals)
 
 
 class _Statements:
@@ -60,6 +54,7 @@ class _Statements:
     position = positions(kernel)
     self.scalars: dict[UOp, UOp] = {a.rng: position[a.id] for a in kernel.axes if a.id in position and a.size != 1}
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
+    self.outside: list[dict[UOp, UOp]] = []   # the scalars outside each LOOP that is open
     self.items: list[Item] = []
 
   def mark(self, op: Ops, *values: Part, axis: Axis | None = None) -> None: self.items.append(Mark(op, values, axis))
@@ -67,45 +62,41 @@ class _Statements:
   # ---- regions
 
   def body(self, statements: Iterable[UOp]) -> None:
-    """Go through statements, and what regions among them have: a region gives what is to be done for it, in order."""
+    """Go through statements, and what regions among them have: a region gives what is inside, and the marks for it, in order."""
     regions = {Ops.FOR: self.loop, Ops.WHILE: self.while_, Ops.IF: self.branch}
-    todo: list[_Work] = [*statements]
-    todo.reverse()
+    todo: list[_Work] = [*reversed([*statements])]
     while todo:
       s = todo.pop()
-      if not isinstance(s, UOp): s()
+      if isinstance(s, Ops):
+        if s is Ops.ENDLOOP: self.scalars = self.outside.pop()
+        self.mark(s)
       elif s.op in EFFECTS: self.effect(s)
       elif s.op in regions: todo.extend(regions[s.op](s)[::-1])
       else: raise OptError(f"{s.op} is no statement")
 
   def loop(self, s: UOp) -> Sequence[_Work]:
     """FOR -> LOOP .. ENDLOOP"""
-    axis = self.axes[s.arg]
-    end = s.src[0]
+    axis, end = self.axes[s.arg], s.src[0]
     if end.op is Ops.CONST and end.arg <= 0: return ()
     if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
     self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
-    outside = self.scalars
-    if axis.size != 1: self.scalars = {**outside, axis.rng: Mark.index(axis)}
-    def end_loop() -> None:
-      self.scalars = outside
-      self.mark(Ops.ENDLOOP)
-    return (*s.src[1:], end_loop)
+    self.outside.append(self.scalars)
+    if axis.size != 1: self.scalars = {**self.scalars, axis.rng: Mark.index(axis)}
+    return (*s.src[1:], Ops.ENDLOOP)
 
   def while_(self, s: UOp) -> Sequence[_Work]:
     """WHILE -> WHILE, the condition, BREAK, .. ENDWHILE"""
     self.mark(Ops.WHILE)
     self.mark(Ops.BREAK, self.value(s.src[0]))
-    return (*s.src[1:], lambda: self.mark(Ops.ENDWHILE))
+    return (*s.src[1:], Ops.ENDWHILE)
 
   def branch(self, s: UOp) -> Sequence[_Work]:
     """IF -> IF .. [ELSE ..] ENDIF"""
     condition, (yes, no) = s.src[0], inner(s)
     if condition.op is Ops.CONST: return yes if condition.arg else no
-    if not yes: condition, yes, no = UOp.alu(UnaryOps.NOT, condition), no, ()
+    if not yes: condition, yes, no = not_(condition), no, ()
     self.mark(Ops.IF, self.value(condition))
-    other: Sequence[_Work] = (lambda: self.mark(Ops.ELSE), *no) if no else ()
-    return (*yes, *other, lambda: self.mark(Ops.ENDIF))
+    return (*yes, Ops.ELSE, *no, Ops.ENDIF) if no else (*yes, Ops.ENDIF)
 
   # ---- effects
 
@@ -126,10 +117,8 @@ class _Statements:
   def store(self, s: UOp) -> None:
     """Where a tile may hang over an edge, most do not: IF whole .. without masks, ELSE .. as it is."""
     whole = whole_tiles(s) if s.op is Ops.STORE and self.chooses else {}
-    condition = ix.both(*whole.values())
-    if not whole or condition is ix.FALSE:
-      self.items.append(self.part(s))
-      return
+    condition = ix.both(*whole.values()) if whole else ix.FALSE
+    if condition is ix.FALSE: return self.items.append(self.part(s))
     self.mark(Ops.IF, self.part(condition))
     self.items.append(self.part(without_true_gates(substitute((s,), dict.fromkeys(whole, ix.TRUE)))[0]))
     self.mark(Ops.ELSE)
@@ -138,16 +127,9 @@ class _Statements:
 
   def materialize(self, value: UOp) -> UOp:
     """Compute a value now, into a variable; gives what reads it."""
-    out = self.variable(value.dtype, [a for a in self.axes.values() if a.rng in value.ranges])
-    self.store(_stored(out, value))
+    out = variable(new_name("t", self.names), value.dtype, *[a for a in self.axes.values() if a.rng in value.ranges])
+    self.store(store_over(out, value))
     return out
-
-  def variable(self, dtype: DType, axes: Sequence[Axis]) -> UOp:
-    """What reads a new variable that has an element for each value of some axes."""
-    name = next(n for i in itertools.count() if (n := f"t{i}") not in self.names)
-    self.names.add(name)
-    v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.known for a in axes]), "private"))
-    return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, dtypes.index, tuple([a.rng for a in axes]))))
 
   def scan(self, s: UOp, axis: Axis) -> None:
     """for a: run = fn(run, value(a)); out[a] = run"""
@@ -156,12 +138,10 @@ class _Statements:
     if has_reduce(value) or _reads_elsewhere(s, (value,)): value = self.materialize(substitute((value,), self.scalars)[0])
     back = {axis.rng: ix.sub(ix.node(ix.minus(axis.size, 1)), axis.rng)} if reverse else {}
     value, at, *gate = substitute((value, s.src[1], *s.src[3:]), back)
-    run = self.variable(
-      value.dtype, [a for a in self.axes.values() if a is not axis and a.rng in value.ranges and a.rng not in self.scalars]
-    )
-    self.effect(_stored(run, UOp.const(value.dtype, identity(fn, value.dtype))))
-    out = UOp.unique(Ops.STORE, s.dtype, (s.src[0], at, run, *gate))
-    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.node(axis.size), _stored(run, UOp.alu(fn, run, value)), out), axis.id)])
+    along = [a for a in self.axes.values() if a is not axis and a.rng in value.ranges and a.rng not in self.scalars]
+    run = variable(new_name("t", self.names), value.dtype, *along)
+    self.effect(store_over(run, UOp.const(value.dtype, identity(fn, value.dtype))))
+    self.body([for_(axis, axis.size, store_over(run, UOp.alu(fn, run, value)), put(s, at, run, *gate))])
 
   def sort(self, s: UOp, axis: Axis) -> None:
     """Each element goes to its rank: how many stand before it."""
@@ -170,17 +150,14 @@ class _Statements:
     other = Axis(max(self.axes) + 1, axis.size, AxisKind.TILE)
     self.axes[other.id] = other
     y, = substitute((x,), {axis.rng: other.rng})
-    more, less = (x, y) if descending else (y, x)
-    before, same = UOp.alu(BinaryOps.CMPLT, more, less), UOp.alu(BinaryOps.CMPEQ, x, y)
+    before, same = less(*((x, y) if descending else (y, x))), equal(x, y)
     if x.dtype.kind == "f":   # NaN stands after everything else
       xn, yn = UOp.alu(UnaryOps.ISNAN, x), UOp.alu(UnaryOps.ISNAN, y)
-      before = UOp.alu(BinaryOps.OR, before, UOp.alu(BinaryOps.AND, xn, UOp.alu(UnaryOps.NOT, yn)))
-      same = UOp.alu(BinaryOps.OR, same, UOp.alu(BinaryOps.AND, xn, yn))
-    first = UOp.alu(BinaryOps.OR, before, UOp.alu(BinaryOps.AND, same, ix.lt(ix.sub(other.rng, axis.rng), 0)))
-    one = first.where(UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 0))
-    rank = self.materialize(UOp(Ops.REDUCE, dtypes.int32, (one,), (BinaryOps.ADD, (other.id,))))
+      before, same = or_(before, and_(xn, not_(yn))), or_(same, and_(xn, yn))
+    first = or_(before, and_(same, ix.lt(ix.sub(other.rng, axis.rng), 0)))
+    rank = self.materialize(reduce_over(BinaryOps.ADD, first.where(int_const(1), int_const(0)), other))
     at, *gate = substitute((s.src[1], *s.src[3:]), {axis.rng: rank.cast(dtypes.index)})
-    self.effect(UOp.unique(Ops.STORE, s.dtype, (s.src[0], at, x, *gate)))
+    self.effect(put(s, at, x, *gate))
 
   # ---- parts
 
@@ -193,10 +170,8 @@ class _Statements:
     """A statement, or a value, as a kernel of the axes that it is a function of and those that its reductions go through."""
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
-    axes = seen_by(tuple([
-      a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP)
-      for i, a in self.axes.items() if i in ids
-    ]), self.scalars)
+    def looped(a: Axis) -> Axis: return a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP)
+    axes = seen_by(tuple([looped(a) for i, a in self.axes.items() if i in ids]), self.scalars)
     variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
 
@@ -213,8 +188,7 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
     greatest = ix.const(n)
     for t, k in terms:
       greatest = ix.add(greatest, ix.mul(ix.sub(ix.node(t.arg[1]), 1), max(k, 0)) if t.op is Ops.RANGE else ix.mul(t, k))
-    always = ix.lt(greatest, 0)
-    if always is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
+    if (always := ix.lt(greatest, 0)) is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
   return out
 
 
@@ -231,23 +205,15 @@ def before(s: UOp) -> tuple[list[UOp], bool]:
   computed before. Both are kept in variables, whose sizes are numbers."""
   early = [] if isinstance(s.arg, tuple) else _reads_elsewhere(s, s.src[1:])
   places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
-  reduced = s.op is Ops.ATOMIC and has_reduce(s.src[2])
-  return [u for u in early if u in places], reduced or any(u in value for u in early)
+  return [u for u in early if u in places], s.op is Ops.ATOMIC and has_reduce(s.src[2]) or any(u in value for u in early)
 
 
 def kept_sizes(kernel: Kernel) -> list[Dim]:
   """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
-  tiles = {a.rng: a.size for a in kernel.of_kind(AxisKind.TILE)}
-  kept: dict[UOp, None] = {}
-  for s in kernel.effects:
-    loads, whole = before(s)
-    kept |= {r: None for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles}
+  tiles = {a.rng: a.size for a in kernel.tiles}
+  found = [(s, *before(s)) for s in kernel.effects]
+  kept = dict.fromkeys(r for s, loads, whole in found for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles)
   return [tiles[r] for r in kept]
-
-
-def _stored(place: UOp, value: UOp) -> UOp:
-  """A STORE to where a LOAD reads."""
-  return UOp.unique(Ops.STORE, value.dtype, (*place.src[:2], value))
 
 
 def with_value(s: UOp, value: UOp) -> UOp: return UOp.unique(s.op, s.dtype, (*s.src[:2], value, *s.src[3:]), s.arg)

@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from typing import Mapping, Sequence
 
 from ..ir.uop import Ops, UOp
-from ..kernel.blocks import block_axes, is_dot
-from ..kernel.linear import UOpList
+from ..kernel.linear import UOpList, block_axes, is_dot
 
 MOST_KEPT = 16384   # elements of a block that is an accumulator
 _MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))
@@ -16,8 +15,7 @@ _MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))
 def keep_blocks(uops: Sequence[UOp]) -> UOpList:
   """For targets with blocks: a loop that adds up reduced blocks -> one that adds up whole blocks, which are reduced after it.
 
-  Lanes are combined once and not in every iteration, for which a program's warps wait for each other. Products of blocks stay as
-  they are: they have accumulators of their own.
+  Lanes are combined once and not in every iteration, for which warps wait. Products of blocks have accumulators of their own.
 
       LOOP; r = REDUCE(x), arg (ADD, (a1,)); t = r + acc; PHI(acc, t); ENDLOOP; STORE(.., phi)
       ->   LOOP; t = x + acc; PHI(acc, t); ENDLOOP; r = REDUCE(phi), arg (ADD, (a1,)); STORE(.., r)
@@ -28,14 +26,11 @@ def keep_blocks(uops: Sequence[UOp]) -> UOpList:
 
 
 def load_late(uops: UOpList) -> UOpList:
-  """What stands before a loop of products and is used after it only (a bias), after the loop: its registers are free until then,
-  and a pipeline through several such loops waits for nothing but factors."""
+  """What stands before a loop of products and is used after it only (a bias), after the loop: its registers are free so long."""
   if not any(map(is_dot, uops)): return uops
   path: list[tuple[UOp, ...]] = []   # the loops that each node stands in
-  begin: dict[UOp, int] = {}
   loops: list[tuple[int, int, tuple[UOp, ...]]] = []   # of products: first line, last line, the loops around
-  around: tuple[UOp, ...] = ()
-  last_dot = -1
+  begin, around, last_dot = dict[UOp, int](), tuple[UOp, ...](), -1
   for i, u in enumerate(uops):
     if u.op is Ops.ENDLOOP:
       around = around[:-1]
@@ -43,13 +38,12 @@ def load_late(uops: UOpList) -> UOpList:
     path.append(around)
     if u.op is Ops.LOOP: begin[u], around = i, (*around, u)
     if is_dot(u): last_dot = i
-  first: dict[UOp, float] = {}       # where a node is first used
-  place: dict[UOp, float] = {}
+  first, place = dict[UOp, float](), dict[UOp, float]()   # where a node is first used, and where it is to stand
   for i, u in reversed([*enumerate(uops)]):
     used = first.get(u, -1.0)
     if u.op in _MOVED and not (u.op is Ops.LOAD and (u.src[0].op is not Ops.DEFINE_GLOBAL or u.src[0].arg[2])):
-      ends = [end for start, end, outside in loops if i < start and end < used and outside == path[i]]
-      if ends: place[u] = max(ends) + 0.5
+      if ends := [end for start, end, outside in loops if i < start and end < used and outside == path[i]]:
+        place[u] = max(ends) + 0.5
     for s in u.src: first[s] = min(first.get(s, math.inf), place.get(u, i))
   if not place: return uops
   return UOpList(u for _, u in sorted(enumerate(uops), key=lambda t: place.get(t[1], t[0])))
@@ -92,5 +86,4 @@ def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozense
     total = rest
   sizes = {u.arg[0]: u.arg[1] for u in axes if u.op is Ops.RANGE}
   if math.prod(sizes[i] for r in found for i in axes[r.src[0]]) > MOST_KEPT ** len(found): return []
-  alike = len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1
-  return found if alike and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
+  return found if len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1 and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []

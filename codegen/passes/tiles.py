@@ -26,7 +26,7 @@ from ..opts import Cover, Fuse
 
 def lower_tiles(kernel: Kernel) -> Kernel:
   """A plain kernel without TILE axes: a0:16 GRID and a1:64 TILE, seen as a0*64 + a1, become a0:1024 GRID."""
-  tiles = {a.id for a in kernel.of_kind(AxisKind.TILE)}
+  tiles = {a.id for a in kernel.tiles}
   if not tiles: return kernel
   kinds = {i: AxisKind.LOOP if i in kernel.bound else AxisKind.GRID for i in tiles}
   kernel = kernel.with_(axes=tuple(Axis(a.id, a.size, kinds.get(a.id, a.kind)) for a in kernel.axes))
@@ -38,19 +38,22 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   return with_numbered_axes(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
 
 
-def keep_tiles(kernel: Kernel) -> Kernel:
-  """For NOOPT on targets without blocks: tiles as they were written, one program a tile and loops inside: a1:64 TILE -> a1:64
-  LOOP."""
-  axes = tuple(replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes)
+def tiles_for(kernel: Kernel, target: Target | None) -> Kernel:
+  """A kernel with such tiles as a target has: blocks, or none. For NOOPT on targets without blocks tiles stay as they were
+  written, one program a tile and loops inside: a1:64 TILE -> a1:64 LOOP."""
+  if target and target.blocks: return cover_tiles(kernel, target.row)
+  if not kernel.plain: return kernel
+  if not config.noopt: return lower_tiles(kernel)
+  axes = tuple([replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes])
   return kernel.with_(axes=axes) if axes != kernel.axes else kernel
 
 
 def dissolved(kernel: Kernel, target: Target) -> str:
   """Which tiles of a person's kernel are none on a target, and why; nothing where all are."""
-  tiles = [a for a in kernel.of_kind(AxisKind.TILE) if a.size != 1]
+  tiles = [a for a in kernel.tiles if a.size != 1]
   if not tiles or not kernel.plain or config.noopt: return ""
-  now = cover_tiles(kernel, target.row) if target.blocks else lower_tiles(kernel)
-  if now.of_kind(AxisKind.TILE): return ""
+  now = tiles_for(kernel, target)
+  if now.tiles: return ""
   why = f"a row of more than {target.row} elements is no block" if target.blocks else \
     f"{target.name} computes without blocks: a tile is one axis with the programs, which Opts cut; NOOPT=1 keeps tiles"
   return f"tiles {', '.join(f'a{a.id}:{text_of(a.size)}' for a in tiles)} are now part of {', '.join(map(str, now.axes))}: {why}"
@@ -62,7 +65,7 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
 
   Tiles longer than a ``row``, which registers do not hold, are lowered: Opts make a loop of blocks of them.
   """
-  tiles = kernel.of_kind(AxisKind.TILE)
+  tiles = kernel.tiles
   if long := [a for a in tiles if a.count > row and kernel.plain]:
     return lower_tiles(kernel).needing(ix.both(*[ix.ge(a.size, row + 1) for a in long if not isinstance(a.size, int)]))
   for a in tiles:
@@ -73,12 +76,10 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
 def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
-  def reduced(old: UOp, new: UOp) -> UOp:
-    over = tuple([ids[i] for i in old.arg[1] if i in ids])
-    return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]
+  def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])
+  def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=over(old)) if over(old)[1] else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
-    how = (old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])) if isinstance(old.arg, tuple) else old.arg
-    return UOp(Ops.STORE, new.dtype, new.src, how)
+    return UOp(Ops.STORE, new.dtype, new.src, over(old) if isinstance(old.arg, tuple) else old.arg)
   rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
            Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids[old.arg[1]], *old.arg[2:])), Ops.STORE: stored}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
@@ -94,9 +95,8 @@ def _join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
 
 def trim(kernel: Kernel, axis: Axis) -> Kernel:
   """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
-  if axis.id in kernel.bound:
-    limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
-  else: limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges]
+  limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges] if axis.id not in kernel.bound else \
+    [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
   ends = {axis.size if n is None else n for n in limits}
   if not ends or len(ends) > 1 and not all(isinstance(n, int) for n in ends): return kernel
   size = lesser(max(ends) if len(ends) > 1 else ends.pop(), axis.size)  # type: ignore[type-var]
@@ -115,9 +115,8 @@ def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 def upper(gate: UOp, axis: Axis) -> Dim | None:
   """The n of a condition ``axis < n`` among those of a gate."""
-  for c in ix.conjuncts(gate):
-    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1]): return ix.number(c.src[1])
-  return None
+  return next((ix.number(c.src[1]) for c in ix.conjuncts(gate)
+               if c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1])), None)
 
 
 def summed(u: UOp, axis: Axis) -> Dim | None:
@@ -130,8 +129,6 @@ def summed(u: UOp, axis: Axis) -> Dim | None:
       # both factors: past the end of one, the other must not be asked for an infinity
       ends = [found[s] for s in n.src if axis.rng in s.ranges]
       several = {e for e in ends if e is not None}
-      if None in ends or not several: found[n] = None
-      elif len(several) == 1: found[n] = several.pop()
-      else: found[n] = functools.reduce(greater, several)
+      found[n] = functools.reduce(greater, several) if several and None not in ends else None
     else: found[n] = None
   return found[u]

@@ -1,21 +1,21 @@
 """Pass for targets with blocks: programs whose block lies inside the data run a copy of the code without masks.
 
 A mask that ends at no multiple of a vector keeps a whole block from being moved by vectors, though it leaves out elements of the
-last program only. So where a kernel's accesses could be vectors but for such masks, its programs branch: those whose block is
-whole run a copy of the statements without masks.
+last program only. So where accesses could be vectors but for such masks, programs branch.
 """
 from __future__ import annotations
 
 import math
 import operator
+from functools import reduce
 from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
+from ..ir.alu import add, and_, less, mul
 from ..ir.config import config
 from ..ir.dtype import dtypes
-from ..ir.uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp
-from ..kernel.blocks import gate_or_none, is_dot, prune, terms
-from ..kernel.linear import UOpList
+from ..ir.uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, toposort
+from ..kernel.linear import UOpList, gate_or_none, is_dot, prune, terms
 
 _WIDE = 16        # bytes that a thread moves at a time, at most
 MOST_NODES = 400  # of a program that is written twice
@@ -74,8 +74,7 @@ def _difference(c: UOp) -> tuple[dict[UOp, int], int] | None:
 
 
 def _for_all(c: UOp, uniform: Mapping[UOp, None]) -> _Condition | None:
-  """When a condition holds for all of a program's elements and rounds; None where that does not depend on the program, or nobody
-  knows."""
+  """When a condition holds for all of a program's elements; None where that does not depend on it, or nobody knows."""
   if (found := _difference(c)) is None: return None
   mine, most = [], found[1]
   for x, k in found[0].items():
@@ -130,25 +129,15 @@ def _mostly(uniform: Iterable[UOp], least: Mapping[Sum, int]) -> bool:
   return all(sum(k * value[x] for x, k in sum_) < end for sum_, end in least.items())
 
 
-def _condition(least: Mapping[Sum, int]) -> list[UOp]:
-  """The nodes of the condition that sums are less than their ends, itself the last."""
-  out: list[UOp] = []
-  def made(u: UOp) -> UOp:
-    out.append(u)
-    return u
-  whole: UOp | None = None
+def _condition(least: Mapping[Sum, int]) -> UOp:
+  """The condition that sums are less than their ends."""
+  whole = []
   for sum_, end in least.items():
     wide = any(x.dtype.itemsize > 4 for x, _ in sum_)
     dtype = dtypes.int64 if wide or abs(end) > dtypes.max(dtypes.int32) else dtypes.int32
-    total: UOp | None = None
-    for x, k in sum_:
-      term = x if x.dtype is dtype else made(x.cast(dtype))
-      if k != 1: term = made(UOp.alu(BinaryOps.MUL, term, made(UOp.const(dtype, k))))
-      total = term if total is None else made(UOp.alu(BinaryOps.ADD, total, term))
-    assert total is not None
-    here = made(UOp.alu(BinaryOps.CMPLT, total, made(UOp.const(dtype, end)), dtype=dtypes.bool))
-    whole = here if whole is None else made(UOp.alu(BinaryOps.AND, whole, here))
-  return out
+    added = [x.cast(dtype) if k == 1 else mul(x.cast(dtype), UOp.const(dtype, k)) for x, k in sum_]
+    whole.append(less(reduce(add, added), UOp.const(dtype, end)))
+  return reduce(and_, whole)
 
 
 def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> UOpList:
@@ -170,9 +159,9 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
     copies.append((u, n))
   begin, without, masked = _apart(copies, {x for sum_ in least for x, _ in sum_})
   condition = _condition(least)
-  branch = UOp.unique(Ops.IF, dtypes.bool, (condition[-1],))
+  branch = UOp.unique(Ops.IF, dtypes.bool, (condition,))
   other, end = (UOp.unique(op, dtypes.bool, (branch,)) for op in (Ops.ELSE, Ops.ENDIF))
-  return prune([_GONE, *begin, *condition, branch, *without, other, *masked, end])
+  return prune([_GONE, *begin, *toposort((condition,), set(begin).__contains__), branch, *without, other, *masked, end])
 
 
 def _apart(copies: Sequence[tuple[UOp, UOp]], asked: set[UOp]) -> tuple[list[UOp], list[UOp], list[UOp]]:

@@ -1,4 +1,5 @@
 """The verifier's table of the tensor graph."""
+# ruff: noqa: F403, F405 - what rules are made of is rules.py's
 from __future__ import annotations
 
 from typing import Any, Callable, Sequence
@@ -7,23 +8,7 @@ from .. import index as ix
 from ..index.size_text import shape_text, text_of
 from ..index.view import TRANSFORMS, Shape
 from ..ir.uop import MOVEMENT, Ops, UOp, toposort
-from .rules import (
-  ANY,
-  VALUES,
-  Rule,
-  all_of,
-  alu_rule,
-  argument,
-  by_op,
-  combiner_rule,
-  fields,
-  int_dtype,
-  no_sources,
-  one_dtype,
-  one_source,
-  source_count,
-  verify,
-)
+from .rules import *
 
 # sizes may be expressions of run-time sizes: what is not known to be wrong may be right
 
@@ -40,27 +25,25 @@ def _same_shapes(u: UOp) -> str | None:
 
 def _tiles(shape: Shape, arg: Any) -> bool:
   return len(arg) == len(shape) and all(
-    len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(ix.vmax(ix.node(n)), 1) for t, n in zip(arg, shape)
-  )
+    len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(ix.vmax(ix.node(n)), 1) for t, n in zip(arg, shape))
 
 
-_FITS: dict[Ops, Callable[[Shape, Any], bool]] = {   # whether a tuple is the arg of a movement of a shape
-  Ops.RESHAPE: lambda s, a: all(map(_natural, a)) and ix.may_equal(ix.product(a), ix.product(s)),
-  Ops.PERMUTE: lambda s, a: sorted(a) == list(range(len(s))),
-  Ops.EXPAND: lambda s, a: len(a) == len(s) and all(n == 1 or ix.may_equal(n, m) for m, n in zip(a, s)),
-  Ops.PAD: lambda s, a: len(a) == len(s) and all(len(p) == 2 and all(map(_natural, p)) for p in a),
-  Ops.SHRINK: lambda s, a: len(a) == len(s) and all(
+_FITS: dict[str, Callable[[Shape, Any], bool]] = dict(   # whether a tuple is the arg of a movement of a shape
+  RESHAPE=lambda s, a: all(map(_natural, a)) and ix.may_equal(ix.product(a), ix.product(s)),
+  PERMUTE=lambda s, a: sorted(a) == list(range(len(s))),
+  EXPAND=lambda s, a: len(a) == len(s) and all(n == 1 or ix.may_equal(n, m) for m, n in zip(a, s)),
+  PAD=lambda s, a: len(a) == len(s) and all(len(p) == 2 and all(map(_natural, p)) for p in a),
+  SHRINK=lambda s, a: len(a) == len(s) and all(
     len(p) == 2 and _natural(p[0]) and _most(p[0], p[1]) and _most(p[1], n) for p, n in zip(a, s)),
-  Ops.FLIP: lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
-  Ops.TILE: _tiles,
-  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s),
-}
+  FLIP=lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
+  TILE=_tiles,
+  UNTILE=lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s))
 
 
 def _moves(u: UOp) -> str | None:
   """The argument of a movement operation fits the shape it moves."""
   s = u.src[0].shape
-  fits = isinstance(u.arg, tuple) and _FITS[u.op](s, u.arg)
+  fits = isinstance(u.arg, tuple) and _FITS[u.op.name](s, u.arg)
   return None if fits else f"{u.op.name} {_text(u.arg)} does not fit shape {shape_text(s)}"
 
 
@@ -102,8 +85,7 @@ def _indices(end: int | None) -> Rule:
   """Ints of one shape from the second source to before ``end``, one for each of the base's first dims."""
   def rule(u: UOp) -> str | None:
     base, index = u.src[0].shape, u.src[1:end]
-    if len(index) > len(base):
-      return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
+    if len(index) > len(base): return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
     if any(not _alike(i.shape, index[0].shape) for i in index): return f"the indices of {u.op.name} have one shape"
     return next((wrong for i in index if (wrong := int_dtype(f"the index of {u.op.name}", i))), None)
   return rule
@@ -150,7 +132,7 @@ def _updates(u: UOp) -> str | None:
 
 
 def _after(u: UOp) -> str | None:
-  effects = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
+  effects = Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH
   return None if u.src[1].op in effects else f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}"
 
 
@@ -165,46 +147,31 @@ def _buffer(u: UOp) -> str | None:
   return None if u.dtype is u.arg.dtype else f"a BUFFER node of {u.dtype} on a Buffer of {u.arg.dtype}"
 
 
-_same = all_of(one_source, one_dtype())
-GRAPH: dict[Ops, Rule] = {
-  **VALUES,
-  Ops.ALU: all_of(alu_rule, _same_shapes),
-  Ops.BUFFER: _buffer,
-  Ops.IOTA: all_of(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
-  **dict.fromkeys(MOVEMENT, all_of(_same, _moves)),
-  **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
-  Ops.REDUCE_AXIS: all_of(_same, _reduces),
-  Ops.SCAN_AXIS: all_of(
-    _same, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans
-  ),
-  Ops.SORT_AXIS: all_of(
-    _same,
+GRAPH = table(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
+  ALU=(alu_rule, _same_shapes),
+  BUFFER=_buffer, CONTIGUOUS=same_dtype, DETACH=same_dtype, COPY=same_dtype,
+  IOTA=(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
+  REDUCE_AXIS=(same_dtype, _reduces),
+  SCAN_AXIS=(
+    same_dtype, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans),
+  SORT_AXIS=(same_dtype,
     argument(lambda a: isinstance(a, tuple) and len(a) in (4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
-    _sorts,
-  ),
-  Ops.GATHER: all_of(
+    _sorts),
+  GATHER=(
     lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
-    _indices(None),
-    one_dtype(0),
-  ),
-  Ops.SCATTER: all_of(
-    lambda u: None if len(u.src) > 2 else f"SCATTER has a base, indices and a value, got {len(u.src)}",
-    argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"),
-    _indices(-1),
-    _scatter,
-    one_dtype(0, -1),
-  ),
-  Ops.CAT: all_of(_joins, one_dtype()),
-  Ops.ASSIGN: all_of(source_count(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
-  Ops.UPDATE: all_of(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
-  Ops.AFTER: all_of(source_count(2, "memory and an effect"), _after, one_dtype(0)),
-  Ops.CALL: all_of(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"), _calls, one_dtype(0)),
-  Ops.LAUNCH: all_of(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)
-  ),
-  Ops.SLOPED: all_of(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
-  Ops.CUSTOM: lambda u: None,
-}
+    _indices(None), one_dtype(0)),
+  SCATTER=(lambda u: None if len(u.src) > 2 else f"SCATTER has a base, indices and a value, got {len(u.src)}",
+    argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"), _indices(-1), _scatter,
+    one_dtype(0, -1)),
+  CAT=(_joins, one_dtype()),
+  ASSIGN=(source_count(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
+  UPDATE=(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
+  AFTER=(source_count(2, "memory and an effect"), _after, one_dtype(0)),
+  CALL=(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"), _calls, one_dtype(0)),
+  LAUNCH=(
+    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)),
+  SLOPED=(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
+  CUSTOM=lambda u: None)
 
 
 def _scalar(u: UOp) -> str | None:

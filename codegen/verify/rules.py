@@ -1,8 +1,7 @@
 """What the verifier's tables are made of: rules for nodes of more than one form, and makers of rules.
 
 A rule is a function of a node that gives one sentence about what is wrong, or None. The first sentence becomes a VerifyError that
-names the program, the rule broken and the line of the listing.
-"""
+names the program, the rule broken and the line of the listing."""
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Sequence
@@ -17,8 +16,8 @@ from ..kernel.linear import UOpList
 ANY = 1 << 30   # sources: no limit
 
 Rule = Callable[[UOp], str | None]
-BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
-ATOMICS = ("add", "max", "min")
+BUFFERS = Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL
+ATOMICS = "add", "max", "min"
 _ARITY = {UnaryOps: 1, BinaryOps: 2, TernaryOps: 3}
 
 
@@ -46,6 +45,13 @@ def all_of(*rules: Rule) -> Rule:
   return lambda u: next((wrong for rule in rules if (wrong := rule(u))), None)
 
 
+def table(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict[Ops, Rule]:
+  """Rules by the names of ops, one or several an op, after and over those of shared tables."""
+  out: dict[Ops, Rule] = {}
+  for t in shared: out.update(t)
+  return out | {Ops[name]: rule if callable(rule) else all_of(*rule) for name, rule in rules.items()}
+
+
 def source_count(least: int, what: str, most: int | None = None) -> Rule:
   """From ``least`` to ``most`` sources (default: exactly ``least``); ``what`` names them: "a base and an index"."""
   def rule(u: UOp) -> str | None:
@@ -71,11 +77,10 @@ def one_dtype(*at: int) -> Rule:
 
 no_sources = source_count(0, "no sources")
 one_source = source_count(1, "one source")
+same_dtype = all_of(one_source, one_dtype())
 
 
-def fields(value: Any, *kinds: type) -> bool:
-  """Whether a value is a tuple with one entry of each type."""
-  return isinstance(value, tuple) and tuple(map(type, value)) == kinds
+def fields(value: Any, *kinds: type) -> bool: return isinstance(value, tuple) and tuple(map(type, value)) == kinds
 
 
 def int_dtype(what: str, u: UOp) -> str | None:
@@ -83,19 +88,13 @@ def int_dtype(what: str, u: UOp) -> str | None:
   return None if u.dtype.kind in "iu" and u.dtype.count == 1 else f"{what} has a scalar int dtype, got {u.dtype}"
 
 
-def spreads(dtype: DType, element: DType, count: int) -> bool:
-  """Whether a value of ``dtype`` can be used as ``count`` elements: it has as many, or is a scalar that is broadcast."""
-  return dtype.scalar() is element and dtype.count in (1, count)
+def spreads(dtype: DType, element: DType, count: int) -> bool: return dtype.scalar() is element and dtype.count in (1, count)
 
 
-def python_type(dtype: DType) -> type[Number]:
-  """The type of a dtype's constants."""
-  return {"f": float, "e": float, "b": bool}.get(dtype.kind, int)
+def python_type(dtype: DType) -> type[Number]: return {"f": float, "e": float, "b": bool}.get(dtype.kind, int)
 
 
-def names(ds: Iterable[DType]) -> str:
-  """Each dtype once, joined by "and"."""
-  return " and ".join(dict.fromkeys(map(str, ds)))
+def names(ds: Iterable[DType]) -> str: return " and ".join(dict.fromkeys(map(str, ds)))   # each dtype once, joined by "and"
 
 
 # ---- rules
@@ -123,8 +122,7 @@ size_rule = all_of(
   argument(lambda a: isinstance(a, Size), "a Size"),
   no_sources,
   lambda u: None if u.dtype is dtypes.index or u.op is Ops.DEFINE_VAR and u.dtype in (dtypes.int32, dtypes.int64) else
-  f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}",
-)
+  f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}")
 
 
 def cast_rule(u: UOp) -> str | None:
@@ -148,7 +146,7 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-VALUES: dict[Ops, Rule] = {Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule}
+VALUES = table(CONST=const_rule, ALU=alu_rule, CAST=cast_rule, BITCAST=cast_rule)
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
@@ -157,39 +155,18 @@ def combiner_rule(op: Any, dtype: DType) -> str | None:
   return refusal(op, dtype, f"a reduction by {op.name}")
 
 
-def vectorize_rule(u: UOp) -> str | None:
-  """A scalar for each element of the vector."""
-  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
-  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
-  return None
-
-
-def gep_rule(u: UOp) -> str | None:
-  """One lane of a vector."""
-  if wrong := one_source(u): return wrong
-  v = u.src[0].dtype
-  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
-  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
-
-
-def _range(u: UOp) -> str | None:
-  size = u.arg[1]
-  if isinstance(size, int): return no_sources(u) if size >= 1 else f"the arg of RANGE is (axis id, size >= 1), got {u.arg!r}"
-  return None if u.src == (size,) else "a RANGE whose size is no number has it as its source"
-
-
-range_rule = all_of(
-  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and isinstance(a[1], int | UOp),
-           "(axis id, size >= 1)"),
-  _range, lambda u: int_dtype("a RANGE", u)
-)
+_range = all_of(
+  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and
+           (isinstance(a[1], UOp) or isinstance(a[1], int) and a[1] >= 1), "(axis id, size >= 1)"),
+  lambda u: None if u.src == (u.arg[1],) else "a RANGE whose size is no number has it as its source"
+  if isinstance(u.arg[1], UOp) else no_sources(u),
+  lambda u: int_dtype("a RANGE", u))
 
 
 def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   """The entries of a table for LOAD, STORE and ATOMIC: a buffer, an index that keeps to its rule, the value's dtype, the gate.
 
-  ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them.
-  """
+  ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them."""
   def rule(u: UOp) -> str | None:
     store = u.op is not Ops.LOAD
     most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
@@ -219,28 +196,36 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   return dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), rule)
 
 
-def _scalar_elements(u: UOp) -> str | None: return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+def _elements(fits: Callable[[Any], bool], what: str) -> Rule:
+  """An arg that ``fits``, of a buffer."""
+  return all_of(argument(fits, what), lambda u: f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None)
 
 
-global_rule = all_of(
-  argument(
-    lambda a: (fields(a, int, str, bool) or fields(a, int, str, bool, int) and a[3] >= 1) and a[0] >= 0,
-    "(slot, name, written) and, where it begins somewhere in a memory, the bytes that its place is a multiple of",
-  ),
-  _scalar_elements,
-)
-local_rule = all_of(
-  argument(
-    lambda a: fields(a, str, int, str) and a[1] >= 1 and a[2] in ("local", "private"), "(name, size >= 1, 'local' or 'private')"
-  ),
-  _scalar_elements,
-)
-_shaped = all_of(
-  argument(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a[2] == "private", "(name, sizes >= 1, 'private')"),
-  _scalar_elements,
-)
+_global = _elements(
+  lambda a: (fields(a, int, str, bool) or fields(a, int, str, bool, int) and a[3] >= 1) and a[0] >= 0,
+  "(slot, name, written) and, where it begins somewhere in a memory, the bytes that its place is a multiple of")
+local_rule = _elements(
+  lambda a: fields(a, str, int, str) and a[1] >= 1 and a[2] in ("local", "private"), "(name, size >= 1, 'local' or 'private')")
+_shaped = _elements(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a[2] == "private", "(name, sizes >= 1, 'private')")
 
 
-def variable_rule(u: UOp) -> str | None:
-  """``(name, shape, "private")`` and a scalar dtype; or an array of the linear form."""
-  return (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u)
+def _vectorize(u: UOp) -> str | None:
+  """A scalar for each element of the vector."""
+  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
+  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
+  return None
+
+
+def _gep(u: UOp) -> str | None:
+  """One lane of a vector."""
+  if wrong := one_source(u): return wrong
+  v = u.src[0].dtype
+  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
+  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
+
+
+# tables that forms of a kernel share
+KERNEL = table(
+  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global,
+  DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
+VECTORS = table(VECTORIZE=_vectorize, GEP=_gep)

@@ -3,19 +3,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import (
-  TYPE_CHECKING,
-  Any,
-  Callable,
-  Collection,
-  Concatenate,
-  Generic,
-  Mapping,
-  NamedTuple,
-  ParamSpec,
-  TypeVar,
-  overload,
-)
+import re
+from typing import TYPE_CHECKING, Any, Callable, Collection, Concatenate, Generic, Mapping, ParamSpec, TypeVar, overload
 from weakref import ref
 
 import numpy as np
@@ -25,6 +14,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops
+from ntgrad.engine.buffer import being_recorded
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.traced_sizes import VariableValues
 from ntgrad.graph.checks import checked
@@ -34,7 +24,7 @@ from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 
 from .arguments import Pieces
-from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, being_recorded, call_of, pieces_of, signature
+from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, call_of, pieces_of, signature
 
 ROUTES = 1024     # signatures of which it is known what capture they have
 
@@ -96,7 +86,8 @@ class TinyJit(Generic[P, R]):
     self._last_key: Any = None
     self._values: VariableValues = ()                            # of its sizes
     self._routes: Recent[Any, tuple[Any, Sizes]] = Recent(ROUTES)   # signatures → those without sizes, and the sizes
-    self._earlier: Recent[Any, _Earlier] = Recent(RECORDINGS)    # by the signature without sizes
+    # by the signature without sizes: shapes of a call, and the dimensions that were others in another one
+    self._earlier: Recent[Any, tuple[list[tuple[int, ...]], frozenset[tuple[int, int]]]] = Recent(RECORDINGS)
 
   @overload
   def __get__(self, owner: None, kind: Any = None) -> TinyJit[P, R]: ...
@@ -123,15 +114,15 @@ class TinyJit(Generic[P, R]):
   @property
   def kernels(self) -> int:
     """How many kernels (copies included) a replay launches; 0 before the capture."""
-    return len(self._replay.steps) if self._replay is not None else 0
+    return len(self._replay.steps) if self._replay else 0
   @property
   def planned_bytes(self) -> int:
     """Bytes that the inner buffers of the captured kernels share."""
-    return self._replay.planned_bytes if self._replay is not None else 0
+    return self._replay.planned_bytes if self._replay else 0
   @property
   def unplanned_bytes(self) -> int:
     """Bytes that they would take each on its own."""
-    return self._replay.unplanned_bytes if self._replay is not None else 0
+    return self._replay.unplanned_bytes if self._replay else 0
   @property
   def _replay(self) -> Replay | None: return self._last.used.replay if self._last is not None else None
 
@@ -155,12 +146,13 @@ class TinyJit(Generic[P, R]):
       args, kwargs = tuple([_given(a) for a in args]), {k: _given(a) for k, a in kwargs.items()}
     if being_recorded: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
-    pieces = pieces_of(args, kwargs)
-    key, found = signature(pieces), self._last
+    call = pieces_of(args, kwargs)
+    key, found = signature(call), self._last
     if found is None or self._last_key != key:
-      found, self._values = self._find(key, pieces)
+      found, self._values = self._find(key, call)
       self._last, self._last_key = found, key
-    return found.call(args, kwargs, pieces, self._values)
+    call.values = self._values
+    return found.call(call)
 
   def _find(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, VariableValues]:
     """The capture for calls of a signature, and the values of its sizes in them."""
@@ -172,53 +164,43 @@ class TinyJit(Generic[P, R]):
       if route[1].sizes: self._routes[key] = route
     key, sizes = route
     found = self._captures[key]
-    if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes, strict=self.strict)
+    if found is None: found = self._captures[key] = Capture(self.fn, self.name, sizes, strict=self.strict)
     return found, sizes.values
 
   def _sized(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[tuple[Any, ...], Sizes]:
-    """The signature without what may change in it, and the sizes that do. Where neither a Variable nor ``dynamic`` says so, those
-    are the dimensions that were others in an earlier call."""
+    """The signature without what may change in it, and the sizes that do: those of Variables and ``dynamic``, else the dimensions
+    that were others in an earlier call."""
     marks, tensors, others, *rest = key
     asked = {(i, d) for i, place in enumerate(pieces.places) for d in self.dynamic.get(_argument(place), ())}
     sizes = sizes_in(pieces, asked)
     if sizes.dims or sizes.others: return _without(key, sizes), sizes
-    general = (marks, tuple([(tuple([n if n < 2 else -1 for n in shape]), *more) for shape, *more in tensors]), others, *rest)
+    general = (marks, tuple((tuple(n if n < 2 else -1 for n in shape), *more) for shape, *more in tensors), others, *rest)
     shapes = [shape for shape, *_ in tensors]
     earlier, static = self._earlier[general], self._captures[key]
-    if earlier is None: self._earlier[general] = earlier = _Earlier(shapes, frozenset())
-    if earlier.shapes == shapes and not earlier.dims or static is not None and static.replay is not None: return key, NO_SIZES
-    differ = {(i, d) for i, (a, b) in enumerate(zip(earlier.shapes, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m}
-    dims = earlier.dims | differ
-    if dims != earlier.dims:
-      self._earlier[general] = _Earlier(shapes, dims)
+    if earlier is None: self._earlier[general] = earlier = shapes, frozenset()
+    before, differ = earlier
+    if before == shapes and not differ or static is not None and static.replay is not None: return key, NO_SIZES
+    dims = differ.union([(i, d) for i, (a, b) in enumerate(zip(before, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m])
+    if dims != differ:
+      self._earlier[general] = shapes, dims
       self._routes.clear()
     sizes = sizes_in(pieces, dims)
     return _without(key, sizes), sizes
 
 
-class _Earlier(NamedTuple):
-  """Shapes of a call, and the dimensions that were others in another one."""
-  shapes: list[tuple[int, ...]]
-  dims: frozenset[tuple[int, int]]
-
-
 def sizes_in(pieces: Pieces, dims: Collection[tuple[int, int]]) -> Sizes:
   """The sizes of a call that change: these dimensions, and the values of Variables. Those of 0 and 1 are not among them, and
   neither are values of a Variable that has two."""
-  found: dict[ix.Size, int] = {}
-  places: dict[ix.Size, int] = {}
-  twice: set[ix.Size] = set()
+  found: dict[ix.Size, dict[int, int]] = {}   # the values of Variables, and where each is first
   for i, o in enumerate(pieces.others):
-    if type(o) is not BoundInt or o.node.op is not Ops.SIZE or o < 2: continue
-    if found.setdefault(o.node.arg, int(o)) != o: twice.add(o.node.arg)
-    places.setdefault(o.node.arg, i)
-  for size in twice: del found[size], places[size]
-  named = {s.name for s in found}
+    if type(o) is BoundInt and o.node.op is Ops.SIZE and o >= 2: found.setdefault(o.node.arg, {}).setdefault(int(o), i)
+  once = {size: next(iter(values.items())) for size, values in found.items() if len(values) == 1}
+  named = {s.name for s in once}
   free = iter([name for k in range(len(dims) + len(named)) if (name := f"s{k}") not in named])
-  at = sorted([(i, d) for i, d in dims if d < len(shape := pieces.tensors[i].lazydata.shape) and shape[d] >= 2])
+  at = sorted((i, d) for i, d in dims if d < len(shape := pieces.tensors[i].lazydata.shape) and shape[d] >= 2)
   new = [ix.Size(next(free), 2) for _ in at]
   values = [int(pieces.tensors[i].lazydata.shape[d]) for i, d in at]
-  return Sizes((*new, *found), (*values, *found.values()), tuple(at), tuple(places.values()))
+  return Sizes((*new, *once), (*values, *[n for n, _ in once.values()]), tuple(at), tuple(i for _, i in once.values()))
 
 
 def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
@@ -228,15 +210,14 @@ def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
   for i, d in sizes.dims: shapes[i][d] = None
   names = {sizes.sizes[len(sizes.dims) + k]: i for k, i in enumerate(sizes.others)}
   left = [(BoundInt, o[1].node) if o[0] is BoundInt and o[1].node.arg in names else o for o in others]
-  return marks, tuple([(tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)]), tuple(left), *rest
+  return marks, tuple((tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)), tuple(left), *rest
 
 
 def _argument(place: str) -> int | str:
   """The position or the name that begins how an error calls an argument: "argument 0[1]", "argument 'x'"."""
-  text = place.removeprefix("argument ")
-  if text.startswith("'"): return text[1:text.index("'", 1)]
-  digits = text[:next((i for i, c in enumerate(text) if not c.isdigit()), len(text))]
-  return int(digits)
+  m = re.match(r"argument (?:'([^']*)'|(\d+))", place)
+  assert m is not None
+  return m[1] or int(m[2])
 
 
 def _axes(fn: Callable[..., Any], dynamic: Mapping[Any, Any]) -> dict[int | str, tuple[int, ...]]:
@@ -247,22 +228,21 @@ def _axes(fn: Callable[..., Any], dynamic: Mapping[Any, Any]) -> dict[int | str,
   out: dict[int | str, tuple[int, ...]] = {}
   for parameter, axes in dynamic.items():
     given = (axes,) if isinstance(axes, int) else axes
-    if not isinstance(given, (tuple, list)) or not all([type(a) is int and a >= 0 for a in given]):
+    if not isinstance(given, (tuple, list)) or not all(type(a) is int and a >= 0 for a in given):
       raise ArgumentError(f"jit: dynamic has dimensions of {parameter!r} as ints from 0 on, got {shown(axes)}")
     if isinstance(parameter, str) and names and parameter not in names:
-      raise ArgumentError(f"jit: dynamic names {parameter!r}; the function's parameters are {', '.join(names) or 'none'}")
+      raise ArgumentError(f"jit: dynamic names {parameter!r}; the function's parameters are {', '.join(names)}")
     if not isinstance(parameter, (int, str)):
       raise ArgumentError(f"jit: dynamic has parameters' names or positions, got {shown(parameter)}")
+    for i, name in enumerate(names):
+      if parameter in (i, name): out[i] = out[name] = tuple(given)
     out[parameter] = tuple(given)
-    if isinstance(parameter, str) and parameter in names: out[names.index(parameter)] = tuple(given)
-    if isinstance(parameter, int) and 0 <= parameter < len(names): out[names[parameter]] = tuple(given)
   return out
 
 
 def _given(a: Any) -> Any:
   """An argument as the function gets it: arrays as Tensors, which may be others at each call."""
-  if type(a) is not np.ndarray or a.dtype.kind == "O": return a
-  return Tensor(a)
+  return Tensor(a) if type(a) is np.ndarray and a.dtype.kind != "O" else a
 
 
 if TYPE_CHECKING:

@@ -4,26 +4,28 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, Sequence
 from weakref import ref
 
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base
 from ntgrad.engine import realize as engine
 from ntgrad.engine.buffer import Buffer
-from ntgrad.engine.recording import base_of
+from ntgrad.engine.realize import base_of
 from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
 
 from .arguments import Pieces
+
+# of arguments, in their order; with an Alias: of one that is written
+Memory = list[tuple[Buffer, Alias | None]]
 
 
 @dataclass
 class Given:
   """How a captured function gets a Tensor argument.
 
-  ``kind`` "read": a copy of its elements, other memory at every call. "written": its memory, other memory at every call, in which
-  ``view`` finds it; arguments of one ``group`` share that memory. "state": memory that the function holds itself, the same at
-  every call.
+  ``kind`` "read": a copy of its elements. "written": its memory, in which ``view`` finds it; arguments of one ``group`` share it.
+  Both are other memory at every call. "state": memory that the function holds itself, the same at every call.
   """
   kind: str
   view: AliasView = ()
@@ -38,43 +40,30 @@ def sharing(pieces: Pieces) -> list[int]:
   return [2 * first.setdefault(t._alias, i) + repeats(t._view) for i, t in enumerate(pieces.tensors)]
 
 
-def serials_in_order(given: list[Given], read: list[int], written: list[int]) -> list[int]:
-  """The numbers of the copies that stand for arguments, in the order of the arguments."""
-  reads, writes, out = iter(read), iter(written), []
-  seen: set[int] = set()
-  for g in given:
-    if g.kind == "read": out.append(next(reads))
-    elif g.kind == "written" and g.group not in seen:
-      seen.add(g.group)
-      out.append(next(writes))
-  return out
-
-
 def exact(tensors: list[Any]) -> list[Buffer]:
   """For computed Tensors, Buffers that hold exactly their elements: their own, or copies."""
   out: list[Any] = []
   for t in tensors:
-    u = t.lazydata
-    while u.op is not Ops.BUFFER and ((r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH):
-      u = r if r is not u else u.src[0]
+    u = engine.without_reshapes(t.lazydata)
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
   if all([type(b) is Buffer for b in out]): return out
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 
 
-def write_back(written: list[tuple[Buffer, Alias]], name: str) -> None:
+def write_back(copies: Memory, name: str) -> None:
   """What was written to the copies of arguments is the arguments' now."""
-  for b, a in written:
+  for b, a in copies:
+    if a is None: continue
     engine.before_writing([a.memory.storage], [a])
     a.memory.take(b)
     a.overwritten(f"a call of {name}")
 
 
-def make_own(a: Alias) -> None:
-  """Give an Alias whose value lies in another's memory its own."""
-  a.renew()
-  engine.compute([a])
+def make_own(aliases: Sequence[Alias]) -> None:
+  """Give Aliases whose values lie in others' memory their own."""
+  for a in aliases: a.renew()
+  engine.compute(aliases)
 
 
 def keeper(storage: Any) -> str:
@@ -83,14 +72,10 @@ def keeper(storage: Any) -> str:
     tensors = list(a.seen())
     if not tensors: continue
     base = base_of(a.node)
-    if base.op is Ops.BUFFER:
-      if base.arg.storage is not storage: continue
-      what = "as"
-    elif any([u.op is Ops.BUFFER and u.arg.storage is storage for u in engine.walk_nodes((a.node,))]): what = "by"
-    else: continue
-    where = _held_by(tensors)
-    shape = tensors[0].shape
-    return f"{'as' if what == 'as' else 'by a value that was not realised,'} a tensor of shape {shape}{where}"
+    nodes = [base] if base.op is Ops.BUFFER else engine.walk_nodes((a.node,))
+    if not any(u.op is Ops.BUFFER and u.arg.storage is storage for u in nodes): continue
+    how = "as" if base.op is Ops.BUFFER else "by a value that was not realised,"
+    return f"{how} a tensor of shape {tensors[0].shape}{_held_by(tensors)}"
   return "by a tensor that is not realised, or the gradients of one"
 
 
@@ -98,15 +83,15 @@ def _held_by(tensors: list[Any]) -> str:
   """Where Tensors are held: an attribute, a list, a dict."""
   for t in tensors:
     for holder in gc.get_referrers(t):
-      if holder is tensors or isinstance(holder, FrameType) or isinstance(holder, Pieces): continue
+      if holder is tensors or isinstance(holder, (FrameType, Pieces)): continue
       if isinstance(holder, list): return " in a list"
+      owner: Any = holder
       if isinstance(holder, dict):
-        key = next((k for k, v in holder.items() if v is t), None)
         owner = next((o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder), None)
-        return f" in the attribute {key!r} of a {type(owner).__name__}" if owner is not None else f" under {key!r} in a dict"
-      if not isinstance(holder, (tuple, type(iter([])))) and hasattr(holder, "__dict__"):
-        key = next((k for k, v in vars(holder).items() if v is t), None)
-        if key is not None: return f" in the attribute {key!r} of a {type(holder).__name__}"
+      elif isinstance(holder, (tuple, type(iter([])))) or not hasattr(holder, "__dict__"): continue
+      key = next((k for k, v in (holder if isinstance(holder, dict) else vars(holder)).items() if v is t), None)
+      if owner is not None and key is not None: return f" in the attribute {key!r} of a {type(owner).__name__}"
+      if owner is None: return f" under {key!r} in a dict"
   return ""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from opcode import opmap
 from pathlib import Path
 from types import ModuleType
@@ -26,14 +27,14 @@ def show(name: str) -> None:
   own = {*given["__all__"]}
   beneath = {k for k, v in given.items() if isinstance(v, ModuleType) and v.__name__ == f"{name}.{k}"}
   vars(seen).update({k: v for k, v in given.items() if k in own or k in beneath or k[0] == "_"})
-  later = given.get("__getattr__")
+  later, files = given.get("__getattr__"), given.get("_FILES", ())   # modules that are imported when they are asked for
 
   def find(k: str) -> Any:
     found = sys.modules.get(f"{name}.{k}")
     if found is None:
       try:
-        if later is None: raise AttributeError(k)
-        found = later(k)
+        if later is None and k not in files: raise AttributeError(k)
+        found = import_module(f"{name}.{k}") if later is None else later(k)
       except AttributeError as e:
         if e.args != (k,): raise   # another one's, of a module that is imported
         why = reason(name, k)
@@ -44,7 +45,7 @@ def show(name: str) -> None:
     vars(seen)[k] = found
     return found
 
-  vars(seen).update(__getattr__=find, __dir__=given.get("__dir__", lambda: sorted(own)))
+  vars(seen).update(__getattr__=find, __dir__=given.get("__dir__", lambda: sorted({*own, *files})))
   sys.modules[name] = seen
 
 

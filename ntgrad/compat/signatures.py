@@ -45,9 +45,9 @@ TOP = {
   "input, nan=0.0, posinf=None, neginf=None": "nan_to_num nan_to_num_",
   "input, eps=None": "logit logit_",
   "input, values": "heaviside",
-  "input, value": "fill_",
+  "input, value": "fill:full_like fill_",
   "input, *, decimals=0": "round round_",
-  "input, dim=None, keepdim=False": "all amax amin any argmax argmin nanmean",
+  "input, dim=None, keepdim=False": "all amax amin any argmax argmin median nanmean nanmedian",
   "input, *, dim=None, keepdim=False": "aminmax",
   "input, dim=None, keepdim=False, *, dtype=None": "mean nansum prod sum",
   "input, dim, keepdim=False": "logsumexp",
@@ -124,6 +124,7 @@ TOP = {
   "input, fill_value, *, dtype=None, device=None, requires_grad=None": "full_like",
   "input, *, generator=None, dtype=None, device=None, requires_grad=None": "rand_like randn_like",
   "input, p=None, *, generator=None": "bernoulli",
+  "input, generator=None": "poisson",
   "input, num_samples, replacement=False, *, generator=None": "multinomial"}
 
 # what the top level has too of nn.functional
@@ -196,6 +197,9 @@ FUNCTIONAL = {
 # ---- linalg, special
 LINALG = {
   "A": "det inv slogdet",
+  "A, *, driver: str | None=None": "svdvals",
+  "A, full_matrices=True, *, driver: str | None=None": "svd",
+  "A, B, rcond=None, *, driver: str | None=None": "lstsq",
   "A, *, upper=False": "cholesky",
   "A, n": "matrix_power",
   "A, mode='reduced'": "qr",
@@ -215,6 +219,29 @@ SPECIAL = {
   "input, eps=None": "logit",
   "input, dim, keepdim=False": "logsumexp",
   "input, dim, dtype=None": "log_softmax softmax"}
+
+# ---- the array API standard; what is of two arrays brings them to one dtype first
+ARRAY = {
+  "x, /":
+    "abs acos acosh asin asinh atan atanh bitwise_invert:bitwise_not ceil cos cosh exp expm1 floor isfinite isinf isnan log "
+    "log1p log2 log10 logical_not negative:neg positive:clone reciprocal round sign signbit sin sinh sqrt square tan tanh trunc",
+  "x, /, *, axis=None, keepdims=False": "all any max mean min argmax argmin",
+  "x, /, *, axis=None, correction=0.0, keepdims=False": "std var",
+  "x, /, *, k=0": "tril triu",
+  "x, /, *, axis=0": "expand_dims:unsqueeze",
+  "x, source, destination, /": "moveaxis:movedim",
+  "x, /, axes": "permute_dims:permute",
+  "x, /, shape": "broadcast_to",
+  "x, repetitions, /": "tile",
+  "x, /, shift, *, axis=None": "roll",
+  "x, indices, /, *, axis=-1": "take_along_axis:take_along_dim",
+  "x, /, *, axis=-1, descending=False, stable=True": "argsort"}
+ARRAY_OF_TWO = {
+  "x1, x2, /":
+    "add atan2 bitwise_and bitwise_left_shift:lshift bitwise_or bitwise_right_shift:rshift bitwise_xor copysign divide:div "
+    "equal:eq floor_divide:idiv greater:gt greater_equal:ge hypot less:lt less_equal:le logaddexp logical_and logical_or "
+    "logical_xor matmul maximum minimum multiply:mul nextafter not_equal:ne pow remainder:mod subtract:sub",
+  "x1, x2, /, *, axes=2": "tensordot"}
 
 # ---- where a default is not the method's: the parameter -> why
 DIFFERS = {
@@ -265,6 +292,8 @@ DropoutNd(p, inplace): dropoutNd
 AlphaDropout(p, inplace): alpha_dropout
 FeatureAlphaDropout(p, inplace): feature_alpha_dropout
 ChannelShuffle(groups): channel_shuffle
+PixelShuffle(upscale_factor): pixel_shuffle
+PixelUnshuffle(downscale_factor): pixel_unshuffle
 CosineSimilarity(dim, eps): cosine_similarity(x2)
 PairwiseDistance(p, eps, keepdim): pairwise_distance(x2)
 CrossEntropyLoss(weight, ignore_index, reduction, label_smoothing): cross_entropy(target)
@@ -304,4 +333,4 @@ def each_layer() -> list[str]:
   return [row.replace("Nd", f"{n}d") for row in LAYERS.strip().split("\n") for n in ((1, 2, 3) if "Nd(" in row else (0,))]
 
 
-__all__ = ["AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]
+__all__ = ["ARRAY", "ARRAY_OF_TWO", "AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]

@@ -19,28 +19,27 @@ from .device import LATE, get_device, waited
 
 LARGE_BYTES = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
-# told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
+# recording.Watch: told (``wrote``, ``read``, ..) of all that passes between host and buffers, while ntgrad.jit runs a function
 transfer_watchers: list[Any] = []
+being_recorded: list[Any] = []             # those of them that are a recording.Recorder
 _LARGEST = 10                              # allocations that are named where memory has run out
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
 
 
 class Storage:
-  """A piece of device memory. Allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
+  """A piece of device memory, allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
 
-  ``serial`` is its number in the order of making, ``version`` how often it has been written in place. ``writer`` is the Alias
-  that writes it, if there is one. ``foreign``: another library sees it too, and may write it.
+  ``serial`` is its number in the order of making, ``version`` how often it has been written in place, ``writer`` the Alias that
+  writes it, if there is one. ``foreign``: another library sees it too, and may write it.
   """
   __slots__ = ("device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
   address = 0         # where other libraries' memory lies
 
   def __init__(self, device: str, nbytes: int):
-    self.device, self.nbytes, self.serial = device, max(int(nbytes), 1), next(_serials)
-    self.version = 0
+    self.device, self.nbytes, self.serial, self.version = device, max(int(nbytes), 1), next(_serials), 0
     self.writer: ref[Any] | None = None
-    self.foreign = False
-    self.place = ""   # where a large one was made, in the user's code
+    self.foreign, self.place = False, ""   # where a large one was made, in the user's code
     self._raw: Any = None
     self._owner: Any = None
 
@@ -78,31 +77,24 @@ class Storage:
 
 
 def largest(device: str) -> str:
-  """The largest allocations of a device, a line each: bytes, what lies there, and where it was made or written in the user's
-  code. Found by looking, for errors: it costs nothing before."""
+  """A line each for the largest allocations, for errors: bytes, what lies there, where it was made or written."""
   held: dict[Storage, str] = {}
   names = BufferNames()
   for a in live_aliases:
-    u = a.node if a.memory is None else a.memory.node
-    u = resolved(u)
+    u = resolved(a.node if a.memory is None else a.memory.node)
     if u.op is not Ops.BUFFER: continue
     what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
     held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
-  found = [s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
-           and s.device == device]
-  found.sort(key=lambda s: -s.nbytes)
+  found = sorted([s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
+                  and s.device == device], key=lambda s: -s.nbytes)
   lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
            (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
-  rest = sum(s.nbytes for s in found[_LARGEST:])
-  if rest: lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
+  if rest := sum(s.nbytes for s in found[_LARGEST:]): lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
   return "\n".join(lines)
 
 
 class Adopted(Storage):
-  """Memory of another library at ``address``, which ``owner`` keeps; neither in the device's pool nor counted as its.
-
-  Written in place like other memory, unless it is ``read_only``.
-  """
+  """Memory of another library at ``address``, kept by ``owner``, not the device's pool. Written in place unless ``read_only``."""
   __slots__ = ("read_only", "owner", "address")
 
   def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool, address: int):
@@ -112,35 +104,18 @@ class Adopted(Storage):
 
   def release(self) -> None:
     """Let go of the owner, once the device has done what was launched on its memory."""
-    if self._raw is not None:
-      self._raw, owner, self.owner = None, self.owner, None
-      if owner is not None: self._owner.let_go(owner)
+    self._raw, owner, self.owner = None, self.owner, None
+    if owner is not None: self._owner.let_go(owner)
 
 
 class Buffer:
   """``shape`` elements of ``dtype`` on ``device``: one *version* of a Storage. Compared by identity.
 
-  Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that
-  reads the new.
+  Writing in place makes a new Buffer over the Storage: a graph of the old contents never looks like one of the new.
   """
 
-  __slots__ = (
-    "device",
-    "shape",
-    "dtype",
-    "signature",
-    "storage",
-    "version",
-    "rng_count",
-    "rng_from",
-    "node_ref",
-    "known",
-    "gone",
-    "offset",
-    "align",
-    "between",
-    "__weakref__",
-  )
+  __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "rng_from", "node_ref", "known",
+               "gone", "offset", "align", "between", "__weakref__")
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
@@ -150,10 +125,9 @@ class Buffer:
     if self.storage.read_only: self.signature += ("read-only",)   # other kernels take it
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
     self.rng_from: Any = None           # and whose; None: the default generator's
-    self.version = self.storage.version
+    self.version, self.gone = self.storage.version, ""   # what wrote over it
     self.node_ref: ref[UOp] | None = None
     self.known: list[int] = []          # the graph nodes whose value it is, by id: their entries in ``values``
-    self.gone = ""                      # what wrote over it
     # of ints that came from the host: the version that these are, the least and the greatest
     self.between: tuple[int, int, int] | None = None
 
@@ -167,8 +141,7 @@ class Buffer:
     self.known.append(id(node))
 
   def overwritten(self, what: str) -> Buffer:
-    """Something (``what``, in words) has written over the memory: the next version. Graph nodes whose value was here have to be
-    computed again where they are needed."""
+    """``what`` has written over the memory: the next version. Nodes whose value was here are computed again where needed."""
     self.storage.version += 1
     self.gone = what
     overwritten.add(self)
@@ -198,8 +171,7 @@ class Buffer:
   @property
   def node(self) -> UOp:
     """The BUFFER node of this buffer."""
-    found = self.node_ref() if self.node_ref is not None else None
-    if found is None:
+    if self.node_ref is None or (found := self.node_ref()) is None:
       found = UOp(Ops.BUFFER, self.dtype, (), self)
       self.node_ref = ref(found)
     return found
@@ -227,12 +199,10 @@ class Buffer:
       self.storage._owner.copyin(raw, flat)
 
   def take(self, source: Buffer) -> None:
-    """Copy the contents of a buffer of as many bytes on any device, through the host only where devices have no other way."""
+    """Copy the contents of a buffer of as many bytes on any device."""
     if not self.nbytes: return
     to, by = self.raw, source.raw
-    owner = self.storage._owner
-    if not owner.copy_from(to, source.storage._owner, by, self.nbytes):
-      owner.copyin(to, source.storage._owner.copyout(by, self.nbytes))
+    copy_between(self.storage._owner, to, source.storage._owner, by, self.nbytes)
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""
@@ -251,6 +221,11 @@ class Buffer:
     return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"
+
+
+def copy_between(to: Any, raw: Any, source: Any, of: Any, nbytes: int) -> None:
+  """Copy memory between devices, through the host only where they have no other way."""
+  if not to.copy_from(raw, source, of, nbytes): to.copyin(raw, source.copyout(of, nbytes))
 
 
 def resolved(u: UOp) -> UOp:

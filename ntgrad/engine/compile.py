@@ -1,7 +1,6 @@
 """From kernels in index form to programs: optimise, linearise, render, compile, each structure once.
 
-A rendered kernel is kept on disk, under all that it was made of. Another process that has the same kernel, in this plan or
-another one, chooses no Opts and renders nothing.
+A rendered kernel is kept on disk: another process that has it, in whichever plan, chooses no Opts and renders nothing.
 """
 from __future__ import annotations
 
@@ -65,9 +64,8 @@ class _Made(NamedTuple):
 def program_spec(
   kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = (), label: str = ""
 ) -> _Made:
-  """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts: the model's, or with
-  ``BEAM`` those found by measuring. ``notes`` are lines of comment in its source; messages call it ``label``, by default its
-  name."""
+  """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts. ``notes`` are lines of
+  comment in its source; messages call it ``label``, by default its name."""
   name = name or kernel_name(kernel)
   with phase("choosing"):
     key = program_key(kernel, device, name, notes)
@@ -78,21 +76,25 @@ def program_spec(
 def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str, key: str | None) -> _Made:
   """``program_spec`` without a look at the disk, where it lies from now on under a ``key``."""
   with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
-  with phase("rendering"): spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
+  with phase("rendering"): new = _made_of(parts, chosen, device, name, notes, label)
+  if key is not None: cache.put(KERNEL_TABLE, key, PROGRAM_FORM, (new.spec, new.needs))
+  return new
+
+
+def _made_of(parts: Parts, chosen: Parts, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str) -> _Made:
+  """The source of parts, after the Opts that led to ``chosen``."""
+  spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
   chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
-  if key is not None: _store(key, spec, chosen.needs)
   return _Made(spec, chosen.needs, chosen)
 
 
 def kept(new: _Made, kernel: Kernel, device: Device, notes: Sequence[str] = ()) -> ProgramSpec:
   """The spec of a kernel; of one that was read from the disk such that it is made anew if it does not compile."""
-  if new.parts is not None: return new.spec
   spec, settings = new.spec, config.keyed()
-
   def again() -> ProgramSpec:
     with config(**settings):
       return fresh(kernel, device, spec.name, notes, spec.label, program_key(kernel, device, spec.name, notes)).spec
-  return replace(spec, again=again)
+  return spec if new.parts is not None else replace(spec, again=again)
 
 
 def program_key(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str]) -> str | None:
@@ -114,8 +116,7 @@ def needs_parts() -> bool:
 
 def _load(key: str, name: str, label: str) -> _Made | None:
   """The rendered kernel under a key. None where there is none; a damaged one, and one that makes no sense, is removed."""
-  found = cache.get(KERNEL_TABLE, key, PROGRAM_FORM)
-  if found is None: return None
+  if (found := cache.get(KERNEL_TABLE, key, PROGRAM_FORM)) is None: return None
   spec, needs = found
   try:
     check(spec)
@@ -125,11 +126,6 @@ def _load(key: str, name: str, label: str) -> _Made | None:
     cache.remove(KERNEL_TABLE, key)
     return None
   return _Made(replace(spec, given=label or name), needs, None)
-
-
-def _store(key: str, spec: ProgramSpec, needs: tuple[UOp, ...]) -> None:
-  """Keep a rendered kernel."""
-  cache.put(KERNEL_TABLE, key, PROGRAM_FORM, (spec, needs))
 
 
 def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
@@ -144,8 +140,7 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str
 
 def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str,
              notes: Sequence[str] = (), label: str = "") -> tuple[ProgramSpec, tuple[UOp, ...]]:
-  """A kernel, after the Opts that led to ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError
-  for what the device cannot express."""
+  """A kernel, after the Opts of ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError."""
   target, label = device.renderer.target, label or name
   limited = pipeline.run_passes(chosen, target, "additions", "additions", label)
   uops = pipeline.run_passes(limited, target, "expand", "widths", label)
@@ -153,13 +148,12 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: st
     raise CompileError(
       f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
     )
-  source = device.renderer.render(name, uops, notes)
+  source, sizes = device.renderer.render(name, uops, notes), tuple(arguments(uops))
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
-  sizes = tuple(arguments(uops))
   work = work_of(kernel).given(sizes)
   if config.allow_tf32: work = work.rounded()
-  return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), sizes, label),
-          limited.needs)
+  spec = ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), sizes, label)
+  return spec, limited.needs
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
@@ -170,31 +164,28 @@ def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   """Launch sizes of the GRID or LOCAL axes: the last axis is dimension 0, all beyond the second share dimension 2."""
   sizes: list[Dim] = [a.size for a in kernel.of_kind(kind)[::-1]]
-  if kind is AxisKind.GRID and (stay := [a.programs for a in kernel.axes if a.programs]): sizes = [*stay]
+  if kind is AxisKind.GRID: sizes = [a.programs for a in kernel.axes if a.programs] or sizes
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 
 def programs(
   kernels: Sequence[Kernel], device: Device, refused: Callable[[int, NtgradError], None] | None = None
 ) -> list[Program]:
-  """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
-  the kernel with this number raises."""
-  there_are = bool(overrides.given_overrides or config.override)
-  settings = (*config.key(), overrides.state()) if there_are else config.key()
+  """A program for each kernel; new ones are compiled in this order. ``refused`` is told which kernel raises what."""
+  settings = overrides.settings()
   keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
   out = []
   for i, (key, kernel) in enumerate(zip(keys, kernels)):
-    program = _programs.get(key)
-    if program is None:
+    if (program := _programs.get(key)) is None:
       try:   # one by one: the device may compile while the next is rendered
         program = _programs[key] = SizedProgram(kernel, device, partial(compiled_program, device=device)) if kernel.sizes else \
           compiled_program(kernel, device, making.pop(key, None))[0]
       except NtgradError as e:
         if refused is not None: refused(i, e)
         raise
-      if there_are and (mine := overrides.standing_for(kernel)) is not None:
+      if (mine := overrides.standing_for(kernel)) is not None:
         program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
     out.append(program)
   return out
@@ -204,17 +195,11 @@ def programs(
 class Making(workers.Job):
   """A kernel whose source some process makes."""
   kernel: Kernel
-  name: str           # of the device
-  renderer: Renderer
-  label: str = ""
-  identity: str = ""  # of the device, where what is made is kept on disk
+  label: str
+  device: Elsewhere
+  count: int = 0      # it is counted when it is compiled
 
-  @property
-  def count(self) -> int:
-    """None: it is counted when it is compiled."""
-    return 0
-
-  def work(self) -> workers.Work: return _made, (self.kernel, self.label, Elsewhere(self.name, self.renderer, self.identity))
+  def work(self) -> workers.Work: return _made, (self.kernel, self.label, self.device)
 
 
 def _made(kernel: Kernel, label: str, device: Elsewhere) -> _Made:
@@ -227,12 +212,8 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]
   """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
   if len(new) < MANY_KERNELS or workers.size() < PROCESSES or config.beam: return {}
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
-  identity = "" if needs_parts() else device.identity
-  jobs = {
-    key: Making(kernel=k, label=new_label(kernel_name(k)), name=device.name, renderer=device.renderer, settings=settings,
-                identity=identity)
-    for key, k in new.items()
-  }
+  there = Elsewhere(device.name, device.renderer, "" if needs_parts() else device.identity)
+  jobs = {key: Making(kernel=k, label=new_label(kernel_name(k)), device=there, settings=settings) for key, k in new.items()}
   for job in jobs.values(): _making.add(job)
   _making.serve()
   return jobs
@@ -251,8 +232,13 @@ def compiled_program(kernel: Kernel, device: Device, making: Making | None = Non
   spec = with_label(kept(new, kernel, device), device)
   report.made_in(spec.label, perf_counter() - started)
   if new.parts is not None:
-    report.note_compiled(spec, new.parts, device, kernel)
     for note in overrides.kernel_listeners: note(kernel, spec, new.parts, device)
+  return _program(new, spec, device, kernel)
+
+
+def _program(new: _Made, spec: ProgramSpec, device: Device, before: Kernel | None = None) -> tuple[Program, tuple[UOp, ...]]:
+  """The program of a ``spec``, which is told of if it is new, and what it needs of run-time sizes."""
+  if new.parts is not None: report.note_compiled(spec, new.parts, device, before)
   return from_specs([spec], device)[0], new.needs
 
 
@@ -269,37 +255,35 @@ def with_label(spec: ProgramSpec, device: Device) -> ProgramSpec:
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
   keys = [_identity(s, device) for s in specs]
-  found = {k: _by_spec.get(k) for k in keys}
+  found: dict[Any, Any] = {k: _by_spec.get(k) for k in keys}
   again: dict[Any, list[Callable[[], ProgramSpec | None]]] = {}
   for k, s in zip(keys, specs):
     if s.again is not None: again.setdefault(k, []).append(s.again)
   for k, made_anew in again.items():   # a program that has them serves all of these
     if (p := found[k]) is None: continue
-    spec: ProgramSpec = p.spec   # type: ignore[attr-defined]
-    if _identity(spec, device) != k: found[k] = None   # it is another one by now
-    elif spec.again is not None: p.spec = replace(spec, again=_alike([spec.again, *made_anew]))   # type: ignore[attr-defined]
-  new = {k: with_label(s, device) for k, s in zip(keys, specs) if found[k] is None}
-  for k, s in new.items():
-    if k in again: new[k] = replace(s, again=_alike(again[k]))
+    if _identity(p.spec, device) != k: found[k] = None   # it is another one by now
+    elif p.spec.again is not None: p.spec = replace(p.spec, again=_alike([p.spec.again, *made_anew]))
+  new = {k: labelled(s, k) for k, s in zip(keys, specs) if found[k] is None}
+  new.update({k: replace(s, again=_alike(again[k])) for k, s in new.items() if k in again})
   if new:
     started = perf_counter()
-    with phase("compiling"): found.update(zip(new, device.compile(list(new.values()))))
+    with phase("compiling"): made = dict(zip(new, device.compile(list(new.values()))))
     for s in new.values(): report.made_in(s.label, (perf_counter() - started) / len(new))
-    _by_spec.update({k: p for k in new if (p := found[k]) is not None})
-  return [p for k in keys if (p := found[k]) is not None]
+    _by_spec.update(made)
+    found.update(made)
+  return [found[k] for k in keys]
 
 
 def _alike(made_anew: Sequence[Callable[[], ProgramSpec | None]]) -> Callable[[], ProgramSpec | None]:
   """Makes what was one kernel on the disk anew for each that is to have it; None where that gives several."""
   def again() -> ProgramSpec | None:
     first, *rest = [make() for make in made_anew]
-    return first if all([s is not None and first is not None and s.source == first.source for s in rest]) else None
-  return made_anew[0] if len(made_anew) == 1 else again
+    return first if all(s is not None and first is not None and s.source == first.source for s in rest) else None
+  return again
 
 
 def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
-  """A person's kernel compiled for a device in the place of a scheduled one. Raises OverrideError where its parameters are not
-  those of the scheduler's, or its OPTS do not apply."""
+  """A person's kernel compiled in the place of a scheduled one. Raises OverrideError where parameters or OPTS do not fit."""
   form = overrides.check_parameters(mine, kernel)
   name = f"{mine.kernel.name}_overridden"
 
@@ -311,11 +295,7 @@ def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
       try: chosen = parts.after(mine.opts)
       except (NtgradError, StopIteration) as e:
         raise OverrideError(f"{mine.file}: its OPTS do not apply to the kernel as it is ({e}); OPTS = None chooses anew") from e
-      spec, needs = rendered(parts.kernel, chosen, device, name, label=label)
-      chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
-      new = _Made(spec, chosen.needs, chosen)
-    spec = with_label(kept(new, k, device), device)
-    if new.parts is not None: report.note_compiled(spec, new.parts, device)
-    return from_specs([spec], device)[0], new.needs
+      new = _made_of(parts, chosen, device, name, (), label)
+    return _program(new, with_label(kept(new, k, device), device), device)
   if form.sizes: return SizedProgram(form, device, compiled)
   return compiled(form if mine.opts is not None else mine.tiled())[0]

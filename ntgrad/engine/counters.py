@@ -1,11 +1,5 @@
-"""Counts of what was launched since the last ``reset_counters``: kernels, their operations and bytes.
-
-A launch of many steps (a schedule, a replay) costs one count. Its steps are added up when somebody asks.
-
-It also counts where the time of a first step goes. ``DEBUG=1`` prints that after every schedule for which kernels were made:
-
-    first run in 412 ms: scheduling 8.1 ms, choosing 21 ms, rendering 12 ms, compiling 366 ms, running 1.4 ms
-"""
+"""Counts of what was launched since the last ``reset_counters``: kernels, their operations and bytes; and where the time of a
+first step goes, which ``DEBUG=1`` prints. A launch of many steps costs one count. Its steps are added up when somebody asks."""
 from __future__ import annotations
 
 import time
@@ -29,7 +23,7 @@ class Totals(NamedTuple):
   seconds: float = 0.0
 
 
-_sum = [Totals()]
+_sum = [0, 0, 0]
 
 
 def count_launches(steps: Sequence[Any]) -> None:
@@ -44,24 +38,18 @@ def count_launches(steps: Sequence[Any]) -> None:
 def totals() -> Totals:
   """What has been launched since the last ``reset_counters``."""
   for steps, times in list(_runs.values()):
-    kernels = operations = nbytes = 0
     for s in steps:
-      spec = getattr(s.program, "spec", None)
-      if spec is None: continue   # a copy between devices
-      kernels += 1
+      if (spec := getattr(s.program, "spec", None)) is None: continue   # a copy between devices
       work = report.launched_spec(spec, s.sizes).work
-      operations += times * count(work.flops)
-      nbytes += times * count(work.bytes)
-    before = _sum[0]
-    _sum[0] = Totals(before.kernels + times * kernels, before.operations + operations, before.nbytes + nbytes)
+      for i, n in enumerate((1, count(work.flops), count(work.bytes))): _sum[i] += times * n
   _runs.clear()
-  return _sum[0]._replace(seconds=report.seconds[0])
+  return Totals(*_sum)._replace(seconds=report.seconds[0])
 
 
 def reset_counters() -> None:
   """Count from 0 again."""
   _runs.clear()
-  _sum[0], report.seconds[0] = Totals(), 0.0
+  _sum[:], report.seconds[0] = [0, 0, 0], 0.0
 
 
 # ---- time

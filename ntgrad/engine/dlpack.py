@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Callable, Hashable
 
@@ -12,19 +13,9 @@ READ_ONLY, COPIED_FLAG = 1, 2              # flags
 
 class DLTensor(ctypes.Structure):
   """DLTensor."""
-
-  _fields_ = [
-    ("data", ctypes.c_void_p),
-    ("device_type", ctypes.c_int32),
-    ("device_id", ctypes.c_int32),
-    ("ndim", ctypes.c_int32),
-    ("code", ctypes.c_uint8),
-    ("bits", ctypes.c_uint8),
-    ("lanes", ctypes.c_uint16),
-    ("shape", ctypes.POINTER(ctypes.c_int64)),
-    ("strides", ctypes.POINTER(ctypes.c_int64)),
-    ("byte_offset", ctypes.c_uint64),
-  ]
+  _fields_ = [("data", ctypes.c_void_p), *((name, ctypes.c_int32) for name in ("device_type", "device_id", "ndim")),
+              ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+              *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("shape", "strides")), ("byte_offset", ctypes.c_uint64)]
 
 
 class Managed(ctypes.Structure):
@@ -34,23 +25,14 @@ class Managed(ctypes.Structure):
 
 class Versioned(ctypes.Structure):
   """DLManagedTensorVersioned."""
-  _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-              ("flags", ctypes.c_uint64), ("tensor", DLTensor)]
+  _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), *Managed._fields_[1:], ("flags", ctypes.c_uint64),
+              ("tensor", DLTensor)]
 
 
 class Exchange(ctypes.Structure):
   """DLPackExchangeAPI: a library's functions for looking at its tensors without a capsule."""
-
-  _fields_ = [
-    ("major", ctypes.c_uint32),
-    ("minor", ctypes.c_uint32),
-    ("older", ctypes.c_void_p),
-    ("allocate", ctypes.c_void_p),
-    ("managed", ctypes.c_void_p),
-    ("to_object", ctypes.c_void_p),
-    ("look", ctypes.c_void_p),
-    ("stream", ctypes.c_void_p),
-  ]
+  _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+              *((name, ctypes.c_void_p) for name in ("older", "allocate", "managed", "to_object", "look", "stream"))]
 
 
 # capsules keep the address of their name, so the names are kept here
@@ -69,10 +51,11 @@ rename = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c
 _Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)   # called with Python's lock, as the destructor of a capsule would
 
 
+@dataclass(slots=True)
 class Owner:
   """A tensor that a producer handed over: given back when nobody holds this."""
-  __slots__ = ("pointer", "deleter")
-  def __init__(self, pointer: int, deleter: int | None): self.pointer, self.deleter = pointer, deleter
+  pointer: int
+  deleter: int | None
   def __del__(self) -> None:
     if self.deleter: _Deleter(self.deleter)(self.pointer)
 

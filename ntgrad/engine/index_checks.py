@@ -1,19 +1,18 @@
 """Index tensors, which must lie inside a dimension: what is known of an index before it is computed, and the mark for the others.
 
-The mark is a DETACH over the index. Its arg says what the index may be; it changes no value. When a value above the mark is
-computed, one small kernel more looks through the index and notes the last element that is outside (``notes``). The error is
-raised where the host next waits (``engine/device_asserts.py``). An index whose bounds are known to be inside gets no mark and
-costs nothing: constants, ``arange``, ``argmax``, ``randint``, a clamped index, an index of a dtype that holds no more, and one
-that came from the host (``Buffer.between``). """
+The mark is a DETACH over the index, whose arg says what it may be. Where a value above it is computed, one small kernel more
+notes the last element that is outside (``notes``), and the error is raised where the host next waits. An index whose bounds are
+known to be inside gets no mark: constants, ``arange``, ``argmax``, ``randint``, a clamped one, one of a dtype that holds no more,
+and one that came from the host (``Buffer.between``). """
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, IndexOutOfRangeError, NtgradError
-from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Alias
@@ -29,9 +28,8 @@ _SITES = 4             # calls with one index that are named
 
 
 class Site(NamedTuple):
-  """What an error says of an index: the function that the user called, what the index is outside of, the user's line. Where
-  another sentence is to be said, it is here, with ``{value}`` for the index. A ``float`` index is one whose bits are the
-  index."""
+  """What an error says of an index: the user's function, what the index is outside of, the user's line; or another sentence, with
+  ``{value}`` for the index. A ``float`` index is one whose bits are the index."""
   name: str
   of: str
   place: str
@@ -61,11 +59,15 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
   if graph.const_value(u) is not None:
     raise index_error(name, said.format(value=lo) if said else f"index {lo} is outside {of}")
   mark = ("index", low, end, ignore, None if u.device else device)
-  out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
+  return _noted(graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device), name, of, said)
+
+
+def _noted(mark: UOp, name: str, of: str, *more: Any) -> UOp:
+  """A mark that knows where it is from: one index of several calls is one node."""
   name, place = origins.called(name)
-  site, known = Site(name, of, place, said), out.note or ()
-  if site not in known: out.note = (*known[-_SITES + 1:], site)   # one index of several calls is one node
-  return out
+  site, known = Site(name, of, place, *more), mark.note or ()
+  if site not in known: mark.note = (*known[-_SITES + 1:], site)
+  return mark
 
 
 def index_error(name: str, what: str) -> IndexOutOfRangeError:
@@ -84,10 +86,7 @@ def floats_within(u: UOp, low: float, high: float, name: str, said: str) -> UOp:
   fits = graph.and_(graph.le(low, u), graph.le(u, high))
   outside = graph.seen_as(graph.cast(graph.detach(u), dtypes.float32), dtypes.int32)   # its bits, which are not those of 0
   mark = graph.make(Ops.DETACH, dtypes.int32, (graph.where(fits, 0, outside),), ("index", 0, 1, None, None), u.shape, u.device)
-  name, place = origins.called(name)
-  site, known = Site(name, "", place, said, ArgumentError, True), mark.note or ()
-  if site not in known: mark.note = (*known[-_SITES + 1:], site)
-  return graph.where(graph.eq(mark, 0), u, math.nan)
+  return graph.where(graph.eq(_noted(mark, name, "", said, ArgumentError, True), 0), u, math.nan)
 
 
 def notes(u: UOp, parts: int) -> UOp:
@@ -96,11 +95,8 @@ def notes(u: UOp, parts: int) -> UOp:
   n = prod(index.shape)
   index = graph.reshape(index, (n,))
   d = index.dtype
-  bad = graph.lt(index, low) if low > dtypes.min(d) else None
-  if end <= dtypes.max(d):
-    above = graph.le(end, index)
-    bad = above if bad is None else graph.or_(bad, above)
-  assert bad is not None
+  bad = graph.lt(index, low) if low > dtypes.min(d) else graph.le(end, index)
+  if dtypes.min(d) < low and end <= dtypes.max(d): bad = graph.or_(bad, graph.le(end, index))
   if ignore is not None: bad = graph.and_(bad, graph.ne(index, ignore))
   if d.itemsize == 8 or d is dtypes.uint32:   # the nearest of 32 bits
     if d.kind == "i": index = graph.maximum(index, dtypes.min(dtypes.int32))
@@ -117,29 +113,19 @@ def notes(u: UOp, parts: int) -> UOp:
   value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
   word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
   note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD_VALUES), word)
-  none = graph.eq(last, 0)
-  return graph.reshape(graph.where(none, 0, note), (parts,))
+  return graph.reshape(graph.where(graph.eq(last, 0), 0, note), (parts,))
 
 
-_checks: Recent[Any, Checks] = Recent(1024)   # by what is checked where
-
-
-def checks_of(u: UOp) -> Checks:
-  """The checks of a marked index: an Alias has the memory that its notes go to."""
-  sites: tuple[Site, ...] = u.note or (Site("index", f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}", "an index"),)
-  device = u.device or default_device()
-  key = (device, sites, u.shape)
-  found = _checks[key]
-  if found is None:
-    names, ofs, places = [list(dict.fromkeys(each)) for each in zip(*[s[:3] for s in sites])]
-    at, of = ", ".join(places), " and ".join(ofs).replace("{", "{{").replace("}", "}}")
-    text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {u.shape}"
-    if sites[-1].said: text = f"{sites[-1].said} ({at})"
-    each = 1 if prod(u.shape) <= _ONE else CHECK_PROGRAMS
-    kind = "f" if sites[-1].float else "i"
-    found, memory = make_checks(", ".join(names), device, (Check(text, u.shape, kind, sites[-1].error),), each)
-    found.owner = Alias(memory.node)
-    _checks[key] = found
+@lru_cache(maxsize=1024)
+def _checks(device: str, sites: tuple[Site, ...], shape: tuple[int, ...]) -> Checks:
+  """The checks of marked indices: an Alias has the memory that their notes go to."""
+  names, ofs, places = [list(dict.fromkeys(each)) for each in zip(*[s[:3] for s in sites])]
+  at, of = ", ".join(places), " and ".join(ofs).replace("{", "{{").replace("}", "}}")
+  text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {shape}"
+  if sites[-1].said: text = f"{sites[-1].said} ({at})"
+  check = Check(text, shape, "f" if sites[-1].float else "i", sites[-1].error)
+  found, memory = make_checks(", ".join(names), device, (check,), 1 if prod(shape) <= _ONE else CHECK_PROGRAMS)
+  found.owner = Alias(memory.node)
   return found
 
 
@@ -147,18 +133,18 @@ def look_through(marked: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alia
   """Have the notes of marked indices made, too: the Aliases that are written for it. ``checked`` gets the checks."""
   out = []
   for u in marked:
-    checked[u] = checks_of(u)
+    whole = f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}"
+    checked[u] = _checks(u.device or default_device(), u.note or (Site("index", whole, "an index"),), u.shape)
     a: Alias = checked[u].owner
-    parts, = a.node.shape
-    a.write(graph.maximum(a.node, notes(u, parts)), "a check of indices")
+    a.write(graph.maximum(a.node, notes(u, *a.node.shape)), "a check of indices")
     out.append(a)
   return out
 
 
 # ---- bounds
 def value_bounds(u: UOp, memory: bool = True) -> Interval:
-  """The least and greatest that an int of the graph can be, as far as its nodes tell, and, with ``memory``, what lies in memory
-  now; else what the dtype holds. What lies more than ``_DEEP`` nodes back is taken for anything that its dtype holds."""
+  """The least and greatest that an int of the graph can be, as far as its nodes (at most ``_DEEP`` back) and, with ``memory``,
+  what lies in memory now tell; else what the dtype holds."""
   known: dict[UOp, Interval] = {}
   todo = [(u, 0, False)]
   while todo:
@@ -187,24 +173,20 @@ def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
   if u.op is Ops.IOTA: return 0, max(u.arg - 1, 0)
   if u.op is Ops.CAST: return of(u.src[0]) if u.src[0].dtype.kind in "iub" else None
   if u.op in MOVEMENT or u.op is Ops.GATHER:
-    lo, hi = of(u.src[0])
-    return (min(lo, 0), max(hi, 0)) if u.op in (Ops.PAD, Ops.UNTILE, Ops.GATHER) else (lo, hi)
+    return _hull(of(u.src[0]), (0, 0)) if u.op in (Ops.PAD, Ops.UNTILE, Ops.GATHER) else of(u.src[0])
   if u.op is Ops.DETACH and u.arg is not None:   # checked already
     _, low, end, ignore, _ = u.arg
     lo, hi = of(u.src[0])
     if ignore is not None: low, end = min(low, ignore), max(end, ignore + 1)
     return (max(lo, low), min(hi, end - 1)) if lo < end and hi >= low else None
   if u.op in (Ops.DETACH, Ops.CONTIGUOUS, Ops.COPY): return of(u.src[0])
-  if u.op is Ops.CAT:
-    each = [of(s) for s in u.src]
-    return min(lo for lo, _ in each), max(hi for _, hi in each)
+  if u.op is Ops.CAT: return _hull(*map(of, u.src))
   if u.op is Ops.REDUCE_AXIS:
     x, (fn, axes) = u.src[0], u.arg
     if fn is BinaryOps.ADD: return _mul(*of(x), *[prod([x.shape[a] for a in axes])] * 2)
     if fn not in (BinaryOps.MAX, BinaryOps.MIN) or not prod(x.shape): return None
     if fn is BinaryOps.MAX and x.arg is TernaryOps.WHERE and _holds_somewhere(x.src[0], axes):   # argmax
-      lo, hi = of(x.src[1])
-      return lo, max(hi, of(x.src[2])[1])
+      return of(x.src[1])[0], max(of(x.src[1])[1], of(x.src[2])[1])
     return of(x)
   if u.op is not Ops.ALU: return None
   if u.arg is TernaryOps.WHERE:
@@ -213,8 +195,12 @@ def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
     if less and test.src == u.src[1:]: return min(a, c), min(b, d)         # x if x < y else y
     if less and test.src == u.src[:0:-1]: return max(a, c), max(b, d)      # y if x < y else x: clamp
     return min(a, c), max(b, d)
-  rule = _RULES.get(u.arg)
-  return None if rule is None else rule(*of(u.src[0]), *of(u.src[1]))
+  return _RULES[u.arg](*of(u.src[0]), *of(u.src[1])) if u.arg in _RULES else None
+
+
+def _hull(*each: Interval) -> Interval:
+  """What covers all of them."""
+  return min(lo for lo, _ in each), max(hi for _, hi in each)
 
 
 def _holds_somewhere(c: UOp, axes: Any) -> bool:
@@ -223,7 +209,7 @@ def _holds_somewhere(c: UOp, axes: Any) -> bool:
   if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPEQ: return False
   x, best = c.src
   if best.op is Ops.EXPAND: best = best.src[0]
-  return best.op is Ops.REDUCE_AXIS and best.src[0] is x and best.arg[0] in (BinaryOps.MAX, BinaryOps.MIN) and best.arg[1] == axes
+  return best.op is Ops.REDUCE_AXIS and best.src[0] is x and best.arg in ((BinaryOps.MAX, axes), (BinaryOps.MIN, axes))
 
 
 def _mul(a: int, b: int, c: int, d: int) -> Interval:

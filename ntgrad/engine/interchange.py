@@ -1,21 +1,18 @@
 """Sharing memory with other libraries: DLPack and ``__cuda_array_interface__``, both ways, without copies.
 
 **In**: ``take`` reads another library's tensor, ``adopt`` makes a node over its memory. **Out**: ``capsule`` and ``cuda_array``
-describe a tensor's memory to others, which keep it alive.
-
-Both sides may write shared memory, and neither is told. The other side sees what ntgrad writes in place (assign, optimizers,
-tile kernels), and the other way round. Order between the two is made where memory changes hands: streams wait for one another;
-on a CPU everything launched has ended. For writes after that, synchronise: ``Device.synchronize()`` here, or the other library's
-own.
+describe a tensor's memory to others, which keep it alive. Both sides may write shared memory and see what the other writes in
+place; neither is told. Where memory changes hands, streams wait for one another (on a CPU everything launched has ended); for
+later writes, synchronise.
 """
 from __future__ import annotations
 
 import atexit
 import ctypes
 import sys
-import threading
 import weakref
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Sequence
 
 import numpy as np
@@ -23,12 +20,12 @@ import numpy as np
 from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, prod
+from ntgrad.codegen.ir.errors import DTypeError, InterchangeError, NoInterfaceError
+from ntgrad.codegen.ir.uop import Ops, UOp, prod
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
-from .buffer import Adopted, Buffer, Storage, transfer_watchers
+from .buffer import Adopted, Buffer, Storage
 from .device import Device, canonical, get_device
 from .dlpack import (
   COPIED_FLAG,
@@ -48,7 +45,7 @@ from .dlpack import (
   rename,
 )
 from .realize import before_writing, rebased
-from .recording import Recorder
+from .recording import refuse_recording
 
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not
@@ -78,7 +75,7 @@ class Foreign:
   def size(self) -> int:
     """Elements from its first to its last place in memory."""
     if self.strides is None or 0 in self.shape: return prod(self.shape)
-    return 1 + sum([(n - 1) * s for n, s in zip(self.shape, self.strides)])
+    return 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides))
   @property
   def aligned(self) -> bool:
     """Whether kernels can take its memory as it is."""
@@ -86,16 +83,12 @@ class Foreign:
 
   def array(self) -> np.ndarray[Any, Any]:
     """An array over memory of the host, of the same strides. It keeps the owner."""
-    n = prod(self.shape)
-    strides = [s * self.dtype.itemsize for s in self.strides or _contiguous(self.shape)]
-    if n == 0: return np.empty(self.shape, self.dtype.np)
-    low = sum([(k - 1) * s for k, s in zip(self.shape, strides) if s < 0])
-    high = sum([(k - 1) * s for k, s in zip(self.shape, strides) if s > 0]) + self.dtype.itemsize
-    block = (ctypes.c_uint8 * (high - low)).from_address(self.address + low)
-    block.owner = self.owner   # type: ignore[attr-defined]
-    out: np.ndarray[Any, Any] = np.ndarray(self.shape, self.dtype.np, memoryview(block), -low, strides)
-    if self.read_only: out.flags.writeable = False
-    return out
+    if 0 in self.shape: return np.empty(self.shape, self.dtype.np)
+    size = self.dtype.itemsize
+    strides = None if self.strides is None else tuple(s * size for s in self.strides)
+    data = self.address, self.read_only
+    about = {"shape": self.shape, "typestr": f"|V{size}", "data": data, "strides": strides, "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=about, owner=self.owner)).view(self.dtype.np)
 
 
 def speaks(x: Any) -> bool:
@@ -104,8 +97,7 @@ def speaks(x: Any) -> bool:
 
 
 def dlpack_device(x: Any) -> tuple[int, int]:
-  """DLPack's type and number of the device that a tensor of another library is on; pinned memory is the host's. Raises
-  InterchangeError."""
+  """DLPack's type and number of a tensor's device; pinned memory is the host's. Raises InterchangeError."""
   if hasattr(type(x), "__dlpack_device__"):
     try: kind, number = x.__dlpack_device__()
     except Exception as e: raise interchange_error(x, e) from None
@@ -117,11 +109,7 @@ def dlpack_device(x: Any) -> tuple[int, int]:
 
 def take(x: Any) -> Foreign:
   """Another library's tensor, or a DLPack capsule. On a GPU, what is launched from now on comes after what its library has
-  launched.
-
-  Raises InterchangeError where its library does not give it, DTypeError for a dtype that ntgrad has not, DeviceError for its
-  device.
-  """
+  launched. Raises InterchangeError where its library does not give it, DTypeError, DeviceError."""
   if type(x).__name__ == "PyCapsule": return _read(x, x)
   if not hasattr(type(x), "__dlpack__"): return _take_interface(x)
   if getattr(x, "requires_grad", False) and hasattr(x, "detach"): x = x.detach()   # gradients do not pass between libraries
@@ -130,7 +118,7 @@ def take(x: Any) -> Foreign:
   if kind == CUDA:
     device = get_device(canonical(f"CUDA:{number}"))
     device.enter()   # torch gives tensors of the thread's device only
-    order = {"stream": device.stream_handle()}
+    order["stream"] = device.stream_handle()
   try:
     try: given = x.__dlpack__(**order, max_version=DLPACK_VERSION)
     except TypeError: given = x.__dlpack__(**order)   # before DLPack 1.0
@@ -140,15 +128,13 @@ def take(x: Any) -> Foreign:
 
 def _read(given: Any, x: Any) -> Foreign:
   """What a capsule holds; it is empty afterwards."""
-  kind = next((k for k, (name, _) in NAMES.items() if is_valid(given, name)), None)
+  kind, name, used = next(((k, *names) for k, names in NAMES.items() if is_valid(given, names[0])), (None, b"", b""))
   if kind is None: raise InterchangeError(f"{_name(x)}: no DLPack capsule, or one that was used before; each is taken once")
-  name, used = NAMES[kind]
   pointer = pointer_of(given, name)
   managed: Any = kind.from_address(pointer)
   if kind is Versioned and managed.major != DLPACK_VERSION[0]:
-    raise InterchangeError(
-      f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions {DLPACK_VERSION[0]}.*"
-    )
+    theirs, ours = f"{managed.major}.{managed.minor}", f"{DLPACK_VERSION[0]}.*"
+    raise InterchangeError(f"{_name(x)}: a capsule of DLPack {theirs}; ntgrad reads versions {ours}")
   rename(given, used)
   owner = Owner(pointer, managed.deleter)
   # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy
@@ -165,9 +151,8 @@ def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
     raise DTypeError(f"{_name(x)}: elements of DLPack's type {t.code}, {t.bits} bits, {t.lanes} lanes; ntgrad has {known}")
   shape = tuple(t.shape[:t.ndim])
   strides = tuple(t.strides[:t.ndim]) if t.strides and t.ndim else None
-  return Foreign(
-    (t.data or 0) + t.byte_offset, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner
-  )
+  place = (t.data or 0) + t.byte_offset
+  return Foreign(place, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner)
 
 
 def _kind(device_type: int, x: Any) -> int:
@@ -175,8 +160,7 @@ def _kind(device_type: int, x: Any) -> int:
   kind = {PINNED: CPU, MANAGED: CUDA}.get(device_type, device_type)
   if kind in _ALIGN: return kind
   raise InterchangeError(
-    f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)"
-  )
+    f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
 
 
 def _take_interface(x: Any) -> Foreign:
@@ -185,10 +169,11 @@ def _take_interface(x: Any) -> Foreign:
   shape, (address, read_only) = tuple(map(int, about["shape"])), about["data"]
   try: dtype = dtypes.of(np.dtype(about["typestr"]))
   except TypeError as e: raise DTypeError(f"{_name(x)}: {e}") from None
-  steps = about.get("strides")
-  if steps is not None and any(s % dtype.itemsize for s in steps):
-    raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
-  strides = None if steps is None else tuple([int(s) // dtype.itemsize for s in steps])
+  steps, strides = about.get("strides"), None
+  if steps is not None:
+    if any(s % dtype.itemsize for s in steps):
+      raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
+    strides = tuple(int(s) // dtype.itemsize for s in steps)
   kind, number = dlpack_device(x) if address else (CUDA, 0)
   f = Foreign(address or 0, shape, _plain(shape, strides), dtype, kind, number, bool(read_only), x)
   stream = about.get("stream")
@@ -217,23 +202,19 @@ def interchange_error(x: Any, e: Exception) -> InterchangeError:
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-  out = [1] * len(shape)
-  for i in range(len(shape) - 2, -1, -1): out[i] = out[i + 1] * shape[i + 1]
-  return tuple(out)
+  return tuple(prod(shape[i + 1:]) for i in range(len(shape)))
 
 
 def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
   """Strides, or None where they are those of a contiguous tensor (a dimension of 1 may have any)."""
   if strides is None or 0 in shape: return None
-  return None if all([n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))]) else strides
+  return None if all(n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))) else strides
 
 
 def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
-  """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand.
-
-  None where strides are negative or what one step covers overlaps the next (but a dimension may have stride 0).
-  """
-  dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s != 0], key=lambda i: -strides[i])
+  """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand. None where strides are
+  negative or what one step covers overlaps the next (but a dimension may have stride 0)."""
+  dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s], key=lambda i: -strides[i])
   u, inner = flat, flat.shape[0]
   for i in dims:
     n, s = shape[i], strides[i]
@@ -243,8 +224,8 @@ def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | 
     if s != inner: u = graph.tile(u, (*[(1, 1, 1)] * len(outer), (inner, s, 1)))
     u = graph.reshape(u, (*outer, n, inner))
   u = graph.shrink(u, [(0, m) for m in (*u.shape[:-1], 1)])
-  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple([dims.index(i) for i in sorted(dims)]))
-  return graph.expand(graph.reshape(u, tuple([n if i in dims else 1 for i, n in enumerate(shape)])), shape)
+  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple(dims.index(i) for i in sorted(dims)))
+  return graph.expand(graph.reshape(u, tuple(n if i in dims else 1 for i, n in enumerate(shape))), shape)
 
 
 def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UOp:
@@ -257,24 +238,22 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   name = f.device if f.kind == CUDA else device or Device.DEFAULT
   opened = get_device(name)
   if 0 in f.shape: return Buffer(name, f.shape, f.dtype).node
-  flat = f.shape if f.strides is None else (f.size,)
-  seen = f.strides is None or min(f.strides) >= 0 and _over(Buffer(name, flat, f.dtype).node, f) is not None   # as a view
+  flat, steps, nbytes = f.shape if f.strides is None else (f.size,), f.strides or (), f.size * f.dtype.itemsize
+  seen = min(steps, default=0) >= 0 and _over(Buffer(name, flat, f.dtype).node, f) is not None   # as a view
   if (f.kind == CUDA or opened.dlpack[0] == CPU) and f.aligned and seen and not copy:
-    raw = opened.adopt(f.address, f.size * f.dtype.itemsize)
+    raw = opened.adopt(f.address, nbytes)
     if raw is not None:
       not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-      storage = Adopted(name, f.size * f.dtype.itemsize, raw, f.owner, f.read_only, f.address)
+      storage = Adopted(name, nbytes, raw, f.owner, f.read_only, f.address)
       return _over(Buffer(name, flat, f.dtype, storage).node, f)  # type: ignore[return-value]  # it is one
   if copy is False:
     raise InterchangeError(
       f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
-      f"a copy (it must lie at a multiple of {_ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False"
-    )
+      f"a copy (it must lie at a multiple of {_ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False")
   if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
   not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-  steps = f.strides or ()
-  behind = -sum([(n - 1) * s for n, s in zip(f.shape, steps) if s < 0])   # elements before the first
-  to = Buffer(name, (1 + sum([(n - 1) * abs(s) for n, s in zip(f.shape, steps)]),) if steps else f.shape, f.dtype)
+  behind = -sum((n - 1) * s for n, s in zip(f.shape, steps) if s < 0)   # elements before the first
+  to = Buffer(name, flat, f.dtype)
   opened.copy_from(to.raw, opened, f.address - behind * f.dtype.itemsize, to.nbytes)
   opened.let_go(f.owner)
   node = _over(to.node, f) if seen else None
@@ -286,7 +265,7 @@ def gather_strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], fi
   kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
   at = graph.const(first, kind, shape)
   for d, s in enumerate(strides):
-    if s: at = graph.add(at, graph.cast(graph.scalar(BinaryOps.MUL, graph.index_along(d, shape), s), kind))
+    if s: at = graph.add(at, graph.cast(graph.mul(graph.index_along(d, shape), s), kind))
   return graph.gather(flat, at)
 
 
@@ -295,33 +274,36 @@ def _over(node: UOp, f: Foreign) -> UOp | None: return node if f.strides is None
 
 def not_while_captured(what: str) -> None:
   """Raises CaptureError where this thread records a jit: a replay would not do it again."""
-  if not transfer_watchers: return
-  for w in transfer_watchers:
-    if isinstance(w, Recorder) and w.thread == threading.get_ident():
-      raise CaptureError(
-        f"jit {w.name}: {what} while the function is captured, which a replay cannot repeat; do it before the call, and pass "
-        "a Tensor as an argument"
-      )
+  refuse_recording(f"{what} while the function is captured",
+                   "which a replay cannot repeat; do it before the call, and pass a Tensor as an argument")
 
 
 # ---- out
+@dataclass(slots=True)
+class _View:
+  """A realised tensor in memory: the storage, or an array with a copy, where its first element lies, strides in elements."""
+  keep: Any
+  device: Opened | None       # None: the copy
+  address: int
+  strides: tuple[int, ...]
+
+
 class _Export:
   """Memory that a consumer may use: the struct it reads, and what keeps the memory."""
-  __slots__ = ("managed", "shape", "strides", "keep", "device", "capsule", "mark")
+  __slots__ = ("managed", "sizes", "view", "name", "capsule", "mark")
 
-  def __init__(self, managed: Any, tensor: Any, shape: Sequence[int], strides: Sequence[int], keep: Any, device: Opened | None):
-    self.managed, self.keep, self.device = managed, keep, device
-    self.shape, self.strides = ((ctypes.c_int64 * max(len(shape), 1))(*v) for v in (shape, strides))
-    tensor.shape, tensor.strides = self.shape, self.strides
+  def __init__(self, managed: Any, shape: Sequence[int], view: _View):
+    self.managed, self.view, self.name = managed, view, NAMES[type(managed)][0]
+    self.sizes = [(ctypes.c_int64 * max(len(shape), 1))(*v) for v in (shape, view.strides)]
+    managed.tensor.shape, managed.tensor.strides = self.sizes
     managed.deleter = _done
-    name = NAMES[type(managed)][0]
     self.mark = ctypes.c_uint64.from_buffer(managed).value
-    self.capsule = new_capsule(ctypes.addressof(managed), name, None)
+    self.capsule = new_capsule(ctypes.addressof(managed), self.name, None)
 
   def over(self) -> bool:
     """Whether the consumer has let go of it, or there never was one: the capsule was dropped unread, and only this holds it."""
     return ctypes.c_uint64.from_buffer(self.managed).value != self.mark or (
-      sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, NAMES[type(self.managed)][0])))
+      sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, self.name)))
 
 
 # A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way, which a
@@ -335,29 +317,19 @@ _shown: list[tuple[Opened, Storage]] = []    # the memory of those whose tensor 
 
 
 def reclaim() -> None:
-  """Take back memory that no consumer holds any more. Called at every export, and from the first one on before devices ask the
-  system for more."""
+  """Take back memory that no consumer holds any more: at every export, and after the first before devices ask for more."""
   if reclaim not in memory_pool.reclaimers: memory_pool.reclaimers.append(reclaim)
   if not _exports and not _shown: return
   over = [e for e in list(_exports.values()) if e.over()]
   for e in over: _exports.pop(id(e), None)
   with lock: shown = [_shown.pop() for _ in range(len(_shown))]
   # it goes to a pool and is written by whatever comes next, while consumers may still use it in streams that are not known here
-  for d in {d for d in [*(e.device for e in over), *(d for d, _ in shown)] if d is not None}: d.settle()
+  for d in {e.view.device for e in over} | {d for d, _ in shown}:
+    if d is not None: d.settle()
 
 
 # what is out at the end stays where it is: consumers write into it after Python has gone
 atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
-
-
-@dataclass(slots=True)
-class _View:
-  """A realised tensor in memory: the storage, where its first element lies, shape and strides in elements; or an array with a
-  copy of it."""
-  keep: Any
-  device: Opened | None       # None: the copy
-  address: int
-  strides: tuple[int, ...]
 
 
 @synchronized
@@ -373,19 +345,16 @@ def view_of(t: Any, copy: bool | None, what: str) -> _View:
   at = None if copy else _layout(rebased(t.lazydata))
   if at is None:
     if copy is False:
-      raise InterchangeError(
-        f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its own to show without "
-        "a copy; leave out copy=False, or give .contiguous() of it"
-      )
+      raise InterchangeError(f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its "
+                             "own to show without a copy; leave out copy=False, or give .contiguous() of it")
     t = t._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))).realize()
-    at = (0, _contiguous(t.shape))
+    at = 0, _contiguous(t.shape)
   alias = t._alias
   if alias.memory is None and rebased(t.lazydata).device is not None:   # it lies in memory that another tensor writes
     alias.renew()
     t.realize()
     at = _layout(rebased(t.lazydata)) or at
-  start, strides = at
-  buffer: Buffer = alias.memory
+  (start, strides), buffer = at, alias.memory
   # from here on others may write: who shares the memory, or still has to read it, gets a copy, or its value
   if not buffer.storage.foreign: before_writing([buffer.storage], [alias])
   device = get_device(buffer.device)
@@ -406,20 +375,18 @@ def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
   """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one
   place."""
   chain = []
-  while u.op is not Ops.BUFFER:
-    if u.op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE): return None
+  while u.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE):
     chain.append(u)
     u = u.src[0]
-  start, shape, strides = 0, u.shape, _contiguous(u.shape)
-  for n in reversed(chain):
-    if n.op is Ops.PERMUTE: strides = tuple([strides[i] for i in n.arg])
-    elif n.op is Ops.TILE: strides = tuple([s * step for s, (_, step, _) in zip(strides, n.arg)]) + strides
-    elif n.op is Ops.SHRINK: start += sum([b * s for (b, _), s in zip(n.arg, strides)])
+  if u.op is not Ops.BUFFER: return None
+  start, strides = 0, _contiguous(u.shape)
+  for n in chain[::-1]:
+    if n.op is Ops.PERMUTE: strides = tuple(strides[i] for i in n.arg)
+    elif n.op is Ops.TILE: strides = tuple(s * step for s, (_, step, _) in zip(strides, n.arg)) + strides
+    elif n.op is Ops.SHRINK: start += sum(b * s for (b, _), s in zip(n.arg, strides))
     elif n.op is Ops.RESHAPE:
-      found = _reshaped(shape, strides, n.shape)
-      if found is None: return None
+      if (found := _reshaped(n.src[0].shape, strides, n.shape)) is None: return None
       strides = found
-    shape = n.shape
   return start, strides
 
 
@@ -435,17 +402,16 @@ def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, .
   for n in reversed(to):   # from the innermost dim, each in one run
     if n == 1: out.append(1)
     elif runs and runs[-1][0] % n == 0:
-      out.append(runs[-1][1])
-      runs[-1] = [runs[-1][0] // n, runs[-1][1] * n]
-      if runs[-1][0] == 1: runs.pop()
+      size, step = runs.pop()
+      out.append(step)
+      if size != n: runs.append([size // n, step * n])
     else: return None
   return tuple(out[::-1])
 
 
 def place_for(t: Any) -> tuple[int, int]:
   """``Tensor.__dlpack_device__``."""
-  d = get_device(t.device)
-  return d.dlpack
+  return get_device(t.device).dlpack
 
 
 def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
@@ -453,7 +419,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
   """``Tensor.__dlpack__``."""
   reclaim()
   place = place_for(t)
-  to = place if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+  to = place if dl_device is None else tuple(map(int, dl_device))
   if to == place: v = view_of(t, copy, "__dlpack__")
   elif to[0] == CPU and copy is not False: v = _on_host(t)
   else:
@@ -465,7 +431,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
   tensor = managed.tensor
   tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
   tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0
-  export = _Export(managed, tensor, t.shape, v.strides, v.keep, v.device)
+  export = _Export(managed, t.shape, v)
   made = export.capsule   # held here before others can take it for dropped
   _exports[id(export)] = export
   return made
@@ -474,8 +440,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
 def _hand_over(device: Opened, stream: Any) -> None:
   """Make a consumer's stream wait for ntgrad's. Raises InterchangeError for what is no stream."""
   if device.stream_handle() is None: return   # where there are no streams, what was launched has ended
-  if stream is None: stream = 1
-  if not isinstance(stream, int) or stream < -1:
+  if stream is not None and (not isinstance(stream, int) or stream < -1):
     raise InterchangeError(f"__dlpack__: stream {stream!r}; it is a CUDA stream's address, 1, 2, -1 or None")
   if stream != -1: device.precede(stream or 1)
 
@@ -489,13 +454,13 @@ def cuda_array(t: Any) -> dict[str, Any]:
   v = view_of(t, None, "__cuda_array_interface__")
   assert v.device is not None
   v.device.precede(1)   # for consumers that do not look at "stream" (torch): they mostly work in the default one
-  size, key = t.dtype.itemsize, (id(t), v.keep.serial)
+  key = id(t), v.keep.serial
   if key not in _showing:   # consumers hold the tensor, whose value may come to lie in other memory
     _showing.add(key)
     weakref.finalize(t, _hidden, key, v.device, v.keep).atexit = False
-  plain = _plain(t.shape, v.strides) is None
-  return {"shape": t.shape, "typestr": t.dtype.np.str, "data": (v.address, False), "version": 3,
-          "strides": None if plain else tuple([s * size for s in v.strides]), "stream": v.device.stream_handle()}
+  if (strides := _plain(t.shape, v.strides)) is not None: strides = tuple(s * t.dtype.itemsize for s in strides)
+  return {"shape": t.shape, "typestr": t.dtype.np.str, "data": (v.address, False), "version": 3, "strides": strides,
+          "stream": v.device.stream_handle()}
 
 
 def _hidden(key: tuple[int, int], device: Opened, storage: Storage) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -35,47 +36,41 @@ class CandidateMemory:
   written: bool
 
 
+@dataclass(eq=False)
 class Bench:
   """Measures candidates that take the same memory."""
-
-  def __init__(self, device: Device, memory: Sequence[CandidateMemory]):
-    self.device, self.memory = device, memory
-    self.want: list[np.ndarray] | None = None
-    self.best = float("inf")
-
-  def scratch(self, out: list[Any]) -> None:
-    """Put raw memory for a trial into ``out``: what is only read is shared. What is there if this fails is let go by who
-    called."""
-    for m in self.memory:
-      if not m.written: out.append(m.raw)
-      else:
-        out.append(self.device.alloc(max(m.nbytes, 1)))
-        if m.nbytes: self.device.copyin(out[-1], self.device.copyout(m.raw, m.nbytes))
+  device: Device
+  memory: Sequence[CandidateMemory]
+  want: list[np.ndarray] | None = None
+  best: float = float("inf")
 
   def results(self, raws: Sequence[Any]) -> list[np.ndarray]:
     """What a trial wrote."""
     return [self.device.copyout(raw, m.nbytes).view(np.dtype(m.dtype.np)) for m, raw in zip(self.memory, raws) if m.written]
 
-  def let_go(self, raws: Sequence[Any]) -> None:
-    """Give a trial's copies back."""
-    self.device.synchronize()
-    for m, raw in zip(self.memory, raws):
-      if m.written: self.device.free(raw, max(m.nbytes, 1))
+  @contextmanager
+  def trial(self) -> Iterator[list[Any]]:
+    """Raw memory for a trial: what is only read is shared, copies are given back."""
+    raws: list[Any] = []
+    try:
+      for m in self.memory:
+        raws.append(self.device.alloc(max(m.nbytes, 1)) if m.written else m.raw)
+        if m.written and m.nbytes: self.device.copyin(raws[-1], self.device.copyout(m.raw, m.nbytes))
+      yield raws
+    finally:
+      self.device.synchronize()
+      for m, raw in zip(self.memory, raws):
+        if m.written: self.device.free(raw, max(m.nbytes, 1))
 
   def reference(self, program: Program) -> None:
     """What this program computes is right."""
-    raws: list[Any] = []
-    try:
-      self.scratch(raws)
+    with self.trial() as raws:
       program(raws)
       self.want = self.results(raws)
-    finally: self.let_go(raws)
 
   def measure(self, program: Program) -> float:
     """Median seconds of a candidate. Raises ArgumentError where its results are others, and whatever its launch raises."""
-    raws: list[Any] = []
-    try:
-      self.scratch(raws)
+    with self.trial() as raws:
       first = program(raws, True) or 0.0
       for got, want in zip(self.results(raws), self.want or ()): compare(got, want)
       if first > HOPELESS * self.best: return first
@@ -83,7 +78,6 @@ class Bench:
       seconds = float(np.median([program(raws, True) or 0.0 for _ in range(repeats)]))
       self.best = min(self.best, seconds)
       return seconds
-    finally: self.let_go(raws)
 
 
 def compare(got: np.ndarray, want: np.ndarray) -> None:
@@ -102,33 +96,16 @@ def compiled_in_time(programs: Sequence[Program], seconds: float, apart: bool = 
   """Compile programs before measuring, for which a CPU must have nothing else to do; which of them are there within so many
   seconds. Errors are left until a program is measured. Worker processes help; ``apart``: only they compile, and what one is at
   when the time is over is dropped."""
-  ends = time.perf_counter() + seconds
-  if apart and sys.executable: return _ready_apart(programs, ends)
-  out = []
-  for p in programs:
-    out.append(time.perf_counter() < ends or _there(p))   # a worker may have it, or one that was built with it
-    if out[-1]: _ready(p)
-  return out
-
-
-def _there(program: Program) -> bool:
-  """Whether a program is compiled, as far as its job tells."""
-  job = getattr(program, "unit", None)
-  with pool.changed: return isinstance(job, pool.Job) and _built(job)
-
-
-def _ready(program: Program) -> None:
-  try: program.ready()
-  except NtgradError: pass
-
-
-def _ready_apart(programs: Sequence[Program], ends: float) -> list[bool]:
-  jobs = [getattr(p, "unit", None) for p in programs]
-  build_apart([j for j in jobs if isinstance(j, pool.Job)], ends - time.perf_counter())
+  ends, apart = time.perf_counter() + seconds, apart and bool(sys.executable)
+  jobs = [j if isinstance(j := getattr(p, "unit", None), pool.Job) else None for p in programs]
+  if apart: build_apart([j for j in jobs if j is not None], seconds)
   out = []
   for p, j in zip(programs, jobs):
-    with pool.changed: out.append(not isinstance(j, pool.Job) or _built(j))
-    if out[-1]: _ready(p)
+    if apart and j is None or not apart and time.perf_counter() < ends: out.append(True)
+    else:   # a worker may have it, or one that was built with it
+      with pool.changed: out.append(j is not None and _built(j))
+    if out[-1]:
+      with suppress(NtgradError): p.ready()
   return out
 
 

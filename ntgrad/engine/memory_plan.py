@@ -4,7 +4,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import accumulate
 from typing import Hashable, Mapping, Sequence
 
 PIECE_ALIGN_BYTES = 512   # bytes; the strictest device asks that much of a piece of a buffer
@@ -71,13 +70,9 @@ class _Taken:
     above = {n >> k for n in (i, j - 1) for k in range(n.bit_length())}
     parts = []
     while i < j:
-      if i & 1:
-        parts.append(i)
-        i += 1
-      if j & 1:
-        j -= 1
-        parts.append(j)
-      i, j = i >> 1, j >> 1
+      if i & 1: parts.append(i)
+      if j & 1: parts.append(j - 1)
+      i, j = i + 1 >> 1, j >> 1
     return parts, above
 
   def add(self, x: Lifetime, start: int, stop: int) -> None:
@@ -88,19 +83,8 @@ class _Taken:
   def during(self, x: Lifetime) -> list[tuple[int, int]]:
     """The ranges taken at any step of a lifetime, by offset."""
     parts, above = self._nodes(x)
-    found = [r for n in parts if (r := self.partly.get(n)) is not None] + [
-      r for n in above if (r := self.whole.get(n)) is not None
-    ]
-    return sorted({pair for r in found for pair in zip(r.starts, r.stops)})
-
-
-def least_peak_bytes(lifetimes: Sequence[Lifetime]) -> int:
-  """The most bytes that are needed at one step: no arrangement takes fewer."""
-  change: dict[int, int] = {}
-  for x in lifetimes:
-    change[x.first] = change.get(x.first, 0) + rounded(x.nbytes)
-    change[x.last + 1] = change.get(x.last + 1, 0) - rounded(x.nbytes)
-  return max(accumulate([change[step] for step in sorted(change)]), default=0)
+    found = [self.partly.get(n) for n in parts] + [self.whole.get(n) for n in above]
+    return sorted({pair for r in found if r is not None for pair in zip(r.starts, r.stops)})
 
 
 def rounded(nbytes: int) -> int:
@@ -125,13 +109,13 @@ def order(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> list[int
   after, before = dependencies(steps)
   touched = [dict.fromkeys(s.buffers) for s in steps]
   waiting = [len(a) for a in after]
-  users: dict[Hashable, list[int]] = {}
+  users: dict[Hashable, list[int]] = {b: [] for b in sizes}
   for i, buffers in enumerate(touched):
     for b in buffers:
-      if b in sizes: users.setdefault(b, []).append(i)
+      if b in sizes: users[b].append(i)
   left = {b: len(u) for b, u in users.items()}
   # bytes that a step would allocate for good, were it the next: what nobody has touched yet, less what nobody touches after it
-  growth = [sum([sizes[b] for b in buffers if b in sizes and left[b] > 1]) for buffers in touched]
+  growth = [sum(sizes[b] for b in buffers if b in sizes and left[b] > 1) for buffers in touched]
   # with its growth then; entries of steps that have run since are passed over
   ready = [(growth[i], i) for i, n in enumerate(waiting) if not n]
   heapify(ready)
@@ -161,13 +145,11 @@ def order(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> list[int
 
 def dependencies(steps: Sequence[MemoryUse]) -> tuple[list[set[int]], list[set[int]]]:
   """For each step those that it must stand after, and those that must stand after it."""
-  after: list[set[int]] = [set() for _ in steps]
-  before: list[set[int]] = [set() for _ in steps]
+  after, before = [set[int]() for _ in steps], [set[int]() for _ in steps]
   writer: dict[Hashable, int] = {}
   readers: dict[Hashable, list[int]] = {}
   for i, s in enumerate(steps):
-    for b in s.buffers:
-      if b in writer: after[i].add(writer[b])
+    after[i].update([writer[b] for b in s.buffers if b in writer])
     for b in s.writes:
       after[i].update(readers.pop(b, ()))
       writer[b] = i
@@ -181,13 +163,10 @@ def dependencies(steps: Sequence[MemoryUse]) -> tuple[list[set[int]], list[set[i
 def peak(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> int:
   """The most bytes that are allocated at a time."""
   last = {b: i for i, s in enumerate(steps) for b in s.buffers}
-  held: set[Hashable] = set()
+  first = {b: i for i, s in reversed(list(enumerate(steps))) for b in s.buffers}
   now = most = 0
   for i, s in enumerate(steps):
-    for b in s.buffers:
-      if b in sizes and b not in held:
-        held.add(b)
-        now += sizes[b]
+    now += sum(sizes[b] for b in set(s.buffers) if b in sizes and first[b] == i)
     most = max(most, now)
-    now -= sum([sizes[b] for b in set(s.buffers) if b in sizes and last[b] == i])
+    now -= sum(sizes[b] for b in set(s.buffers) if b in sizes and last[b] == i)
   return most

@@ -6,6 +6,8 @@ the two wrote. """
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Hashable, Sequence
 
@@ -20,33 +22,17 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import NtgradError, OverrideError
 from ntgrad.codegen.ir.paths import usable
+from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
 
-from . import report
 from .override_files import Exported, read_file
 from .size_variants import SizedProgram
 
 TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
 
 
-class Given(dict[str, Exported]):
-  """Kernels by what they stand for. Captured functions do not look here again, which a change says."""
-
-  def __setitem__(self, key: str, mine: Exported) -> None:
-    super().__setitem__(key, mine)
-    self.said(f"{mine.kernel.name} is in force")
-
-  def pop(self, key: str, *default: Any) -> Any:
-    if key in self: self.said(f"{self[key].kernel.name} is no longer in force")
-    return super().pop(key, *default)
-
-  def said(self, what: str) -> None:
-    report.note_line(f"override: {what} in what is compiled from now on; what ntgrad.jit has captured is captured again")
-
-
-given_overrides = Given()                                            # by ``ntgrad.override``
-_folders: dict[str, tuple[Hashable, dict[str, Exported]]] = {}   # what lies in a folder, as it was read last
+given_overrides: dict[str, Exported] = {}   # by ``ntgrad.override``
 kernel_listeners: list[Callable[[Kernel, ProgramSpec, Parts, Device], None]] = []   # called for each new kernel of the scheduler
 
 
@@ -55,8 +41,14 @@ def _found() -> dict[str, Exported]:
   return {**(in_folder(config.override) if config.override else {}), **given_overrides}
 
 
+def settings() -> tuple[Any, ...]:
+  """What all that is compiled depends on: the settings, and the overrides in force."""
+  return (*config.key(), state()) if given_overrides or config.override else config.key()
+
+
 def state() -> Hashable:
-  """What stands for the overrides in force in keys of caches."""
+  """What stands for the overrides in force in keys of caches; None where there are none."""
+  if not given_overrides and not config.override: return None
   return tuple(sorted((key, mine.number) for key, mine in _found().items()))
 
 
@@ -67,22 +59,24 @@ def in_folder(folder: str) -> dict[str, Exported]:
   with usable("OVERRIDE", folder, OverrideError): there = path.is_dir()
   if not there: raise OverrideError(f"OVERRIDE={folder}: there is no such folder; python -m ntgrad eject writes one")
   files = sorted(path.glob("*.py"))
-  now = tuple([(f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files])
-  have = _folders.get(folder)
-  if have is None or have[0] != now:
-    out: dict[str, Exported] = {}
-    for f in files:
-      mine = read_file(f)
-      if mine.key in out: raise OverrideError(f"{f} and {out[mine.key].file} stand for the same kernel, {mine.key}; remove one")
-      out[mine.key] = mine
-    _folders.clear()
-    have = _folders[folder] = now, out
-  return have[1]
+  return _read(folder, *[(f, f.stat().st_mtime_ns, f.stat().st_size) for f in files])
+
+
+@lru_cache(maxsize=1)
+def _read(folder: str, *files: tuple[Path, int, int]) -> dict[str, Exported]:
+  """What lies in a folder whose files, with their times and sizes, are these."""
+  out: dict[str, Exported] = {}
+  for f, *_ in files:
+    mine = read_file(f)
+    if mine.key in out: raise OverrideError(f"{f} and {out[mine.key].file} stand for the same kernel, {mine.key}; remove one")
+    out[mine.key] = mine
+  return out
 
 
 def standing_for(kernel: Kernel) -> Exported | None:
   """A person's own kernel that stands for one of the scheduler's, if there is one."""
-  return _found().get(kernel_key(kernel))
+  found = _found()
+  return found.get(kernel_key(kernel)) if found else None
 
 
 def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:
@@ -102,11 +96,12 @@ def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:
 def _said(p: Param) -> str: return f"data{p.slot} {shape_text(p.shape)} {p.dtype.name}{', written' if p.written else ''}"
 
 
+@dataclass(eq=False)
 class Checked(Program):
   """A person's program, which is compared with the scheduler's before its first launch; ``asked`` are its run-time sizes."""
-
-  def __init__(self, pair: ComparedPrograms, program: Program, asked: tuple[int, ...]):
-    self.pair, self.program, self.asked = pair, program, asked
+  pair: ComparedPrograms
+  program: Program
+  asked: tuple[int, ...]
 
   @property
   def spec(self) -> ProgramSpec:
@@ -125,62 +120,48 @@ class Checked(Program):
 class CheckedSizes(SizedProgram):
   """The same of a kernel with run-time sizes: the variant for each of these is a program that is compared first."""
 
-  def __init__(self, pair: ComparedPrograms): self.pair = pair   # all else is the person's own
-
-  @property
-  def spec(self) -> ProgramSpec:
-    """Of the person's variant that was made last."""
-    return self.pair.sized.spec
-
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    program, given = self.variant(sizes)
-    return program(buffers, wait, given)
+  def __init__(self, pair: ComparedPrograms, mine: SizedProgram):
+    self.pair, self.mine, self.variants, self.found = pair, mine, mine.variants, Recent(1)   # all else is the person's own
 
   def variant(self, sizes: tuple[int, ...]) -> tuple[Program, tuple[int, ...]]:
     """The program for run-time sizes, and what it is launched with."""
-    program, given = self.pair.sized.variant(sizes)
+    program, given = self.mine.variant(sizes)
     return (program if self.pair.checked else Checked(self.pair, program, sizes)), given
-
-  def ready(self) -> None: self.pair.sized.ready()
 
 
 def Overridden(kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device) -> Program:
   """A person's program in the place of the scheduler's, whose results it is compared with once."""
   pair = ComparedPrograms(kernel, theirs, mine, file, device)
-  return CheckedSizes(pair) if isinstance(mine, SizedProgram) else Checked(pair, mine, ())
+  return CheckedSizes(pair, mine) if isinstance(mine, SizedProgram) else Checked(pair, mine, ())
 
 
+@dataclass(eq=False)
 class ComparedPrograms:
   """The scheduler's program and a person's, and whether they have been compared."""
-
-  def __init__(self, kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device):
-    self.kernel, self.theirs, self.mine, self.file, self.device = kernel, theirs, mine, file, device
-    self.checked = False
-
-  @property
-  def sized(self) -> SizedProgram:
-    """The person's, which has run-time sizes."""
-    assert isinstance(self.mine, SizedProgram)
-    return self.mine
+  kernel: Kernel
+  theirs: Program
+  mine: Program
+  file: str
+  device: Device
+  checked: bool = False
 
   def check(self, buffers: Sequence[Raw], sizes: tuple[int, ...]) -> None:
     """Run both on copies of what they write. Raises OverrideError where the results are not the same."""
-    d, params = self.device, self.kernel.params
+    d, params, written = self.device, self.kernel.params, [p for p in self.kernel.params if p.written]
     counts = evaluator(tuple([ix.product(p.shape) for p in params]), self.kernel.sizes)(sizes)
     nbytes = [n * p.dtype.itemsize for n, p in zip(counts, params)]
     results: list[dict[int, np.ndarray[Any, Any]]] = []
     for program in (self.theirs, self.mine):
-      copies = {p.slot: d.alloc(nbytes[p.slot]) for p in params if p.written}
+      copies = {p.slot: d.alloc(nbytes[p.slot]) for p in written}
       try:
         for slot, raw in copies.items(): d.copyin(raw, d.copyout(buffers[slot], nbytes[slot]))
-        arguments = {p.slot: d.at(copies[p.slot], 0) if p.align else copies[p.slot] for p in params if p.written}
+        arguments = {p.slot: d.at(copies[p.slot], 0) if p.align else copies[p.slot] for p in written}
         program([arguments.get(i, raw) for i, raw in enumerate(buffers)], False, sizes)
         d.synchronize()
         results.append({slot: d.copyout(raw, nbytes[slot]) for slot, raw in copies.items()})
       finally:
         for slot, raw in copies.items(): d.free(raw, nbytes[slot])
-    for p in params:
-      if not p.written: continue
+    for p in written:
       want, got = (r[p.slot].view(np.uint8).reshape(-1)[:nbytes[p.slot]].view(p.dtype.np) for r in results)
       if (said := difference(want, got, p.dtype)) is not None:
         name = self.mine.spec.name  # type: ignore[attr-defined]
@@ -191,12 +172,10 @@ class ComparedPrograms:
 def difference(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], dtype: DType) -> str | None:
   """How two results differ, and by how much more than rounding; None where they do not."""
   if not want.size: return None
-  if dtype.kind != "f":
-    off = np.abs(got.astype(np.float64) - want.astype(np.float64)) * (got != want)
-    allowed = np.zeros(want.shape)
-    wrong = got != want
+  a, b, wrong, allowed = want.astype(np.float64), got.astype(np.float64), got != want, np.zeros(want.shape)
+  if dtype.kind != "f": off = np.abs(b - a) * wrong
   else:
-    a, b, rate = want.astype(np.float64), got.astype(np.float64), TOLERANCE[dtype.itemsize]
+    rate = TOLERANCE[dtype.itemsize]
     finite = np.isfinite(a)
     allowed = rate * (np.abs(np.where(finite, a, 0)) + np.max(np.abs(a), initial=0, where=finite))
     with np.errstate(invalid="ignore"): off = np.where((a == b) | np.isnan(a) & np.isnan(b), 0.0, np.abs(b - a))

@@ -2,6 +2,7 @@
 ``planner.py`` finds and makes plans."""
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Sequence
 
@@ -50,9 +51,9 @@ class Plan:
 
   def __str__(self) -> str:
     made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]
-    head = f"plan of {len(self.steps)} step{'s' if len(self.steps) != 1 else ''}: "
-    head += f"reads {'b0' if self.inputs == 1 else f'b0 to b{self.inputs - 1}' if self.inputs else 'nothing'}, "
-    head += f"makes {', '.join(made) or 'nothing'}, gives {', '.join([f'b{n}' for n in self.outputs])}"
+    reads = "b0" if self.inputs == 1 else f"b0 to b{self.inputs - 1}" if self.inputs else "nothing"
+    head = (f"plan of {len(self.steps)} step{'s' if len(self.steps) != 1 else ''}: reads {reads}, "
+            f"makes {', '.join(made) or 'nothing'}, gives {', '.join(f'b{n}' for n in self.outputs)}")
     return screen("\n".join([head, *report.table(self.steps, [""] * len(self.steps))]))
 
 
@@ -61,15 +62,14 @@ class SizedPlan:
   """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
   plan: Plan
   numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
-  exprs: tuple[ix.Dim, ...]                             # what they are
+  exprs: Sequence[ix.Dim]                               # what they are
 
   @staticmethod
   def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
     """A plan that :func:`make_plan` made of a graph with ``sizes``."""
-    nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
-    for step in plan.steps:
-      nodes += [s.node for s in step.takes]
-    return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
+    exprs: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
+    exprs += [s.node for step in plan.steps for s in step.takes]
+    return SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
 
   def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
@@ -77,11 +77,11 @@ class SizedPlan:
     numbers = self.numbers(values)
     if table is not None: numbers = tuple([BoundInt.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
     todo = iter(numbers)
-    made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
+    made = tuple([(device, tuple(itertools.islice(todo, len(shape))), dtype) for device, shape, dtype in self.plan.made])
     steps = []
     for step in self.plan.steps:
       if isinstance(step.program, SizedProgram):
-        asked = tuple([next(todo) for _ in step.takes])
+        asked = tuple(itertools.islice(todo, len(step.takes)))
         program, given = step.program.variant(tuple(map(int, asked)))
         step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
       steps.append(step)

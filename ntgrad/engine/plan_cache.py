@@ -1,12 +1,9 @@
 """Whole schedules on disk: a structure that any process has seen before is neither scheduled nor rendered again, only loaded.
-
-An entry's key is the structure of the graph (no addresses, nothing that differs between processes), the settings and devices that
-the generated code depends on, and the state of ntgrad's own sources.
-"""
+The key is the structure (nothing that differs between processes), settings, devices, and the state of ntgrad's own sources."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Callable, Collection, Hashable, Iterable
@@ -25,29 +22,27 @@ from .plan import Plan, Step
 
 PLAN_TABLE, MOST_SLOT_BYTES = "plan", 1 << 48   # bytes that a slot has at most
 _Made = tuple[str, tuple[int, ...], DType]
+SlotMemory = tuple[str, int, DType]   # device, number of elements, dtype
 # the kernel, None for a copy; and fields of a Step
 Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...]]
 PLAN_FORM = TupleForm(   # inputs, made, outputs, steps
   COUNT, Sequence(TupleForm(STR, COUNTS, DTYPE)), COUNTS,
   Sequence(TupleForm(Maybe(SPEC), COUNTS, COUNTS, COUNTS, STR, COUNTS, COUNTS)))
-_open: list[Again] = []   # of plans that were read and have not run yet
 
 
 def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
-  """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how
-  kernels come about, passes to verify, kernels of a person's own, or a device that runs UOps.
-  """
-  if overrides.given_overrides or config.override or overrides.kernel_listeners: return None
+  """The entry of a structure on some devices. None where plans are not kept: cache off, a debug level that shows how kernels come
+  about, passes to verify, kernels of a person's own, or a device that runs UOps."""
+  if overrides.state() is not None or overrides.kernel_listeners: return None
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
-  if any([t.name == "numpy" for *_, t in targets]): return None
+  if any(t.name == "numpy" for *_, t in targets): return None
   text = repr((structure, targets, cache.sources()))
   return None if cache.sources() is None or " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_plan(key: str) -> Plan | None:
-  """The plan kept under a key, its programs ready. None where there is none; a damaged one, and one that makes no sense, is
-  removed."""
+  """The plan kept under a key, its programs ready. None where there is none; a damaged or senseless one is removed."""
   kept = cache.get(PLAN_TABLE, key, PLAN_FORM)
   if kept is None: return None
   try:
@@ -55,27 +50,30 @@ def load_plan(key: str) -> Plan | None:
     inputs, made, outputs, steps = kept
     again = Again(key)
     programs = _ready([(spec and replace(spec, again=partial(again, i)), *rest) for i, (spec, *rest) in enumerate(steps)])
-    return Plan(inputs, made, tuple([
+    return Plan(inputs, made, tuple(
       Step(program, slots, writes, last_use, device, offsets, nodes=nodes)
       for program, (_, slots, writes, last_use, device, offsets, nodes) in zip(programs, steps)
-    ]), outputs, again)
+    ), outputs, again)
   except Exception:   # whatever is in there, it is no plan
     cache.remove(PLAN_TABLE, key)
     return None
 
 
-def found(key: str, graph: Graph, make: Callable[[], Plan]) -> Plan | None:
-  """The plan kept under a key for a graph. None where there is none; one of another graph is removed. Until ``forget`` is called,
-  ``make`` makes it anew where a kernel of it does not compile."""
+def found(key: str, make: Callable[[], Plan], nodes: int, devices: Collection[str], inputs: list[SlotMemory],
+          outputs: list[SlotMemory]) -> Plan | None:
+  """The plan kept under a key for a graph of so many nodes on ``devices``, with what it reads and gives. None where there is
+  none; one of another graph is removed. Until it has run, ``make`` makes it anew where a kernel of it does not compile."""
   plan = load_plan(key)
   if plan is None: return None
-  if not graph.takes(plan):
-    cache.remove(PLAN_TABLE, key)
-    return None
-  if plan.again is not None:
-    plan.again.make = make
-    _open.append(plan.again)
-  return plan
+  have = [*inputs, *[(device, prod(shape), dtype) for device, shape, dtype in plan.made]]
+  nbytes = [count * dtype.itemsize for _, count, dtype in have]
+  if plan.inputs == len(inputs) and not any(at > nbytes[slot] for s in plan.steps for slot, at in zip(s.slots, s.offsets)) and (
+      {*[device for device, *_ in plan.made], *[s.device for s in plan.steps]} <= {*devices}
+      and all(n < nodes for s in plan.steps for n in s.nodes) and [have[slot] for slot in plan.outputs] == outputs):
+    if plan.again is not None: plan.again.make = make
+    return plan
+  cache.remove(PLAN_TABLE, key)
+  return None
 
 
 def _ready(steps: Collection[Entry]) -> list[Program | None]:
@@ -91,46 +89,26 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps
   """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
   nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
-  if any([prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made]):
+  if any(prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made):
     raise RecordError("more memory than there is")
   for spec, taken, writes, last_use, _, offsets, _ in steps:
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")
     if not {s for i, s in enumerate(taken) if i not in writes} <= there: raise RecordError("a step reads what nothing has made")
     there.update([taken[i] for i in writes])
-    if any([s < inputs or s in outputs or s not in taken for s in last_use]): raise RecordError("a step releases what is needed")
+    if any(s < inputs or s in outputs or s not in taken for s in last_use): raise RecordError("a step releases what is needed")
     there -= {*last_use} - nothing
     if len(taken) != (2 if spec is None else spec.nparams): raise RecordError("a step has other buffers than its kernel takes")
     if spec is not None: check_spec(spec)
   if not {*outputs} <= there: raise RecordError("results that nothing computes")
 
 
-@dataclass(frozen=True)
-class Graph:
-  """What is known of a plan from the graph that it is for: how many nodes that has, the devices that it is on, what it reads, and
-  what comes out, each as device, number of elements and dtype."""
-  nodes: int
-  devices: frozenset[str]
-  inputs: list[tuple[str, int, DType]]
-  outputs: list[tuple[str, int, DType]]
-
-  def takes(self, plan: Plan) -> bool:
-    """Whether a plan may be one for the graph."""
-    if plan.inputs != len(self.inputs): return False
-    have = [*self.inputs, *[(device, prod(shape), dtype) for device, shape, dtype in plan.made]]
-    nbytes = [count * dtype.itemsize for _, count, dtype in have]
-    if any([at > nbytes[slot] for s in plan.steps for slot, at in zip(s.slots, s.offsets)]): return False
-    on = {*[device for device, *_ in plan.made], *[s.device for s in plan.steps]}
-    nodes = max([max(s.nodes, default=0) for s in plan.steps], default=0)
-    return on <= self.devices and nodes < self.nodes and [have[slot] for slot in plan.outputs] == self.outputs
-
-
+@dataclass(eq=False)
 class Again:
   """Makes a plan anew in the place of a kept one, once, and gives its kernels."""
-
-  def __init__(self, key: str):
-    self.key, self.specs = key, list[ProgramSpec | None]()
-    self.make: Callable[[], Plan] | None = None
+  key: str
+  specs: list[ProgramSpec | None] = field(default_factory=list)
+  make: Callable[[], Plan] | None = None
 
   def __call__(self, step: int) -> ProgramSpec | None:
     """The kernel of a step; None where it is not known any more what the plan is made of."""
@@ -140,12 +118,6 @@ class Again:
       self.specs, self.make = [None if s.program is None else s.program.spec for s in plan.steps], None   # type: ignore[attr-defined]
       store_plan(self.key, plan)
     return self.specs[step] if step < len(self.specs) else None
-
-
-def forget() -> None:
-  """Let go of the graphs of the plans that were read: they have run."""
-  for again in _open: again.make = None
-  _open.clear()
 
 
 def store_plan(key: str, plan: Plan) -> None:

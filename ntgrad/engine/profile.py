@@ -1,8 +1,6 @@
 """Where the time of a program goes: ``with ntgrad.profile() as p: ...; print(p)``, and ``python -m ntgrad profile script.py``.
-
-Every launch is timed by itself, as with ``DEBUG=2``, and compared with its bound (``codegen/choose/bound.py``). A profile keeps
-one row a kernel, however often it is launched.
-"""
+Every launch is timed by itself, as with ``DEBUG=2``, and compared with its bound (``codegen/choose/bound.py``): a row a
+kernel."""
 from __future__ import annotations
 
 import runpy
@@ -25,11 +23,8 @@ _NAME, _SIZES, _DEVICE = 28, 22, 6  # columns of a table, in characters
 
 @dataclass
 class Row:
-  """All launches of one kernel on one device. Times are seconds.
-
-  ``axes`` has the least and the greatest size that each axis of the kernel had (of a copy: its bytes), ``bounds`` the bounds of
-  the launches by the unit that each was bound by.
-  """
+  """All launches of one kernel on one device. Times are seconds. ``axes``: the least and the greatest size of each axis (of a
+  copy: its bytes); ``bounds``: those of the launches by the unit that each was bound by."""
   name: str
   device: str
   axes: tuple[tuple[int, int], ...] = ()
@@ -60,12 +55,12 @@ class Row:
   @property
   def sizes(self) -> str:
     """The axes as text: ``1024x64``, and ``1024x16..64`` where launches differ."""
-    return "x".join([f"{low}" if low == high else f"{low}..{high}" for low, high in self.axes]) or "1"
+    return "x".join(f"{low}" if low == high else f"{low}..{high}" for low, high in self.axes) or "1"
 
   def add(self, axes: Sequence[int], seconds: float, least: Bound) -> None:
     """Count one launch more."""
-    old = self.axes if len(self.axes) == len(axes) else tuple([(n, n) for n in axes])
-    self.axes = tuple([(min(low, n), max(high, n)) for (low, high), n in zip(old, axes)])
+    old = self.axes if len(self.axes) == len(axes) else tuple((n, n) for n in axes)
+    self.axes = tuple((min(low, n), max(high, n)) for (low, high), n in zip(old, axes))
     self.count += 1
     self.seconds += seconds
     self.bounds[least.unit] = self.bounds.get(least.unit, 0.0) + least.seconds
@@ -86,16 +81,16 @@ class Profile:
   def __enter__(self) -> Profile:
     with lock:
       self._entered += 1
-      if self._entered == 1: report.launch_watchers.append(self)
+      if self._entered == 1: report.launch_watchers.append(self.launched)
     return self
 
   def __exit__(self, *_: object) -> None:
     with lock:
       self._entered -= 1
-      if self._entered == 0: report.launch_watchers.remove(self)
+      if self._entered == 0: report.launch_watchers.remove(self.launched)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
-    """See :class:`ntgrad.engine.report.Watcher`; whoever launches holds the lock."""
+    """A launch, see ``report.launch_watchers``; whoever launches holds the lock."""
     key: Any = device.name, spec.label
     axes = [n for n in spec.work.axes if isinstance(n, int)]
     with lock:
@@ -112,12 +107,12 @@ class Profile:
   @property
   def total(self) -> float:
     """Seconds that all launches took."""
-    return sum([r.seconds for r in self.rows])
+    return sum(r.seconds for r in self.rows)
 
   @property
   def lost(self) -> float:
     """Seconds that they took beyond their bounds."""
-    return sum([r.lost for r in self.rows])
+    return sum(r.lost for r in self.rows)
 
   def table(self, most: int = ROWS) -> str:
     """The rows as text, ``most`` of them and a line for all others, in 120 columns."""
@@ -129,12 +124,9 @@ class Profile:
     lines = [f"{head}{'count':>7}{'time':>10}{'bound':>10}{'lost':>10}{'of lost':>9}{'of bound':>10}  by"]
     for r in shown:
       what = _fit(r.name, _NAME) + _fit(r.sizes, _SIZES) + (_fit(r.device, _DEVICE + 1) if several else "")
-      lines.append(f"{what}{_numbers(r.count, r.seconds, r.bound, r.lost, lost)}  {r.unit.value}")
-    def line(what: str, of: Sequence[Row]) -> str:
-      seconds, least = sum([r.seconds for r in of]), sum([r.bound for r in of])
-      return f"{what:{len(head)}}{_numbers(sum([r.count for r in of]), seconds, least, sum([r.lost for r in of]), lost)}"
-    if others: lines.append(line(f"{len(others)} other{'s' if len(others) > 1 else ''}", others))
-    return "\n".join([*lines, line("all", rows)])
+      lines.append(f"{what}{_numbers([r], lost)}  {r.unit.value}")
+    if others: lines.append(f"{f'{len(others)} other' + 's' * (len(others) > 1):{len(head)}}{_numbers(others, lost)}")
+    return "\n".join([*lines, f"{'all':{len(head)}}{_numbers(rows, lost)}"])
 
   def __str__(self) -> str: return self.table()
   def __repr__(self) -> str: return f"<profile of {len(self._rows)} kernels>"
@@ -145,15 +137,15 @@ def _fit(text: str, width: int) -> str:
   return f"{text if len(text) < width else text[:width - 2] + '…':{width}}"
 
 
-def _numbers(count: int, seconds: float, least: float, lost: float, all_lost: float) -> str:
-  times = "".join([f"{unit_text(t, 's'):>10}" for t in (seconds, least, lost)])
+def _numbers(rows: Sequence[Row], all_lost: float) -> str:
+  count, seconds, least, lost = (sum(each) for each in zip(*[(r.count, r.seconds, r.bound, r.lost) for r in rows]))
+  times = "".join(f"{unit_text(t, 's'):>10}" for t in (seconds, least, lost))
   share, reached = lost / all_lost if all_lost else 0.0, least / seconds if seconds else 0.0
   return f"{count:7d}{times}{share:9.1%}{reached:10.1%}"
 
 
 def profile() -> Profile:
-  """A context manager that times every launch within: ``with ntgrad.profile() as p: ...``, then ``print(p)`` or ``p.rows``. See
-  :class:`Profile`."""
+  """Times every launch in ``with ntgrad.profile() as p: ...``; then ``print(p)`` or ``p.rows``. See :class:`Profile`."""
   return Profile()
 
 
@@ -170,10 +162,7 @@ def profile_script(script: str, args: Sequence[str]) -> None:
 
 
 def run_script(script: str, args: Sequence[str]) -> None:
-  """Run a script as ``python script args...`` does.
-
-  Raises SystemExit as the script does, with status 1 after an exception, which is shown as Python shows it.
-  """
+  """Run a script as ``python script args...`` does. Raises SystemExit as it does, 1 after an exception, which is shown."""
   argv, path = sys.argv, sys.path[0]
   sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
   try: runpy.run_path(script, run_name="__main__")

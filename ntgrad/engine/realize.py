@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Collection, Iterable, Sequence
+from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import ref
 
 from ntgrad.backends.process import uninterrupted
@@ -27,8 +27,8 @@ from ntgrad.graph.alias import (
 )
 from ntgrad.graph.lock import synchronized
 
-from . import counters, device_asserts, plan_cache, report
-from .buffer import LARGE_BYTES, Buffer, Storage, resolved
+from . import counters, device_asserts, memory_plan, report
+from .buffer import LARGE_BYTES, Buffer, Storage, resolved, transfer_watchers
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
@@ -38,7 +38,6 @@ from .planner import plan_of
 _NEAR = 256   # nodes that are looked at for it
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
-checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
 values_before_call: dict[UOp, ref[Alias]] = {}
 
@@ -73,8 +72,7 @@ def is_view(u: UOp) -> bool:
 
 
 def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
-  """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs. Those in ``known`` are left out, the
-  rest added."""
+  """The nodes beneath ``sinks``, sources first, existing values as their BUFFERs; but those in ``known``, which gets the rest."""
   done: dict[UOp, None] = {} if known is None else known
   known_value = values.known.get   # as ``resolved``, without a call
   out: list[UOp] = []
@@ -97,6 +95,11 @@ def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> li
   return out
 
 
+def reads_stale(node: UOp) -> bool:
+  """Whether a node is computed from memory that has been written over."""
+  return any([u.op is Ops.BUFFER and u.arg.stale for u in walk_nodes((node,))])
+
+
 class _Wanted:
   """What a schedule is to compute: values of Aliases, and parts of values."""
 
@@ -107,22 +110,19 @@ class _Wanted:
   def add(self, a: Alias) -> None:
     """The newest value of an Alias."""
     if a in self.aliases: return
-    if a.pending:
-      self.aliases[a] = None
-      self.sinks.setdefault((a.node, a.memory.node), []).append(a)
-      return
+    if a.pending: return self.ask(a, a.node, a.memory.node)
     base = base_of(a.node)
-    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)): return settle(a)
+    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and base.arg.storage.writer != ref(a)):
+      return settle(a)
     # numbers alone, and what others may write: not the interned node that every use shares
     if base.op is Ops.BUFFER or a.node.device is None:
       a.renew()
-    self.aliases[a] = None
-    self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
+    self.ask(a, without_reshapes(a.node))
 
-  def all_of(self, a: Alias) -> None:
-    """A value that is not computed yet, in memory of its own."""
+  def ask(self, a: Alias, node: UOp, memory: UOp | None = None) -> None:
+    """A node as an Alias's value, into its ``memory`` if it has some."""
     self.aliases[a] = None
-    self.sinks.setdefault((a.node, None), []).append(a)
+    self.sinks.setdefault((node, memory), []).append(a)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
@@ -134,7 +134,7 @@ class _Wanted:
     a: Alias = t._alias
     if not view_covers(t._view) and not a.pending and not is_view(a.node):
       if len(a.tensors) > 1 or a.beneath or ref(a) in followers:
-        part = _to_compute(t.lazydata)
+        part = without_reshapes(t.lazydata)
         if part.device is None: self.add(a)
         elif not is_view(part): self.sinks.setdefault((part, None), [])
         return
@@ -150,18 +150,10 @@ def settle(a: Alias) -> None:
   if node.op is Ops.BUFFER and a.memory is None: a.claim()
 
 
-def _mine(a: Alias, buffer: Buffer) -> bool:
-  owner = buffer.storage.writer
-  return owner is not None and owner() is a
-
-
 @synchronized
 def realize(tensors: Sequence[Any]) -> None:
-  """Compute everything that ``tensors`` need, in one schedule.
-
-  Memory that is written to and still has an older value is written, if what is computed needs the newer one. Whoever needs what
-  is written over is computed before.
-  """
+  """Compute everything that ``tensors`` need, in one schedule. Memory that still has an older value is written, if what is
+  computed needs the newer one; whoever needs what is written over is computed before."""
   started = time.perf_counter()
   wanted = _Wanted()
   for t in tensors: wanted.tensor(t)
@@ -180,9 +172,8 @@ def compute(aliases: Iterable[Alias]) -> None:
 def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
-  buffers |= {
-    u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale
-  }
+  bases = [u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER]
+  buffers |= {u for u in bases if u.arg.storage in storages and not u.arg.stale}
   wanted = _Wanted()
   for a in _readers(buffers, set(), set(but)):
     if not follows(a, storages): wanted.keep(a)
@@ -215,8 +206,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if values_before_call:
       for u in order:
         found = values_before_call[u]() if u in values_before_call else None
-        if found is not None and found.node is u and found not in wanted.aliases:
-          wanted.all_of(found)
+        if found is not None and found.node is u and found not in wanted.aliases: wanted.ask(found, u)
     written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
@@ -240,11 +230,12 @@ def _compute(wanted: _Wanted, started: float) -> None:
       if together:
         with uninterrupted(): _perform(plan, inputs, sinks, order)
       else: _perform(plan, inputs, sinks, order)
-  finally: plan_cache.forget()
-  with phase("running"):
-    if shown:
+  finally:
+    if plan.again is not None: plan.again.make = None   # it keeps the graph
+  if shown:
+    with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
-  if shown: report.first_run(time.perf_counter() - started, take_phase_seconds())
+    report.first_run(time.perf_counter() - started, take_phase_seconds())
   for c in checked.values(): device_asserts.watch(c)
 
 
@@ -257,11 +248,10 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
   error: Exception | None = None
   try: run_plan(plan, buffers, left)
   except Exception as e: error = e
-  late = {step.slots[i] for step in left for i in step.writes} if left else ()
+  late = {step.slots[i] for step in left for i in step.writes}
   for ((sink, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if slot in late: continue
-    place = aliases[0].place if aliases else ""
-    buffer = buffers[slot] if target is None else target.arg.overwritten(place)
+    buffer = buffers[slot] if target is None else target.arg.overwritten(aliases[0].place if aliases else "")
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
     if len(aliases) > 1: aliases.sort(key=_is_moved)
     for a in aliases: _settle(a, sink, None if target is None else buffer)
@@ -272,8 +262,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if target is None or slot not in late: continue
     if slot in begun:
       target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
-    elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk_nodes((a.node,))]):
-      # what it is computed from is gone: the old value is what there is
+    elif any([reads_stale(a.node) for a in aliases]):   # what it is computed from is gone: the old value is what there is
       for a in aliases: a.write(target, "a write that failed")
   try: raise error
   finally: error = None   # or this frame and the error would keep each other, and memory with them
@@ -298,8 +287,7 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
 def _is_moved(a: Alias) -> bool:
   """Whether more than a reshape stands between an Alias's value and what it is of. Others are settled before: they may take the
   memory in their shape, and nobody may know it in an older one then."""
-  found = moves_from_base(a.node)
-  return len(found) > 1 or any([op is not Ops.RESHAPE for op, _, _ in found])
+  return [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE])
 
 
 def base_of(u: UOp) -> UOp:
@@ -309,7 +297,7 @@ def base_of(u: UOp) -> UOp:
   return u
 
 
-def _to_compute(u: UOp) -> UOp:
+def without_reshapes(u: UOp) -> UOp:
   """A node without reshapes on top: what is computed has its elements in the same order."""
   u = resolved(u)
   while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
@@ -345,14 +333,12 @@ def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
 
 
 def _known_by_node(u: UOp) -> bool:
-  """Whether whoever asks for a node finds its value once it is computed: not so for memory itself, and for numbers, which are
-  everybody's."""
+  """Whether who asks for a node finds its value once it is computed: not so memory itself, and numbers, which are everybody's."""
   return (u.is_unique or u.device is not None) and not is_view(u)
 
 
 def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
-  """The Aliases (but those in ``have``) that still need the contents of BUFFERs about to be written; what is ``done`` will be
-  there afterwards."""
+  """The Aliases (but ``have``) that still need BUFFERs about to be written; what is ``done`` will be there afterwards."""
   found = []
   done = done - written
   known: dict[UOp, None] = {}
@@ -368,14 +354,13 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
 
 
 def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
-  """Run the steps on a buffer a slot; inner ones are released as soon as nothing needs them. ``left`` are the steps that have not
-  run yet, the next one last."""
+  """Run the steps on a buffer a slot, inner ones released after their last use. ``left``: those to run, the next one last."""
   wait = report.timing()
   place = ""
   for b in buffers[plan.inputs:]:
     if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or caller()
-  for check in checks:
-    for step in plan.steps: check(step, [buffers[s] for s in step.slots])
+  for w in transfer_watchers:
+    for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)
   try:
     for step in plan.steps:
@@ -392,19 +377,9 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
 
 def _peak(plan: Plan) -> int:
   """The bytes that a plan makes and holds at most."""
-  living = most = 0
-  seen: set[int] = set()
-  def nbytes(slot: int) -> int:
-    _, shape, dtype = plan.made[slot - plan.inputs]
-    return prod(shape) * dtype.itemsize
-  for step in plan.steps:
-    for s in step.slots:
-      if s >= plan.inputs and s not in seen:
-        seen.add(s)
-        living += nbytes(s)
-    most = max(most, living)
-    for s in step.last_use: living -= nbytes(s)
-  return most
+  sizes: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
+  uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
+  return memory_plan.peak(uses, sizes)
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
@@ -423,5 +398,3 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
 
-
-__all__ = ["realize", "Plan", "Step", "prod"]

@@ -5,7 +5,7 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 from weakref import ref
 
 import numpy as np
@@ -18,16 +18,16 @@ from ntgrad.graph.alias import Alias, apply_view as seen_through, live_aliases, 
 from ntgrad.graph.variable import BoundInt
 
 from . import realize as engine
-from .buffer import Buffer, Storage, transfer_watchers
-from .realize import apply_moves as apply_moves, base_of as base_of, moves_from_base as moves_from_base
-from .sized_recording import At, Outline, launches_at, outline, plain_ints
+from .buffer import Buffer, Storage, being_recorded, copy_between, transfer_watchers
+from .plan import Step
+from .realize import apply_moves, base_of, moves_from_base
+from .sized_recording import plain_ints
 
 
 @dataclass(frozen=True)
 class Launch:
-  """A recorded step: the program (None: a copy), the serial numbers of its storages, those that it writes, the byte of its
-  storage at which each argument begins (() if all begin at 0), and the numbers of its sizes. ``of`` and ``asked`` are as in a
-  Step."""
+  """A recorded step: the program (None: a copy), the serial numbers of its storages and of those that it writes, the byte at
+  which each argument begins (() if all begin at 0), the numbers of its sizes; ``of`` and ``asked`` as in a Step."""
   program: Any
   serials: tuple[int, ...]
   writes: tuple[int, ...]
@@ -37,37 +37,37 @@ class Launch:
   asked: tuple[int, ...] = ()
 
 
+@dataclass(eq=False)
 class Copy:
   """A copy between devices, called as a program is."""
+  to: Device
+  source: Device
+  nbytes: int
 
-  def __init__(self, to: Device, source: Device, nbytes: int): self.to, self.source, self.nbytes = to, source, nbytes
-  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    """Copy the second buffer into the first, through the host only where devices have no other way."""
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> None:
+    """Copy the second buffer into the first."""
     to, source = buffers
-    if not self.to.copy_from(to, self.source, source, self.nbytes): self.to.copyin(to, self.source.copyout(source, self.nbytes))
-    return None
+    copy_between(self.to, to, self.source, source, self.nbytes)
 
 
 class Watch:
-  """Sees what this thread moves from the host into buffers while a function runs plainly (its digests), and which tensors it
-  writes."""
+  """Sees what this thread moves from the host into buffers (its digests) and which tensors it writes, while a function runs."""
 
   def __init__(self) -> None:
     self.thread = threading.get_ident()
     self.host: list[tuple[Buffer, str]] = []
     self.writes: dict[ref[Alias], UOp | None] = {}   # what was written, and its value before
+    self.tells: list[tuple[list[Any], Any]] = [(transfer_watchers, self), (alias.write_watchers, self.written)]   # and who of it
 
   def __enter__(self) -> Any:
-    transfer_watchers.append(self)
-    alias.write_watchers.append(self.written)
+    for told, own in self.tells: told.append(own)
     return self
   def __exit__(self, *_: object) -> None: self.leave()
 
   def leave(self) -> None:
-    """See nothing any more. An interrupt may come before ``__exit__`` does anything, so whoever enters leaves in a ``finally``
-    too."""
-    if self in transfer_watchers: transfer_watchers.remove(self)
-    if self.written in alias.write_watchers: alias.write_watchers.remove(self.written)
+    """See nothing any more. An interrupt may come before ``__exit__`` does anything: who enters leaves in a ``finally`` too."""
+    for told, own in self.tells:
+      if own in told: told.remove(own)
 
   def written(self, a: Alias) -> None:
     """A tensor is about to be written."""
@@ -77,8 +77,7 @@ class Watch:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
       if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
-      if any([u.op is Ops.BUFFER and u.arg.stale for u in engine.walk_nodes((node,))]): continue   # a part of it was performed
-      a.write(node, "a call that was refused")
+      if not engine.reads_stale(node): a.write(node, "a call that was refused")   # else a part of it was performed
 
   @property
   def changed(self) -> list[Alias]:
@@ -93,6 +92,8 @@ class Watch:
     """A buffer's value went to the host."""
   def seeded(self, name: str) -> None:
     """A function (``name``) is about to set where a sequence of random numbers is."""
+  def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
+    """A step of a plan is about to run, of which none has begun."""
 
   @property
   def data(self) -> list[tuple[Any, ...]]:
@@ -105,8 +106,7 @@ class Shared(CaptureError):
 
 
 class Recorder(Watch):
-  """Records every launch of this thread in the ``with`` block. Memory is held weakly: what is gone at the end was an inner
-  buffer."""
+  """Records every launch of this thread in the block. Memory is held weakly: what is gone at the end was an inner buffer."""
 
   def __init__(self, name: str):
     super().__init__()
@@ -118,49 +118,24 @@ class Recorder(Watch):
     # memory that a copy stands for, or such a copy: which argument it is, and whether launches may read it
     self.arguments: dict[int, tuple[str, bool]] = {}
     self.arrays: dict[int, np.ndarray] = {}   # what came from the host, by storage
+    self.tells += [(engine.captures, self.note), (being_recorded, self)]
 
-  def __enter__(self) -> Any:
-    engine.captures.append(self.note)
-    engine.checks.append(self.refuse)
-    return super().__enter__()
-
-  def leave(self) -> None:
-    """See :meth:`Watch.leave`."""
-    super().leave()
-    if self.note in engine.captures: engine.captures.remove(self.note)
-    if self.refuse in engine.checks: engine.checks.remove(self.refuse)
-
-  def note(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
+  def note(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """A launch."""
     if threading.get_ident() != self.thread: return
     for b in buffers:
       s = b.storage
       if s.serial not in self.storages:
-        nbytes = b.nbytes
         self.storages[s.serial] = ref(s)
-        if type(nbytes) is not BoundInt or nbytes != s.nbytes: nbytes = s.nbytes
-        self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
+        known = type(nbytes := b.nbytes) is BoundInt and nbytes == s.nbytes
+        self.sizes[s.serial] = s.device, nbytes if known else s.nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
-    serials = tuple([b.storage.serial for b in buffers])
-    offsets = tuple([b.offset + n for b, n in zip(buffers, step.offsets)])
-    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets, step.sizes, step.of,
+    serials = tuple(b.storage.serial for b in buffers)
+    offsets = tuple(b.offset + n for b, n in zip(buffers, step.offsets))
+    self.launches.append(Launch(step.program, serials, tuple(serials[i] for i in step.writes), offsets, step.sizes, step.of,
                                 step.asked))
 
-  def counts(self, rng: Sequence[Buffer]) -> list[int]:
-    """How many random numbers are drawn for each place of them."""
-    return [b.rng_count for b in rng]
-
-  def outline(self, outputs: Sequence[Output], rng: Sequence[Buffer], label: Callable[[int], Any],
-              more: Sequence[Any]) -> Outline:
-    """What was recorded, for comparing with another recording."""
-    return outline(self.launches, self.sizes, label, outputs, self.counts(rng), more)
-
-  def at(self, outputs: Sequence[Output], rng: Sequence[Buffer]) -> At:
-    """The numbers of what was recorded, as they are."""
-    numbers = outline(self.launches, self.sizes, lambda k: None, outputs, self.counts(rng), ()).numbers
-    return launches_at(self.launches, self.sizes, outputs, plain_ints(numbers), False)
-
-  def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
+  def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
     if threading.get_ident() != self.thread: return
     for i, b in enumerate(buffers): self.reach(b, i in step.writes)
@@ -200,15 +175,10 @@ class Recorder(Watch):
                        "a replay cannot repeat; do it before the call")
 
 
-being_recorded: list[Recorder] = []
-
-
-def refuse_recording(what: str) -> None:
-  """Raises CaptureError where this thread records a captured function: ``what`` is no work of a device, so replays would not
-  do it."""
+def refuse_recording(what: str, then: str = "which a replay does not repeat; call it outside of the captured function") -> None:
+  """Raises CaptureError where this thread records: ``what`` is no work of a device, so replays would not do it."""
   for r in being_recorded:
-    if r.thread == threading.get_ident():
-      raise CaptureError(f"jit {r.name}: {what}, which a replay does not repeat; call it outside of the captured function")
+    if r.thread == threading.get_ident(): raise CaptureError(f"jit {r.name}: {what}, {then}")
 
 
 def storage_of(a: Alias) -> Storage | None:
@@ -219,10 +189,8 @@ def storage_of(a: Alias) -> Storage | None:
 
 @contextmanager
 def nothing_known() -> Iterator[None]:
-  """Values that were computed before are not found again in the block, so that what is computed there is launched there.
-
-  Those stay whose sources have been overwritten since: nothing could compute them again.
-  """
+  """Values that were computed before are not found again in the block, so that what is computed there is launched there; but
+  those whose sources have been overwritten since, which nothing could compute again."""
   # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
   for a in live_aliases:
     engine.settle(a)
@@ -235,7 +203,7 @@ def nothing_known() -> Iterator[None]:
       if t._state == 1 and t._node is not None: t._node = seen_through(own, t._view)
   known = [n for n in values.nodes() if not n.is_unique]
   stale: dict[UOp, bool] = {}
-  for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any([stale[s] for s in n.src])
+  for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any(stale[s] for s in n.src)
   forgotten = [(n, values.pop(n)) for n in known if not stale[n]]
   try: yield
   finally:
@@ -245,50 +213,38 @@ def nothing_known() -> Iterator[None]:
 
 @contextmanager
 def told_apart() -> Iterator[None]:
-  """Values from before that are not computed yet have nodes of their own in the block. So whatever is computed there tells which
-  of them it uses: those are computed too, each into memory of its own, where later writes to them are found.
-
-  The nodes that the function makes by itself are never among these, also where it computes the same.
-  """
-  apart: list[_Apart] = []
+  """Values from before that are not computed yet have nodes of their own in the block, which the function cannot make by
+  itself. So what is computed there tells which of them it uses: those are computed too, each into memory of its own."""
+  apart: list[tuple[ref[Alias], UOp, UOp, list[tuple[ref[Any], UOp | None]]]] = []
   try:
-    apart.extend(_Apart(a) for a in live_aliases if not a.pending and a.packed is None and not engine.is_view(a.node))
+    for a in live_aliases:
+      if a.pending or a.packed is not None or engine.is_view(a.node): continue
+      r, node, seen = ref(a), a.node, [(ref(t), t._node) for t in a.seen()]
+      a.renew()
+      engine.values_before_call[a.node] = r
+      apart.append((r, node, a.node, seen))
     yield
-  finally:
-    for x in apart: x.undo()
-
-
-class _Apart:
-  """A value that has a node of its own, which equals no other, until ``undo``."""
-
-  def __init__(self, a: Alias):
-    self.alias, self.node, self.seen = ref(a), a.node, [(ref(t), t._node) for t in a.seen()]
-    a.renew()
-    self.own = a.node
-    engine.values_before_call[a.node] = self.alias
-
-  def undo(self) -> None:
-    """Give the value its node back, unless it was computed or written."""
-    engine.values_before_call.pop(self.own, None)
-    a = self.alias()
-    if a is None or a.node is not self.own: return
-    a.node = self.node
-    for t in a.seen(): t._node = None
-    for r, node in self.seen:
-      if (t := r()) is not None and t._alias is a: t._node = node
+  finally:   # each gets its node back, unless it was computed or written
+    for r, node, own, seen in apart:
+      engine.values_before_call.pop(own, None)
+      if (known := r()) is None or known.node is not own: continue
+      known.node = node
+      for t in known.seen(): t._node = None
+      for of, before in seen:
+        if (t := of()) is not None and t._alias is known: t._node = before
 
 
 class Output:
   """A returned tensor: the storage that its kernels write (by serial number), and the view of it."""
 
   def __init__(self, kind: Any, node: UOp):
-    self.kind, self.movement = kind, moves_from_base(node)
-    self.buffer: Buffer | None = base_of(node).arg
-    self.serial, self.shape = base_of(node).arg.storage.serial, base_of(node).arg.shape
+    b: Buffer = base_of(node).arg
+    self.kind, self.movement, self.serial, self.shape = kind, moves_from_base(node), b.storage.serial, b.shape
+    self.buffer: Buffer | None = b
 
   def first(self) -> Any:
     """The tensor that the recording itself gives; the memory is its own from now on."""
     assert self.buffer is not None
     b, self.buffer = self.buffer, None
-    if any([type(n) is BoundInt for n in b.shape]): b = Buffer(b.device, plain_ints(b.shape), b.dtype, b.storage)
+    if any(type(n) is BoundInt for n in b.shape): b = Buffer(b.device, plain_ints(b.shape), b.dtype, b.storage)
     return self.kind._from_node(apply_moves(b.node, plain_ints(self.movement)))

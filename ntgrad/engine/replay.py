@@ -1,6 +1,7 @@
 """Replays: launches the steps of a recording again, over a memory plan, for other inputs and other sizes."""
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Sequence
 from weakref import ref
@@ -17,57 +18,53 @@ from . import counters, device_asserts, launch_graphs, memory_plan, planner, rea
 from .buffer import LARGE_BYTES, Buffer, Storage
 from .device import get_device
 from .launch_graphs import Launched, Slot
-from .recording import Copy, Output, Recorder, apply_moves, storage_of
+from .recording import Copy, Output, Recorder, storage_of
 from .sized_recording import At, SizedRecording
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
 FORMS = 16           # sets of programs that a replay for all sizes keeps ready
 
 
+@dataclass(slots=True)
 class _Form:
   """The launches of a Replay with certain programs: a replay for other sizes may need others."""
+  steps: list[Launched]
+  slots: dict[int, Slot]
+  places: dict[tuple[int, int], _Place]
+  calls: list[Callable[[], None]] | None = None   # all steps, from the first replay on
+  resize: dict[int, Callable[[tuple[int, ...]], None]] = field(default_factory=dict)   # those in graphs
 
-  def __init__(self, steps: list[Launched], slots: dict[int, Slot], places: dict[tuple[int, int], _Place]):
-    self.steps, self.slots, self.places = steps, slots, places
-    self.calls: list[Callable[[], None]] | None = None           # all steps, from the first replay on
-    self.resize: dict[int, Callable[[tuple[int, ...]], None]] = {}   # those in graphs
 
-
+@dataclass(slots=True)
 class _Place:
   """Where an argument begins in its memory, for sizes at which that is not always the same byte."""
-  __slots__ = ("at", "offset")
-
-  def __init__(self, at: Callable[[Any, int], Any], offset: int): self.at, self.offset = at, offset
+  at: Callable[[Any, int], Any]
+  offset: int
   def __call__(self, raw: Any) -> Any: return self.at(raw, self.offset)
 
 
 class Replay:
-  """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its
-  own. With ``sized`` the launches are for all values of variables, each run for some."""
+  """The recorded launches with a memory plan, for all values of the variables of ``sized``, each run for some. ``inputs`` and
+  ``outputs`` have other memory at every run, all the rest keeps its own."""
 
   def __init__(
     self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],
-    sized: SizedRecording | None = None
+    sized: SizedRecording
   ):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
-    self.sized, self.values = sized, sized.values if sized is not None else ()
-    self._at: At = recorder.at(outputs, rng) if sized is None else sized.first
+    self.sized, self.values, self._at = sized, sized.values, sized.first
     self._held: dict[int, Buffer] = {}   # numbers that depend on sizes
     made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
     self._inputs, self._made_of = list(inputs), made
-    numbers = sized.numbers if sized is not None else {}
-    places = sized.places if sized is not None else {}
-    moved = {recorder.launches[i].serials[a] for i, a in places}
+    moved = {recorder.launches[i].serials[a] for i, a in sized.places}
     moving = {*inputs, *made}
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay
-    writes = {k for x in recorder.launches for k in x.writes}
-    self.refill = [
-      (b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes and b.storage.serial not in moving
-    ]
+    writes = {k for x in recorder.launches for k in x.writes} - moving
+    self.refill = [(b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes]
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
-    self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
+    self.written = {alive[k] for k in writes & alive.keys()}
     self.touched = set(alive.values())
     self.checks = device_asserts.checks_in(self.written)
     # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
@@ -76,8 +73,7 @@ class Replay:
     self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
     self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
-    self._moving = dict.fromkeys((*inputs, *made, *numbers, *moved))
-    self._alive = alive
+    self._moving = dict.fromkeys((*inputs, *made, *sized.numbers, *moved))
     self.foreign = any([type(s) is not Storage for s in self.written])
     self._room: dict[int, int] = {}
     self._forms: Recent[tuple[Any, ...], _Form] = Recent(FORMS)
@@ -98,19 +94,17 @@ class Replay:
 
   def _form(self, at: At) -> _Form:
     """The launches with the programs that some sizes need."""
-    sizes, varying = self.sizes, {} if self.sized is None else self.sized.places
-    raws = {**self._fixed_raws}
-    for k, (arena, start, end) in self._places.items(): raws[k] = get_device(arena.device).part(arena.raw, start, end - start)
+    raws = {**self._fixed_raws, **{k: self._part(k) for k in self._places}}
     slots = {k: Slot() for k in self._moving}
     steps: list[Launched] = []
     found: dict[tuple[int, int], _Place] = {}
     for i, x in enumerate(self.launches):
-      device, source = get_device(sizes[x.serials[0]][0]), get_device(sizes[x.serials[-1]][0])
+      device, source = (get_device(self.sizes[k][0]) for k in (x.serials[0], x.serials[-1]))
       args = [raws.get(k) for k in x.serials]
       offsets = at.offsets[i]
       for j, k in enumerate(x.serials):
         to: Any = None
-        if (i, j) in varying: to = found[i, j] = _Place(device.at, offsets[j])
+        if (i, j) in self.sized.places: to = found[i, j] = _Place(device.at, offsets[j])
         elif offsets and offsets[j]: to = partial(device.at, offset=offsets[j])
         if k in slots: slots[k].args.append((args, j, to))
         elif to is not None: args[j] = to(args[j])
@@ -126,7 +120,6 @@ class Replay:
     self.inputs = [form.slots[k] for k in self._inputs]
     self.made = [(k, form.slots[k], (device, shape, dtype))
                  for (k, (device, _, dtype)), shape in zip(self._made_of.items(), at.made)]
-    if self.sized is None: return
     for i, (step, sizes) in enumerate(zip(form.steps, at.sizes)):
       if step.sizes == sizes: continue
       step.sizes = sizes
@@ -137,14 +130,13 @@ class Replay:
       if place.offset == at.offsets[i][j]: continue
       place.offset = at.offsets[i][j]
       form.slots[self.launches[i].serials[j]].raw = None   # its arguments are found again
-    for k, make in self.sized.numbers.items(): self._hold(form.slots[k], k, make(self.values))
+    for k, make in self.sized.numbers.items():
+      number = make(self.values)
+      form.slots[k].fill(number.raw)
+      self._held[k] = number
     for k in self._moving:
       if k in self._fixed_raws and k not in self.sized.numbers: form.slots[k].fill(self._fixed_raws[k])
       elif k in self._places: form.slots[k].fill(self._part(k))
-
-  def _hold(self, slot: Slot, k: int, number: Buffer) -> None:
-    slot.fill(number.raw)
-    self._held[k] = number
 
   def _part(self, k: int) -> Any:
     arena, start, end = self._places[k]
@@ -153,9 +145,7 @@ class Replay:
   def move(self, values: tuple[int, ...]) -> bool:
     """Be for these values of the variables from now on. False where they need another recording."""
     if values == self.values: return True
-    assert self.sized is not None
-    at = self.sized.at(values)
-    if at is None: return False
+    if (at := self.sized.at(values)) is None: return False
     if any([at.nbytes[k] > room for k, room in self._room.items()]):
       self._arrange(at)
       self._forms.clear()
@@ -175,10 +165,9 @@ class Replay:
       owner = s.writer() if s.writer is not None else None
       if isinstance(owner, Alias): self.owners.append((ref(owner), s))
       elif s.serial < self.start and s not in planner.constants: self.readers[s] = []
-    if self.readers:
-      for a in live_aliases:
-        for s in {u.arg.storage for u in engine.walk_nodes((a.node,)) if u.op is Ops.BUFFER}:
-          if s in self.readers: self.readers[s].append(ref(a))
+    for a in live_aliases if self.readers else ():
+      for s in {u.arg.storage for u in engine.walk_nodes((a.node,)) if u.op is Ops.BUFFER} & self.readers.keys():
+        self.readers[s].append(ref(a))
     for s, r in self.readers.items():
       if not r: raise self._gone(s, "is no tensor's any more when the call ends")
 
@@ -195,56 +184,44 @@ class Replay:
 
   def _find_lifetimes(self, known: set[int]) -> None:
     """Find when the inner buffers are needed."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    read_first: set[int] = set()
+    self._life: dict[int, tuple[int, int]] = {}
     for i, x in enumerate(self.launches):
       for k in x.serials:
         if k in known: continue
-        if k not in first:
-          first[k] = i
-          if k not in x.writes or k < self.start: read_first.add(k)
-        last[k] = i
-    for k in read_first:
-      if k < self.start:
-        raise CaptureError(
-          f"jit {self.name}: the function reads a tensor of shape {self.sizes[k][2]} that was made before the call and "
-          "replaces "
-          "it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
-        )
-    self._life = {k: (first[k], last[k]) for k in first}
+        if k < self.start:
+          raise CaptureError(
+            f"jit {self.name}: the function reads a tensor of shape {self.sizes[k][2]} that was made before the call and "
+            "replaces it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
+          )
+        self._life[k] = self._life.get(k, (i,))[0], i
 
   def _arrange(self, at: At) -> None:
     """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
     ``memory.PIECE_ALIGN_BYTES``). Of sizes that vary there is room for the greatest that Variables have, where that
     is little; else for the greatest so far and, from the second time on, for half as much again."""
-    sizes, again = self.sizes, bool(self._room)
-    greatest = {} if again or self.sized is None else self.sized.greatest()
-    if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
+    again = bool(self._room)
+    greatest = {} if again else self.sized.greatest()
+    if sum(greatest.get(k, 0) for k in self._life) > AT_ONCE: greatest = {}
     for k in self._life:
       n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
       if n > room: self._room[k] = n + n // 2 if again else n
     self._places: dict[int, tuple[Storage, int, int]] = {}
-    self.arenas: list[Storage] = []
-    self.planned_bytes = self.unplanned_bytes = 0
-    for device in dict.fromkeys(sizes[k][0] for k in self._life):
-      mine = [k for k in self._life if sizes[k][0] == device]
+    self.planned_bytes, self.unplanned_bytes = 0, sum(self._room.values())
+    for device in dict.fromkeys([self.sizes[k][0] for k in self._life]):
+      mine = [k for k in self._life if self.sizes[k][0] == device]
       offsets, total = memory_plan.arrange([memory_plan.Lifetime(*self._life[k], self._room[k]) for k in mine])
       arena = Storage(device, total)
       arena.place = f"jit {self.name}, for inner buffers"
-      self.arenas.append(arena)
       self.planned_bytes += total
-      self.unplanned_bytes += sum(self._room[k] for k in mine)
       for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory_plan.rounded(self._room[k]))
     # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
     # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
     # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
     shared = launch_graphs.pieces(self._places)
-    shared.update({k: ("foreign",) for k, s in self._alive.items() if type(s) is not Storage})
+    shared.update({s.serial: ("foreign",) for s in self.touched if type(s) is not Storage})
 
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
       return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
-
     self._accesses = [memory_plan.MemoryUse(touched(x.serials), touched(x.writes)) for x in self.launches]
 
   # ---- at every run
@@ -252,18 +229,19 @@ class Replay:
     """See that the memory which the function held when captured is still its tensors', with their newest values in it. False
     where tensors shared that memory, and no longer do (it is not known which of them the function means), and where what the
     function made and kept is gone or was replaced."""
-    waiting = []
-    sharers = [(a, s) for r, s in self.sharers if (a := r()) is not None]
-    if any([storage_of(a) is not s for a, s in sharers]): return False
+    waiting: list[Alias] = []
+    sharers = [(b, s) for r, s in self.sharers if (b := r()) is not None]
+    if any([storage_of(b) is not s for b, s in sharers]): return False
     shared = {s for _, s in sharers}
     for r, s in self.owners:
-      a = r()
+      a: Any = r()
+      there = a is not None and a.memory is not None and a.memory.storage is s
       if s.serial >= self.start:   # made by the capture, and kept: whoever keeps another one now does not see what is launched
-        if a is None or a.memory is None or a.memory.storage is not s: return False
+        if not there: return False
         continue
-      if s in shared and (a is None or a.pending or a.memory is None or a.memory.storage is not s): return False
+      if s in shared and (not there or a.pending): return False
       if a is None: raise self._gone(s, "is gone or was replaced")
-      if a.memory is None or a.memory.storage is not s: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
+      if not there: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
       if a.pending: waiting.append(a)
     if waiting: engine.compute(waiting)
     for s, refs in self.readers.items():
@@ -299,7 +277,7 @@ class Replay:
     else: self._launch(draw)
     for r, grad in self.grads:
       if (t := r()) is not None: t.grad = grad
-    return [o.kind._from_node(apply_moves(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
+    return [o.kind._from_node(engine.apply_moves(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
   def _launch(self, draw: Callable[[int, Any], np.ndarray]) -> None:
     counters.count_launches(self.steps)

@@ -1,12 +1,9 @@
-"""What ``DEBUG`` shows, each level with those below it:
-
-1 devices, schedules, where the time of a first run went · 2 a line per kernel that ran, with the part of its bound that it
-reached, and at the first run how long it took to make it · 3 axes, Opts, arrangements and body of every new kernel · 4 its
-source · 5 its linear UOps · 6 its machine code, once it has run. ``ONLY=r_*`` leaves out what is said of kernels with other
+"""What ``DEBUG`` shows, each level with those below it: 1 devices, schedules, where the time of a first run went · 2 a line per
+kernel that ran, with the part of its bound that it reached, at first how long it took to make · 3 axes, Opts, arrangements and
+body of new kernels · 4 source · 5 linear UOps · 6 machine code, once it has run. ``ONLY=r_*`` leaves out kernels with other
 names.
 
-A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
-what runs.
+A schedule prints its header, from level 3 on a table and a section for each new kernel, and then the lines of what runs.
 """
 from __future__ import annotations
 
@@ -14,15 +11,16 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from textwrap import indent
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Hashable
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.choose.bound import Bound, Work, bound
 from ntgrad.codegen.explain.arrangements import arranged_accesses
 from ntgrad.codegen.explain.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.explain.tile_source import tile_source
-from ntgrad.codegen.index import Dim, conjuncts, count
+from ntgrad.codegen.index import conjuncts, count
 from ntgrad.codegen.index.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.index.sizes import dim_text, evaluator
 from ntgrad.codegen.ir.config import config
@@ -30,8 +28,7 @@ from ntgrad.codegen.ir.errors import ExportError
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.kernel.blocks import block_shapes
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel.linear import UOpList, block_shapes
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.graph import origins
 from ntgrad.graph.buffer_names import BufferNames
@@ -46,8 +43,7 @@ _INT_MOST = 2 ** 31 - 1  # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
 _waiting: dict[str, tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
-# kernels whose machine code has not been shown
-_unseen: Recent[str, Device] = Recent(1024)
+_unseen: Recent[str, Device] = Recent(1024)  # kernels whose machine code has not been shown
 _helpers: Recent[str, bool] = Recent(1024)   # parts of sources that have been shown
 _NAMED = re.compile(r"(\w+)(?=\s*\(|;\s*$)", re.MULTILINE)   # what a function or a typedef defines
 _making: Recent[str, float] = Recent(1024)   # kernels that have not been launched yet: seconds that it took to make them
@@ -70,8 +66,7 @@ def unit_text(value: float, unit: str) -> str:
 
 
 def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
-  """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
-  be."""
+  """A spec with numbers for its sizes, for what is said of a launch. Without ``sizes`` work is about what it may be."""
   if not spec.sizes: return spec
   if not sizes: return replace(spec, work=spec.work.likely())
   found, n = evaluator((*spec.grid, *spec.work.numbers), spec.sizes)(sizes), len(spec.grid)
@@ -80,32 +75,32 @@ def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
 
 def _sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
   """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
-  return "  " + ", ".join([f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)]) if sizes else ""
+  return "  " + ", ".join(f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)) if sizes else ""
 
 
 def conditions_text(conditions: Iterable[UOp]) -> str:
   """Conditions on run-time sizes: ``8 <= N and M < N``."""
-  return " and ".join([condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions])
+  return " and ".join(condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions)
 
 
 def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
-  def sizes(dims: Sequence[Dim]) -> str: return "x".join(text_of(d) for d in dims[::-1] if d != 1) or "1"
-  return sizes(spec.grid) + (f" of {sizes(spec.local)}" if sizes(spec.local) != "1" else "")
+  grid, local = ("x".join(text_of(d) for d in dims[::-1] if d != 1) for dims in (spec.grid, spec.local))
+  return (grid or "1") + (f" of {local}" if local else "")
 
 
 def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
   """With DEBUG=1: that sizes of a kernel are known at the launch from here on."""
   if config.debug < 1: return
-  met = ", ".join([f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1])
+  met = ", ".join(f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1)
   told = [c for c in conjuncts(form.condition) if not any(s.op is Ops.CONST and s.arg >= _INT_MOST for s in c.src[1:])]
   where = f", where {conditions_text(told)}" if told else ""
-  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}){where}", flush=True)
+  print_now(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}){where}")
 
 
 def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
   """With DEBUG=1: that a kernel is made for each size, and why."""
-  if config.debug >= 1: print(f"tile {kernel}: {', '.join(names)} stay numbers: {str(why).splitlines()[0]}", flush=True)
+  if config.debug >= 1: print_now(f"tile {kernel}: {', '.join(names)} stay numbers: {str(why).splitlines()[0]}")
 
 
 def heading(text: str, name: str) -> str:
@@ -113,16 +108,16 @@ def heading(text: str, name: str) -> str:
   return _color(f"── {text} " + "─" * max(3, WIDTH - len(text) - 4), name)
 
 
-def indented(text: str, by: str = "  ") -> str:
-  """Every line moved to the right, without blank lines at the ends."""
-  return "\n".join(by + line if line else "" for line in text.strip("\n").split("\n"))
+def _titled(title: str, *texts: str) -> None:
+  """Print texts under a title, moved to the right, without blank lines at the ends."""
+  print_now("\n".join([_color(title, "magenta"), *(indent(text.strip("\n"), "  ") for text in texts)]))
 
 
 def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   """Level 2: what a search for block sizes chose, and what it tried."""
   if config.debug < 2 or not config.speaks_of(name): return
-  print_now(_color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
-  for line in lines: print_now(f"  {line}")
+  head = _color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan")
+  print_now("\n  ".join([head, *lines]))
 
 
 def note_line(text: str) -> None:
@@ -130,19 +125,15 @@ def note_line(text: str) -> None:
   if config.debug >= 1: print_now(_color(text, "cyan"))
 
 
-def scheduled(
-  steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()
-) -> None:
-  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, with the names of ``inputs``,
-  and a section for each that is new."""
+def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()) -> None:
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table, and a section for each new kernel."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
   copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
   found = "found again" if found_again else "new"
-  many = "s" if kernels != 1 else ""
-  head = f"schedule {_count[0]}: {kernels} kernel{many}{copies}, {found}, {unit_text(seconds, 's').strip()}"
-  print_now(_color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
+  head = f"schedule {_count[0]}: {kernels} kernel{'s' * (kernels != 1)}{copies}, {found}, {unit_text(seconds, 's').strip()}"
+  print_now(_color(head, "cyan") if config.debug < 3 else "\n" + heading(head, "cyan"))
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
     names = BufferNames()
@@ -157,28 +148,23 @@ def scheduled(
 def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   """Level 1: where the time of a schedule went for which kernels were made."""
   if config.debug < 1 or not phases["choosing"]: return
-  parts = ", ".join([f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items()])
+  parts = ", ".join(f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items())
   print_now(_color(f"first run in {unit_text(seconds, 's').strip()}: {parts}", "cyan"))
-
-
-def _spec_of(program: Any) -> ProgramSpec | None:
-  """What a program was compiled from; None for one with run-time sizes that has seen none yet."""
-  return None if getattr(program, "variants", True) == [] else program.spec
 
 
 def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()) -> list[str]:
   """A line for every step: what it writes from what it reads, how much it computes and moves, and the user's ``lines`` for it.
   ``*`` marks a kernel that is new. ``names`` are what the first slots are called, where that is known."""
-  called = dict(enumerate(names))
-  def said(slot: int) -> str: return called.get(slot) or f"b{slot}"
+  def said(slot: int) -> str: return (names[slot] if slot < len(names) else "") or f"b{slot}"
   rows = []
   for i, (s, made) in enumerate(zip(steps, lines)):
     reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
-    if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
-    elif (known := _spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
-    elif config.speaks_of(known.label):
-      spec = launched_spec(known, s.sizes)
+    program: Any = s.program
+    none = f"copy to {s.device}" if program is None else "not made yet" if getattr(program, "variants", True) == [] else ""
+    if none: rows.append((f"{i:4d}", none, "", "", "", flow, made))
+    elif config.speaks_of(program.spec.label):
+      spec = launched_spec(program.spec, s.sizes)
       flow += _sizes_text(spec, s.sizes)
       mark = "*" if spec.label in _waiting else " "
       rows.append(
@@ -213,14 +199,11 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dis
   """Level 3: a kernel that a person wrote, with its own arrangements, and which of its tiles are ``dissolved``."""
   if config.debug < 3 or not config.speaks_of(spec.label): return
   section(spec, parts, device)
-  print_now(_color("arranged", "magenta"))
-  print_now(indented(arrangements))
-  if dissolved: print_now(indented(dissolved))
+  _titled("arranged", arrangements, *filter(None, [dissolved]))
 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", before: Kernel | None = None) -> None:
-  """Levels 3 to 5: what a kernel is, and the user's lines that it comes from; ``before``, as the scheduler made it, as a file of
-  the tile language."""
+  """Levels 3 to 5: what a kernel is, the user's lines that it is from; ``before`` its Opts, as a file of the tile language."""
   if not config.speaks_of(spec.label): return
   print_now("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
   if made: print_now(f"from   {made}")
@@ -228,28 +211,21 @@ def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", bef
   if before is not None:
     try: text = tile_source(before, spec.name, parts.opts)
     except ExportError as e: text = f"none: {e}"
-    print_now(_color("as a file of the tile language", "magenta"))
-    print_now(indented(text))
-  if not parts.kernel.plain:
-    print_now(_color("statements, after their Opts", "magenta"))
-    print_now(indented(form_text(parts)))
-  if config.debug >= 4:
-    print_now(_color("source", "magenta"))
-    print_now(indented(_source_text(spec)))
+    _titled("as a file of the tile language", text)
+  if not parts.kernel.plain: _titled("statements, after their Opts", form_text(parts))
+  if config.debug >= 4: _titled("source", _source_text(spec))
   if config.debug >= 5 and spec.uops:
     print_now(_color("linear UOps", "magenta"))
     print_now("\n".join(UOpList(spec.uops).lines(block_shapes(spec.uops))))
 
 
 def _source_text(spec: ProgramSpec) -> str:
-  """A kernel's source; of the functions and declarations that many kernels share those that no earlier kernel has shown, and the
-  names of the others."""
+  """A kernel's source; of the functions that many kernels share those that were not shown yet, and the names of the others."""
   text, names = spec.text, []
   for helper in spec.source.helpers:
     if helper in _helpers:
-      rest = text.replace(helper, "", 1)
-      if rest == text: continue
-      text = rest
+      if helper not in text: continue
+      text = text.replace(helper, "", 1)
       names += _NAMED.findall(helper)[:1]
     _helpers[helper] = True
   comment = "#" if spec.source.text.lstrip().startswith(("import", "#")) else "//"
@@ -265,8 +241,7 @@ def describe(kernel: Kernel) -> str:
   found = arranged_accesses(kernel)
   for p in kernel.params:
     mine: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for a in found:
-      if a.param.slot != p.slot: continue
+    for a in [a for a in found if a.param.slot == p.slot]:
       mine.setdefault((tuple(a.lines(WIDTH - 7)), a.levels()), []).append("written" if a.stored else "read")
     hows = sorted({how for hows in mine.values() for how in hows})
     lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', ' + ' and '.join(hows) if p.written else ''}")
@@ -279,15 +254,8 @@ def describe(kernel: Kernel) -> str:
 
 # ---- launches that are timed
 
-class Watcher(Protocol):
-  """What is told of launches that are timed."""
-
-  def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
-    """A launch, ``spec`` having numbers for its sizes, has taken so long; ``least`` is its bound. Called by the thread that
-    launched."""
-
-
-launch_watchers: list[Watcher] = []
+# told, by the thread that launched, of each launch: a spec that has numbers for its sizes, the device, the seconds, the bound
+launch_watchers: list[Callable[[ProgramSpec, Device, float, Bound], None]] = []
 
 
 def timing() -> bool:
@@ -309,8 +277,8 @@ def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) ->
   line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {unit_text(took, 's')} {speed}  {reached}"
   print_now(line + _sizes_text(spec, sizes) + (f"  made in {unit_text(making, 's').strip()}" if making else ""))
   if config.debug >= 6 and _unseen.pop(spec.label, None) is not None:
-    print_now(_color(f"machine code of {spec.label}", "magenta"))
-    print_now(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
+    none = f"# no assembly of {spec.label}: this device runs its UOps as they are"
+    _titled(f"machine code of {spec.label}", getattr(device, "disassemble", lambda spec: none)(spec))
 
 
 def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) -> None:
@@ -326,11 +294,8 @@ def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) 
 
 def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
   least = bound(spec.work, device.renderer.target)
-  for w in tuple(launch_watchers): w.launched(spec, device, seconds, least)
+  for tell in tuple(launch_watchers): tell(spec, device, seconds, least)
   return least
-
-
-def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.label}: this device runs its UOps as they are"
 
 
 def print_now(text: str) -> None:
@@ -370,8 +335,7 @@ def new_label(name: str) -> str:
 
 
 def labelled(spec: ProgramSpec, identity: Hashable) -> ProgramSpec:
-  """The spec with its kernel's label: that of the kernel with the same ``identity``, else the one that it was given, else a new
-  one."""
+  """The spec with its label: that of the kernel with the same ``identity``, else the given one, else a new one."""
   with lock:
     key = hash(identity)
     found = _known.get(key) or spec.given or new_label(spec.name)
@@ -379,18 +343,3 @@ def labelled(spec: ProgramSpec, identity: Hashable) -> ProgramSpec:
   return spec if spec.given == found else replace(spec, given=found)
 
 
-def reset_labels() -> None:
-  """Give labels from the first on again."""
-  _counts.clear()
-  _known.clear()
-  _counts.least = 0
-
-
-def reset_numbering() -> None:
-  """Count schedules, launches and kernels of a name from 1 again, as if nothing had been shown."""
-  _count[:] = [0, 0]
-  _waiting.clear()
-  _unseen.clear()
-  _making.clear()
-  _helpers.clear()
-  reset_labels()

@@ -1,14 +1,12 @@
-"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing
-gets faster.
-
-It starts from the model's choice, so its result is never slower than that. The result is kept on disk, for the kernel and for
-the hardware with its driver. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a
-learned model.)
+"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, from the
+model's choice on, until nothing gets faster. The result is kept on disk, for the kernel and for the hardware with its driver.
+(A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
 """
 from __future__ import annotations
 
 import itertools
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Callable, Iterator, Sequence
 
@@ -26,8 +24,8 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, prod
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import OPTS, PLAIN_KINDS, Opts, SizedOpt, read_opt
+from ntgrad.codegen.passes.builder import chooses
 from ntgrad.codegen.passes.parts import Mark, Parts
-from ntgrad.codegen.passes.statements import chooses
 
 from .buffer import Buffer
 from .measuring import Bench, CandidateMemory, compiled_in_time
@@ -42,22 +40,20 @@ Render = Callable[[Kernel, Parts, Device, str], tuple[ProgramSpec, Any]]   # wha
 
 def measurable(parts: Parts, target: Target) -> bool:
   """Whether ``BEAM`` searches Opts for a kernel: not where a loop's end is data, for it runs on made-up numbers."""
-  if target.name == "numpy" or any(isinstance(item, Mark) and item.op is Ops.WHILE for item in parts.items): return False
-  return parts.kernel.plain or chooses(target)
+  loops = any(isinstance(item, Mark) and item.op is Ops.WHILE for item in parts.items)
+  return target.name != "numpy" and not loops and (parts.kernel.plain or chooses(target))
 
 
 def best(parts: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
-  """The parts of a kernel called ``name``, in messages ``label``, after the fastest Opts that ``config.beam`` lists a round lead
-  to. ``render`` makes source of a candidate."""
+  """The parts of a kernel after the fastest Opts (``config.beam`` lists a round); ``render`` makes source."""
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), _text(parts.kernel), device.identity, str(target), config.key())
-  kept = cache.get("beam", key, LISTS)
-  if kept is not None:
+  if (kept := cache.get("beam", key, LISTS)) is not None:
     try: return parts.after([[read_opt(o) for o in opts] for opts in kept])
     except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
   found = search_opts(parts, start, device, name, render, label)
-  cache.put("beam", key, LISTS, tuple([tuple([o.json() for o in opts]) for opts in found.opts]))
+  cache.put("beam", key, LISTS, tuple(tuple(o.json() for o in opts) for opts in found.opts))
   return found
 
 
@@ -78,26 +74,23 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
   started = time.perf_counter()
   def left() -> float: return BUDGET - (time.perf_counter() - started)
   def measured(candidates: Sequence[Parts]) -> list[tuple[float, Parts]]:
-    specs: list[tuple[Parts, ProgramSpec]] = []
-    for k in candidates:
-      try: specs.append((k, replace(render(kernel, k, device, name)[0], uops=())))
-      except NtgradError: continue
     new: dict[Any, tuple[Parts, ProgramSpec]] = {}
-    for k, s in specs:
-      key = (s.source, s.grid, s.local, s.options)
-      if key not in known: new.setdefault(key, (k, s))
+    for k in candidates:
+      with suppress(NtgradError):
+        s = replace(render(kernel, k, device, name)[0], uops=())
+        key = (s.source, s.grid, s.local, s.options)
+        if key not in known: new.setdefault(key, (k, s))
     programs = device.compile([s for _, s in new.values()])
     compiled_in_time(programs, left() / 2)
     out = []
     for (key, (k, _)), p in zip(new.items(), programs):
       known[key] = float("inf")
       if left() < 0 and bench.best < float("inf"): break
-      try:
+      with suppress(NtgradError):
         if bench.want is None: bench.reference(p)
         known[key] = bench.measure(p)
         out.append((known[key], k))
-      except NtgradError: continue
-      shown.update(1)
+        shown.update(1)
     return out
   with bar(f"searching {label}", _STEP, config.debug >= 2) as shown:
     front = measured([start])
@@ -106,9 +99,8 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
       if not front or left() < 0: break
       steps: dict[tuple[Opts, ...], Parts] = {}
       for opts in (o for _, k in front for o in neighbours(k, target)):
-        if opts in steps: continue
-        try: steps[opts] = parts.after(opts)
-        except NtgradError: continue
+        with suppress(NtgradError):
+          if opts not in steps: steps[opts] = parts.after(opts)
       likely = list(steps.values())
       if target.blocks: likely.sort(key=lambda k: estimate(k.kernel, target))
       before = front[0][0]
@@ -116,20 +108,18 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
       if front[0][0] > before * (1 - _GAIN): break
   if not front: return start
   if config.debug >= 2 and config.speaks_of(label):
-    print(
-      f"BEAM {label}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, "
-      f"{time.perf_counter() - started:.1f} s: "
-      f"{' | '.join(' '.join(map(str, opts)) for opts in front[0][1].opts if opts)}"
-    )
+    chosen = " | ".join(" ".join(map(str, opts)) for opts in front[0][1].opts if opts)
+    print(f"BEAM {label}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, "
+          f"{time.perf_counter() - started:.1f} s: {chosen}")
   return front[0][1]
 
 
 def contents(device: str, p: Any) -> Buffer:
   """A buffer to measure on: random numbers; zeros for ints, which may be indices."""
   b = Buffer(device, p.shape, p.dtype)
-  if p.dtype.kind != "f": data = np.zeros(p.shape, p.dtype.np)
-  else: data = np.resize(np.random.default_rng(p.slot).standard_normal(min(prod(p.shape), 1 << 20)), p.shape).astype(p.dtype.np)
-  b.put(data)   # told to nobody: a jit may be recording
+  data = np.zeros(p.shape)
+  if p.dtype.kind == "f": data = np.resize(np.random.default_rng(p.slot).standard_normal(min(prod(p.shape), 1 << 20)), p.shape)
+  b.put(data.astype(p.dtype.np))   # told to nobody: a jit may be recording
   return b
 
 
@@ -145,13 +135,11 @@ def changed(kernel: Kernel, target: Target) -> Iterator[Opts]:
   """The lists of Opts one step from those that led to a kernel: one with another number, one left out, one more, each as its
   class has it. Not all can be applied."""
   opts: Opts = kernel.applied
-  for i, o in enumerate(opts):
-    for other in o.resized(): yield (*opts[:i], other, *opts[i + 1:])
-  for i, o in enumerate(opts):
-    if o.optional: yield (*opts[:i], *opts[i + 1:])
+  for i, o in enumerate(opts): yield from ((*opts[:i], other, *opts[i + 1:]) for other in o.resized())
+  yield from ((*opts[:i], *opts[i + 1:]) for i, o in enumerate(opts) if o.optional)
   late = next((i for i, o in enumerate(opts) if o.late), len(opts))
   known = [c for c in OPTS.values() if c.suits(target)]
   for c in known: yield from c.more(kernel, target)
   for a, s in itertools.product(kernel.of_kind(*PLAIN_KINDS), [c for c in known if issubclass(c, SizedOpt)]):
     at = len(opts) if s.late else late
-    for n in s.tried if a.kind in s.along else (): yield (*opts[:at], s(a.id, n), *opts[at:])
+    if a.kind in s.along: yield from ((*opts[:at], s(a.id, n), *opts[at:]) for n in s.tried)

@@ -1,10 +1,7 @@
 """Plans for sizes that are not known: the graph of a second batch size becomes one of a size N, and a third costs no compile.
 
-A graph is taken apart into its *skeleton*, which has no sizes and leaves out some numbers, and the list of what was left out.
-When a skeleton comes again with other sizes, those that differ become run-time sizes (SIZEs) or expressions of them: (32, 320)
-and (48, 480) are N and 10*N. That is a guess, so each use is checked. Where the expressions do not give exactly the numbers of
-the graph at hand, they are made again from all graphs seen so far. Sizes of 0 and 1 belong to the skeleton, since they lead to
-other graphs.
+When a *skeleton* comes again with other sizes, those that differ become run-time sizes (SIZEs) or expressions of them: (32, 320)
+and (48, 480) are N and 10*N. That is a guess, so each use is checked (docs/architecture.md, the engine).
 """
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
-from ntgrad.codegen.index.view import Shape
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
@@ -24,6 +20,7 @@ from ntgrad.graph.variable import BoundInt, Derived
 
 from .buffer import Buffer, Storage
 from .device import get_device
+from .traced_sizes import value_now
 
 MOST_SAMPLES = 8                                  # graphs of one skeleton that a guess is made from
 FACTORS = 64                                      # how many times another a size is looked at for
@@ -52,83 +49,62 @@ class Skeleton(NamedTuple):
       [type(n) is Derived or isinstance(n, Buffer) and type(n.offset) is BoundInt for n in self.numbers])
 
 
-def _shape(shape: Sequence[int], sizes: list[int]) -> tuple[int, ...]:
-  """A shape whose sizes, but 0 and 1, are left out."""
-  out = []
-  for n in shape:
-    if n in _SMALL: out.append(int(n))
-    else:
-      out.append(_OPEN)
-      sizes.append(n)
-  return tuple(out)
+def _shape(shape: Sequence[int], size: Callable[[int], Any]) -> tuple[Any, ...]:
+  """A shape with other sizes, but for 0 and 1."""
+  return tuple([int(n) if n in _SMALL else size(n) for n in shape])
 
 
-def _pads(arg: Sequence[tuple[int, int]], sizes: list[int]) -> tuple[tuple[int, int], ...]:
-  """Amounts of a PAD: those of a dimension that is changed are left out."""
-  out = []
-  for lo, hi in arg:
-    if lo == hi == 0: out.append((0, 0))
-    else:
-      out.append((_OPEN, _OPEN))
-      sizes += (lo, hi)
-  return tuple(out)
-
-
-def _ends(arg: Sequence[tuple[int, int]], sizes: list[int]) -> tuple[tuple[int, int], ...]:
+def _ends(begin: int, end: int, size: Callable[[int], Any]) -> tuple[Any, Any]:
   """Ends of a SHRINK: where a dimension of 0 or 1 is left, the beginning says where it ends."""
-  out = []
-  for begin, end in arg:
-    if end == 0: out.append((0, 0))
-    elif (n := end - begin) in _SMALL:
-      out.append((_OPEN, int(n)))
-      sizes.append(begin)
-    else:
-      out.append((_OPEN, _OPEN))
-      sizes += (begin, end)
-  return tuple(out)
+  if end == 0: return 0, 0
+  first, n = size(begin), end - begin
+  if n not in _SMALL: return first, size(end)
+  return first, int(n) if first == _OPEN else ix.plus(first, int(n))
 
 
-def _argument(op: Ops, arg: Any, sizes: list[int]) -> Any:
-  """The argument of a node without sizes."""
-  if op is Ops.RESHAPE or op is Ops.EXPAND: return _shape(arg, sizes)
-  if op is Ops.PAD: return _pads(arg, sizes)
-  if op is Ops.SHRINK: return _ends(arg, sizes)
-  if op is Ops.IOTA: return _shape((arg,), sizes)
-  if op is Ops.UNTILE: return (_shape(arg[0], sizes), arg[1])
-  if op is Ops.UPDATE: return tuple([(o, _argument(o, a, sizes)) for o, a in arg])
-  return float.hex(arg) if type(arg) is float else arg
+def _argument(op: Ops, arg: Any, size: Callable[[int], Any]) -> Any:
+  """The argument of a node with what ``size`` gives in the place of its sizes, asked in their order."""
+  if op is Ops.RESHAPE or op is Ops.EXPAND: return _shape(arg, size)
+  if op is Ops.PAD: return tuple([(0, 0) if lo == hi == 0 else (size(lo), size(hi)) for lo, hi in arg])
+  if op is Ops.SHRINK: return tuple([_ends(begin, end, size) for begin, end in arg])
+  if op is Ops.IOTA: return _shape((arg,), size)[0]
+  if op is Ops.UNTILE: return (_shape(arg[0], size), arg[1])
+  return tuple([(o, _argument(o, a, size)) for o, a in arg]) if op is Ops.UPDATE else arg
 
 
 def _sorted_entries(u: UOp) -> list[int]:
   """How many entries the index of a write has, where it is sorted."""
   sizes, device = u.src[1 if u.op is Ops.SCATTER else 2].shape, u.device
-  if device is None or not all([type(n) is int for n in sizes]): return []
+  if device is None or not all(type(n) is int for n in sizes): return []
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
 def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, NumberNode]) -> Skeleton:
-  """A graph in topological order without its sizes, and without those of its ``numbers`` (by place in the order) that are not
-  writes. ``sources`` gives the places of a node's sources."""
+  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources."""
   key: list[Any] = []
   sizes: list[int] = []
   given: list[Any] = []
   dims: list[bool] = []
+  def size(n: int) -> int:
+    """Leaves a size out."""
+    sizes.append(n)
+    dims.append(u.op is Ops.BUFFER)
+    return _OPEN
   for i, u in enumerate(order):
-    if i in numbers and u.op is not Ops.UPDATE:
+    if i in numbers:
       _, dtype, value = numbers[i]
-      if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, sizes)))
+      if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, size)))
       else: key.append(("number", dtype))
       given.append(value)
     elif u.op is Ops.BUFFER:
       b = u.arg
-      key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, sizes)))
-      dims += [True] * (len(sizes) - len(dims))
+      key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, size)))
     else:
-      key.append((u.op, u.dtype, _argument(u.op, u.arg, sizes), sources(u)))
+      arg = float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size)
+      key.append((u.op, u.dtype, arg, sources(u)))
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
       elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
       if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple([n if n in _SMALL else _OPEN for n in u.shape]))
-    dims += [False] * (len(sizes) - len(dims))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 
@@ -141,37 +117,30 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
   known: dict[tuple[int, ...], UOp] = {}
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
-  for place, n in enumerate(samples[-1]):   # Variables that people named
-    if type(n) is BoundInt and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
-      lower = n.node.arg.lower if min(sizes[place] for sizes in samples) < 2 else max(n.node.arg.lower, 2)
-      made.append((n.node.arg._replace(lower=lower, hint=int(n)), place))
-      known[tuple([sizes[place] for sizes in samples])] = made[-1][0].node
-  named = {size.name: size.node for size, _ in made}
-  free = [name for k in range(len(samples[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
-  for place, values in enumerate(zip(*samples)):
-    n = values[-1]
-    if type(n) is BoundInt and _is_value(n, {size.name: samples[-1][p] for size, p in made[:len(named)]}):
-      table = {size.node: named[size.name] for size in sizes_of((n.node,))}
-      out.append(ix.number(substitute((n.node,), table)[0]))
-      continue
-    if len(set(values)) == 1 and (len(samples) > 1 or declared):
-      out.append(int(n))
-      continue
-    found = known.get(values)
-    if found is None and not dims[place]: found = _related(values, known)
-    if found is None:
-      size = ix.Size(free.pop(), 2 if min(values) >= 2 else 0, hint=values[-1])
+  every = list(zip(*samples))   # of each place
+  named: dict[str, tuple[UOp, int]] = {}   # Variables that people named, and their values
+  for place, n in enumerate(samples[-1]):
+    if type(n) is BoundInt and n.node.op is Ops.SIZE and (size := n.node.arg).name not in named:
+      size = size._replace(lower=size.lower if min(every[place]) < 2 else max(size.lower, 2), hint=int(n))
       made.append((size, place))
-      found = size.node
-    known.setdefault(values, found)
-    out.append(ix.number(found))
+      known[every[place]] = size.node
+      named[size.name] = size.node, n
+  free = (name for k in itertools.count() if (name := f"s{k}") not in named)
+  for place, values in enumerate(every):
+    n = values[-1]
+    if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
+      out.append(ix.number(substitute((n.node,), {s.node: named[s.name][0] for s in sizes_of((n.node,))})[0]))
+    elif len(set(values)) == 1 and (len(samples) > 1 or declared): out.append(int(n))
+    else:
+      found = known.get(values)
+      if found is None and not dims[place]: found = _related(values, known)
+      if found is None:
+        size = ix.Size(next(free), 2 if min(values) >= 2 else 0, hint=n)
+        made.append((size, place))
+        found = size.node
+      known.setdefault(values, found)
+      out.append(ix.number(found))
   return tuple(out), tuple(made)
-
-
-def _is_value(n: BoundInt, known: Mapping[str, int]) -> bool:
-  """Whether a number is the value of its expression now: one that stayed from before is not."""
-  used = sizes_of((n.node,))
-  return all([s.name in known for s in used]) and evaluator((n.node,), used)([known[s.name] for s in used])[0] == int(n)
 
 
 def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> UOp | None:
@@ -186,15 +155,15 @@ def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> U
     if k := times(other): return ix.mul(e, k)
     if k := times(values, other): return ix.fdiv(e, k)
   for (a, e), (b, f) in itertools.combinations_with_replacement(known.items(), 2):
-    if k := times(tuple([x * y for x, y in zip(a, b)])): return ix.mul(ix.mul(e, f), k)
-  return next((found for other, e in known.items() if (found := _on_a_line(values, other, e)) is not None), None)
+    if k := times(tuple(x * y for x, y in zip(a, b))): return ix.mul(ix.mul(e, f), k)
+  return next(filter(None, (_on_a_line(values, other, e) for other, e in known.items())), None)
 
 
 def _on_a_line(values: tuple[int, ...], other: tuple[int, ...], e: UOp) -> UOp | None:
   """A size as k*N + c, or as (N + c) // k, of one that is known as ``e`` and was ``other``; None for any other."""
   rise, run = values[-1] - values[0], other[-1] - other[0]
   if not rise or not run: return None
-  if run and rise % run == 0 and abs(k := rise // run) <= FACTORS:
+  if rise % run == 0 and abs(k := rise // run) <= FACTORS:
     c = values[0] - k * other[0]
     if all(v == k * o + c for v, o in zip(values, other)): return ix.add(ix.mul(e, k), c)
   k = round(run / rise)
@@ -208,8 +177,7 @@ def _on_a_line(values: tuple[int, ...], other: tuple[int, ...], e: UOp) -> UOp |
 
 @dataclass(frozen=True)
 class Template:
-  """A graph with run-time sizes: its nodes in the order of those that it was made from, and what must hold of a graph that it is
-  to stand for."""
+  """A graph with run-time sizes, its nodes in order, and what must hold of a graph that it stands for."""
   order: tuple[UOp, ...]
   new: Mapping[UOp, UOp]                          # the node of the graph that it was made from -> its own
   sizes: tuple[ix.Size, ...]
@@ -217,14 +185,14 @@ class Template:
   given: Callable[[Sequence[int]], tuple[int, ...]]   # values for the sizes -> all sizes of a graph
   holds: Callable[[Sequence[int]], tuple[int, ...]]   # .. -> conditions: no dimension is empty
   numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
-  exprs: tuple[ix.Dim, ...] = ()                  # what ``given`` computes
-  conditions: tuple[UOp, ...] = ()                # what ``holds`` does
+  exprs: tuple[ix.Dim, ...]                       # what ``given`` computes
+  conditions: tuple[UOp, ...]                     # what ``holds`` does
 
   def values(self, s: Skeleton) -> tuple[int, ...] | None:
     """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""
     values = tuple([int(s.sizes[p]) for p in self.places])
-    if any(n is not None and n != m for n, m in zip(self.numbers, s.numbers)): return None
-    if any(v < size.lower for v, size in zip(values, self.sizes)): return None   # type: ignore[operator]
+    if any([n is not None and n != m for n, m in zip(self.numbers, s.numbers)]): return None
+    if any([v < size.lower for v, size in zip(values, self.sizes)]): return None   # type: ignore[operator]
     return values if self.given(values) == s.sizes and all(self.holds(values)) else None
 
 
@@ -234,63 +202,39 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
   exprs, made = guess([m[0] for m in samples], dims, declared)
   todo = iter(exprs)
   new: dict[UOp, UOp] = {}
+  def size(n: int) -> ix.Dim: return next(todo)
   for i, u in enumerate(order):
-    if i in numbers and u.op is not Ops.UPDATE:
-      value = numbers[i][2]
-      if isinstance(value, Buffer): new[u] = _memory(value, _shape_of(value.shape, todo))
-      else: new[u] = u
-    elif u.op is Ops.BUFFER: new[u] = _memory(u.arg, _shape_of(u.arg.shape, todo))
+    value = numbers[i][2] if i in numbers else u.arg if u.op is Ops.BUFFER else None
+    if isinstance(value, Buffer): new[u] = _memory(value, _shape(value.shape, size))
+    elif value is not None: new[u] = u
     else:
-      src, arg = tuple([new[source(s)] for s in u.src]), _with_sizes(u.op, u.arg, todo)
+      src, arg = tuple(new[source(s)] for s in u.src), _argument(u.op, u.arg, size)
       # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
       new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
-  sizes = tuple([size for size, _ in made])
+  sizes = tuple(s for s, _ in made)
   varies = [len({repr(m[1][k]) for m in samples}) > 1 for k in range(len(samples[0][1]))]
-  fixed = tuple([None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1])])
+  fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
   shapes: dict[Any, None] = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
-  open_ = tuple([c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE])
-  return Template(tuple(new[u] for u in order), new, sizes, tuple([p for _, p in made]), evaluator(exprs, sizes),
-                  evaluator(open_, sizes), fixed, tuple(exprs), open_)
+  open_ = tuple(c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE)
+  return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator(exprs, sizes),
+                  evaluator(open_, sizes), fixed, exprs, open_)
 
 
-def _memory(b: Buffer, shape: Shape) -> UOp:
+def _memory(b: Buffer, shape: tuple[Any, ...]) -> UOp:
   """A BUFFER of sizes that are not known, which has no memory."""
-  made = Buffer(b.device, shape, b.dtype, Storage(b.device, 0))  # type: ignore[arg-type]
+  made = Buffer(b.device, shape, b.dtype, Storage(b.device, 0))
   made.signature = (shape, b.dtype, b.device, *b.signature[3:])
   made.align = b.align
   return made.node
 
 
-def _shape_of(shape: Sequence[int], todo: Any) -> Shape: return tuple([int(n) if n in _SMALL else next(todo) for n in shape])
-
-
-def _with_sizes(op: Ops, arg: Any, todo: Any) -> Any:
-  """The argument of a node with expressions in place of its sizes, in the order of ``_argument``."""
-  if op is Ops.RESHAPE or op is Ops.EXPAND: return _shape_of(arg, todo)
-  if op is Ops.PAD: return tuple([(0, 0) if lo == hi == 0 else (next(todo), next(todo)) for lo, hi in arg])
-  if op is Ops.SHRINK: return tuple([_part(begin, end, todo) for begin, end in arg])
-  if op is Ops.IOTA: return _shape_of((arg,), todo)[0]
-  if op is Ops.UNTILE: return (_shape_of(arg[0], todo), arg[1])
-  if op is Ops.UPDATE: return tuple([(o, _with_sizes(o, a, todo)) for o, a in arg])
-  return arg
-
-
-def _part(begin: int, end: int, todo: Any) -> tuple[ix.Dim, ix.Dim]:
-  """Ends of a SHRINK with expressions, as ``_ends`` left them out."""
-  if end == 0: return 0, 0
-  first: ix.Dim = next(todo)
-  return first, ix.plus(first, int(n)) if (n := end - begin) in _SMALL else next(todo)
-
-
 def template_text(t: Template) -> str:
   """What has become a size, in words: for DEBUG=1."""
-  inputs = [u.arg for u in t.order if u.op is Ops.BUFFER]
   places: dict[UOp, list[str]] = {}
-  for i, b in enumerate(inputs):
-    for d, n in enumerate(b.shape):
+  for i, u in enumerate([u for u in t.order if u.op is Ops.BUFFER]):
+    for d, n in enumerate(u.shape):
       if isinstance(n, UOp): places.setdefault(n, []).append(f"dimension {d} of input {i}")
   dims = [" = ".join(same) for same in places.values()]   # kernels have names of their own for them
-  theirs = {n.arg for b in inputs for n in b.shape if isinstance(n, UOp) and n.op is Ops.SIZE}
-  free = len(set(t.sizes) - theirs)
+  free = len(set(t.sizes) - {n.arg for n in places if n.op is Ops.SIZE})
   if free: dims.append(f"and {free} more in its operations" if dims else f"{free} in its operations")
   return ", ".join(dims)

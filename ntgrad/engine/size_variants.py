@@ -1,9 +1,8 @@
 """Programs of kernels with run-time sizes: a few variants of one kernel, each made when sizes come that need it.
 
-Variants differ in what they are compiled for: indices of 32 or 64 bits; sizes that are multiples of something or not (strides of
-16 bytes, the blocks of a product, whose loop has no masks then); what their Opts need of the sizes (a row that is one block of
-1024); about how much work (a variant that is good for a product of 32 x 32 is a quarter as fast for one of 1024). The sizes of a
-launch say which variant runs.
+Variants differ in indices of 32 or 64 bits, in what sizes are multiples of (strides of 16 bytes, the blocks of a product, whose
+loop has no masks then), in what their Opts need of the sizes (a row that is one block of 1024), and in about how much work they
+do. The sizes of a launch say which variant runs.
 """
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ NO_BLOCKS = _Blocks(())
 
 
 class Variant(NamedTuple):
-  """A compiled kernel. ``fits`` tells whether it may be launched with sizes, ``given`` what its program gets for them: one number
-  for each of ``ProgramSpec.sizes``."""
+  """A compiled kernel. ``fits``: whether it may be launched with sizes; ``given``: a number for each of ``ProgramSpec.sizes``."""
   program: Program
   fits: Callable[[Sequence[int]], tuple[int, ...]]
   given: Callable[[Sequence[int]], tuple[int, ...]]
@@ -65,14 +63,14 @@ def in_units(sizes: Sequence[ix.Size], units: _Sizes, taken: Sequence[ix.Size]) 
   """A function from numbers for ``sizes`` to how many ``units`` those have that are ``taken``, by their names: what a program is
   launched with. Of sizes whose multiples are known, it need not take all."""
   counted = {s.name: ix.fdiv(s.node, unit) for s, unit in zip(sizes, units)}
-  return evaluator(tuple([counted[s.name] for s in taken]), tuple(sizes))
+  return evaluator(tuple(counted[s.name] for s in taken), tuple(sizes))
 
 
 def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   """The kernel with other expressions for its sizes."""
   table = dict(zip([s.node for s in kernel.sizes], new))
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else ix.number(substitute((n,), table)[0])
-  params = tuple([replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params])
+  params = tuple(replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params)
   return kernel.with_(
     params=params, axes=seen_by(kernel.axes, table), body=substitute(kernel.body, table), needs=substitute(kernel.needs, table)
   )
@@ -87,16 +85,14 @@ def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
   to = {s: s._replace(name=s.name if s.name in named else next(free), hint=None) for s in own}
   back = {new: s for s, new in to.items()}
   kernel = with_sizes(kernel, [to[s].node for s in kernel.sizes])
-  return kernel, tuple([back[s] for s in kernel.sizes])
+  return kernel, tuple(back[s] for s in kernel.sizes)
 
 
 class Variants(Program):
-  """Variants of a kernel with run-time sizes, and the expressions that say which of them is for certain sizes.
-
-  ``extents`` are the elements of buffers and the values of axes: an index has to hold them. ``work`` is the values of all axes.
-  ``stored`` is the bytes of each buffer that is written. ``strided`` says which sizes make strides. Where these are multiples of
-  ``unit``, and ``stream`` bytes are stored, there may be a variant for that.
-  """
+  """Variants of a kernel with run-time sizes, and the expressions that say which of them is for certain sizes: ``extents``,
+  elements of buffers and values of axes, which an index has to hold; ``work``, the values of all axes; ``stored``, the bytes of
+  each buffer that is written. ``strided`` says which sizes make strides: where these are multiples of ``unit``, and ``stream``
+  bytes are stored, there may be a variant for that."""
 
   def __init__(self, sizes: tuple[ix.Size, ...], extents: Sequence[ix.Dim], work: ix.Dim, stored: Sequence[ix.Dim],
                strided: tuple[int, ...], unit: int, stream: int):
@@ -120,8 +116,7 @@ class Variants(Program):
 
   def variant(self, sizes: _Sizes) -> tuple[Program, _Sizes]:
     """The program for sizes, and what it is launched with."""
-    found = self.found[sizes]
-    if found is None:
+    if (found := self.found[sizes]) is None:
       v = self.chosen(sizes, *self.wanted(sizes), max(*self.work(sizes), 1))
       found = self.found[sizes] = v.program, v.given(sizes)
     return found
@@ -142,11 +137,8 @@ class Variants(Program):
 
 
 class SizedProgram(Variants):
-  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has seen need.
-
-  ``make`` compiles a kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its
-  Opts need.
-  """
+  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has seen need. ``make`` compiles a
+  kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its Opts need."""
 
   def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
     self.kernel, self.make = kernel, make
@@ -170,10 +162,9 @@ class SizedProgram(Variants):
       fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
     mine = [v for v in mine if v.units == units]
-    v = _nearest([v for v in mine if all(v.fits(sizes))], work)
     each = [v.work for v in mine if not v.free]
     more = work > max(max(each, default=0) * _MORE ** len(each), _LITTLE)
-    if v is not None and not more: return v
+    if not more and (v := _nearest([v for v in mine if all(v.fits(sizes))], work)) is not None: return v
     blocks = self.blocks(sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
     # where blocks span sizes, each power of two has its variant
@@ -187,7 +178,7 @@ class SizedProgram(Variants):
 
   def new(self, sizes: _Sizes, units: _Sizes, wide: bool, blocks: _Blocks = NO_BLOCKS, free: bool = False) -> Variant:
     """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
-    likely = tuple([max(n, LIKELY) for n in sizes]) if free else sizes
+    likely = tuple(max(n, LIKELY) for n in sizes) if free else sizes
     program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
     final, spec = self.final(likely, units, wide), program.spec  # type: ignore[attr-defined]
     counts, holds = in_units(self.sizes, units, final), evaluator(needs, tuple(final))
@@ -202,8 +193,7 @@ class SizedProgram(Variants):
     """What a launch gives: for each size how many units it has."""
     out = []
     for s, n, unit in zip(self.sizes, sizes, units):
-      least = -(-(s.lower or 0) // unit)   # 0 is a multiple of everything
-      lower, upper = (s.lower if unit == 1 else least), s.upper
+      lower, upper = s.lower if unit == 1 else -(-(s.lower or 0) // unit), s.upper   # 0 is a multiple of everything
       if not wide: upper = WIDE if upper is None else min(upper, WIDE)   # shows that sums do not overflow
       if upper is not None: upper //= unit
       out.append(s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide))
@@ -229,7 +219,7 @@ class SizedProgram(Variants):
         size = terms[0][0].arg
         of[size.name] = math.lcm(of[size.name], size.unit * n)
         if axis.kind is AxisKind.LOOP: loops.add(size.name)
-    return _Blocks(tuple(of.values()), tuple([i for i, name in enumerate(of) if name in loops]))
+    return _Blocks(tuple(of.values()), tuple(i for i, name in enumerate(of) if name in loops))
 
 
 def _nearest(among: Sequence[Variant], work: int) -> Variant | None:
@@ -241,4 +231,4 @@ def in_blocks(sizes: _Sizes, units: _Sizes, blocks: _Blocks) -> _Sizes:
   """What sizes are multiples of, those of whole blocks where no block of a loop is partial; else ``units``."""
   if not blocks.whole(sizes): return units
   each = [math.lcm(unit, b) for unit, b in zip(units, blocks.of)]
-  return tuple([b if n % b == 0 else unit for n, unit, b in zip(sizes, units, each)])
+  return tuple(b if n % b == 0 else unit for n, unit, b in zip(sizes, units, each))

@@ -1,18 +1,17 @@
 """Captures for all values of some sizes: which numbers of a recording are expressions of variables, and what they are for others.
 
-A function is recorded twice, at different values. A recording has numbers in it: sizes of launches, of memory and of results,
-places. Numbers that are Bounds are expressions of the variables, all others are constants. The second recording's expressions
-must give the first one's numbers, and everything else must be the same in both. A number that got into a kernel, a loop or a
-table by another way shows as a difference. The function is then captured for each shape.
+A function is recorded twice, at different values. Numbers in a recording that are Bounds are expressions of the variables, all
+others constants. The second recording's expressions must give the first one's numbers, and all else must be the same: a number
+that got into a kernel, a loop or a table by another way shows as a difference. The function is then captured for each shape.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+import itertools
+from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad.codegen.index.sizes import dim_text, evaluator
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import UOp
-from ntgrad.graph.variable import BoundInt
 
 from .planner import number_buffer
 from .traced_sizes import Trace, VariableValues
@@ -21,9 +20,9 @@ KNOWN = 256   # values of the variables that a capture has its numbers for
 
 
 class At(NamedTuple):
-  """What sizes decide in a capture, for some values of them. Of each launch: its program, the numbers that it takes, where its
-  arguments begin, the bytes of a copy (0 for kernels). ``nbytes``: the bytes of memory that the launches use, by serial number.
-  Of each output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
+  """What sizes decide in a capture, for some values of them. Of each launch: its program, the numbers that it takes, where
+  arguments begin, the bytes of a copy (0 for kernels). ``nbytes`` of the memory that launches use, by serial number. Of each
+  output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
   programs: tuple[Any, ...]
   sizes: tuple[tuple[int, ...], ...]
   offsets: tuple[tuple[int, ...], ...]
@@ -35,21 +34,20 @@ class At(NamedTuple):
 
 
 class Outline(NamedTuple):
-  """A recording: what does not change with sizes, and the numbers that may, with what each is called in words."""
+  """A recording: what does not change with sizes, and the numbers that may."""
   structure: tuple[Any, ...]
   numbers: tuple[int, ...]
 
   def differs(self, other: Outline) -> str:
     """In words, the first difference but for numbers; "" where there is none."""
     a, b = self.structure, other.structure
-    if len(a) != len(b): return f"{_launches(a)} kernels are launched at one and {_launches(b)} at the other"
+    if len(a) != len(b):
+      n, m = (sum(x[0] == "launch" for x in s) for s in (a, b))
+      return f"{n} kernels are launched at one and {m} at the other"
     for i, (x, y) in enumerate(zip(a, b)):
       if x != y: return f"{x[0]} {i} is another one" + (
         f" ({_name(x[1])} and {_name(y[1])})" if x[0] == y[0] == "launch" and x[1] is not y[1] else "")
     return "" if len(self.numbers) == len(other.numbers) else "other shapes have other dimensions"
-
-
-def _launches(structure: Sequence[Any]) -> int: return sum([x[0] == "launch" for x in structure])
 
 
 def _name(program: Any) -> str:
@@ -57,103 +55,82 @@ def _name(program: Any) -> str:
   return spec.label if spec is not None else "a copy"
 
 
-def outline(launches: Sequence[Any], sizes: dict[int, Any], label: Callable[[int], Any], outputs: Sequence[Any],
-            counts: Sequence[int], more: Sequence[Any]) -> Outline:
-  """The outline of recorded ``launches`` on memory of ``sizes`` (by serial: device, bytes). ``label`` tells what memory is that
-  is not made by the launches, None for such; ``more`` is what else must be the same."""
+def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], rng: Sequence[Any],
+            label: Callable[[int], Any] = lambda k: None, more: Sequence[Any] = ()) -> Outline:
+  """The outline of recorded ``launches`` on memory of ``sizes`` (by serial: device, bytes), which draw numbers for ``rng``.
+  ``label`` tells what memory is that is not made by the launches, None for such; ``more`` is what else must be the same."""
   names: dict[int, Any] = {}
   def name(k: int) -> Any:
     if k not in names: names[k] = label(k) or ("new", len(names))
     return names[k]
-  structure: list[Any] = []
-  numbers: list[int] = []
-  for x in launches:
-    structure.append(("launch", x.of or x.program, tuple(map(name, x.serials)), tuple(map(name, x.writes)), len(x.offsets),
-                      len(x.asked), x.sizes if x.of is None else ()))
-  for x in launches: numbers += [*x.offsets, *x.asked]
+  structure: list[Any] = [
+    ("launch", x.of or x.program, tuple(map(name, x.serials)), tuple(map(name, x.writes)), len(x.offsets), len(x.asked),
+     x.sizes if x.of is None else ()) for x in launches]
+  numbers: list[int] = [n for x in launches for n in (*x.offsets, *x.asked)]
   for k, (device, nbytes, _) in sizes.items():
     structure.append(("memory", name(k), device))
-    known = label(k)   # an argument's is what a call gives
-    numbers.append(nbytes if known is None else 0 if known[0] == "argument" else int(nbytes))
+    known = label(k)
+    numbers.append(nbytes if known is None else int(nbytes) * (known[0] != "argument"))   # an argument's is what a call gives
+  def left_out(n: int) -> type:
+    numbers.append(n)
+    return int
   for o in outputs:
-    structure.append(("result", o.kind, name(o.serial), _flat(o.movement, numbers), len(o.shape)))
+    structure.append(("result", o.kind, name(o.serial), _mapped(o.movement, left_out), len(o.shape)))
     numbers += o.shape
-  numbers += counts
+  numbers += [b.rng_count for b in rng]   # random numbers that are drawn
   structure += [("value", m) for m in more]
   return Outline(tuple(structure), tuple(numbers))
 
 
-def _flat(value: Any, numbers: list[int]) -> Any:
-  """Nested tuples without the ints in them, which ``numbers`` gets."""
-  if isinstance(value, tuple): return tuple([_flat(v, numbers) for v in value])
-  if isinstance(value, int) and not isinstance(value, bool):
-    numbers.append(value)
-    return int
-  return value
+def _mapped(value: Any, fn: Callable[[int], Any]) -> Any:
+  """Nested tuples with what a function gives for each int in them."""
+  if isinstance(value, tuple): return tuple(_mapped(v, fn) for v in value)
+  return fn(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def plain_ints(value: Any) -> Any:
   """Nested tuples with ints that remember nothing."""
-  if isinstance(value, tuple): return tuple([plain_ints(v) for v in value])
-  return int(value) if type(value) is BoundInt else value
-
-
-def _filled(value: Any, numbers: Iterator[int]) -> Any:
-  """The other way round."""
-  if isinstance(value, tuple): return tuple([_filled(v, numbers) for v in value])
-  return next(numbers) if isinstance(value, int) and not isinstance(value, bool) else value
+  return _mapped(value, int)
 
 
 def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[int],
-                variants: bool) -> At:
+                variants: bool = False) -> At:
   """What an outline's ``numbers`` say. Programs are the recorded ones, or, with ``variants``, those that the numbers need."""
   todo = iter(numbers)
-  def take(n: int) -> tuple[int, ...]: return tuple([next(todo) for _ in range(n)])
-  programs, given, offsets = [], [], []
-  for x in launches:
-    offsets.append(take(len(x.offsets)))
-    asked = take(len(x.asked))
-    program, numbers_given = x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes)
-    programs.append(program)
-    given.append(numbers_given)
-  nbytes = {k: next(todo) for k in sizes}
+  def take(n: int) -> tuple[int, ...]: return tuple(itertools.islice(todo, n))
+  each = [(x, take(len(x.offsets)), take(len(x.asked))) for x in launches]
+  given = [x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes) for x, _, asked in each]
+  nbytes = dict(zip(sizes, take(len(sizes))))
   made: dict[int, tuple[int, ...]] = {}
   movements = []
   for o in outputs:
-    movements.append(_filled(o.movement, todo))
-    shape = take(len(o.shape))
-    made.setdefault(o.serial, shape)
-  copies = tuple([nbytes[x.serials[0]] if x.program is None else 0 for x in launches])
-  return At(tuple(programs), tuple(given), tuple(offsets), copies, nbytes, tuple(made.values()), tuple(movements), tuple(todo))
+    movements.append(_mapped(o.movement, lambda _: next(todo)))
+    made.setdefault(o.serial, take(len(o.shape)))
+  copies = tuple(nbytes[x.serials[0]] if x.program is None else 0 for x in launches)
+  return At(tuple(program for program, _ in given), tuple(n for _, n in given), tuple(offsets for _, offsets, _ in each), copies,
+            nbytes, tuple(made.values()), tuple(movements), tuple(todo))
 
 
 class SizedRecording:
   """The numbers of a recording for all values of the variables of ``trace``."""
 
   def __init__(self, trace: Trace, outlined: Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
-    self.values, self._recorded = trace.values, (launches, sizes, outputs)
+    self.values, self.outlined, self._recorded = trace.values, outlined, (launches, sizes, outputs)
     self.exprs = [trace.expr(n) for n in outlined.numbers]
     self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]
-    different = tuple(dict.fromkeys([e for e in self.exprs if isinstance(e, UOp)]))
-    which = {e: i for i, e in enumerate(different)}
-    self._numbers = [int(n) for n in outlined.numbers]
-    self._varying = [(i, which[e]) for i, e in enumerate(self.exprs) if isinstance(e, UOp)]
-    self._evaluate = evaluator(different, trace.sizes)
+    self._different = tuple(dict.fromkeys([e for e in self.exprs if isinstance(e, UOp)]))
+    self._evaluate = evaluator(self._different, trace.sizes)
     self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
-    self.first = launches_at(*self._recorded, self._numbers, False)
-    self._last = self.first
+    self.first = self._last = launches_at(*self._recorded, plain_ints(outlined.numbers))
     self._found: Recent[VariableValues, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
     # which arguments begin at a place that depends on sizes: (launch, argument)
     todo = iter(self.exprs)
-    self.places: set[tuple[int, int]] = set()
-    for i, x in enumerate(launches):
-      self.places.update([(i, j) for j, e in enumerate([next(todo) for _ in x.offsets]) if isinstance(e, UOp)])
-      for _ in x.asked: next(todo)
-    def value(node: UOp, values: VariableValues) -> int: return evaluator((node,), trace.sizes)(values)[0]
+    each = [(list(itertools.islice(todo, len(x.offsets))), list(itertools.islice(todo, len(x.asked)))) for x in launches]
+    self.places = {(i, j) for i, (offsets, _) in enumerate(each) for j, e in enumerate(offsets) if isinstance(e, UOp)}
     def number(device: str, dtype: Any, made: Any) -> Callable[[VariableValues], Any]:
-      return lambda values: number_buffer(device, dtype, made.make(lambda node: value(node, values)))
+      return lambda values: number_buffer(device, dtype, made.make(lambda node: evaluator((node,), trace.sizes)(values)[0]))
     self.numbers = {k: number(*n) for k, n in trace.numbers.items()}
 
   def holds(self, values: VariableValues) -> bool:
@@ -163,15 +140,14 @@ class SizedRecording:
 
   def numbers_at(self, values: VariableValues) -> tuple[int, ...]:
     """All numbers for other values."""
-    out, found = list(self._numbers), self._evaluate(values)
-    for i, e in self._varying: out[i] = found[e]
-    return tuple(out)
+    found = dict(zip(self._different, self._evaluate(values)))
+    return tuple([found[e] if isinstance(e, UOp) else e for e in self.exprs])
 
   def greatest(self) -> dict[int, int]:
     """The bytes of memory, by serial, for the greatest values that the variables have; empty where there are none."""
-    most = tuple([s.upper for s in self._sizes if s.upper is not None])
+    most = tuple(s.upper for s in self._sizes if s.upper is not None)
     if len(most) < len(self._sizes): return {}
-    return launches_at(*self._recorded, self.numbers_at(most), False).nbytes
+    return launches_at(*self._recorded, self.numbers_at(most)).nbytes
 
   def at(self, values: VariableValues) -> At | None:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""
@@ -184,12 +160,11 @@ class SizedRecording:
       found = self._last = self._found[values] = found._replace(**same)
     return found
 
-  def refuses(self, first: Outline, values: VariableValues, mine: Outline) -> str:
+  def refuses(self, first: SizedRecording) -> str:
     """Why another recording, at other values, is not the same with other numbers; "" where it is."""
-    why = first.differs(mine)
-    if why: return why
-    if not self.holds(values):
-      return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(values)) if not ok)}"
-    for got, want, e in zip(self.numbers_at(values), first.numbers, self.exprs):
+    if why := first.outlined.differs(self.outlined): return why
+    if not self.holds(first.values):
+      return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(first.values)) if not ok)}"
+    for got, want, e in zip(self.numbers_at(first.values), first.outlined.numbers, self.exprs):
       if got != want: return f"a number that is {want} and then {dim_text(e)} does not say what it is made of"
     return ""

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.assume import negated
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
@@ -12,9 +13,6 @@ from ntgrad.graph import variable
 from ntgrad.graph.variable import BoundInt, Derived
 
 VariableValues = tuple[int, ...]
-# not a < b: b <= a
-_OTHERWISE = {BinaryOps.CMPLT: BinaryOps.CMPLE, BinaryOps.CMPLE: BinaryOps.CMPLT}
-_OPPOSITE = {BinaryOps.CMPEQ: BinaryOps.CMPNE, BinaryOps.CMPNE: BinaryOps.CMPEQ}
 
 
 class Trace:
@@ -39,8 +37,7 @@ class Trace:
     found equal it is made of the first."""
     if type(n) is not BoundInt: return n
     if not isinstance(self.expr(n), UOp): return int(n)
-    first = self.first()
-    return BoundInt.of(int(n), substitute((n.node,), first)[0]) if first else n
+    return BoundInt.of(int(n), substitute((n.node,), first)[0]) if (first := self.first()) else n
 
   def first(self) -> dict[UOp, UOp]:
     """Sizes that must be equal to others (a comparison said so), each with the first of these."""
@@ -66,21 +63,17 @@ class Trace:
     for x in self.looks:
       c = x.fn(x.a, x.b)
       value = self._value(c)
-      if c.op is not Ops.CONST and value is not None and bool(value) is x.said: out[c if x.said else otherwise(c)] = None
+      if c.op is not Ops.CONST and value is not None and bool(value) is x.said: out[c if x.said else negated(c)] = None
     return tuple(out)
 
-  def _value(self, node: UOp) -> int | None:
-    """What an expression is now; None for one of other variables."""
-    used = sizes_of((node,))
-    if any([s not in self._known for s in used]): return None
-    try: return evaluator((node,), used)([self._known[s] for s in used])[0]
-    except ZeroDivisionError: return None   # a quotient that stayed from another call
+  def _value(self, node: UOp) -> int | None: return value_now(node, self._known.__getitem__)
 
 
-def otherwise(c: UOp) -> UOp:
-  """The condition that holds where a comparison does not."""
-  if c.arg in _OPPOSITE: return UOp(c.op, c.dtype, c.src, _OPPOSITE[c.arg])
-  return UOp(c.op, c.dtype, c.src[::-1], _OTHERWISE[c.arg])
+def value_now(node: UOp, known: Callable[[ix.Size], int]) -> int | None:
+  """What an expression is; None for one of sizes that are not known (KeyError)."""
+  used = sizes_of((node,))
+  try: return evaluator((node,), used)(list(map(known, used)))[0]
+  except (KeyError, ZeroDivisionError): return None   # a quotient that stayed from another call
 
 
 traces: list[Trace] = []   # of the recording under way
@@ -89,12 +82,11 @@ traces: list[Trace] = []   # of the recording under way
 @contextmanager
 def tracing(trace: Trace | None) -> Iterator[None]:
   """In the block sizes that are values of variables stay expressions."""
-  if trace is None:
-    yield
-    return
-  traces.append(trace)
-  variable.looks.append(trace.looks)
+  if trace is not None:
+    traces.append(trace)
+    variable.looks.append(trace.looks)
   try: yield
   finally:
-    traces.remove(trace)
-    variable.looks.pop()
+    if trace is not None:
+      traces.remove(trace)
+      variable.looks.pop()

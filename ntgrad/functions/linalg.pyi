@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.linalg import Eigen, Operand, QR, SignAndLogarithm
+from ntgrad.tensor.linalg import Eigen, LeastSquares, Operand, QR, SVD, SignAndLogarithm
 from typing import Any, Sequence
 
 def det(A: Tensor) -> Tensor:
@@ -13,6 +13,21 @@ def inv(A: Tensor) -> Tensor:
 
 def slogdet(A: Tensor) -> SignAndLogarithm:
   """The sign of determinants (1, -1, or 0), and the logarithm of their size (-inf for 0), each (..). Raises ShapeError."""
+
+def svdvals(A: Tensor, *, driver: str | None=None) -> Tensor:
+  """The singular values (.., k) of (.., m, n), the greatest first, where k is the less of m and n. Raises ShapeError."""
+
+def svd(A: Tensor, full_matrices: bool=True, *, driver: str | None=None) -> SVD:
+  """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) -> (.., m,
+    m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By rotations
+    of columns (Hestenes, 1958). The gradient of U and V is right where singular values differ and are not 0, and there is none of
+    columns beyond k; they have no signs of their own. Raises ShapeError."""
+
+def lstsq(A: Tensor, B: Operand, rcond: float | None=None, *, driver: str | None=None) -> LeastSquares:
+  """``solution`` (.., n, k), the X of least ``self @ X - B`` in squares, and of these the least one: (.., m, n), (.., m, k).
+    Also ``residuals`` (.., k), the sums of those squares; ``rank`` (..) of ints, singular values up to ``rcond`` (None: max(m, n)
+    times eps) of the greatest counting as 0; ``singular_values``. One right side may be (m,), as for ``solve``. Raises
+    ShapeError, ArgumentError."""
 
 def cholesky(A: Tensor, *, upper: bool=False) -> Tensor:
   """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``. Only the

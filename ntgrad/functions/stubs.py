@@ -11,12 +11,12 @@ import typing
 from pathlib import Path
 from typing import Any, Iterator
 
-from ntgrad.compat.signatures import FUNCTIONAL, LINALG, SPECIAL, TOP, each_layer
+from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO, FUNCTIONAL, LINALG, SPECIAL, TOP, each_layer
 from ntgrad.nn.made import MadeLayer
 from ntgrad.tensor.made import Made, rows
 
 _TABLES = {"functions/top.pyi": TOP, "functions/linalg.pyi": LINALG, "functions/special.pyi": SPECIAL,
-           "nn/functional/made.pyi": FUNCTIONAL}
+           "functions/array.pyi": ARRAY | ARRAY_OF_TWO, "nn/functional/made.pyi": FUNCTIONAL}
 _HEAD = "# Written by `python -m ntgrad stubs` from ntgrad/compat/signatures.py.\nfrom __future__ import annotations\n"
 
 

@@ -587,6 +587,9 @@ def logit_(input: Tensor, eps: float | None=None) -> Tensor:
 def heaviside(input: Tensor, values: Any) -> Tensor:
   """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
 
+def fill(input: Tensor, value: Any) -> Tensor:
+  """A number everywhere, of this shape, dtype and device."""
+
 def fill_(input: Tensor, value: Any) -> Tensor:
   """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
 
@@ -615,8 +618,15 @@ def argmax(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Te
 def argmin(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Tensor:
   """Where the least is along an dim; see ``argmax``. Raises AxisError."""
 
+def median(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Any:
+  """The median along a dim as ``(values, indices)``, or (None) of all elements as one value. Of an even number of elements the
+    lower of the two in the middle (``quantile(0.5)`` is between them); NaN where one is NaN. Raises AxisError, ArgumentError."""
+
 def nanmean(input: Tensor, dim: Axis=None, keepdim: bool=False) -> Tensor:
   """The mean along dims (None: all) of what is not NaN; NaN where all are. Raises AxisError."""
+
+def nanmedian(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Any:
+  """``median`` of the elements that are not NaN; NaN where all are. Raises AxisError, ArgumentError."""
 
 def aminmax(input: Tensor, *, dim: Axis=None, keepdim: bool=False) -> MinMax:
   """``(min, max)`` along dims (None: all). Raises AxisError; ArgumentError for no elements."""
@@ -1016,6 +1026,12 @@ def bernoulli(input: Tensor, p: Operand | None=None, *, generator: Generator | N
   """1 with the probability that each element is, else 0, of this shape and dtype; with ``p``, a number or a tensor that
     broadcasts to this shape, those are the probabilities. An element below 0 counts as 0, one above 1 as 1, NaN as 0. No
     gradient. Raises DTypeError for probabilities that are no floats, ShapeError, ArgumentError for a number p outside [0, 1]."""
+
+def poisson(input: Tensor, generator: Generator | None=None) -> Tensor:
+  """Of each element as a rate, a number of the Poisson distribution, of this shape and dtype; NaN for negative rates and NaN.
+    No gradient. Raises DTypeError for rates that are no floats. Below a rate of 10 by inversion, above by transformed rejection
+    (Hörmann, The transformed rejection method for generating Poisson random variables, 1993, PTRS), the first of 16 attempts that
+    is accepted (should all fail, which is rarer than once in 10**9: the rate rounded)."""
 
 def multinomial(input: Tensor, num_samples: int, replacement: bool=False, *, generator: Generator | None=None) -> Tensor:
   """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives (m,

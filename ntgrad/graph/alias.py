@@ -1,16 +1,13 @@
 """What shares memory. An *Alias* is one value that several tensors see, each through a view. A write gives it its next version.
 
-The graph stays pure: a write changes no node, it makes a new one, the value after it. When that value is computed,
-``engine/realize.py`` decides where it lies. An Alias that has memory of its own is written in place, and whoever still needs the
-old value is computed before. An Alias that only reads another's memory (a copy, say) gets memory of its own when it is written.
-PyTorch/XLA's functionalisation does the same:
+The graph stays pure: a write makes a new node, the value after it. ``engine/realize.py`` decides where that lies: an Alias with
+memory of its own is written in place, after whoever still needs the old value; one that reads another's memory gets its own. See
 https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
 """
 from __future__ import annotations
 
-import os
 from copy import deepcopy
-from typing import Any, Callable, Collection, Iterator
+from typing import Any, Callable, Collection, Iterable, Iterator, TypeVar
 from weakref import ref
 
 from ntgrad.codegen.ir.errors import AssignError
@@ -19,6 +16,7 @@ from ntgrad.codegen.ir.uop import NodeTable, Ops, UOp
 from . import nodes as graph, origins
 from .lock import lock, synchronized
 
+_T = TypeVar("_T")
 Move = tuple[Ops, Any]
 # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
 AliasView = tuple[Move, ...]
@@ -26,13 +24,18 @@ AliasView = tuple[Move, ...]
 _ONTO = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})     # movement that every element takes part in once
 
 
+def alive(refs: Iterable[ref[_T]]) -> Iterator[_T]:
+  """What weak references still refer to."""
+  for r in list(refs):
+    if (x := r()) is not None: yield x
+
+
 class Alias:
   """A value that tensors share.
 
   ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there;
-  None where there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
-  ``packed``: for quantised weights, the tensor that the value is unpacked from wherever it is used; else None. A jit computes
-  such a value in the kernels that use it, not once into memory, so nobody may write it.
+  None where there is none yet, or another Alias writes it. ``tensors`` are those alive that see it. ``packed``: for quantised
+  weights, the tensor that the value is unpacked from wherever it is used; nobody may write it.
   """
   __slots__ = ("node", "memory", "tensors", "place", "packed", "__weakref__")
   node: UOp
@@ -53,20 +56,19 @@ class Alias:
     with lock:
       if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
       storage.writer = ref(self)
-    if storage.read_only: return False
-    self.memory = buffer
-    return True
+    if not storage.read_only: self.memory = buffer
+    return not storage.read_only
 
   @property
   def pending(self) -> bool:
     """Whether memory of its own still has an older value."""
     return self.memory is not None and self.node is not self.memory.node
 
-  def seen(self) -> Iterator[Any]:
-    """The tensors that see it."""
-    for r in list(self.tensors):
-      t = r()
-      if t is not None: yield t
+  def seen(self) -> Iterator[Any]: return alive(self.tensors)
+
+  def _unsettle(self) -> None:
+    """Tensors find anew what they show."""
+    for t in self.seen(): t._node = None
 
   @synchronized
   def write(self, node: UOp, what: str) -> None:
@@ -77,7 +79,7 @@ class Alias:
     origins.note_origin(node)
     if self.memory is not None: pending[ref(self, _forget)] = None
     else: unplaced[ref(self, _found)] = None
-    for t in self.seen(): t._node = None
+    self._unsettle()
     self.node = node   # last: an interrupt before it leaves the old value
     if followers: self.followed()
 
@@ -86,13 +88,11 @@ class Alias:
     self.write(written(self.history, view, value, index), what)
 
   def followed(self, computed: bool = False) -> None:
-    """Those that show its bits show the newest version, or (``computed``) the memory that it lies in now."""
-    for r in list(followers.get(ref(self), ())):
-      if (b := r()) is not None and not (computed and b.memory is not None): b.follow(self)
+    for b in alive(followers.get(ref(self), ())):
+      if not computed or b.memory is None: b.follow(self)
 
   def settle(self, node: UOp, memory: Any) -> None:
-    """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph
-    of it."""
+    """The value has been computed: it is ``node``, memory or a view of it. Tensors that gradients go through keep the graph."""
     if node is self.node: return
     leaf = any([t._state == 2 for t in self.seen()])   # its views find their way to it by themselves
     attached = [] if leaf else [t for t in self.seen() if t._state == 1]
@@ -103,7 +103,7 @@ class Alias:
       if memory is not None and values.get(history) is not node:
         history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
         memory.is_value_of(history)
-    for t in self.seen(): t._node = None
+    self._unsettle()
     for t in attached: t._node = apply_view(history, t._view)
     self.node = node
     self.memory = memory
@@ -117,35 +117,31 @@ class Alias:
   def renew(self) -> None:
     """The same value, to be computed into memory of its own."""
     history = self.history
-    self.node = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
-    self.memory = None
-    for t in self.seen(): t._node = None
+    self.node, self.memory = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,)), None
+    self._unsettle()
 
   def overwritten(self, what: str) -> None:
     """A kernel that is not of the graph (``what``) has written over its memory: tensors see that."""
     self.memory = self.memory.overwritten(what)
     self.node = self.memory.node
-    for t in self.seen(): t._node = None
+    self._unsettle()
     if followers: self.followed()
 
   @property
   def history(self) -> UOp:
     """The newest version with the graph that gradients go through, if a tensor that needs it is alive."""
-    found: Any = None
-    for t in self.seen():
-      if t._state == 2: return self.node   # the graph ends at a leaf
-      if t._state == 1 and t._node is not None and found is None: found = t
-    if found is None: return self.node
+    found: Any = next((t for t in self.seen() if t._state == 1 and t._node is not None), None)
+    if found is None or any([t._state == 2 for t in self.seen()]): return self.node   # the graph ends at a leaf
     u: UOp = found._node
     for _ in found._view: u = u.src[0]
     return u
 
 
 class Bits(Alias):
-  """The bits of another Alias's value as another dtype: a value that is computed from that one, and may have memory of its own.
+  """The bits of another Alias's value as another dtype: computed from that one, with memory of its own perhaps.
 
-  A write to the other one is seen here, and a write here is passed on to the other one. The other one is not kept alive: when no
-  tensor sees it, this is a value of its own, unless others show the same bits.
+  A write to either is seen in the other. When no tensor sees the other one, which is not kept alive, this is a value of its own,
+  unless others show the same bits.
   """
   __slots__ = ("source", "beneath", "beside")
   source: ref[Alias]
@@ -164,19 +160,17 @@ class Bits(Alias):
     """Show the newest version of the other Alias, to be computed again."""
     self.node, self.memory = apply_view(source.node, self.beneath), None
     pending.pop(ref(self), None)
-    for t in self.seen(): t._node = None
+    self._unsettle()
 
   def put(self, view: AliasView, value: UOp, index: UOp | None, what: str) -> None:
     """Write to the other Alias, where some tensor sees it. Raises AssignError where none does and others may show the same."""
     source = self.source()
     for note in write_watchers: note(self)
     if source is not None: return source.put((*self.beneath, *view), value, index, what)
-    for r in self.beside:
-      if (b := r()) is not None and b is not self and not _apart(b.beneath, self.beneath):
-        raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
-                          "it, or write to a .clone()")
+    if any([b is not self and not _apart(b.beneath, self.beneath) for b in alive(self.beside)]):
+      raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
+                        "it, or write to a .clone()")
     super().put(view, value, index, what)
-
 
   def __deepcopy__(self, memo: Any) -> Alias:
     source = self.source()
@@ -185,25 +179,18 @@ class Bits(Alias):
 
 def follows(a: Alias, storages: Collection[Any]) -> bool:
   """Whether an Alias shows bits of one whose memory is among these: it goes with what is written there."""
-  source = a.source() if isinstance(a, Bits) else None
-  return source is not None and source.memory is not None and source.memory.storage in storages
+  return isinstance(a, Bits) and (s := a.source()) is not None and s.memory is not None and s.memory.storage in storages
 
 
-def shown_of(source: Alias, beneath: AliasView) -> Bits:
-  """The bits that a view with BITCAST shows."""
-  return Bits(apply_view(source.node, beneath), source, beneath)
+def shown_of(source: Alias, beneath: AliasView) -> Bits: return Bits(apply_view(source.node, beneath), source, beneath)
 
 
 class LiveAliases:
-  """Every Alias that is alive, weakly held. Iterating gives them in the order of their making, so that schedules that take in
-  several of them have the same structure every time."""
+  """Every Alias that is alive, weakly held, in the order of their making: schedules have the same structure every time."""
   __slots__ = ("refs",)
 
   def __init__(self) -> None: self.refs: dict[ref[Alias], None] = {}
-  def __iter__(self) -> Iterator[Alias]:
-    for r in list(self.refs):
-      a = r()
-      if a is not None: yield a
+  def __iter__(self) -> Iterator[Alias]: return alive(self.refs)
   def __len__(self) -> int: return len(self.refs)
 
 
@@ -230,12 +217,9 @@ def homeless() -> list[Alias]:
 
 def _those(among: dict[ref[Alias], None], still: Callable[[Alias], bool]) -> list[Alias]:
   """The Aliases of a list that still belong there; the others go."""
-  found = []
   for r in list(among):
-    a = r()
-    if a is not None and still(a): found.append(a)
-    else: among.pop(r, None)
-  return found
+    if (a := r()) is None or not still(a): among.pop(r, None)
+  return list(alive(among))
 
 
 def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
@@ -270,17 +254,13 @@ def repeats(view: AliasView) -> bool:
               for op, arg in view])
 
 
-def view_covers(view: AliasView) -> bool:
-  """Whether a view shows every element once."""
-  return all([op in _ONTO or op is Ops.DETACH for op, _ in view])
+def view_covers(view: AliasView) -> bool: return all([op in _ONTO or op is Ops.DETACH for op, _ in view])
 
 
 def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) -> UOp:
-  """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node.
-
-  Where the view shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]). Bits that are seen as a
-  dtype of another size are written as a whole.
-  """
+  """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node. Where the view
+  shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]). Bits of another size are written as a
+  whole."""
   view = through(view)
   for i in range(len(view) - 1, -1, -1):
     if view[i][0] is not Ops.BITCAST: continue
@@ -293,9 +273,8 @@ def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) ->
   for op, arg in view:
     shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
   for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
-    if op is Ops.RESHAPE: value = graph.reshape(value, shape)
-    elif op is Ops.PERMUTE: value = graph.permute_back(value, arg)
-    else: value = graph.flip(value, arg)
+    back = {Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute_back, Ops.FLIP: graph.flip}[op]
+    value = back(value, shape if op is Ops.RESHAPE else arg)
   return value
 
 
@@ -307,5 +286,4 @@ def _apart(a: AliasView, b: AliasView) -> bool:
 
 def caller() -> str:
   """File and line of the code that called into ntgrad."""
-  f = origins.user_frame()
-  return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+  return origins.frame_line(origins.user_frame())

@@ -1,7 +1,5 @@
-"""Names of tensors (``layers.0.weight``), for what is printed of the buffers that hold their values.
-
-``nn.state.get_state_dict``, ``safe_save`` and the like note the names that they see (``remember_names``). The table holds no
-tensor, and is looked at only when something is printed. """
+"""Names of tensors (``layers.0.weight``), noted by ``nn.state`` and the like, for what is printed of the buffers that hold their
+values. The table holds no tensor."""
 from __future__ import annotations
 
 import math

@@ -1,11 +1,8 @@
 """Names of dimensions: which name stands at which dimension of a result, and what is said where names or sizes do not fit.
 
-Names belong to a Tensor. Its node has none, since all tensors that compute the same value share it. ``Tensor._names`` is None
-where no dimension has a name, and then nothing here is called but ``axis_of``. Else it has a name or None for each dimension.
-
-One idea carries names everywhere: an operation says where the dimensions of its tensors go, its *places*, and names go along.
-``merged`` does it where several tensors are combined, ``moved_names`` for movement, by a table of the graph's ops. A result of
-one tensor that has as many dimensions has them in the same places unless the operation says something else (``Base._wrap``). """
+``Tensor._names`` is None where no dimension has a name, and then nothing here is called but ``axis_of``. An operation says where
+the dimensions of its tensors go, its *places*, and names go along (docs/architecture.md, What holds everywhere).
+"""
 from __future__ import annotations
 
 import math
@@ -26,24 +23,22 @@ Names = tuple[str | None, ...]
 Places = Sequence[int | None]   # of each dimension of a tensor, which dimension of another one it is; None: of none
 _Move = tuple[Ops, Any]
 
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
 _ZERO = 2 ** 61 - 1   # stands for a size of 0 where products are compared: a prime that no size has
 
 
 # ---- names that are given
 def checked_names(name: str, names: Sequence[Any], shape: _Shape) -> Names | None:
-  """Names for a tensor of a shape; None where there is none among them. Raises ShapeError for another number of them,
-  ArgumentError for one that is no identifier or stands twice."""
+  """Names for a tensor of a shape; None where none is among them. Raises ShapeError for another number, ArgumentError for one
+  that is no identifier or stands twice."""
+  given = f"{shown(tuple(names))} for shape {shape}"
   if len(names) != len(shape):
-    raise ShapeError(f"{name}: {len(names)} names {shown(tuple(names))} for shape {shape}; "
-                     "give one for each dimension, None for a dimension without")
+    raise ShapeError(f"{name}: {len(names)} names {given}; give one for each dimension, None for a dimension without")
   for n in names:
     if n is not None and not (isinstance(n, str) and n.isidentifier()):
-      raise ArgumentError(f"{name}: {shown(n)} in {shown(tuple(names))} for shape {shape}; "
-                          "a name is an identifier such as 'time', or None")
+      raise ArgumentError(f"{name}: {shown(n)} in {given}; a name is an identifier such as 'time', or None")
     if n is not None and names.count(n) > 1:
-      raise ArgumentError(f"{name}: {n!r} stands {names.count(n)} times in {shown(tuple(names))} for shape {shape}; "
-                          "a name stands at one dimension")
+      raise ArgumentError(f"{name}: {n!r} stands {names.count(n)} times in {given}; a name stands at one dimension")
   return _or_none(tuple(names))
 
 
@@ -53,15 +48,14 @@ def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int
   if isinstance(axis, str): return axis_named(name, axis, called)
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
     raise AxisError(f"{name}: axis {shown(axis)} is no integer")
-  if not -max(ndim, 1) <= axis < max(ndim, 1):
-    raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to "
-                    f"{max(ndim, 1) - 1}")
-  return int(axis) % max(ndim, 1)
+  n = max(ndim, 1)
+  if not -n <= axis < n:
+    raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-n} to {n - 1}")
+  return int(axis) % n
 
 
 def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tuple[int, ...]:
-  """An axis, several, or None for all, as sorted numbers from 0; text is one of the names. Raises AxisError (also for one given
-  twice)."""
+  """An axis, several, or None for all, as sorted numbers from 0; text is a name. Raises AxisError (also for one given twice)."""
   if axis is None: return tuple(range(ndim))
   if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim, called),)[:1 if ndim else 0]
   axes = sorted([axis_of(name, a, ndim, called) for a in axis])
@@ -91,10 +85,8 @@ def without(names: Names | None, axes: Sequence[int]) -> Names | None:
 
 def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, what: str = "tensor") -> Names | None:
   """The names of a result with ``ndim`` dimensions that is made of several tensors, each of whose dimensions goes to a place.
-
-  Places from ``ndim`` on are dimensions that are summed: their names must agree too, and they go. Raises ShapeError for two names
-  at one place, and for a name at two places.
-  """
+  Those from ``ndim`` on are summed: their names must agree too, and they go. Raises ShapeError for two names at one place, and
+  for a name at two places."""
   found: dict[int, tuple[str, int, int]] = {}   # place -> name, tensor, dimension of it
   for k, (t, where) in enumerate(zip(tensors, places)):
     for d, (n, p) in enumerate(zip(t._names or (), where)):
@@ -107,19 +99,16 @@ def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: in
   for p, n in enumerate(out):
     if n is not None and n in out[:p]:
       (_, k, d), (_, l, e) = found[out.index(n)], found[p]
-      raise ShapeError(
-        f"{name}: {n!r} would be dimension {out.index(n)} and dimension {p} of the result: it is dimension {d} of the "
-        f"{ordinal(k)} {what} and dimension {e} of the {ordinal(l)}: {_shapes(tensors)}; rename one with .named()"
-      )
+      raise ShapeError(f"{name}: {n!r} would be dimension {out.index(n)} and dimension {p} of the result: it is dimension {d} of "
+                       f"the {ordinal(k)} {what} and dimension {e} of the {ordinal(l)}: {_shapes(tensors)}; rename one with "
+                       ".named()")
   return _or_none(tuple(out))
 
 
 def aligned_names(name: str, tensors: Sequence[Any]) -> Names | None:
   """The names of what tensors give that broadcast together, aligned from the last dimension. Raises ShapeError."""
   first = tensors[0]._names
-  if all([t._names == first for t in tensors]): return first
-  places, n = from_last(tensors)
-  return merged(name, tensors, places, n)
+  return first if all([t._names == first for t in tensors]) else merged(name, tensors, *from_last(tensors))
 
 
 def from_last(tensors: Sequence[Any]) -> tuple[list[range], int]:
@@ -129,7 +118,7 @@ def from_last(tensors: Sequence[Any]) -> tuple[list[range], int]:
 
 
 def fit(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, what: str = "tensor") -> None:
-  """Raises a ShapeError that names the first dimension whose sizes do not broadcast (or, summed, are not equal), if a tensor has
+  """Raises a ShapeError that names the first dimension whose sizes do not broadcast (or, summed, differ), if a tensor has
   names."""
   if all([t._names is None for t in tensors]): return
   found: dict[int, tuple[int, int, int]] = {}   # place -> size, tensor, dimension of it
@@ -146,18 +135,13 @@ def fit(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, 
       if first[0] == 1: found[p] = size, k, d
 
 
-def fit_aligned(name: str, tensors: Sequence[Any]) -> None:
-  """``fit`` for dimensions aligned from the last."""
-  fit(name, tensors, *from_last(tensors))
+def fit_aligned(name: str, tensors: Sequence[Any]) -> None: fit(name, tensors, *from_last(tensors))
 
 
 # ---- movement: (shape, arg) -> of each dimension of the result, which one of the source it is; and the shape of the result
 def regrouped(old: _Shape, new: _Shape) -> list[int | None]:
-  """Of each dimension of a reshape's result, which one of the source it is: those that stay as they are, between runs of
-  dimensions with equal products.
-
-  Dims of 1 beside a run are the same ones where there are as many of them; else nobody can say which is which, and they are none.
-  """
+  """Of each dimension of a reshape's result, which one of the source it is: those between runs of dimensions with equal products.
+  Dims of 1 beside a run are the same where there are as many of them; else nobody can say which is which, and they are none."""
   old, new = [tuple([d or _ZERO for d in s]) for s in (old, new)]
   out: list[int | None] = [None] * len(new)
   if math.prod(old) != math.prod(new): return out   # of no elements, with other sizes around the 0
@@ -201,7 +185,7 @@ def moved_names(names: Names, shape: _Shape, moves: Iterable[_Move]) -> Names | 
 def text(t: Any) -> str:
   """A tensor's shape with its names: ``(batch 8, time 128)``; without names as Python writes it."""
   if t._names is None: return shape_with_variables(t.shape)
-  return f"({', '.join([_size_text(s) if n is None else f'{n} {_size_text(s)}' for n, s in zip(t._names, t.shape)])})"
+  return f"({', '.join([f'{n} {_size_text(s)}' if n else _size_text(s) for n, s in zip(t._names, t.shape)])})"
 
 
 def _size_text(size: int) -> str:
@@ -220,13 +204,10 @@ def _shapes(tensors: Sequence[Any]) -> str:
 
 
 def _dimension(t: Any, d: int) -> str:
-  n = None if t._names is None else t._names[d]
-  return f"dimension {d}" if n is None else repr(n)
+  return f"dimension {d}" if t._names is None or t._names[d] is None else repr(t._names[d])
 
 
-def ordinal(k: int) -> str:
-  """The place ``k``, counted from 0, in words."""
-  return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
+def ordinal(k: int) -> str: return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
 
 
 def _or_none(names: Names) -> Names | None: return None if all([n is None for n in names]) else names

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
@@ -14,24 +14,35 @@ _MOST = 1 << 28    # elements of what is expanded, which a reshape may have to c
 MAX_DIMS = 64      # as arrays of numpy have
 _MANY = 1 << 22    # lists in lists that are not counted
 _DEEP = 1000       # how deep is said
-_HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
+_Array = np.ndarray[Any, Any]
+
+
+def _steps(a: _Array, u: UOp) -> _Array:
+  """Windows of one element."""
+  return a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(u.shape, u.arg)])].reshape(u.shape)
+
+
+# movement that numpy does for nothing
+_HOST: dict[Ops, Callable[[_Array, UOp], _Array]] = {
+  Ops.DETACH: lambda a, u: a, Ops.RESHAPE: lambda a, u: a.reshape(u.arg), Ops.PERMUTE: lambda a, u: a.transpose(u.arg),
+  Ops.EXPAND: lambda a, u: np.broadcast_to(a, u.arg), Ops.SHRINK: lambda a, u: a[tuple([slice(b, e) for b, e in u.arg])],
+  Ops.FLIP: lambda a, u: np.flip(a, u.arg), Ops.TILE: _steps}
 
 
 def _host_movement(u: UOp) -> bool:
-  """Movement that numpy does for nothing, and can do: of TILE steps, windows of one element; EXPAND to what memory may hold."""
+  """Movement that numpy can do: of TILE steps, EXPAND to what memory may hold."""
   if u.op is Ops.EXPAND: return math.prod(u.shape) <= _MOST
-  return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
+  return u.op in _HOST and (u.op is not Ops.TILE or all([w[0] == 1 for w in u.arg]))
 
 
 def is_host_view(u: UOp) -> bool:
   """Whether a node is a constant, or a plain view of memory that is small or mostly used: its value is found on the host."""
-  size = 1
-  for s in u.shape: size *= s
+  size = math.prod(u.shape)
   while _host_movement(u): u = u.src[0]
   return u.op is Ops.CONST or (u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536))
 
 
-def host_view(u: UOp) -> np.ndarray[Any, Any]:
+def host_view(u: UOp) -> _Array:
   """The value of a node for which ``is_host_view`` holds."""
   chain: list[UOp] = []
   host_room(math.prod(u.shape) * u.dtype.itemsize, "the value of a tensor")
@@ -39,14 +50,7 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
     chain.append(u)
     u = u.src[0]
   a = np.array(u.arg, u.dtype.np) if u.op is Ops.CONST else u.arg.numpy()
-  for n in reversed(chain):
-    if n.op is Ops.RESHAPE: a = a.reshape(n.arg)
-    elif n.op is Ops.PERMUTE: a = a.transpose(n.arg)
-    elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
-    elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
-    elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
-    elif n.op is Ops.TILE:
-      a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
+  for n in reversed(chain): a = _HOST[n.op](a, n)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 
@@ -55,7 +59,7 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
 
 def first_of(name: str, data: Any) -> Any:
   """The first element of nested lists. Raises ShapeError for lists that are too deep, such as one that has itself, and for a few
-  that hold each other so often that they are a great many written out."""
+  that are a great many written out."""
   depth, rows, level, x = 0, 1, 1, data
   while isinstance(x, (list, tuple)) and x and depth < _DEEP: depth, rows, level, x = depth + 1, level, level * len(x), x[0]
   if depth > MAX_DIMS:

@@ -1,8 +1,7 @@
 """One lock for what all threads share: versions of memory, plans, programs, captures, random numbers.
 
-Whoever computes, writes or launches holds it; building a graph does not. A thread that waits for the device while it reads a
-value does not hold it either. The handler of a signal may find that its own thread holds the lock. What the thread was doing is
-then half done, so ``enter`` refuses.
+Whoever computes, writes or launches holds it, not who builds a graph or waits for the device to read a value. In the handler of a
+signal that has interrupted the holder, what that was doing is half done, so ``enter`` refuses.
 """
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def holds_lock(fn: _F) -> _F:
 
 
 def enter() -> None:
-  """To be called by what takes the lock, before it does. Raises DeviceError in the handler of a signal that has interrupted its
+  """To be called by what takes the lock, before. Raises DeviceError in the handler of a signal that has interrupted its
   holder."""
   if lock._is_owned() and in_handler(_holders, 3): raise interrupted()  # type: ignore[attr-defined]
 

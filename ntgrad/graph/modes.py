@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, Callable, ClassVar, Self, TypeVar
 
 from ntgrad.codegen.ir.errors import ArgumentError, shown
@@ -17,8 +16,7 @@ _training: ContextVar[bool | None] = ContextVar("training", default=None)   # No
 
 
 class _Mode:
-  """Whether results remember that they need gradients, and whether layers behave as in training: of this thread, or asyncio
-  task."""
+  """Whether results need gradients, and whether layers behave as in training: of this thread, or asyncio task."""
   __slots__ = ()
   @property
   def grad(self) -> bool: return _grad.get()
@@ -43,8 +41,7 @@ class behaving:
 
   def __init__(self, value: bool) -> None: self.value = value
   def __enter__(self) -> None: self.before = _training.set(self.value)
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    _training.reset(self.before)
+  def __exit__(self, *_: object) -> None: _training.reset(self.before)
 
 
 class _Said(type):
@@ -61,8 +58,7 @@ class _Gradients:
     self.before.append(mode.grad)
     mode.grad = self.on
     return self
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    mode.grad = self.before.pop()
+  def __exit__(self, *_: object) -> None: mode.grad = self.before.pop()
   def __call__(self, fn: _F) -> _F:
     name = type(self).__name__
     if not callable(fn): raise ArgumentError(f"{name}: {shown(fn)} is no function; decorate one, or use it in a with statement")
@@ -98,8 +94,7 @@ class set_grad_enabled:
 
   def __init__(self, mode: bool) -> None: self.before, current.grad = current.grad, mode
   def __enter__(self) -> set_grad_enabled: return self
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    mode.grad = self.before
+  def __exit__(self, *_: object) -> None: mode.grad = self.before
 
   def __call__(self, fn: Any) -> Any:
     """A function that runs so; gradients outside of it are as they were before."""

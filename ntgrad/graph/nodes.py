@@ -1,8 +1,5 @@
-"""Makers of tensor graph nodes. Each stores the shape and device that it knows on the node, so nothing has to find them again.
-
-The functions here trust their arguments; the methods of ``Tensor`` check what a person passes. Arithmetic is here too, from
-``codegen/ir/elementwise.py``: ``graph.add(u, 1)``, ``graph.where(condition, u, 0.0)``.
-"""
+"""Makers of tensor graph nodes, each with its shape and device; arithmetic is here too, from ``codegen/ir/elementwise.py``:
+``graph.add(u, 1)``. They trust their arguments; the methods of ``Tensor`` check what a person passes."""
 # ruff: noqa: F403, F405
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ def place_dtype(n: int) -> DType:
 def cast(u: UOp, dtype: DType) -> UOp:
   """The same values in another dtype."""
   if u.dtype is dtype: return u
-  value = const_value(u)
-  if value is not None: return const(cast_number(value, u.dtype, dtype), dtype, u.shape)
+  if (value := const_value(u)) is not None: return const(cast_number(value, u.dtype, dtype), dtype, u.shape)
   return make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
 
 
@@ -55,13 +51,10 @@ def expand(u: UOp, shape: Shape) -> UOp:
 def permute(u: UOp, order: Shape) -> UOp:
   """Dims in another order."""
   if all([i == o for i, o in enumerate(order)]): return u
-  s = u.shape
-  return _one(Ops.PERMUTE, u, order, tuple([s[o] for o in order]))
+  return _one(Ops.PERMUTE, u, order, tuple([u.shape[o] for o in order]))
 
 
-def permute_back(u: UOp, order: Shape) -> UOp:
-  """Dims where they were before ``permute(u, order)``."""
-  return permute(u, tuple([order.index(d) for d in range(len(order))]))
+def permute_back(u: UOp, order: Shape) -> UOp: return permute(u, tuple([order.index(d) for d in range(len(order))]))
 
 
 def pad(u: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
@@ -95,9 +88,8 @@ def untile(u: UOp, shape: Shape, windows: tuple[Window, ...]) -> UOp:
 
 def windows(u: UOp, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
   """Windows of the last ``len(size)`` dims: (rest.., d..) -> (rest.., outer.., inner..)."""
-  rest = len(u.shape) - len(size)
+  n, rest = len(u.shape), len(u.shape) - len(size)
   t = tile(u, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
-  n = len(u.shape)
   return reshape(t, t.shape[:n] + t.shape[n + rest:])
 
 
@@ -121,10 +113,7 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   if u.dtype.kind == "e": u = cast(u, dtypes.float32)
   s = u.shape
   axes = tuple(sorted([a for a in axes if s[a] != 1]))
-  if not axes: return u
-  shape = list(s)
-  for a in axes: shape[a] = 1
-  return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
+  return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple([1 if d in axes else n for d, n in enumerate(s)])) if axes else u
 
 
 def scan(fn: BinaryOps, u: UOp, axis: int, reverse: bool = False) -> UOp:
@@ -138,24 +127,18 @@ def sort(u: UOp, axis: int, low: int, high: int, keep: int = 0) -> UOp:
   Beneath ``low`` they have to rise as they stand, from ``high`` on to be alike: so the whole numbers rise."""
   n = u.shape[axis]
   if n <= 1: return u
-  keep = 0 if keep == n else keep
-  return _one(Ops.SORT_AXIS, u, (axis, low, high, keep), (*u.shape[:axis], keep or n, *u.shape[axis + 1:]))
+  return _one(Ops.SORT_AXIS, u, (axis, low, high, keep if keep != n else 0), (*u.shape[:axis], keep or n, *u.shape[axis + 1:]))
 
 
 def index_of(u: UOp, size: int) -> UOp:
   """Ints that count elements of a dim, in int32 or int64: whichever holds all of them, the size, and the size added to one that
-  is negative.
-
-  A uint64 beyond int64 becomes int64's greatest value, which is as much out of range.
-  """
+  is negative. A uint64 beyond int64 becomes int64's greatest value, which is as much out of range."""
   d = u.dtype
   if d is dtypes.uint64: u = minimum(u, dtypes.max(dtypes.int64))
   return cast(u, dtypes.int32 if size < 2 ** 31 and (d.itemsize < 4 or d is dtypes.int32) else dtypes.int64)
 
 
-def inside(index: UOp, size: int) -> UOp:
-  """Whether each index is from 0 to size - 1, size being within its dtype."""
-  return and_(le(0, index), lt(index, size))
+def inside(index: UOp, size: int) -> UOp: return and_(le(0, index), lt(index, size))
 
 
 def part(u: UOp, axis: int, begin: int, end: int) -> UOp:
@@ -163,9 +146,7 @@ def part(u: UOp, axis: int, begin: int, end: int) -> UOp:
   return shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
 
 
-def total(u: UOp, axes: Sequence[int]) -> UOp:
-  """The sums along axes, which become 1."""
-  return reduce(BinaryOps.ADD, u, axes)
+def total(u: UOp, axes: Sequence[int]) -> UOp: return reduce(BinaryOps.ADD, u, axes)
 
 
 def drop(u: UOp, axes: Sequence[int]) -> UOp:
@@ -174,8 +155,8 @@ def drop(u: UOp, axes: Sequence[int]) -> UOp:
 
 
 def gather(base: UOp, *index: UOp) -> UOp:
-  """Rows of base, one index (all of one shape) for each of its first dims: index.shape + the other dims, zero where an index is
-  out of range."""
+  """Rows of base, one index (all of one shape) for each of its first dims: index.shape + the other dims, zero where out of
+  range."""
   shape = index[0].shape + base.shape[len(index):]
   if 0 in base.shape[:len(index)]: return const(0, base.dtype, shape)
   return make(Ops.GATHER, base.dtype, (base, *index), None, shape, _device(base, *index))
@@ -196,18 +177,15 @@ def cat(nodes: Sequence[UOp], axis: int) -> UOp:
   nodes = [n for n in nodes if n.shape[axis]] or list(nodes[:1])
   if len(nodes) == 1: return nodes[0]
   s = nodes[0].shape
-  shape = s[:axis] + (sum(n.shape[axis] for n in nodes),) + s[axis + 1:]
-  return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, next((n.device for n in nodes if n.device), None))
+  shape = (*s[:axis], sum([n.shape[axis] for n in nodes]), *s[axis + 1:])
+  return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, _device(*nodes))
 
 
-def detach(u: UOp) -> UOp:
-  """No gradient passes."""
-  return u if u.op is Ops.DETACH and not u.is_unique else _one(Ops.DETACH, u, None, u.shape)
+def detach(u: UOp) -> UOp: return u if u.op is Ops.DETACH and not u.is_unique else _one(Ops.DETACH, u, None, u.shape)
 
 
 def sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
-  """A value whose gradient is not that of its formula: for each node of its shape that it is made from, one of
-  ``formulas.SLOPES``."""
+  """A value whose gradient is not that of its formula but one of ``formulas.SLOPES`` for each node that it is made from."""
   return make(Ops.SLOPED, value.dtype, (value, *made_from), name, value.shape, value.device)
 
 
@@ -231,15 +209,13 @@ def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = UINTS[u.dtype.itemsize], u.shape
   parts = broadcast(reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
-  parts = shr(parts, _places(shape, n, 8 * d.itemsize, whole))
-  parts = and_(parts, (1 << 8 * d.itemsize) - 1)
+  parts = and_(shr(parts, _places(shape, n, 8 * d.itemsize, whole)), (1 << 8 * d.itemsize) - 1)
   return seen_as(reshape(cast(parts, UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = cast(reshape(seen_as(u, UINTS[u.dtype.itemsize]), (*shape, n)), whole)
-  parts = shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
+  whole, shape, size = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n), u.dtype.itemsize
+  parts = shl(cast(reshape(seen_as(u, UINTS[size]), (*shape, n)), whole), _places(shape, n, 8 * size, whole))
   return seen_as(reshape(reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
 
 
@@ -247,7 +223,7 @@ def contiguous(u: UOp) -> UOp:
   """Asks to be realised on its own."""
   below = u
   while below.op is Ops.DETACH: below = below.src[0]
-  return u if below.op is Ops.CONTIGUOUS or below.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
+  return u if below.op in (Ops.CONTIGUOUS, Ops.BUFFER) else _one(Ops.CONTIGUOUS, u, None, u.shape)
 
 
 def stand_in(u: UOp) -> UOp:
@@ -280,16 +256,8 @@ def copy(u: UOp, device: str) -> UOp:
 def update(base: UOp, value: UOp, view: tuple[tuple[Ops, Any], ...], index: UOp | None = None) -> UOp:
   """Base with the part that a view (movement without PAD and EXPAND) shows replaced by a value of the view's shape, or, where
   there is an index, rows of that part by a value of shape ``index.shape + part.shape[1:]``; of equal indices the last counts."""
-  return make(
-    Ops.UPDATE,
-    base.dtype,
-    (base, value) if index is None else (base, value, index),
-    view,
-    base.shape,
-    base.device or value.device,
-  )
+  src = (base, value) if index is None else (base, value, index)
+  return make(Ops.UPDATE, base.dtype, src, view, base.shape, base.device or value.device)
 
 
-def buffer(buf: Any) -> UOp:
-  """The node of a Buffer."""
-  return make(Ops.BUFFER, buf.dtype, (), buf, buf.shape, buf.device)
+def buffer(buf: Any) -> UOp: return make(Ops.BUFFER, buf.dtype, (), buf, buf.shape, buf.device)

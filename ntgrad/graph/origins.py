@@ -1,9 +1,8 @@
 """Which line of the user's code made a node of the tensor graph.
 
-An operation makes a note beside the node of its result: the code object that called into ntgrad and the place in it. It never
-keeps a frame, which would keep its locals alive. The note is no part of what the node is, and goes when the node does. Two lines
-that make the same node have one note: the newest counts. A node without a note (made within an operation, or by a rewrite) was
-made for the node that reads it, and has that one's line.
+An operation notes beside the node of its result the code object that called into ntgrad and the place in it: no frame, which
+would keep its locals alive. Of two lines that make one node the newest counts. A node without a note (made within an operation,
+or by a rewrite) has the line of the node that reads it.
 """
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
@@ -26,9 +26,9 @@ Origin = tuple[CodeType, int] | tuple[CodeType, int, bool]
 
 FILES = 4096          # of which is remembered whether they are ntgrad's
 LINES = 4             # that are named of one kernel
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-if not os.path.isdir(_HERE):   # what is kept on disk is known by these files, and workers import them by their folder
-  raise ImportError(f"ntgrad lies packed in {_HERE[:-1]}, and needs its files in a folder: unpack the archive, or pip install it")
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+if not os.path.isdir(HERE):   # what is kept on disk is known by these files, and workers import them by their folder
+  raise ImportError(f"ntgrad lies packed in {HERE[:-1]}, and needs its files in a folder: unpack the archive, or pip install it")
 _WORDS = {"mult": "mul", "matmult": "matmul", "usub": "neg", "lt": "less", "gt": "greater", "subscript": "getitem"}
 _OPERATIONS = frozenset({"__getitem__", "__setitem__"})   # that have no name of their own to be called by
 _SUMS = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod"}
@@ -44,7 +44,7 @@ def is_internal(name: str) -> bool:
   """Whether a file is one of ntgrad's."""
   if name not in internal:
     if len(internal) >= FILES: internal.clear()
-    internal[name] = name.startswith(_HERE)
+    internal[name] = name.startswith(HERE)
   return internal[name]
 
 
@@ -53,6 +53,11 @@ def user_frame(depth: int = 1) -> FrameType:
   f = sys._getframe(depth)
   while is_internal(f.f_code.co_filename) and f.f_back is not None: f = f.f_back
   return f
+
+
+def frame_line(f: FrameType) -> str:
+  """Where a frame is, as ``model.py:31``."""
+  return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
 
 
 def called(name: str) -> tuple[str, str]:
@@ -71,7 +76,7 @@ def called(name: str) -> tuple[str, str]:
     if f.f_back is None: break
     f = f.f_back
   assert f is not None
-  return layer or name, f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+  return layer or name, frame_line(f)
 
 
 _told: Recent[Any, bool] = Recent(1024)
@@ -81,10 +86,8 @@ def say_once(key: Any, text: str, where: tuple[str, int] | None = None) -> None:
   """A warning at the user's line, or at a file and line, once a process for each ``key``."""
   if key in _told: return
   _told[key] = True
-  if where is None:
-    f = user_frame()
-    where = f.f_code.co_filename, f.f_lineno
-  warnings.warn_explicit(text, UserWarning, *where)
+  f = user_frame()
+  warnings.warn_explicit(text, UserWarning, *(where or (f.f_code.co_filename, f.f_lineno)))
 
 
 def note_origin(node: UOp) -> UOp:
@@ -113,11 +116,9 @@ def of(order: Sequence[UOp]) -> dict[UOp, Origin]:
   found: dict[UOp, Origin] = {}
   if not config.origins: return found
   for u in reversed(order):
-    origin = u.origin
-    if origin is None: origin = found.get(u)
-    else: found[u] = origin
-    if origin is None: continue
-    for s in u.src: found.setdefault(s, origin)
+    if u.origin is not None: found[u] = u.origin
+    if (origin := found.get(u)) is not None:
+      for s in u.src: found.setdefault(s, origin)
   return found
 
 
@@ -128,8 +129,7 @@ def worth_naming(nodes: Iterable[UOp]) -> list[UOp]:
 
 
 def lines(nodes: Iterable[UOp], origins: Mapping[UOp, Origin]) -> str:
-  """The user's lines that made nodes, with the operations there: ``model.py:31 conv2d, relu · model.py:33 sum``. Empty where
-  none is known."""
+  """The user's lines that made nodes, with the operations there: ``model.py:31 conv2d, relu · model.py:33 sum``. "" for none."""
   found: dict[tuple[str, int], dict[str, None]] = {}
   for u in nodes:
     if (origin := origins.get(u)) is None: continue
@@ -148,17 +148,14 @@ def lines_of(parts: Sequence[Iterable[UOp]], order: Sequence[UOp]) -> list[str]:
 
 
 def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp]) -> None:
-  """Say in an error's message which lines made the nodes that it is about, of a graph in ``order``, where that has not been
-  said."""
+  """Say in an error's message which lines made the nodes that it is about, of a graph in ``order``, where none has."""
   if _may_say(error) and (text := lines(nodes, of(order))): _say(error, f"computing what was made at {text}")
 
 
 def blame_caller(error: Exception, what: str) -> None:
   """Say in an error's message which line of the user's called ``what`` (a replay, which goes through no graph; a wait for the
-  device, which is about all that was launched before), where no line has been named."""
-  if not config.origins or not _may_say(error): return
-  f = user_frame()
-  _say(error, f"{what} at {os.path.basename(f.f_code.co_filename)}:{f.f_lineno}")
+  device), where no line has been named."""
+  if config.origins and _may_say(error): _say(error, f"{what} at {frame_line(user_frame())}")
 
 
 def _may_say(error: Exception) -> bool: return isinstance(error, NtgradError) and "blamed" not in error.__dict__
@@ -171,10 +168,9 @@ def _say(error: Exception, line: str) -> None:
 
 
 def _read(code: CodeType, at: int) -> tuple[int, str]:
-  """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``.
-  Empty where there is no source."""
-  positions = list(code.co_positions())
-  first, last, begin, end = positions[at // 2] if at // 2 < len(positions) else (None,) * 4
+  """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``;
+  "" where there is no source."""
+  first, last, begin, end = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
   line = first or code.co_firstlineno
   if first is None or last is None or begin is None or end is None: return line, ""
   texts = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
@@ -198,5 +194,4 @@ def _name(u: UOp) -> str:
   """A node's own operation, where the source does not say what the user called."""
   while u.op in _QUIET and u.src: u = u.src[0]
   if u.op is Ops.ALU: return str(u.arg.name).lower()
-  if u.op is Ops.REDUCE_AXIS: return _SUMS.get(u.arg[0], u.arg[0].name.lower())
-  return u.op.name.lower()
+  return _SUMS.get(u.arg[0], u.arg[0].name.lower()) if u.op is Ops.REDUCE_AXIS else u.op.name.lower()

@@ -1,8 +1,5 @@
-"""Results of functions that give several tensors: named tuples, as in PyTorch.
-
-A script that takes such a tuple for a tensor is told so: tuples have ``*``, ``+``, ``==`` and ``<`` too, but they mean something
-else.
-"""
+"""Results of functions that give several tensors: named tuples, as in PyTorch. A script that takes such a tuple for a tensor is
+told so: the operators of tuples mean something else."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,8 +1,7 @@
 """Symbols: integers without a value yet, as people write them in shapes and tile sizes.
 
-A Symbol is an expression of index arithmetic (``codegen/index/algebra.py``) over run-time sizes, in its one canonical form: two
-Symbols are equal if they are the same node. A divisor is taken to be 1 or more. sympy's expressions are taken and given; sympy
-is loaded where one occurs.
+A Symbol is an expression of index arithmetic (``codegen/index/algebra.py``) over run-time sizes, in its one canonical form. A
+divisor is taken to be 1 or more. sympy's expressions are taken and given.
 """
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import assumes, condition_holds, negated
-from ntgrad.codegen.index.size_text import size_nodes, sources_first, text_of, without_options
+from ntgrad.codegen.index.size_text import computed, size_nodes, text_of, without_options
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.kernel.rewrite import substitute
 
 from .symbol_sympy import as_comparison, from_sympy, is_sympy, never_negative, to_sympy
 
@@ -32,6 +31,54 @@ _INTS: dict[BinaryOps, Callable[[int, int], int]] = {
   BinaryOps.MAX: max, BinaryOps.MIN: min, BinaryOps.POW: operator.pow}
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
   "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
+
+
+# ---- arithmetic of ints and Symbols
+
+def _operands(a: Any, b: Any) -> tuple[UOp, UOp] | None:
+  """Two operands as indices; None where one is no integer."""
+  try: return _node(a), _node(b)
+  except ArgumentError: raise
+  except TypeError: return None
+
+
+def _made(fn: Callable[[UOp, UOp], UOp], a: Any, b: Any) -> Any:
+  if (operands := _operands(a, b)) is None: return NotImplemented
+  out = fn(*operands)
+  x, y = map(size_nodes, operands)
+  if x is not y: _check_options(x | y)
+  return Symbol._of(out)
+
+
+def _power(a: UOp, b: UOp) -> UOp:
+  if ix.vmax(b) < 0: raise ArgumentError(f"{text_of(a)}**{text_of(b)}: a negative power is no integer")
+  return ix.power(a, b)
+
+
+def _divided(a: UOp, b: UOp) -> tuple[UOp, UOp, int]:
+  """a, b -> a', b', sign: with b' 1 or more where it is known, b' == sign * b."""
+  if b is ix.ZERO: raise ArgumentError(f"{text_of(a)} divided by 0")
+  return (ix.mul(a, -1), ix.mul(b, -1), -1) if ix.vmax(b) < 0 else (a, b, 1)
+
+
+def _floor(a: UOp, b: UOp) -> UOp: return ix.fdiv(*_divided(a, b)[:2])
+def _ceil(a: UOp, b: UOp) -> UOp: return ix.cdiv(*_divided(a, b)[:2])
+
+
+def _modulo(a: UOp, b: UOp) -> UOp:
+  x, d, sign = _divided(a, b)
+  return ix.mul(ix.mod(x, d), sign)
+
+
+_Method = Callable[[Any, Any], Any]
+
+
+def _operator(fn: Callable[[UOp, UOp], UOp]) -> tuple[_Method, _Method]:
+  """The methods of an operator whose Symbol is on the left, and on the right."""
+  return lambda a, b: _made(fn, a, b), lambda b, a: _made(fn, a, b)
+
+
+def _comparison(op: str) -> _Method: return lambda a, b: _compared(op, a, b)
 
 
 class Symbol:
@@ -51,9 +98,8 @@ class Symbol:
     if not known or isinstance(name, int) and not -ix.FAR <= name < ix.FAR:
       raise ArgumentError(f"Symbol: a name, an expression or an int of 64 bits, got {shown(name)}")
     if not all(x is None or isinstance(x, bool) for x in (constexpr, meta, power_of_two)):
-      raise ArgumentError(
-        f"Symbol {name}: constexpr, meta and power_of_two are True or False, got {shown((constexpr, meta, power_of_two))}"
-      )
+      raise ArgumentError(f"Symbol {name}: constexpr, meta and power_of_two are True or False, "
+                          f"got {shown((constexpr, meta, power_of_two))}")
     if isinstance(name, str) and name.isidentifier():
       if meta:
         if lower_bound is None: lower_bound = 16 if upper_bound is None else min(16, upper_bound)
@@ -130,27 +176,17 @@ class Symbol:
   def subs(self, mapping: Mapping[Any, Any]) -> int | Symbol:
     """With ``mapping``'s ints or Symbols for names (given as text or as Symbols); an int where nothing is left open."""
     values = {(k.name if isinstance(k, Symbol) else k): v for k, v in mapping.items()}
-    if not any(s.arg.name in values for s in size_nodes(self.node)): return self
-    replaced = {s: _node(values.get(s.arg.name, _symbol(s))) for s in size_nodes(self.node)}
-    new, = rewrite((self.node,), {Ops.SIZE: lambda old, _: replaced[old]})
+    table = {s: _node(values[s.arg.name]) for s in size_nodes(self.node) if s.arg.name in values}
+    if not table: return self
+    new, = substitute((self.node,), table)
     _check_options(size_nodes(new))
     return Symbol._of(new)
 
   def __repr__(self) -> str: return text_of(self.node)
   def __hash__(self) -> int: return hash(self.node.arg if self.node.op is Ops.CONST else without_options(self.node))
   def __reduce__(self) -> Any:
-    number: dict[UOp, int] = {}
-    for n in (nodes := toposort((self.node,))): number[n] = len(number)
-    return _restored, ([(n.op, n.dtype, tuple([number[s] for s in n.src]), n.arg) for n in nodes],)
-
-  def __eq__(self, other: object) -> Any:
-    if isinstance(other, Symbol) and without_options(other.node) is without_options(self.node): return True
-    return _compared("==", self, other)
-
-  def __ne__(self, other: object) -> Any:
-    if isinstance(other, Symbol) and without_options(other.node) is without_options(self.node): return False
-    return _compared("!=", self, other)
-
+    number = {n: i for i, n in enumerate(toposort((self.node,)))}
+    return _restored, ([(n.op, n.dtype, tuple([number[s] for s in n.src]), n.arg) for n in number],)
 
   def __bool__(self) -> bool:
     lo, hi = ix.bounds(self.node)
@@ -168,20 +204,15 @@ class Symbol:
 
   # ---- arithmetic
 
-  def __add__(self, other: Any) -> Any: return _made(ix.add, self, other)
-  def __sub__(self, other: Any) -> Any: return _made(ix.sub, self, other)
-  def __rsub__(self, other: Any) -> Any: return _made(ix.sub, other, self)
-  def __mul__(self, other: Any) -> Any: return _made(ix.mul, self, other)
-  __radd__, __rmul__ = __add__, __mul__
+  __add__, __radd__ = _operator(ix.add)
+  __sub__, __rsub__ = _operator(ix.sub)
+  __mul__, __rmul__ = _operator(ix.mul)
+  __pow__, __rpow__ = _operator(_power)
+  __floordiv__, __rfloordiv__ = _operator(_floor)
+  __mod__, __rmod__ = _operator(_modulo)
 
   def __neg__(self) -> Any: return Symbol._of(ix.mul(self.node, -1))
   def __pos__(self) -> Symbol: return self
-  def __pow__(self, other: Any) -> Any: return _made(_power, self, other)
-  def __rpow__(self, other: Any) -> Any: return _made(_power, other, self)
-  def __floordiv__(self, other: Any) -> Any: return _made(_floor, self, other)
-  def __rfloordiv__(self, other: Any) -> Any: return _made(_floor, other, self)
-  def __mod__(self, other: Any) -> Any: return _made(_modulo, self, other)
-  def __rmod__(self, other: Any) -> Any: return _made(_modulo, other, self)
 
   def __truediv__(self, other: Any) -> Any:
     raise ArgumentError(f"{self} / {other}: a Symbol is an integer; a // b rounds down, cdiv(a, b) rounds up")
@@ -189,25 +220,19 @@ class Symbol:
   def __rtruediv__(self, other: Any) -> Any:
     raise ArgumentError(f"{other} / {self}: a Symbol is an integer; a // b rounds down, cdiv(a, b) rounds up")
 
-  def __lt__(self, other: Any) -> Any: return _compared("<", self, other)
-  def __le__(self, other: Any) -> Any: return _compared("<=", self, other)
-  def __gt__(self, other: Any) -> Any: return _compared(">", self, other)
-  def __ge__(self, other: Any) -> Any: return _compared(">=", self, other)
+  __lt__, __le__, __gt__, __ge__ = map(_comparison, ("<", "<=", ">", ">="))
+  __eq__, __ne__ = map(_comparison, ("==", "!="))
 
 
 class Condition:
-  """A comparison of which the result is not known yet: ``N < 4``. ``evaluate`` gives it one.
-
-  As a bool it is an error; but ``==`` is whether both are the same expression, so that Symbols are found in lists and tables.
-  """
+  """A comparison of which the result is not known yet: ``N < 4``. ``evaluate`` gives it one. As a bool it is an error; but ``==``
+  is whether both are the same expression, so that Symbols are found in lists and tables."""
   __slots__ = ("op", "a", "b")
 
   def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
 
   @property
-  def node(self) -> UOp:
-    """It as an expression of sizes."""
-    return compared(self.op, _node(self.a), _node(self.b))
+  def node(self) -> UOp: return compared(self.op, _node(self.a), _node(self.b))
 
   def __bool__(self) -> bool:
     if has_hints(self.a) and has_hints(self.b): return condition_holds(self.node)
@@ -229,14 +254,12 @@ def compared(op: str, a: UOp, b: UOp) -> UOp:
   """A comparison of sizes as a node."""
   if op in ("==", "!="):
     same = ix.eq(a, b)
-    if op == "==": return same
-    return UOp.const(same.dtype, not same.arg) if same.op is Ops.CONST else negated(same)
+    return same if op == "==" else UOp.const(same.dtype, not same.arg) if same.op is Ops.CONST else negated(same)
   if op in (">", ">="): a, b = b, a
   return ix.lt(a, b if op in ("<", ">") else ix.add(b, 1))
 
 
 def _restored(nodes: list[tuple[Ops, DType, tuple[int, ...], Any]]) -> int | Symbol:
-  """From a pickle: the nodes, sources first, with the numbers of their sources."""
   made: list[UOp] = []
   for op, dtype, src, arg in nodes: made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg))
   return Symbol._of(made[-1])
@@ -259,8 +282,8 @@ def _check_bounds(size: ix.Size) -> None:
 
 def _check_options(sizes: frozenset[UOp]) -> None:
   """Raises ArgumentError where two names differ in nothing but their options."""
-  name = _two_of_a_name(sizes)
-  if name: raise ArgumentError(f"two Symbols of the name {name} have different options; make one and use it twice")
+  if name := _two_of_a_name(sizes):
+    raise ArgumentError(f"two Symbols of the name {name} have different options; make one and use it twice")
 
 
 def _two_of_a_name(sizes: frozenset[UOp]) -> str:
@@ -276,41 +299,10 @@ def _symbol(node: UOp) -> Symbol:
 
 def _node(e: Any) -> UOp:
   """An int, a Symbol or an expression of sympy as an index."""
-  if isinstance(e, Symbol): return e.node
-  return from_sympy(e) if is_sympy(e) else ix.const(operator.index(e))
+  return e.node if isinstance(e, Symbol) else from_sympy(e) if is_sympy(e) else ix.const(operator.index(e))
 
 
-# ---- arithmetic of ints and Symbols
-
-def _made(fn: Callable[[UOp, UOp], UOp], a: Any, b: Any) -> Any:
-  """``fn`` of two operands; NotImplemented where one is no integer."""
-  try: x, y = _node(a), _node(b)
-  except ArgumentError: raise
-  except TypeError: return NotImplemented
-  out = fn(x, y)
-  if size_nodes(x) is not size_nodes(y): _check_options(size_nodes(x) | size_nodes(y))
-  return Symbol._of(out)
-
-
-def _power(a: UOp, b: UOp) -> UOp:
-  if ix.vmax(b) < 0: raise ArgumentError(f"{text_of(a)}**{text_of(b)}: a negative power is no integer")
-  return ix.power(a, b)
-
-
-def _divided(a: UOp, b: UOp) -> tuple[UOp, UOp, int]:
-  """a, b -> a', b', sign: with b' 1 or more where it is known, b' == sign * b."""
-  if b is ix.ZERO: raise ArgumentError(f"{text_of(a)} divided by 0")
-  return (ix.mul(a, -1), ix.mul(b, -1), -1) if ix.vmax(b) < 0 else (a, b, 1)
-
-
-def _floor(a: UOp, b: UOp) -> UOp: return ix.fdiv(*_divided(a, b)[:2])
-def _ceil(a: UOp, b: UOp) -> UOp: return ix.cdiv(*_divided(a, b)[:2])
-
-
-def _modulo(a: UOp, b: UOp) -> UOp:
-  x, d, sign = _divided(a, b)
-  return ix.mul(ix.mod(x, d), sign)
-
+# ---- functions of ints and Symbols
 
 def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
   """a / b rounded up, for ints and Symbols, b > 0: how many tiles of b it takes to cover a. Raises ArgumentError."""
@@ -322,14 +314,10 @@ def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
   return _made(_ceil, a, b)
 
 
-def maximum(a: int | Symbol, b: int | Symbol) -> Any:
-  """The greater of two ints or Symbols."""
-  return _made(ix.greatest, a, b)
+def maximum(a: int | Symbol, b: int | Symbol) -> Any: return _made(ix.greatest, a, b)
 
 
-def minimum(a: int | Symbol, b: int | Symbol) -> Any:
-  """The lesser of two ints or Symbols."""
-  return _made(ix.least, a, b)
+def minimum(a: int | Symbol, b: int | Symbol) -> Any: return _made(ix.least, a, b)
 
 
 def bounds_of(e: int | Symbol) -> Bounds:
@@ -343,11 +331,8 @@ def condition_of(e: Any) -> bool | Condition:
   compared = as_comparison(e) if is_sympy(e) else None
   if compared is None: raise ArgumentError(f"a condition compares sizes, as N % 16 == 0 does; got {shown(e)}")
   op, a, b = compared
-  known: bool | Condition = _compared(op, _symbol_or_int(a), _symbol_or_int(b))
+  known: bool | Condition = _compared(op, a, b)
   return known
-
-
-def _symbol_or_int(e: Any) -> int | Symbol: return Symbol._of(_node(e))
 
 
 def symbols_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
@@ -358,10 +343,11 @@ def symbols_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
 
 def _compared(op: str, a: Any, b: Any) -> Any:
   """A comparison: a bool where the bounds of the difference decide it, else a Condition."""
-  try: x, y = _node(a), _node(b)
-  except ArgumentError: raise
-  except TypeError: return NotImplemented
-  if op in ("==", "!=") and _two_of_a_name(size_nodes(x) | size_nodes(y)): return op == "!="
+  if (operands := _operands(a, b)) is None: return NotImplemented
+  x, y = operands
+  if op in ("==", "!="):
+    if without_options(x) is without_options(y): return op == "=="
+    if _two_of_a_name(size_nodes(x) | size_nodes(y)): return op == "!="
   difference = _made(ix.sub, a, b)
   lo, hi = bounds_of(difference)
   fn = _COMPARE[op]
@@ -388,16 +374,17 @@ def _listed(names: Sequence[str]) -> str: return ", ".join(sorted(names))
 
 def evaluate_size(e: Any, values: Mapping[str, Any]) -> ix.Dim:
   """``evaluate`` where values may be expressions of run-time sizes too; an int where nothing is left open."""
-  if e.__class__ is int or not isinstance(e, Symbol): return operator.index(e)
-  missing = _listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])
-  if missing: raise ArgumentError(f"{e}: no value for {missing}")
-  table = {s: ix.node(values[s.arg.name]) for s in size_nodes(e.node)}
-  return ix.number(rewrite((e.node,), {}, table)[0])
+  if not isinstance(e, Symbol): return operator.index(e)
+  if any(s.arg.name not in values for s in size_nodes(e.node)): raise _without_value(e, values)
+  return ix.number(substitute((e.node,), {s: ix.node(values[s.arg.name]) for s in size_nodes(e.node)})[0])
+
+
+def _without_value(e: Symbol, values: Mapping[str, Any]) -> ArgumentError:
+  return ArgumentError(f"{e}: no value for {_listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])}")
 
 
 def evaluate(e: Any, values: Mapping[str, int]) -> int:
-  """The value of an int, Symbol or Condition where names have ``values``. Raises ArgumentError that lists the names without
-  one."""
+  """The value of an int, Symbol or Condition where names have ``values``. Raises ArgumentError with the names that have none."""
   if e.__class__ is int: return int(e)
   if isinstance(e, Condition): return bool(_COMPARE[e.op](evaluate(e.a, values), evaluate(e.b, values)))
   if not isinstance(e, Symbol): return operator.index(e)
@@ -407,9 +394,7 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
       if u.op is Ops.CONST: got[u] = u.arg
       elif u.op is Ops.SIZE: got[u] = values[u.arg.name]
       else: got[u] = _INTS[u.arg](got[u.src[0]], got[u.src[1]])
-  except KeyError:
-    missing = _listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])
-    raise ArgumentError(f"{e}: no value for {missing}") from None
+  except KeyError: raise _without_value(e, values) from None
   except ZeroDivisionError:
     known = ", ".join(f"{s.arg.name} = {values[s.arg.name]}" for s in sorted(size_nodes(e.node), key=lambda s: s.arg.name))
     raise ArgumentError(f"{e}: division by 0 where {known}") from None
@@ -417,10 +402,8 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
 
 
 def solved(e: Symbol, n: int, values: Mapping[str, int]) -> tuple[Symbol, int] | None:
-  """The name that is left in ``e == n`` where others have ``values``, and what it is: K and 3 for ``2*K + 1 == 7``.
-
-  None where no name or several are left, or the one is not in a sum. Raises ArgumentError where no whole number does.
-  """
+  """The name that is left in ``e == n`` where others have ``values``, and what it is: K and 3 for ``2*K + 1 == 7``. None where
+  none or several are left, or it is not in a sum. Raises ArgumentError where no whole number does."""
   left = e.subs({s.name: values[s.name] for s in e.names() if s.name in values})
   if isinstance(left, int) or len(left.names()) != 1: return None
   terms, c = ix.linear(left.node)
@@ -447,32 +430,24 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _parsed(text: str) -> int | Symbol:
-  """An expression from its text."""
-  try:
-    root: ast.AST = ast.parse(text, mode="eval").body
-  except SyntaxError:
-    raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
+  try: root: ast.AST = ast.parse(text, mode="eval").body
+  except SyntaxError: raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
   except (RecursionError, MemoryError):
-    raise ArgumentError(
-      f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's operators"
-    ) from None
-  values: dict[ast.AST, Any] = {}
-  for n, parts in sources_first(root, lambda n: _parts(text, n)).items():
-    got = [values[p] for p in parts]
-    match n:
-      case ast.Constant(): values[n] = n.value
-      case ast.Name(): values[n] = Symbol(n.id)
-      case ast.UnaryOp(): values[n] = -got[0]
-      case ast.BinOp(): values[n] = _OPERATORS[type(n.op)](*got)
-      case ast.Call(func=ast.Name(id=name)): values[n] = _CALLS[name](*got)
-  return values[root]
+    raise ArgumentError(f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's "
+                        "operators") from None
+  def made(n: ast.AST, values: Mapping[ast.AST, Any]) -> Any:
+    fn, parts = _read(text, n)
+    return fn(*[values[p] for p in parts])
+  expression: int | Symbol = computed(root, lambda n: _read(text, n)[1], made)
+  return expression
 
 
-def _parts(text: str, n: ast.AST) -> Sequence[ast.AST]:
-  """The operands of a part of an expression."""
+def _read(text: str, n: ast.AST) -> tuple[Callable[..., Any], Sequence[ast.AST]]:
+  """How a part of an expression is made, and of which operands."""
   match n:
-    case ast.Constant(value=int()) | ast.Name(): return ()
-    case ast.UnaryOp(op=ast.USub(), operand=of): return (of,)
-    case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS: return (a, b)
-    case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS: return (a, b)
+    case ast.Constant(value=int(value)): return lambda: value, ()
+    case ast.Name(id=name): return lambda: Symbol(name), ()
+    case ast.UnaryOp(op=ast.USub(), operand=of): return operator.neg, (of,)
+    case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS: return _OPERATORS[type(op)], (a, b)
+    case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS: return _CALLS[name], (a, b)
   raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression of names, ints, + - * // % ** and cdiv")

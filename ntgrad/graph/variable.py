@@ -1,13 +1,11 @@
 """Variables: sizes that a person says will have other values. ``n = Variable("n", 1, 4096); cache[:, :n.bind(17)]``.
 
 A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an
-int is a size in tensor code, kernels are made for all its values from the first time on. An int that has lost this memory (a
-float came between, or another library) is a size like any other: kernels take it as a run-time size from its second value on.
+int is a size in tensor code, kernels are made for all its values from the first time on.
 """
 from __future__ import annotations
 
 import operator
-import os
 import sys
 from types import FrameType
 from typing import Any, Callable, NamedTuple, cast
@@ -16,6 +14,8 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.dtype import DType, held
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp
+
+from .origins import HERE
 
 _LONGEST = 400   # characters of how a float is made, that it remembers
 
@@ -30,17 +30,16 @@ class Looked(NamedTuple):
 
 # while ntgrad.jit records: the comparisons that BoundInts took part in
 looks: list[dict[Looked, None]] = []
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _internal(depth: int, frame: Callable[[int], FrameType] = sys._getframe, here: str = _HERE) -> bool:
-  """Whether a frame, counted from the caller's, is of ntgrad's code. (Modules may be gone when the interpreter ends.)"""
-  return frame(depth + 1).f_code.co_filename.startswith(here)
+def _internal(frame: Callable[[int], FrameType] = sys._getframe, here: str = HERE) -> bool:
+  """Whether whoever asks a number for its hash, say, is ntgrad's code. (Modules may be gone when the interpreter ends.)"""
+  return frame(2).f_code.co_filename.startswith(here)
 
 
-def _hash(self: BoundInt, internal: Callable[[int], bool] = _internal, plain: Callable[[int], int] = int.__hash__,
+def _hash(self: BoundInt, internal: Callable[[], bool] = _internal, plain: Callable[[int], int] = int.__hash__,
           both: Callable[[Any], int] = hash) -> int:
-  if internal(1): return both((plain(self), self.node))
+  if internal(): return both((plain(self), self.node))
   if looks: looks[-1][Looked(ix.eq, self.node, ix.const(plain(self)), True)] = None   # who looks it up may not find another value
   return plain(self)
 
@@ -114,18 +113,15 @@ def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) ->
     said = fn(self, other)
     if looks and said is not NotImplemented and isinstance(other, int):
       # a number of 2 or more that it equals in ntgrad's own tables says nothing: that it is no constant shows at another value
-      equal = made is ix.eq and bool(said) is not (fn is int.__ne__)
-      if not equal or isinstance(other, BoundInt) or other < 2 or not _internal(1):
-        looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
+      holds = bool(said) is not (fn is int.__ne__)
+      if made is not ix.eq or not holds or isinstance(other, BoundInt) or other < 2 or not _internal():
+        looks[-1][Looked(made, self.node, _node(other), holds)] = None
     return said
   return method
 
 
-def _gt(a: UOp, b: UOp) -> UOp: return ix.lt(b, a)
-def _le(a: UOp, b: UOp) -> UOp: return ix.ge(b, a)
-
-
-_comparisons: tuple[tuple[str, Any], ...] = (("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq), ("gt", _gt), ("le", _le))
+_comparisons: tuple[tuple[str, Any], ...] = (
+  ("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq), ("gt", lambda a, b: ix.lt(b, a)), ("le", lambda a, b: ix.ge(b, a)))
 for _name, _made in _comparisons:
   setattr(BoundInt, f"__{_name}__", _compared(getattr(int, f"__{_name}__"), _made))
 
@@ -153,10 +149,9 @@ class Derived(float):
   def hex(self) -> str:
     """A text that only an equal number, made in the same way, has."""
     return f"{float.hex(self)} {self.text}"
-  def __hash__(self) -> int: return hash(self.hex()) if _internal(1) else float.__hash__(self)
+  def __hash__(self) -> int: return hash(self.hex()) if _internal() else float.__hash__(self)
   def __eq__(self, other: Any) -> bool:
-    if type(other) is Derived and _internal(1): return self.hex() == other.hex()
-    return float(self) == other
+    return self.hex() == other.hex() if type(other) is Derived and _internal() else float(self) == other
   def __ne__(self, other: Any) -> bool: return not self == other
   def __neg__(self) -> Any: return self * -1.0
   def __float__(self) -> float: return float.__add__(self, 0.0)

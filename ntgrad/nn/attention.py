@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +24,7 @@ from .module import Module, placed
 from .norms import LayerNorm
 
 
-def _xavier(rows: int, columns: int) -> Tensor:
-  return leaf(rows, columns, bound=math.sqrt(6 / (rows + columns)))
+def _xavier(rows: int, columns: int) -> Tensor: return leaf(rows, columns, bound=math.sqrt(6 / (rows + columns)))
 
 
 def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
@@ -48,7 +49,6 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: fl
   return weights.dot(v), weights
 
 
-@checked
 @placed
 class MultiheadAttention(Module):
   """Attention in several heads at once: each compares queries with keys, and gives a mean of values.
@@ -77,9 +77,8 @@ class MultiheadAttention(Module):
     self.in_proj_bias: Tensor | None = Tensor.zeros(3 * embed_dim).clone().requires_grad_() if bias else None
     self.out_proj = Linear(embed_dim, embed_dim, bias)
     if self.out_proj.bias is not None: self.out_proj.bias = Tensor.zeros(embed_dim).clone().requires_grad_()
-    deviation = 1 / math.sqrt(embed_dim)
-    self.bias_k = Tensor.normal(1, 1, embed_dim, std=deviation, requires_grad=True) if add_bias_kv else None
-    self.bias_v = Tensor.normal(1, 1, embed_dim, std=deviation, requires_grad=True) if add_bias_kv else None
+    self.bias_k, self.bias_v = [Tensor.normal(1, 1, embed_dim, std=1 / math.sqrt(embed_dim), requires_grad=True)
+                                if add_bias_kv else None for _ in "kv"]
 
   def __call__(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = True,
                attn_mask: Tensor | None = None, average_attn_weights: bool = True,
@@ -143,37 +142,34 @@ class MultiheadAttention(Module):
       if padding.shape not in ((n, keys), (keys,)) or (padding.ndim == 1 and n != 1):
         raise ShapeError(f"{name}: key_padding_mask of shape {padding.shape}, expected {(n, keys)}")
       masks.append(padding.reshape(n, 1, 1, keys))
-    total: Tensor | None = None
+    if not masks: return None
     for m in masks:
       if m.dtype.kind not in "bf": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
-      m = added(m, like)
-      total = m if total is None else total + m
-    if total is None: return None
-    return total.expand(total.shape[0], total.shape[1], steps, keys)
+    total = functools.reduce(operator.add, [added(m, like) for m in masks])
+    return total.expand(*total.shape[:2], steps, keys)
 
 
 MultiHeadAttention = MultiheadAttention
 
 
 class _Layer(Module):
-  """What encoder and decoder layers have in common."""
   _said = ("d_model", "nhead", "dim_feedforward", "norm_first")
+  _attentions: tuple[str, ...] = ("self_attn",)
   self_attn: MultiheadAttention
-  norm_first: bool
+  multihead_attn: MultiheadAttention
 
-  def _make(self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: str | Callable[..., Any],
-            batch_first: bool, norm_first: bool, bias: bool) -> None:
+  def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+               activation: str | Callable[..., Any] = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+               norm_first: bool = False, bias: bool = True):
     super().__init__()
     self.d_model, self.nhead, self.dim_feedforward = d_model, nhead, dim_feedforward
     self.batch_first, self.norm_first = batch_first, norm_first
     self.activation = activation_of(f"nn.{type(self).__name__}", activation)
-    self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
-
-  def _rest(self, d_model: int, dim_feedforward: int, dropout: float, eps: float, bias: bool, norms: int) -> None:
+    for part in self._attentions: setattr(self, part, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first))
     self.linear1, self.dropout = Linear(d_model, dim_feedforward, bias), Dropout(dropout)
     self.linear2 = Linear(dim_feedforward, d_model, bias)
-    for i in range(1, norms + 1):
-      setattr(self, f"norm{i}", LayerNorm(d_model, eps, bias=bias))
+    for i in range(1, len(self._attentions) + 2):
+      setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias))
       setattr(self, f"dropout{i}", Dropout(dropout))
 
   def _sublayer(self, x: Tensor, number: int, fn: Callable[[Tensor], Tensor]) -> Tensor:
@@ -184,7 +180,6 @@ class _Layer(Module):
   def _feed(self, x: Tensor) -> Tensor: return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
-@checked
 @placed
 class TransformerEncoderLayer(_Layer):
   """Self-attention, then two linear layers, each added to its input: ``(steps, n, d_model) -> same``, with ``batch_first``
@@ -194,12 +189,6 @@ class TransformerEncoderLayer(_Layer):
   function.
   """
 
-  def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-               activation: str | Callable[..., Any] = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
-               norm_first: bool = False, bias: bool = True):
-    self._make(d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias)
-    self._rest(d_model, dim_feedforward, dropout, layer_norm_eps, bias, 2)
-
   def __call__(self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                is_causal: bool = False) -> Tensor:
     """The input's shape; masks as in :class:`MultiheadAttention`. Raises ShapeError."""
@@ -208,18 +197,12 @@ class TransformerEncoderLayer(_Layer):
     return self._sublayer(x, 2, self._feed)
 
 
-@checked
 @placed
 class TransformerDecoderLayer(_Layer):
   """Self-attention, attention to what an encoder gave (``memory``), then two linear layers, each added to its input:
   ``(steps, n, d_model) -> same``. Arguments as in :class:`TransformerEncoderLayer`."""
 
-  def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-               activation: str | Callable[..., Any] = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
-               norm_first: bool = False, bias: bool = True):
-    self._make(d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias)
-    self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
-    self._rest(d_model, dim_feedforward, dropout, layer_norm_eps, bias, 3)
+  _attentions = ("self_attn", "multihead_attn")
 
   def __call__(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
                tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
@@ -274,7 +257,6 @@ class TransformerDecoder(Module):
     return tgt if self.norm is None else self.norm(tgt)
 
 
-@checked
 @placed
 class Transformer(Module):
   """An encoder of what is read, and a decoder of what is written, which attends to the encoder's result: ``src (s, n, d_model)``

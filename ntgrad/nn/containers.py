@@ -17,7 +17,6 @@ class _Many(Module):
 
   def _all(self) -> list[Any]: return [v for k, v in vars(self).items() if k.isdecimal()]
   def _put(self, things: Iterable[Any]) -> None:
-    """Have these, and no others."""
     for k in [k for k in vars(self) if k.isdecimal()]: delattr(self, k)
     for i, x in enumerate(things): setattr(self, str(i), x)
 
@@ -61,9 +60,7 @@ class _Many(Module):
 @checked
 class Sequential(_Many):
   """Layers (or any functions) applied one after the other: ``nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Tensor.exp)``.
-
-  One dict of them gives each a name, which its tensors then have in front. Raises ArgumentError for what cannot be called.
-  """
+  One dict of them gives each a name, which its tensors then have in front. Raises ArgumentError for what cannot be called."""
 
   def __init__(self, *layers: Any):
     super().__init__()

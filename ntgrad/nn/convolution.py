@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
-from ntgrad.graph.checks import Ints, checked
+from ntgrad.graph.checks import Ints
 from ntgrad.tensor import Tensor
 
 from .common import batched_or_not, ints, leaf, size
@@ -26,14 +26,9 @@ class _Convolution(Module):
     self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
 
   def _make(self, first: int, second: int, bias: bool) -> None:
-    """The weight (first, second, *kernel_size) and the bias."""
     bound = 1 / math.sqrt(second * math.prod(self.kernel_size))
     self.weight = leaf(first, second, *self.kernel_size, bound=bound)
     self.bias: Tensor | None = leaf(self.out_channels, bound=bound) if bias else None
-
-  def _fits(self, x: Tensor) -> None:
-    """Raises ShapeError for another rank or number of channels."""
-    batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
 
   def extra_repr(self) -> str:
     """The arguments, without those that are as usual."""
@@ -44,7 +39,6 @@ class _Convolution(Module):
     return ", ".join([f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}", *said])
 
 
-@checked
 @placed
 class Conv2d(_Convolution):
   """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``, or both without n.
@@ -66,8 +60,7 @@ class Conv2d(_Convolution):
       # (left, right, top, bottom), the last dimension first; an even kernel pads one more after than before
       total = [d * (k - 1) for d, k in zip(self.dilation[::-1], self.kernel_size[::-1])]
       self.padding = tuple(p for t in total for p in (t // 2, t - t // 2))
-    else:
-      self.padding = ints(name, "padding", padding, rank, 0)
+    else: self.padding = ints(name, "padding", padding, rank, 0)
     if padding_mode not in _MODES: raise ArgumentError(f"nn.{name}: padding_mode {padding_mode!r}; it takes {', '.join(_MODES)}")
     self.padding_mode = padding_mode
     self._make(out_channels, in_channels // groups, bias)
@@ -75,7 +68,7 @@ class Conv2d(_Convolution):
   def __call__(self, x: Tensor) -> Tensor:
     """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of
     channels."""
-    self._fits(x)
+    batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
     padding = self.padding
     if self.padding_mode != "zeros":
       # a flat padding has the last dimension first
@@ -84,19 +77,16 @@ class Conv2d(_Convolution):
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=padding)
 
 
-@checked
 class Conv1d(Conv2d):
   """1-d convolution: ``(n, in_channels, w) -> (n, out_channels, w')``. See :class:`Conv2d`."""
   _rank = 1
 
 
-@checked
 class Conv3d(Conv2d):
   """3-d convolution: ``(n, in_channels, d, h, w) -> (n, out_channels, d', h', w')``. See :class:`Conv2d`."""
   _rank = 3
 
 
-@checked
 @placed
 class ConvTranspose2d(_Convolution):
   """The adjoint of a 2-d convolution, which makes larger what that makes smaller:
@@ -123,7 +113,7 @@ class ConvTranspose2d(_Convolution):
   def __call__(self, x: Tensor, output_size: Ints | None = None) -> Tensor:
     """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``, or those of ``output_size``, whose last dimensions count.
     Raises ShapeError for another rank or number of channels, and where no output is left or ``output_size`` cannot be."""
-    self._fits(x)
+    batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
     name, extra = type(self).__name__, self.output_padding
     least = [(s - 1) * st - 2 * p + d * (k - 1) + 1 for s, st, p, d, k in zip(
       x.shape[-self._rank:], self.stride, self.padding, self.dilation, self.kernel_size)]
@@ -141,13 +131,11 @@ class ConvTranspose2d(_Convolution):
                               padding=self.padding, output_padding=extra)
 
 
-@checked
 class ConvTranspose1d(ConvTranspose2d):
   """The adjoint of a 1-d convolution: ``(n, in_channels, w) -> (n, out_channels, w')``. See :class:`ConvTranspose2d`."""
   _rank = 1
 
 
-@checked
 class ConvTranspose3d(ConvTranspose2d):
   """The adjoint of a 3-d convolution: ``(n, in_channels, d, h, w) -> (n, out_channels, d', h', w')``. See
   :class:`ConvTranspose2d`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.graph.checks import checked, one_width
+from ntgrad.graph.checks import one_width
 from ntgrad.graph.modes import no_grad
 from ntgrad.tensor import Tensor
 
@@ -75,14 +75,12 @@ class _Table(Module):
       raise ArgumentError(f"{name}: padding_idx is {padding_idx}, expected {-n} to {n - 1}, a row of {n}")
     self.padding_idx = None if padding_idx is None else padding_idx % n
     self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
-    if given is not None and given.shape != (n, width):
-      raise ShapeError(f"{name}: a table of shape {given.shape}, expected {(n, width)}")
-    if given is not None:
-      self.weight = given
-      return
-    begin = Tensor.randn(n, width)
-    if self.padding_idx is not None: begin = (Tensor.arange(n).unsqueeze(1) != self.padding_idx).where(begin, 0)
-    self.weight = begin.requires_grad_()
+    if given is None:
+      given = Tensor.randn(n, width)
+      if self.padding_idx is not None: given = (Tensor.arange(n).unsqueeze(1) != self.padding_idx).where(given, 0)
+      given.requires_grad_()
+    elif given.shape != (n, width): raise ShapeError(f"{name}: a table of shape {given.shape}, expected {(n, width)}")
+    self.weight = given
 
   def _rows(self, idx: Tensor) -> Tensor:
     """``weight[idx]``, through which the row ``padding_idx`` gets no gradient."""
@@ -91,7 +89,6 @@ class _Table(Module):
     return looked_up(idx, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
 
-@checked
 @placed
 class Embedding(_Table):
   """Rows of a table: int ``(..) -> (.., embed_size)``. ``weight`` is (vocab_size, embed_size), normal with mean 0 and
@@ -118,7 +115,6 @@ class Embedding(_Table):
     return said if self.padding_idx is None else f"{said}, padding_idx={self.padding_idx}"
 
 
-@checked
 @placed
 class EmbeddingBag(_Table):
   """The sum, mean or greatest of several rows of a table: int ``(n, k) -> (n, embedding_dim)``, a bag a row; or ``(k,)`` and the

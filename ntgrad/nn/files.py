@@ -9,6 +9,8 @@ import secrets
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,9 +22,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.ntgrad-unfinished")
 
 def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Path:
   """The path that links lead to, of a file that is there (or, ``new``, of one to write in a folder that is there).
-
-  Raises MissingFileError, and StateError where something other than a plain file lies there: a folder, a device.
-  """
+  Raises MissingFileError, and StateError where something other than a plain file lies there: a folder, a device."""
   try:
     found = Path(os.path.realpath(path))
     if not (found.parent.is_dir() if new else found.exists()):
@@ -37,24 +37,16 @@ def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Pa
     raise MissingFileError(f"{name}: no file can be at {shown_path(path)}: {reason(e)}") from None
 
 
-def opened(name: str, path: str | os.PathLike[str]) -> BinaryIO:
-  """The plain file at a path, to read. Raises MissingFileError, StateError."""
-  found = plain_file(name, path)
-  with usable(name, path): return open(found, "rb")
-
-
-def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
-  """The bytes of the plain file at a path. Raises MissingFileError, StateError."""
-  with opened(name, path) as f: return f.read()
-
-
 def unpacked(data: Any, how: str, refuse: Callable[[str], NtgradError]) -> bytearray:
   """What gzip, bzip2 or xz has packed into some bytes: at most 32 MiB and 24 bytes for each of them, since files come from
   strangers. Raises what ``refuse`` makes."""
+  if how == "gzip": make = partial(zlib.decompressobj, 31)
+  elif how == "bzip2": make = import_module("bz2").BZ2Decompressor
+  else: make = partial(import_module("lzma").LZMADecompressor, memlimit=80 << 20)
   most, out, at = (32 << 20) + 24 * len(data), bytearray(), 0
   try:
     while at < len(data) and any(data[at:at + 16]):   # several streams, and zeros behind them
-      unpacker = _unpacker(how)
+      unpacker: Any = make()
       while not unpacker.eof:
         if at >= len(data) and getattr(unpacker, "needs_input", True):
           raise refuse(f"its {how} stream is damaged: it ends too early")
@@ -69,15 +61,6 @@ def unpacked(data: Any, how: str, refuse: Callable[[str], NtgradError]) -> bytea
   return out
 
 
-def _unpacker(how: str) -> Any:
-  if how == "gzip": return zlib.decompressobj(31)
-  if how == "bzip2":
-    import bz2
-    return bz2.BZ2Decompressor()
-  import lzma
-  return lzma.LZMADecompressor(memlimit=80 << 20)
-
-
 @contextmanager
 def replaced_when_whole(path: Path) -> Iterator[BinaryIO]:
   """A file to write that takes the place of ``path`` when the block ends; if it ends by an error, nothing has changed.
@@ -87,7 +70,10 @@ def replaced_when_whole(path: Path) -> Iterator[BinaryIO]:
   """
   with usable("a file to write", path):
     for left in path.parent.iterdir():
-      if _UNFINISHED.fullmatch(left.name): _remove_left(left)
+      if not _UNFINISHED.fullmatch(left.name): continue
+      with suppress(OSError), open(left, "rb") as old:
+        fcntl.flock(old, fcntl.LOCK_EX | fcntl.LOCK_NB)   # fails while the process that writes it lives
+        left.unlink()
     f, temporary = _locked_file(path.parent)
   try:
     with f:
@@ -108,9 +94,3 @@ def _locked_file(folder: Path) -> tuple[BinaryIO, Path]:
     with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)
     if os.fstat(f.fileno()).st_nlink: return f, path   # else it was removed before it was locked
     f.close()
-
-
-def _remove_left(path: Path) -> None:
-  with suppress(OSError), open(path, "rb") as f:
-    fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)   # fails while the process that writes it lives
-    path.unlink()

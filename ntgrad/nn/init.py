@@ -28,24 +28,21 @@ def _write(t: Tensor, value: Any) -> Tensor:
   with no_grad(): return t.assign(value)
 
 
-def _uniform(t: Tensor, low: float, high: float, generator: Generator | None) -> Tensor:
-  return _write(t, Tensor.uniform(*t.shape, low=low, high=high, generator=generator, dtype=t.dtype, device=t.device))
-
-
-def _normal(t: Tensor, mean: float, std: float, generator: Generator | None) -> Tensor:
-  return _write(t, Tensor.normal(*t.shape, mean=mean, std=std, generator=generator, dtype=t.dtype, device=t.device))
+def _drawn(how: str, t: Tensor, generator: Generator | None, **values: float) -> Tensor:
+  out: Tensor = getattr(Tensor, how)(*t.shape, **values, generator=generator, dtype=t.dtype, device=t.device)
+  return out
 
 
 @checked
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Uniform in [a, b)."""
-  return _uniform(_float("uniform_", tensor), a, b, generator)
+  return _write(tensor, _drawn("uniform", _float("uniform_", tensor), generator, low=a, high=b))
 
 
 @checked
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Normal with a mean and a standard deviation."""
-  return _normal(_float("normal_", tensor), mean, std, generator)
+  return _write(tensor, _drawn("normal", _float("normal_", tensor), generator, mean=mean, std=std))
 
 
 @checked
@@ -103,7 +100,6 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def _fans(name: str, t: Tensor) -> tuple[int, int]:
-  """fan_in and fan_out."""
   _float(name, t)
   if t.ndim < 2: raise ShapeError(f"nn.init.{name}: a tensor of shape {t.shape}; it takes at least two dimensions")
   kernel = math.prod(t.shape[2:])
@@ -118,13 +114,13 @@ def _xavier(name: str, t: Tensor, gain: float) -> float:
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Uniform in ±gain·√(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
   bound = abs(math.sqrt(3) * _xavier("xavier_uniform_", tensor, gain))
-  return _uniform(tensor, -bound, bound, generator)
+  return _write(tensor, _drawn("uniform", tensor, generator, low=-bound, high=bound))
 
 
 @checked
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Normal with deviation gain·√(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
-  return _normal(tensor, 0.0, abs(_xavier("xavier_normal_", tensor, gain)), generator)
+  return _write(tensor, _drawn("normal", tensor, generator, std=abs(_xavier("xavier_normal_", tensor, gain))))
 
 
 def _kaiming(name: str, t: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -138,14 +134,14 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
                      generator: Generator | None = None) -> Tensor:
   """Uniform in ±gain·√(3 / fan) (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
   bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
-  return _uniform(tensor, -bound, bound, generator)
+  return _write(tensor, _drawn("uniform", tensor, generator, low=-bound, high=bound))
 
 
 @checked
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                     generator: Generator | None = None) -> Tensor:
   """Normal with deviation gain / √fan (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
-  return _normal(tensor, 0.0, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity), generator)
+  return _write(tensor, _drawn("normal", tensor, generator, std=_kaiming("kaiming_normal_", tensor, a, mode, nonlinearity)))
 
 
 @checked
@@ -166,13 +162,11 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Generator | None = None) -> Tensor:
   """Normal with a mean and a standard deviation, of which only values in [a, b] are drawn. Raises ArgumentError."""
-  name = "trunc_normal_"
-  _float(name, tensor)
-  mean, std, a, b = [real_number(f"nn.init.{name}", k, v) for k, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
-  if std <= 0 or a > b:
-    raise ArgumentError(f"nn.init.{name}: std {std} from {a} to {b}; std is more than 0, and a not more than b")
-  return _write(tensor, Tensor.trunc_normal(*tensor.shape, mean=mean, std=std, a=a, b=b, generator=generator, dtype=tensor.dtype,
-                                            device=tensor.device))
+  name = "nn.init.trunc_normal_"
+  _float("trunc_normal_", tensor)
+  mean, std, a, b = [real_number(name, k, v) for k, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
+  if std <= 0 or a > b: raise ArgumentError(f"{name}: std {std} from {a} to {b}; std is more than 0, and a not more than b")
+  return _write(tensor, _drawn("trunc_normal", tensor, generator, mean=mean, std=std, a=a, b=b))
 
 
 @checked
@@ -183,7 +177,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
   if tensor.ndim != 2: raise ShapeError(f"nn.init.sparse_: a tensor of shape {tensor.shape}; it takes two dimensions")
   if not 0 <= real_number("nn.init.sparse_", "sparsity", sparsity) <= 1:
     raise ArgumentError(f"nn.init.sparse_: sparsity {sparsity}; it must be from 0 to 1")
-  drawn = Tensor.normal(*tensor.shape, std=std, generator=generator, dtype=tensor.dtype, device=tensor.device)
+  drawn = _drawn("normal", tensor, generator, std=std)
   place = Tensor.rand(*tensor.shape, generator=generator, device=tensor.device).numpy().argsort(0).argsort(0)
   kept = Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device)
   return _write(tensor, kept.where(drawn, 0))

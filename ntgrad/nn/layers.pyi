@@ -222,6 +222,20 @@ class ChannelShuffle(Layer):
   def __init__(self, groups: int) -> None: ...
   def __call__(self, input: Tensor) -> Tensor: ...
 
+class PixelShuffle(Layer):
+  """Channels to pixels (https://arxiv.org/abs/1609.05158): (.., c * r², h, w) -> (.., c, h * r, w * r). Raises ShapeError,
+    ArgumentError."""
+  upscale_factor: int
+  def __init__(self, upscale_factor: int) -> None: ...
+  def __call__(self, input: Tensor) -> Tensor: ...
+
+class PixelUnshuffle(Layer):
+  """Pixels to channels, what takes :meth:`pixel_shuffle` back: (.., c, h * r, w * r) -> (.., c * r², h, w). Raises ShapeError,
+    ArgumentError."""
+  downscale_factor: int
+  def __init__(self, downscale_factor: int) -> None: ...
+  def __call__(self, input: Tensor) -> Tensor: ...
+
 class CosineSimilarity(Layer):
   """x1 · x2 / (|x1| |x2|) along a dim, each length at least eps; the two broadcast. Raises AxisError, ShapeError."""
   dim: int | str = 1

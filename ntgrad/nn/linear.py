@@ -4,20 +4,17 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen.ir.errors import ShapeError
-from ntgrad.graph.checks import checked, one_width
+from ntgrad.graph.checks import one_width
 from ntgrad.tensor import Tensor
 
 from .common import last, leaf, size
 from .module import Module, placed
 
 
-@checked
 @placed
 class Linear(Module):
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
-
-  ``weight`` is (out_features, in_features), ``bias`` (out_features,) or None, both from U(-k, k) with k = 1/√in_features.
-  """
+  ``weight`` is (out_features, in_features), ``bias`` (out_features,) or None, both from U(-k, k) with k = 1/√in_features."""
   _said = ("in_features", "out_features", "bias")
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True):
@@ -32,7 +29,6 @@ class Linear(Module):
     return x.linear(self.weight.transpose(0, 1), self.bias)
 
 
-@checked
 @placed
 class Bilinear(Module):
   """``x1ᵀ weight[k] x2 + bias[k]`` for each k: ``(.., in1_features), (.., in2_features) -> (.., out_features)``.

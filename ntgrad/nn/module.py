@@ -34,14 +34,21 @@ if TYPE_CHECKING:
   from .state.loading import Unmatched
 
 C = TypeVar("C", bound=type)
+M = TypeVar("M", bound="Module")
+
+
+def _to(name: str, where: str = "") -> Callable[[M], M]:
+  """The method of a Module that is ``to(where)`` by another name."""
+  def moved(self: Any) -> Any: return self.to(where or name)
+  moved.__name__, moved.__qualname__, moved.__doc__ = name, f"Module.{name}", f"``to(\"{where or name}\")``."
+  moved.__annotations__ = {"return": "Self"}
+  return moved
 
 
 @checked
 class Module(ModuleBase):
   """A model or a layer: define ``forward`` (as in PyTorch) or ``__call__``; calling the Module calls it.
-
-  Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients.
-  """
+  Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients."""
   _room: ClassVar[str] = "nn."                    # for messages
   _mode: bool | None = None
   _begun: bool = False                            # ``super().__init__()`` was called
@@ -150,14 +157,15 @@ class Module(ModuleBase):
 
   def get_submodule(self, target: str) -> Module:
     """The Module at a path, as ``named_modules`` has them. Raises ArgumentError."""
-    return self._held("get_submodule", target, dict(self.named_modules()))
+    return self._held("get_submodule", target, self.named_modules())
   def get_parameter(self, target: str) -> Tensor:
     """The tensor at a path, as ``named_parameters`` has them. Raises ArgumentError."""
-    return self._held("get_parameter", target, dict(self.named_parameters()))
+    return self._held("get_parameter", target, self.named_parameters())
   def get_buffer(self, target: str) -> Tensor:
     """The tensor at a path, as ``named_buffers`` has them. Raises ArgumentError."""
-    return self._held("get_buffer", target, dict(self.named_buffers()))
-  def _held(self, name: str, target: str, there: Mapping[str, Any]) -> Any:
+    return self._held("get_buffer", target, self.named_buffers())
+  def _held(self, name: str, target: str, named: Iterator[tuple[str, Any]]) -> Any:
+    there = dict(named)
     if target not in there: raise MissingNameError(f"{name}: nothing at {target!r}; there are {', '.join(there) or 'none'}")
     return there[target]
 
@@ -214,25 +222,8 @@ class Module(ModuleBase):
       if kind is not None and t.is_floating_point(): _become(t, t.detach().cast(kind))
       if where is not None: _become(t, t.detach().to(where))
     return self
-  def half(self) -> Self:
-    """``to("float16")``."""
-    return self.to(dtypes.float16)
-  def bfloat16(self) -> Self:
-    """``to("bfloat16")``."""
-    return self.to(dtypes.bfloat16)
-  def double(self) -> Self:
-    """``to("float64")``."""
-    return self.to(dtypes.float64)
-  def float(self) -> Self:
-    """``to("float32")``."""
-    return self.to(dtypes.float32)
-
-  def cpu(self) -> Self:
-    """``to("CPU")``."""
-    return self.to("CPU")
-  def cuda(self) -> Self:
-    """``to("CUDA")``."""
-    return self.to("CUDA")
+  half, bfloat16, double, float = _to("half", "float16"), _to("bfloat16"), _to("double", "float64"), _to("float", "float32")
+  cpu, cuda = _to("cpu", "CPU"), _to("cuda", "CUDA")
   def type(self, dst_type: DType | str) -> Self:
     """``to(dst_type)``."""
     return self.to(dtype=dst_type)
@@ -285,8 +276,10 @@ def forward_of(cls: type) -> Callable[..., Any]:
 
 
 def placed(cls: C) -> C:
-  """A layer that also takes ``device`` and ``dtype``, by name: where its tensors are, and what its floats are."""
+  """A layer whose arguments are checked, and that also takes ``device`` and ``dtype``, by name: where its tensors are, and what
+  its floats are."""
   kind: Any = cls
+  if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
   made = kind.__init__
   at = inspect.signature(made)
 
@@ -299,7 +292,7 @@ def placed(cls: C) -> C:
     ("device", "str | None"), ("dtype", "Any"))]
   make.__signature__ = at.replace(parameters=[*at.parameters.values(), *more])  # type: ignore[attr-defined]
   kind.__init__ = make
-  return cls
+  return checked(cls)
 
 
 class _Leaves(type):

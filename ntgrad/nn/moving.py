@@ -1,14 +1,14 @@
-"""Layers that only move elements: other shapes, padding, windows as columns, pixels as channels."""
+"""Layers that only move elements: other shapes, padding, windows as columns."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.graph.checks import Ints, checked
 from ntgrad.tensor import Tensor
 
-from .common import batched_or_not, size
+from .common import batched_or_not
 from .made import layer
 from .module import Module
 
@@ -29,7 +29,7 @@ class Unflatten(Module):
   """One dimension as several: ``nn.Unflatten(1, (2, 3))``."""
   _said = ("dim", "unflattened_size")
 
-  def __init__(self, dim: Any, unflattened_size: Sequence[int]): self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+  def __init__(self, dim: Any, unflattened_size: Sequence[int]): self.dim, self.unflattened_size = dim, unflattened_size
   def __call__(self, x: Tensor) -> Tensor:
     """A view of the input. Raises AxisError, ShapeError."""
     return x.unflatten(self.dim, self.unflattened_size)
@@ -42,34 +42,6 @@ class Identity(Module):
   def __call__(self, x: Any) -> Any:
     """The input itself."""
     return x
-
-
-@layer
-class PixelShuffle(Module):
-  """``(.., c·r², h, w) -> (.., c, h·r, w·r)`` (https://arxiv.org/abs/1609.05158)."""
-  upscale_factor: int
-
-  def __post_init__(self) -> None: size("PixelShuffle", "upscale_factor", self.upscale_factor)
-  def __call__(self, x: Tensor) -> Tensor:
-    """Channels as pixels. Raises ShapeError for channels that r² does not divide."""
-    r = self.upscale_factor
-    if x.ndim < 3 or x.shape[-3] % (r * r):
-      raise ShapeError(f"nn.PixelShuffle: input of shape {x.shape}, expected (.., c, h, w), c a multiple of {r * r}")
-    return x.pixel_shuffle(r)
-
-
-@layer
-class PixelUnshuffle(Module):
-  """``(.., c, h·r, w·r) -> (.., c·r², h, w)``: what undoes PixelShuffle."""
-  downscale_factor: int
-
-  def __post_init__(self) -> None: size("PixelUnshuffle", "downscale_factor", self.downscale_factor)
-  def __call__(self, x: Tensor) -> Tensor:
-    """Pixels as channels. Raises ShapeError for sizes that r does not divide."""
-    r = self.downscale_factor
-    if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
-      raise ShapeError(f"nn.PixelUnshuffle: input of shape {x.shape}, expected (.., c, h, w), h and w multiples of {r}")
-    return x.pixel_unshuffle(r)
 
 
 @layer
@@ -101,11 +73,19 @@ class Fold(Module):
 
 # ---- padding
 
+@dataclass_transform()
 class _Pad(Module):
-  """``padding`` at both ends of the last ``_rank`` dimensions: one number, or from the last dimension on (before, after, ..)."""
-  _rank: ClassVar[int]
+  """``padding`` at both ends of the last ``_rank`` dimensions: one number, or from the last dimension on (before, after, ..).
+  Classes beneath are layers whose sentence says ``_what`` is there."""
+  _rank: ClassVar[int] = 0
   _filled: ClassVar[str] = "constant"
+  _what: ClassVar[str]
   padding: Any
+
+  def __init_subclass__(cls, **kwargs: Any) -> None:
+    super().__init_subclass__(**kwargs)
+    cls.__doc__ = f"Pads the last {('', 'dimension', 'two dimensions', 'three dimensions')[cls._rank]} with {cls._what}."
+    layer(cls)
 
   def __post_init__(self) -> None:
     n, given = 2 * self._rank, self.padding
@@ -119,124 +99,47 @@ class _Pad(Module):
     return input.pad(self.padding, self._filled, getattr(self, "value", 0.0))
 
 
-@layer
-class ConstantPad1d(_Pad):
-  """Pads the last dimension with ``value``."""
+class _ConstantPad(_Pad):
   padding: Ints
   value: float | bool
-  _rank = 1
+  _what = "``value``"
+class ConstantPad1d(_ConstantPad): _rank = 1
+class ConstantPad2d(_ConstantPad): _rank = 2
+class ConstantPad3d(_ConstantPad): _rank = 3
 
 
-@layer
-class ConstantPad2d(_Pad):
-  """Pads the last two dimensions with ``value``."""
+class _ZeroPad(_Pad):
   padding: Ints
-  value: float | bool
-  _rank = 2
+  _what = "zeros"
+class ZeroPad1d(_ZeroPad): _rank = 1
+class ZeroPad2d(_ZeroPad): _rank = 2
+class ZeroPad3d(_ZeroPad): _rank = 3
 
 
-@layer
-class ConstantPad3d(_Pad):
-  """Pads the last three dimensions with ``value``."""
+class _ReflectionPad(_Pad):
   padding: Ints
-  value: float | bool
-  _rank = 3
+  _filled, _what = "reflect", "what lies beside the edge, mirrored, the edge itself not repeated"
+class ReflectionPad1d(_ReflectionPad): _rank = 1
+class ReflectionPad2d(_ReflectionPad): _rank = 2
+class ReflectionPad3d(_ReflectionPad): _rank = 3
 
 
-@layer
-class ZeroPad1d(_Pad):
-  """Pads the last dimension with zeros."""
+class _ReplicationPad(_Pad):
   padding: Ints
-  _rank = 1
+  _filled, _what = "replicate", "the element at the edge"
+class ReplicationPad1d(_ReplicationPad): _rank = 1
+class ReplicationPad2d(_ReplicationPad): _rank = 2
+class ReplicationPad3d(_ReplicationPad): _rank = 3
 
 
-@layer
-class ZeroPad2d(_Pad):
-  """Pads the last two dimensions with zeros."""
+class _CircularPad(_Pad):
   padding: Ints
-  _rank = 2
+  _filled, _what = "circular", "what lies at the other end"
+class CircularPad1d(_CircularPad): _rank = 1
+class CircularPad2d(_CircularPad): _rank = 2
+class CircularPad3d(_CircularPad): _rank = 3
 
 
-@layer
-class ZeroPad3d(_Pad):
-  """Pads the last three dimensions with zeros."""
-  padding: Ints
-  _rank = 3
-
-
-@layer
-class ReflectionPad1d(_Pad):
-  """Pads the last dimension with what lies beside the edge, mirrored, the edge itself not repeated."""
-  padding: Ints
-  _rank = 1
-  _filled = "reflect"
-
-
-@layer
-class ReflectionPad2d(_Pad):
-  """Pads the last two dimensions with what lies beside the edge, mirrored, the edge itself not repeated."""
-  padding: Ints
-  _rank = 2
-  _filled = "reflect"
-
-
-@layer
-class ReflectionPad3d(_Pad):
-  """Pads the last three dimensions with what lies beside the edge, mirrored, the edge itself not repeated."""
-  padding: Ints
-  _rank = 3
-  _filled = "reflect"
-
-
-@layer
-class ReplicationPad1d(_Pad):
-  """Pads the last dimension with the element at the edge."""
-  padding: Ints
-  _rank = 1
-  _filled = "replicate"
-
-
-@layer
-class ReplicationPad2d(_Pad):
-  """Pads the last two dimensions with the element at the edge."""
-  padding: Ints
-  _rank = 2
-  _filled = "replicate"
-
-
-@layer
-class ReplicationPad3d(_Pad):
-  """Pads the last three dimensions with the element at the edge."""
-  padding: Ints
-  _rank = 3
-  _filled = "replicate"
-
-
-@layer
-class CircularPad1d(_Pad):
-  """Pads the last dimension with what lies at the other end."""
-  padding: Ints
-  _rank = 1
-  _filled = "circular"
-
-
-@layer
-class CircularPad2d(_Pad):
-  """Pads the last two dimensions with what lies at the other end."""
-  padding: Ints
-  _rank = 2
-  _filled = "circular"
-
-
-@layer
-class CircularPad3d(_Pad):
-  """Pads the last three dimensions with what lies at the other end."""
-  padding: Ints
-  _rank = 3
-  _filled = "circular"
-
-
-__all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
-           "Flatten", "Fold", "Identity", "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d",
-           "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d", "Unflatten", "Unfold", "ZeroPad1d",
-           "ZeroPad2d", "ZeroPad3d"]
+__all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Flatten",
+           "Fold", "Identity", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
+           "ReplicationPad3d", "Unflatten", "Unfold", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]

@@ -15,6 +15,12 @@ from .module import Module, placed
 _RUNNING = "it normalises by the running statistics, which stay as they are"
 
 
+def _scale_and_shift(shape: tuple[int, ...], weight: bool, bias: bool = True) -> tuple[Tensor | None, Tensor | None]:
+  """The parameters that a norm begins with: ones and zeros, each None where it has none."""
+  return (Tensor.ones(*shape, requires_grad=True) if weight else None,
+          Tensor.zeros(*shape, requires_grad=True) if weight and bias else None)
+
+
 def _factor(name: str, momentum: float | None) -> float | None:
   if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
   return momentum
@@ -29,17 +35,15 @@ class _Tracking(Module):
   track_running_stats: bool
 
   def _make(self, n: int, bias: bool) -> None:
-    self.weight: Tensor | None = Tensor.ones(n, requires_grad=True) if self.affine else None
-    self.bias: Tensor | None = Tensor.zeros(n, requires_grad=True) if self.affine and bias else None
+    self.weight, self.bias = _scale_and_shift((n,), self.affine, bias)
     if self.track_running_stats:
       self.num_batches_tracked = untrained(Tensor.zeros(dtype=dtypes.int64))
       self.running_mean, self.running_var = untrained(Tensor.zeros(n)), untrained(Tensor.ones(n))
 
   def _enough(self, x: Tensor, n: int) -> None:
-    """Raises ArgumentError for an input with less than two values a channel."""
-    if n < 2:
-      raise ArgumentError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)} has {n} value a channel, training needs at "
-                          "least 2")
+    if n >= 2: return
+    raise ArgumentError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)} has {n} value a channel, training needs at "
+                        "least 2")
 
   def _track(self, mean: Tensor, var: Tensor) -> None:
     """Move the running statistics towards a batch's; with ``momentum`` None they are the mean over all batches."""
@@ -52,7 +56,6 @@ class _Tracking(Module):
       running.assign(old * running + new * now.detach().cast(running.dtype))
 
 
-@checked
 @placed
 class BatchNorm(_Tracking):
   """Batch normalisation over every axis but the second (https://arxiv.org/abs/1502.03167): ``(n, sz, ..) -> (n, sz, ..)``.
@@ -100,25 +103,21 @@ class BatchNorm(_Tracking):
     return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 
 
-@checked
 class BatchNorm1d(BatchNorm):
   """:class:`BatchNorm` of ``(n, sz)`` or ``(n, sz, w)``."""
   _ranks = (2, 3)
 
 
-@checked
 class BatchNorm2d(BatchNorm):
   """:class:`BatchNorm` of ``(n, sz, h, w)``."""
   _ranks = (4,)
 
 
-@checked
 class BatchNorm3d(BatchNorm):
   """:class:`BatchNorm` of ``(n, sz, d, h, w)``."""
   _ranks = (5,)
 
 
-@checked
 @placed
 class InstanceNorm2d(_Tracking):
   """Each channel of each sample by its own mean and variance (https://arxiv.org/abs/1607.08022): ``(n, num_features, h, w)`` or
@@ -158,19 +157,16 @@ class InstanceNorm2d(_Tracking):
     return x * self.weight.reshape(wide) + self.bias.reshape(wide)
 
 
-@checked
 class InstanceNorm1d(InstanceNorm2d):
   """The same for ``(n, num_features, w)`` or ``(num_features, w)``. See :class:`InstanceNorm2d`."""
   _rank = 1
 
 
-@checked
 class InstanceNorm3d(InstanceNorm2d):
   """The same for ``(n, num_features, d, h, w)`` or ``(num_features, d, h, w)``. See :class:`InstanceNorm2d`."""
   _rank = 3
 
 
-@checked
 @placed
 class InstanceNorm(Module):
   """Each channel of each sample by its own mean and variance, for any number of dimensions: ``(n, num_features, ..) -> same``.
@@ -181,8 +177,7 @@ class InstanceNorm(Module):
 
   def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True):
     self.num_features, self.eps, self.affine = size("InstanceNorm", "num_features", num_features), eps, affine
-    self.weight: Tensor | None = Tensor.ones(num_features, requires_grad=True) if affine else None
-    self.bias: Tensor | None = Tensor.zeros(num_features, requires_grad=True) if affine else None
+    self.weight, self.bias = _scale_and_shift((num_features,), affine)
 
   def __call__(self, x: Tensor) -> Tensor:
     """The input's shape. Raises ShapeError for another number of channels, or nothing behind them."""
@@ -198,8 +193,7 @@ class LocalResponseNorm(Module):
   _said = ("*size", "alpha", "beta", "k")
 
   def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
-    name = type(self).__name__
-    self.size, self.alpha, self.beta, self.k = count(name, "size", size), alpha, beta, k
+    self.size, self.alpha, self.beta, self.k = count(type(self).__name__, "size", size), alpha, beta, k
 
   def __call__(self, input: Tensor) -> Tensor:
     """The input's shape. Raises ShapeError for less than 3 dimensions."""
@@ -219,30 +213,28 @@ class CrossMapLRN2d(LocalResponseNorm):
 class _OverLast(Module):
   normalized_shape: tuple[int, ...]
 
+  def _over(self, name: str, what: str, sizes: Ints) -> tuple[int, ...]:
+    shape = tuple([size(name, what, n) for n in ((sizes,) if isinstance(sizes, int) else sizes)])
+    if not shape: raise ArgumentError(f"nn.{name}: {what} is empty, expected the sizes of the last dimensions")
+    self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
+    return shape
+
   def _fits(self, x: Tensor) -> None:
-    """Raises ShapeError for other last dimensions."""
     if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
       want = ", ".join(map(str, self.normalized_shape))
       raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
 
 
-@checked
 @placed
 class LayerNorm(_OverLast):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
-
-  ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``.
-  """
+  ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``."""
   _said = ("*normalized_shape", "eps")
 
   def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
                bias: bool = True):
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not shape: raise ArgumentError("nn.LayerNorm: normalized_shape is empty, expected the sizes of the last dimensions")
-    for n in shape: size("LayerNorm", "normalized_shape", n)
-    self.normalized_shape, self.axis, self.eps = shape, tuple(range(-len(shape), 0)), eps
-    self.weight: Tensor | None = Tensor.ones(*shape, requires_grad=True) if elementwise_affine else None
-    self.bias: Tensor | None = Tensor.zeros(*shape, requires_grad=True) if elementwise_affine and bias else None
+    shape, self.eps = self._over("LayerNorm", "normalized_shape", normalized_shape), eps
+    self.weight, self.bias = _scale_and_shift(shape, elementwise_affine, bias)
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., *normalized_shape) -> same``. Raises ShapeError for other last dimensions."""
@@ -259,7 +251,6 @@ class LayerNorm2d(LayerNorm):
     return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-@checked
 @placed
 class GroupNorm(Module):
   """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
@@ -270,12 +261,11 @@ class GroupNorm(Module):
   _said = ("*num_groups", "*num_channels", "eps", "affine")
 
   def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, bias: bool = True):
-    self.num_groups, self.num_channels, self.eps = size("GroupNorm", "num_groups", num_groups), num_channels, eps
-    self.affine = affine
+    self.num_groups, self.num_channels = size("GroupNorm", "num_groups", num_groups), num_channels
+    self.eps, self.affine = eps, affine
     if size("GroupNorm", "num_channels", num_channels) % num_groups:
       raise ArgumentError(f"nn.GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups")
-    self.weight: Tensor | None = Tensor.ones(num_channels, requires_grad=True) if affine else None
-    self.bias: Tensor | None = Tensor.zeros(num_channels, requires_grad=True) if affine and bias else None
+    self.weight, self.bias = _scale_and_shift((num_channels,), affine, bias)
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(n, num_channels, ..) -> same``. Raises ShapeError for another number of channels."""
@@ -284,21 +274,15 @@ class GroupNorm(Module):
     return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 
 
-@checked
 @placed
 class RMSNorm(_OverLast):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside.
-
-  ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch.
-  """
+  ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch."""
   _said = ("*dim", "eps")
 
   def __init__(self, dim: Ints, eps: float | None = 1e-6, elementwise_affine: bool = True):
-    shape = tuple([size("RMSNorm", "dim", n) for n in (dim if isinstance(dim, (tuple, list)) else (dim,))])
-    if not shape: raise ArgumentError("nn.RMSNorm: dim is empty, expected the sizes of the last dimensions")
-    self.dim, self.eps = dim, eps
-    self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
-    self.weight: Tensor | None = Tensor.ones(*shape, requires_grad=True) if elementwise_affine else None
+    shape, self.dim, self.eps = self._over("RMSNorm", "dim", dim), dim, eps
+    self.weight, _ = _scale_and_shift(shape, elementwise_affine, False)
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., dim) -> (.., dim)``, in the dtype of ``x``. Raises ShapeError for another last dimension."""

@@ -78,13 +78,10 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
 
 def tensors(root: Any) -> dict[str, Part]:
   """Every tensor of a model under its path, each once."""
-  seen: set[int] = set()
-  out: dict[str, Part] = {}
+  found: dict[int, Part] = {}
   for p in walk(root):
-    if not isinstance(p.value, Tensor) or id(p.value) in seen: continue
-    seen.add(id(p.value))
-    out[p.path] = p
-  return out
+    if isinstance(p.value, Tensor): found.setdefault(id(p.value), p)
+  return {p.path: p for p in found.values()}
 
 
 def is_buffer(p: Part) -> bool:
@@ -110,12 +107,9 @@ class _Line(NamedTuple):
 @checked
 def summary(model: Any) -> Summary:
   """A model as a tree: every layer with the shapes of its tensors and the number of its parameters, the whole first.
-
-  ``model`` is a Module or any object that holds layers and tensors; nothing is computed. What is held twice counts once.
-  """
+  ``model`` is a Module or any object that holds layers and tensors; nothing is computed. What is held twice counts once."""
   found = tensors(model).values()
-  parameters = [p.value for p in found if not is_buffer(p)]
-  buffers = [p.value for p in found if is_buffer(p)]
+  parameters, buffers = [[p.value for p in found if is_buffer(p) is b] for b in (False, True)]
   numbers = sum([t.numel() for t in parameters])
   total = f"{numbers:,} parameter{'s' * (numbers != 1)} ({size_text(sum([t.nbytes() for t in parameters]))})"
   still = sum([t.numel() for t in parameters if t.requires_grad is False])
@@ -124,19 +118,15 @@ def summary(model: Any) -> Summary:
   lines = _lines(model)
   name = min(max([len(x.what) for x in lines], default=0), 60)
   number = max([len(x.counted) for x in lines], default=0)
-  head = f"{_name(model)}: {total}"
   text = [f"{x.what:{name}}  {x.counted:>{number}}  {x.shapes}".rstrip() for x in lines]
-  return Summary("\n".join([head, *text]))
+  return Summary("\n".join([f"{_name(model)}: {total}", *text]))
 
 
 def _lines(root: Any) -> list[_Line]:
   """A line for each object beneath a model that is a Module or holds tensors. Lists and dicts are part of the path."""
-  out: list[_Line] = []
-  seen: set[int] = {id(root)}
-
-  own = [f"{k} {tuple(t.shape)}" for k, t in parts_of(root) if isinstance(t, Tensor)]
-  if own: out.append(_Line("  (itself)", ", ".join(own), ""))
-  opened = {id(root)}   # a list may have itself
+  def shapes(x: Any) -> str: return ", ".join([f"{k} {tuple(t.shape)}" for k, t in parts_of(x) if isinstance(t, Tensor)])
+  out = [_Line("  (itself)", own, "")] if (own := shapes(root)) else []
+  seen, opened = {id(root)}, {id(root)}   # a list may have itself
   stack = [(root, iter(parts_of(root)), "", 1)]
   while stack:
     x, rest, prefix, depth = stack[-1]
@@ -150,11 +140,10 @@ def _lines(root: Any) -> list[_Line]:
       again = id(v) in seen
       inside = {} if again else tensors(v)
       if not inside and not again and not isinstance(v, ModuleBase): continue
-      own = [f"{k} {tuple(t.shape)}" for k, t in parts_of(v) if isinstance(t, Tensor)]
       count = sum([p.value.numel() for p in inside.values() if not is_buffer(p)])
       what = f"{'  ' * depth}{path}: {_name(v)}"
       seen.add(id(v))
-      out.append(_Line(what, "" if again else ", ".join(own), "as above" if again else f"{count:,}" if count else ""))
+      out.append(_Line(what, "" if again else shapes(v), "as above" if again else f"{count:,}" if count else ""))
       if not again:
         stack.append((v, iter(parts_of(v)), "", depth + 1))
         break

@@ -1,13 +1,9 @@
 """What a user's code reads from outside of its arguments, noted and compared at the next call.
 
-A captured function and a tile kernel are made once and used again. What their code took from globals, closures, defaults, objects
-and containers meanwhile must be what it was, or they are made anew. ``Reads`` holds the *places* that were read (a name in a
-namespace, an attribute, an item, a cell, a container as a whole) and what lay there; ``code.py`` finds them in a function's
-code. Numbers, bools, strings, small arrays and tuples of such are compared by value, all else by identity; nothing is kept alive
-but containers and plain values.
-
-Attributes of Modules are looked at only after one of a Module that was read has been set (``changes``), so that a large model
-costs a comparison a call.
+``Reads`` holds the *places* that were read (a name in a namespace, an attribute, an item, a cell, a container as a whole) and
+what lay there. Numbers, bools, strings, small arrays and tuples of such are compared by value, all else by identity; nothing is
+kept alive but containers and plain values. Attributes of Modules are looked at only after one of a Module that was read has been
+set (``changes``), so that a large model costs a comparison a call.
 """
 from __future__ import annotations
 
@@ -16,12 +12,13 @@ import os
 import site
 import sys
 import sysconfig
-import types
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Any, Callable
+from functools import lru_cache, partial
+from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType
+from typing import Any, Callable, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -43,7 +40,7 @@ CONTAINERS = (*_SEQUENCES, *_SETS, dict)
 _LIBRARIES = tuple({os.path.realpath(p) + os.sep for p in (
   *[sysconfig.get_path(n) for n in ("stdlib", "platstdlib", "purelib", "platlib")], *site.getsitepackages(),
   site.getusersitepackages())})
-_DIRECT = (dict, types.MappingProxyType, list, tuple, deque)   # what [key] reads at once
+_DIRECT = (dict, MappingProxyType, list, tuple, deque)   # what [key] reads at once
 _getitem = operator.getitem
 
 
@@ -71,23 +68,21 @@ def same(a: Any, b: Any) -> bool:
   if a is b: return True
   if type(a) is not type(b) or not plain(a): return False
   if isinstance(a, tuple): return len(a) == len(b) and all(map(same, a, b))
-  if isinstance(a, (float, complex, np.generic, slice)): return repr(a) == repr(b)
-  return bool(a == b)
+  return repr(a) == repr(b) if isinstance(a, (float, complex, np.generic, slice)) else bool(a == b)
 
 
+@dataclass(slots=True, eq=False)
 class Place:
   """Where something was read, and what was there. ``used``: it matters to what is computed."""
-  __slots__ = ("get", "text", "where", "value", "alive", "id", "used")
-
-  def __init__(self, get: Any, text: str, where: Where):
-    self.get, self.text, self.where = get, text, where
-    self.value: Any = None     # a plain value, or what no weak reference can be had of
-    self.alive: Any = None     # a weak reference to any other
-    self.id = 0
-    self.used = True
+  get: Any
+  text: str
+  where: Where
+  value: Any = None   # a plain value, or what no weak reference can be had of
+  alive: Any = None   # a weak reference to any other
+  id: int = 0
+  used: bool = True
 
   def now(self) -> Any:
-    """What is there."""
     try: return self.get()
     except (LookupError, AttributeError, ValueError, TypeError): return ABSENT
 
@@ -106,9 +101,9 @@ class Place:
     if self.alive is None and same(now, self.value):
       self.value, self.id = now, id(now)
       return ""
-    known = self.alive is None and all([x is ABSENT or plain(x) for x in (now, self.value)])
-    if not known: return f"{self.text} is another object"
-    return f"{self.text} was {_said(self.value)} and is {_said(now)}"
+    if self.kept and all([x is ABSENT or plain(x) for x in (now, self.value)]):
+      return f"{self.text} was {_said(self.value)} and is {_said(now)}"
+    return f"{self.text} is another object"
 
   @property
   def kept(self) -> bool:
@@ -116,18 +111,19 @@ class Place:
     return self.alive is None
 
 
+def contents(container: Any) -> list[Any]: return list(container.values() if isinstance(container, dict) else container)
+
+
 def _said(value: Any) -> str: return "not there" if value is ABSENT else shown(value)
 
 
 class Reads:
   """The places that some code has read. Noted with ``attribute``, ``item``, ``cell``, ..; ``settle`` ends that, ``hold`` says
-  whether all of them have what they had.
-
-  ``unknown`` has, by text and line, what cannot be compared.
-  """
+  whether all of them have what they had. ``unknown`` has, by text and line, what cannot be compared."""
 
   def __init__(self) -> None:
     self.unknown: dict[tuple[str, str, int], None] = {}
+    self.where: Where = ("", 0)   # what is noted is read there
     self.why = ""                 # which place has something else, since ``hold`` said so
     self.returns = False          # whether what it had may come again
     self.latest = Place(lambda: None, "", ("", 0))   # what was noted last,
@@ -139,88 +135,85 @@ class Reads:
     self.begin()
 
   # ---- noting
-  def _note(self, key: Any, get: Callable[[], Any], text: str, where: Where) -> Any:
+  def _note(self, key: Any, get: Any, text: str) -> Any:
     p = self._places.get(key)
     self.is_new = p is None
     if p is None:
-      p = self._places[key] = Place(get, text, where)
+      p = self._places[key] = Place(get, text, self.where)
       p.hold(p.now(), None)
     self.latest = p
     return p.now()
 
-  def item(self, container: Any, key: Any, text: str, where: Where) -> Any:
+  def item(self, container: Any, key: Any, text: str) -> Any:
     """An item of a dict, a class's or module's namespace, a sequence, another mapping."""
     if not plain(key): return ABSENT
     self._holders.append(container)
-    return self._note(("item", id(container), type(key), key), _Item(container, key), text, where)
+    return self._note(("item", id(container), type(key), key), _Item(container, key), text)
 
-  def attribute(self, owner: Any, name: str, text: str, where: Where) -> Any:
+  def attribute(self, owner: Any, name: str, text: str) -> Any:
     """An attribute that an object has itself; ABSENT where it has not, which is noted too."""
     try: own: Any = ref(owner)
     except TypeError: own = _Strong(owner)
     self._holders.append(owner)
     get = _Attribute(own, name)
     key = (("module" if isinstance(owner, Stamped) else "attribute"), id(owner), name)
-    return self._note(key, get, text, where)
+    return self._note(key, get, text)
 
-  def class_item(self, kind: type, name: str, text: str, where: Where) -> Any:
+  def class_item(self, kind: type, name: str, text: str) -> Any:
     """What a class itself has under a name."""
     self._holders.append(kind)
-    return self._note(("item", id(kind), str, name), _Item(kind.__dict__, name), text, where)
+    return self._note(("item", id(kind), str, name), _Item(kind.__dict__, name), text)
 
-  def mode(self, owner: Any, text: str, where: Where) -> None:
-    """A Module's mode."""
-    self._note(("module", id(owner), "", "mode"), _Attribute(ref(owner), "_mode", True), f"the training mode of {text}", where)
+  def mode(self, owner: Any, text: str) -> None:
+    self._note(("module", id(owner), "", "mode"), _Attribute(ref(owner), "_mode", True), f"the training mode of {text}")
 
-  def names(self, owner: Any, text: str, where: Where) -> None:
+  def names(self, owner: Any, text: str) -> None:
     """Which attributes a Module has."""
-    self._note(("module", id(owner), "", "names"), _Names(ref(owner)), f"the attributes of {text}", where)
+    self._note(("module", id(owner), "", "names"), _Names(ref(owner)), f"the attributes of {text}")
 
-  def cell(self, cell: types.CellType, text: str, where: Where) -> Any:
-    """What a closure's cell has."""
-    return self._note(("cell", id(cell)), _Cell(cell), text, where)
+  def cell(self, cell: CellType, text: str) -> Any: return self._note(("cell", id(cell)), _Cell(cell), text)
 
-  def function(self, fn: types.FunctionType, text: str, where: Where) -> None:
+  def function(self, fn: FunctionType, text: str) -> None:
     """A function's code and defaults."""
     for name in ("__code__", "__defaults__", "__kwdefaults__"):
       if getattr(fn, name) is None: continue
-      self._note(("function", id(fn), name), _Attribute(_Strong(fn), name, True), f"{text}.{name}", where)
-    if fn.__kwdefaults__: self.whole(fn.__kwdefaults__, text, where)
+      self._note(("function", id(fn), name), _Attribute(_Strong(fn), name, True), f"{text}.{name}")
+    if fn.__kwdefaults__: self.whole(fn.__kwdefaults__, text)
     self._holders.append(fn)
 
-  def whole(self, container: Any, text: str, where: Where) -> list[Any]:
+  def whole(self, container: Any, text: str) -> list[Any]:
     """All that a container has, which is given. One that is too large is noted as unknown."""
-    if len(container) > MOST:
-      self.unknown[f"{text} has {len(container):,} elements, which is more than are compared", *where] = None
-      return list(container.values() if isinstance(container, dict) else container)[:MOST]
-    elements = list(container.values()) if isinstance(container, dict) else list(container)
+    elements = contents(container)
+    if len(elements) > MOST:
+      self.unknown[f"{text} has {len(elements):,} elements, which is more than are compared", *self.where] = None
+      return elements[:MOST]
     self._holders.append(container)
     if id(container) not in self._wholes and not isinstance(container, tuple):
       self._wholes.add(id(container))
-      self._note(("whole", id(container)), _Whole(container), text, where)
+      self._note(("whole", id(container)), partial(_outline, container), text)
       keys = () if isinstance(container, _SETS) else list(container) if isinstance(container, dict) else range(len(elements))
-      for key in keys: self.item(container, key, f"{text}[{shown(key)}]", where)
+      for key in keys: self.item(container, key, f"{text}[{shown(key)}]")
     return elements
 
-  def array(self, array: np.ndarray[Any, Any], text: str, where: Where) -> None:
-    """The elements of a small array."""
+  def array(self, array: np.ndarray[Any, Any], text: str) -> None:
     if array.dtype.kind == "O": return
     if array.nbytes > MOST:
-      self.unknown[f"{text} is an array of {array.nbytes:,} bytes, which is more than are compared", *where] = None
-    else: self._note(("array", id(array)), _Bytes(array), f"the elements of {text}", where)
+      self.unknown[f"{text} is an array of {array.nbytes:,} bytes, which is more than are compared", *self.where] = None
+    else: self._note(("array", id(array)), array.tobytes, f"the elements of {text}")
 
-  def flag(self, tensor: Valued, text: str, where: Where) -> None:
+  def flag(self, tensor: Valued, text: str) -> None:
     """Whether a tensor that is not computed from others requires a gradient."""
-    if tensor._state != 1: self._note(("flag", id(tensor)), _Flag(ref(tensor)), f"{text}.requires_grad", where)
+    of = ref(tensor)
+    if tensor._state != 1:
+      self._note(("flag", id(tensor)), lambda: ABSENT if (t := of()) is None else t._state == 2, f"{text}.requires_grad")
 
-  def cannot(self, text: str, where: Where) -> None:
+  def cannot(self, text: str) -> None:
     """Something is read that cannot be compared."""
-    self.unknown[f"{text} cannot be compared at later calls", *where] = None
+    self.unknown[f"{text} cannot be compared at later calls", *self.where] = None
 
   # ---- comparing
   def settle(self) -> None:
-    """What is there now counts from here on. Places that have another value than when they were noted were changed by the code
-    itself, which goes to ``unknown``."""
+    """What is there now counts from here on. What has changed since it was noted, the code has changed itself: ``unknown``."""
     for key, p in list(self._places.items()):
       if p.used and not p.differs(): continue
       del self._places[key]
@@ -264,11 +257,11 @@ class Reads:
     if self._gone:
       self.why, self.returns = self._gone, False
       return False
-    containers, keys, items, owners, names, attributes, cells, contents, absent = self._fast
+    containers, keys, items, owners, names, attributes, cells, inside, absent = self._fast
     try:
       if (list(map(id, map(_getitem, containers, keys))) == items
           and list(map(id, map(getattr, [o() for o in owners], names))) == attributes
-          and (not cells or [id(c.cell_contents) for c in cells] == contents)
+          and (not cells or [id(c.cell_contents) for c in cells] == inside)
           and not (absent and any([n in o().__dict__ for o, n in absent]))
           and (self._changes == Stamped.changes or self._compare(self._modules))
           and (not self._rest or self._compare(self._rest))):
@@ -297,37 +290,36 @@ class Reads:
 
 
 # ---- how places are read
-class _Strong:
+class _Strong(NamedTuple):
   """Stands for a weak reference to what has none."""
-  __slots__ = ("value",)
-  def __init__(self, value: Any): self.value = value
+  value: Any
   def __call__(self) -> Any: return self.value
 
 
-class _Item:
-  __slots__ = ("container", "key")
-  def __init__(self, container: Any, key: Any): self.container, self.key = container, key
+class _Item(NamedTuple):
+  container: Any
+  key: Any
   def __call__(self) -> Any:
     c = self.container
     # a dict that makes what it has not is not to make it
     return dict.get(c, self.key, ABSENT) if isinstance(c, dict) else c[self.key]
 
 
-class _Names:
-  __slots__ = ("owner",)
-  def __init__(self, owner: Any): self.owner = owner
+class _Names(NamedTuple):
+  owner: Any
   def __call__(self) -> Any: return tuple([n for n in vars(self.owner()) if n != "_mode"])
 
 
-class _Attribute:
+class _Attribute(NamedTuple):
   """``owner`` gives the object. ``any``: whoever has it; else the object itself, in its dict or a slot."""
-  __slots__ = ("owner", "name", "any")
-  def __init__(self, owner: Any, name: str, any: bool = False): self.owner, self.name, self.any = owner, name, any
+  owner: Any
+  name: str
+  any: bool = False
   def __call__(self) -> Any:
     owner = self.owner()
     if self.any: return getattr(owner, self.name)
     found = getattr(owner, "__dict__", _NOTHING).get(self.name, ABSENT)
-    if found is ABSENT and isinstance(slot := class_attribute(type(owner), self.name)[1], types.MemberDescriptorType):
+    if found is ABSENT and isinstance(slot := class_attribute(type(owner), self.name)[1], MemberDescriptorType):
       return slot.__get__(owner)
     return found
 
@@ -335,35 +327,15 @@ class _Attribute:
 _NOTHING: Mapping[str, Any] = {}
 
 
-class _Cell:
-  __slots__ = ("cell",)
-  def __init__(self, cell: types.CellType): self.cell = cell
+class _Cell(NamedTuple):
+  cell: CellType
   def __call__(self) -> Any: return self.cell.cell_contents
 
 
-class _Whole:
+def _outline(c: Any) -> Any:
   """A container's keys, or how many elements it has."""
-  __slots__ = ("container",)
-  def __init__(self, container: Any): self.container = container
-  def __call__(self) -> Any:
-    c = self.container
-    if isinstance(c, dict): return tuple([k if plain(k) else id(k) for k in c])
-    if isinstance(c, _SETS): return tuple(sorted([repr(x) if plain(x) else str(id(x)) for x in c]))
-    return len(c)
-
-
-class _Bytes:
-  __slots__ = ("array",)
-  def __init__(self, array: Any): self.array = array
-  def __call__(self) -> bytes: return self.array.tobytes()
-
-
-class _Flag:
-  __slots__ = ("tensor",)
-  def __init__(self, tensor: Any): self.tensor = tensor
-  def __call__(self) -> Any:
-    t = self.tensor()
-    return ABSENT if t is None else t._state == 2
+  if isinstance(c, dict): return tuple([k if plain(k) else id(k) for k in c])
+  return tuple(sorted([repr(x) if plain(x) else str(id(x)) for x in c])) if isinstance(c, _SETS) else len(c)
 
 
 def class_attribute(kind: type, name: str) -> tuple[Any, Any]:

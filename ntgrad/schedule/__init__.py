@@ -1,11 +1,9 @@
-"""From a tensor graph to a list of kernels: ``prepare_graph`` rewrites, ``partition`` cuts, ``lower`` makes the index form,
-``order`` puts it in order, ``layout`` and ``padded_rows`` say how buffers between kernels lie in memory."""
+"""From a tensor graph to a list of kernels (docs/architecture.md, Scheduling)."""
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any, Iterable, Mapping, Sequence
 
-from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.errors import NtgradError, VerifyError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
@@ -14,24 +12,23 @@ from ntgrad.graph.origins import blame, of, worth_naming
 from .kernel_groups import Group
 from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
+from .nodes import Nodes, elements_of, viewed
 from .order import Conflict, in_order
 from .padded_rows import with_rows
 from .partition import Partition
-from .placement import Placing, Sink, memory_of, storage
+from .placement import Placing, Sink, storage
 from .prepare import prepare_graph
 from .schedule_text import Schedule
 
 _ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 
 
-def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[Nodes, list[ScheduleItem]]:
   """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
   compute them on ``target``, in an order that may run."""
   given: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
-  alone: set[int] = set()
-  late: set[int] = set()
-  apart: set[int] = set()
+  alone, late, apart = stages = set[int](), set[int](), set[int]()
   while True:
     placing, made = Placing(given, late, apart), dict[UOp, UOp]()
     ready = placing.owned(prepare_graph(placing.place(), target, made))
@@ -42,15 +39,13 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[
     items = [item for g in part.groups.all if g.stores for item in _items(lowering, g, parts.get(g, {}), placing.order)]
     items += lowering.copies.values()
     for u in part.order:
-      if u.op is Ops.COPY and ix.elements(u.shape):
+      if u.op is Ops.COPY and elements_of(u):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
     items += _calls(part, nodes)
-    try:
-      return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
+    try: return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
-      stage = next((s for s in (alone, late, apart) if not c.effects <= s), None)
-      if stage is None:
-        raise VerifyError("the kernels of a schedule wait for each other") from None
+      stage = next((s for s in stages if not c.effects <= s), None)
+      if stage is None: raise VerifyError("the kernels of a schedule wait for each other") from None
       stage |= c.effects
 
 
@@ -68,10 +63,9 @@ def _calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
     if u.op is Ops.LAUNCH: found.setdefault(u.arg[3], []).append(u)
   items = []
   for launches in found.values():
-    at = {u.arg[1]: storage(u) for u in launches}
     first = launches[0]
-    at.update(zip(first.arg[2], map(storage, first.src[1:])))
-    reads = frozenset([*first.src[1:], *[memory_of(u.src[0]) for u in launches]])
+    at = {u.arg[1]: storage(u) for u in launches} | dict(zip(first.arg[2], map(storage, first.src[1:])))
+    reads = frozenset([*first.src[1:], *[viewed(u.src[0]) for u in launches]])
     given = tuple(dict.fromkeys([nodes.get(u, u) for u in launches]))
     in_slots = tuple([at[i] for i in range(len(at))])
     items.append(ScheduleItem(None, in_slots, tuple(launches), reads, given=given, call=first.arg[0]))
@@ -94,8 +88,7 @@ def _computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, dict[UOp
   """The given nodes that each group computes, sources first, with what stands for them."""
   out: dict[Group, dict[UOp, UOp]] = {}
   for u in part.order:
-    if (source := given.get(u)) is None: continue
-    for g, _, _ in part.uses[u]: out.setdefault(g, {})[source] = u
+    for g, _, _ in part.uses[u] if u in given else (): out.setdefault(g, {})[given[u]] = u
   return out
 
 

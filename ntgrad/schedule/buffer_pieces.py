@@ -1,8 +1,8 @@
 """Which part of each buffer a kernel touches.
 
 Where it is one piece, ``x[200:300]`` of 1000 rows, the kernel takes the piece as its param, and its place as an argument of the
-launch. So all slices of one shape share a kernel. ``x[:, 3]`` and ``x[:, 4]`` share one too: there the piece begins at the first
-row that is touched, and ends behind the last.
+launch: all slices of one shape share a kernel. That of ``x[:, 3]`` begins at the first row that is touched, and ends behind the
+last.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.view import Shape
 from ntgrad.codegen.ir.uop import Ops, UOp, prod
 
-from .placement import Idx
+from .nodes import Idx
 
 PART_ALIGN_BYTES = 64   # bytes: a vector register, and what every allocation begins at a multiple of
 
@@ -22,13 +22,13 @@ PART_ALIGN_BYTES = 64   # bytes: a vector register, and what every allocation be
 @dataclass(frozen=True)
 class _Part:
   """Consecutive elements of a buffer: the number of the first one, ``shape``, and the least index in each dimension of the
-  buffer. The first ``gone`` dimensions have one index only. ``align`` is as in a Param. ``rows`` says how many rows apart the
-  elements of the first dimensions lie; these are then one dimension of the part."""
+  buffer. The first ``gone`` dimensions have one index only. ``rows`` says how many rows apart the elements of the first
+  dimensions lie; these are then one dimension of the part."""
   offset: int
   shape: Shape
   begin: Idx
-  gone: int
-  align: int
+  gone: int = 0
+  align: int = 0
   rows: tuple[int, ...] = ()
 
   def within(self, index: Idx) -> Idx:
@@ -53,27 +53,29 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> _Part:
   touched = [(0, n) for n in shape]
   for d, n in enumerate(shape):
     if not isinstance(n, int): break   # of a run-time size all may be touched
-    lo, hi = min(ix.vmin(i[d]) for i in accesses), max(ix.vmax(i[d]) for i in accesses) + 1
+    lo, hi = _touched(accesses, d)
     if lo < 0 or hi > n: break   # only a gate keeps it inside
     touched[d] = (lo, hi)
     if hi > lo + 1: break
-  if (apart := _apart(shape, accesses)) is not None:
-    align = min(alignment(apart.offset * itemsize, itemsize), given or PART_ALIGN_BYTES)
-    return replace(apart, align=align)
-  sizes = tuple(ix.minus(e, b) for b, e in touched)
-  first = consecutive(shape, touched)
-  if not isinstance(first, int): first = None
-  if not shape or first is None or sizes == shape and not given: return _Part(0, shape or (1,), (ix.ZERO,) * len(shape), 0, given)
-  gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
-  align = min(alignment(first * itemsize, itemsize), given or PART_ALIGN_BYTES)
-  return _Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone, align)
+  if (part := _apart(shape, accesses)) is None:
+    sizes, first = tuple(ix.minus(e, b) for b, e in touched), consecutive(shape, touched)
+    if not shape or not isinstance(first, int) or sizes == shape and not given:
+      return _Part(0, shape or (1,), (ix.ZERO,) * len(shape), align=given)
+    gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
+    part = _Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone)
+  return replace(part, align=min(alignment(part.offset * itemsize, itemsize), given or PART_ALIGN_BYTES))
+
+
+def _touched(accesses: Sequence[Idx], d: int) -> tuple[int, int]:
+  """The first index in a dimension, and the one behind the last."""
+  return min([ix.vmin(i[d]) for i in accesses]), max([ix.vmax(i[d]) for i in accesses]) + 1
 
 
 def _apart(shape: Shape, accesses: Sequence[Idx]) -> _Part | None:
   """(32, 64, 8) of which 0..31, 5, 0..7 are touched -> (31*64 + 1, 8) from element 40 on, by 64*i + j. None for other parts."""
   sizes = [n for n in shape if isinstance(n, int)]
   if len(sizes) < max(len(shape), 2): return None
-  found = [(min(ix.vmin(i[d]) for i in accesses), max(ix.vmax(i[d]) for i in accesses) + 1) for d in range(len(shape))]
+  found = [_touched(accesses, d) for d in range(len(shape))]
   if any([lo < 0 or hi > n for (lo, hi), n in zip(found, sizes)]): return None
   one = [d for d, ((lo, hi), n) in enumerate(zip(found, sizes)) if hi == lo + 1 and n > 1]
   several = [d for d, (lo, hi) in enumerate(found) if hi > lo + 1]
@@ -83,7 +85,7 @@ def _apart(shape: Shape, accesses: Sequence[Idx]) -> _Part | None:
   steps = [prod(sizes[d + 1:last + 1]) for d in range(last + 1)]
   span = sum([(hi - lo - 1) * step for (lo, hi), step in zip(found, steps)]) + 1
   first = sum([lo * step for (lo, _), step in zip(found, steps)]) * prod(sizes[last + 1:])
-  return _Part(first, (span, *shape[last + 1:]), tuple([ix.const(lo) for lo, _ in found]), 0, 0, tuple(steps))
+  return _Part(first, (span, *shape[last + 1:]), tuple([ix.const(lo) for lo, _ in found]), rows=tuple(steps))
 
 
 def consecutive(shape: Sequence[ix.Dim], slices: Sequence[tuple[ix.Dim, ix.Dim]]) -> ix.Dim | None:

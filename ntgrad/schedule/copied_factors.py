@@ -1,8 +1,5 @@
-"""Copies of the caller's buffers, for products that read them often. A copy has channels side by side for a convolution, or rows
-that begin at multiples of 16 bytes where the caller's rows do not.
-
-A copy is a buffer between kernels like any other: ``layout`` puts its dimensions in order, ``padded_rows`` makes its rows longer.
-"""
+"""Copies of the caller's buffers, for products that read them often: with channels side by side for a convolution, or rows that
+begin at multiples of 16 bytes. ``layout`` and ``padded_rows`` treat them as any buffer between kernels."""
 from __future__ import annotations
 
 import math
@@ -12,14 +9,16 @@ from dataclasses import dataclass, replace
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
+from ntgrad.codegen.index.view import strides_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.codegen.ir.uop import Ops, UOp, prod, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
-from .layout import LAST, Body, BufferAccess, Product, dimension_along, products
+from .layout import LAST, BufferAccess, Product, dimension_along, products
+from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, is_fixed, movement, node_bytes, reshaped, viewed
 from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes
-from .placement import param_stand_in
+from .placement import param_stand_in, stores
 
 _USES = 32        # of each element of a factor, from which on a copy of it that lies better pays
 _LARGE = 1 << 20  # products of a sum from which on it is made by blocks whatever they read
@@ -37,97 +36,73 @@ class _Factor:
   @property
   def size(self) -> int:
     """Bytes of a copy; 0 where there is none to make."""
-    n = self.access.node
-    return ix.elements(n.shape) * n.dtype.itemsize if self.place is not None else 0
+    return node_bytes(self.access.node) if self.place is not None else 0
 
 
-def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tuple[Body, dict[UOp, tuple[UOp, Body]]]:
-  """The body with reads of the caller's buffers that do not lie well for a product replaced by reads of copies, which get their
-  layout like any buffer between kernels; copy node -> (what it copies, its body).
-
-  ``versions`` has, for the storage of what the body reads, the version that it reads.
-  """
+def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tuple[Body, Copies]:
+  """The body with reads of the caller's buffers that do not lie well for a product replaced by reads of copies; copy node ->
+  (what it copies, its body). ``versions`` has the version that the body reads, by storage."""
   nodes = toposort(body)
   of = {u.src[0]: u.src[0].arg for u in nodes if u.op is Ops.LOAD and isinstance(u.src[0].arg, UOp)}
   order = [r for i in body[0].src[1].src for r in i.ranges]
   new: dict[UOp, UOp] = {}
-  copies: dict[UOp, tuple[UOp, Body]] = {}
+  copies: Copies = {}
   for p in products(nodes, of):
     a, b = p.factors
     p = replace(p, factors=(as_it_lies(a), as_it_lies(b)))
-    for f, place in (*channels_last(p), *aligned_rows(p, order, target)):
+    for f, last in (*channels_last(p), *aligned_rows(p, order, target)):
       if f.by in new: continue
-      version = versions.get(_source(f), _source(f))
-      view = rewrite((f.node,), {}, {_source(f): version})[0]
-      copy = UOp(Ops.CONTIGUOUS, f.by.dtype, (view,), (LAST, place))
+      source = viewed(f.node)
+      version = versions.get(source, source)
+      copy = UOp(Ops.CONTIGUOUS, f.by.dtype, substitute((f.node,), {source: version}), (LAST, last))
       at = tuple([ix.rng(d, n) for d, n in enumerate(f.node.shape)])
-      where = at if f.node is _source(f) else substitute(f.by.src[1].src, dict(zip(f.at, at)))
-      value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], UOp(Ops.INDEX, ix.INT, where)))
-      copies[copy] = version, (UOp(Ops.STORE, f.by.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value)),)
-      new[f.by] = f.by.replace((param_stand_in(copy), UOp(Ops.INDEX, ix.INT, f.at), *f.by.src[2:]))
+      where = at if f.node is source else substitute(f.by.src[1].src, dict(zip(f.at, at)))
+      value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], indexed(where)))
+      copies[copy] = version, stores(copy, at, value)
+      new[f.by] = f.by.replace((param_stand_in(copy), indexed(f.at), *f.by.src[2:]))
   return rewrite(body, {Ops.LOAD: lambda old, u: new.get(old)}) if new else body, copies
 
 
 def as_it_lies(f: BufferAccess) -> BufferAccess:
-  """A factor that lies in a flat buffer among others, as a view with a dimension for each axis that goes through it:
-  data[c + i * 100 + j] -> (data[c:c + 6400] as (64, 100))[i, j]. Others as they are."""
+  """A factor that lies in a flat buffer among others, with a dimension for each axis that goes through it: data[c + i * 100 + j]
+  -> (data[c:c + 6400] as (64, 100))[i, j]. Others as they are."""
   if f.node.op is not Ops.BUFFER or len(f.at) != 1 or len(f.node.shape) != 1: return f
   terms, begin = ix.linear(f.at[0])
   if len(terms) < 2 or any(r.op is not Ops.RANGE or not isinstance(r.arg[1], int) for r, _ in terms): return f
-  axes: list[UOp] = []
-  size = 1
-  for r, step in sorted(terms, key=lambda t: t[1]):
-    if step != size: return f
-    axes.insert(0, r)
-    size *= r.arg[1]
-  part = UOp(Ops.SHRINK, f.node.dtype, (f.node,), ((begin, begin + size),))
-  return BufferAccess(UOp(Ops.RESHAPE, f.node.dtype, (part,), tuple([r.arg[1] for r in axes])), tuple(axes), f.by)
-
-
-def _source(f: BufferAccess) -> UOp:
-  """The buffer that an access is of."""
-  u = f.node
-  while u.op in MOVEMENT: u = u.src[0]
-  return u
-
-
-def align_of(f: BufferAccess) -> int:
-  """The bytes that what is accessed begins at a multiple of; 0: of many."""
-  buffer = _source(f)
-  if buffer is f.node: return int(buffer.arg.align)
-  begin = f.node.src[0].arg[0][0] * f.node.dtype.itemsize
-  return math.gcd(buffer.arg.align or VECTOR_BYTES, begin or VECTOR_BYTES)
+  axes = sorted(terms, key=lambda t: -t[1])
+  shape = tuple([r.arg[1] for r, _ in axes])
+  if strides_of(shape) != tuple([step for _, step in axes]): return f
+  part = movement(Ops.SHRINK, f.node, ((begin, begin + prod(shape)),))
+  return BufferAccess(reshaped(part, shape), tuple([r for r, _ in axes]), f.by)
 
 
 def callers(f: BufferAccess) -> bool:
   """Whether a factor is a buffer of the caller, of which a copy can be made."""
-  return _source(f).op is Ops.BUFFER and len(f.at) == len(f.node.shape) and all(isinstance(n, int) for n in f.node.shape)
+  return viewed(f.node).op is Ops.BUFFER and len(f.at) == len(f.node.shape) and is_fixed(f.node.shape)
 
 
 def channels_last(p: Product) -> Iterator[tuple[BufferAccess, int]]:
   """The factors of a convolution whose channels do not lie side by side, with the dimension of these: (n, c, h, w) -> c."""
   for f, c in p.channels():
     if not callers(f) or (place := dimension_along(c, f)) is None or place == len(f.at) - 1: continue
-    if p.count >= _USES * ix.elements(f.node.shape): yield f, place
+    if p.count >= _USES * elements_of(f.node): yield f, place
 
 
 def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[tuple[BufferAccess, int]]:
-  """The factors with which the product takes longer than with copies of them, and the dimension of the copies' rows. They are:
-  factors whose rows do not begin at multiples of VECTOR_BYTES; factors of one byte that do not lie along what is summed, as
-  blocks of bytes are multiplied; columns of float32 that is not rounded, if they do. ``order`` has the axes of what the kernel
-  stores."""
+  """The factors with which the product takes longer than with copies, and the dimension of the copies' rows: those whose rows do
+  not begin at multiples of VECTOR_BYTES, bytes that do not lie along what is summed, columns of exact float32 that do. ``order``
+  has the axes of what the kernel stores."""
   if config.noopt or p.count < _LARGE: return
-  def free(f: BufferAccess) -> frozenset[UOp]: return frozenset(r for i in f.at for r in i.ranges) - p.bound
+  def free(f: BufferAccess) -> frozenset[UOp]: return axes_in(*f.at) - p.bound
   rows, columns = sorted(p.factors, key=lambda f: max([order.index(r) for r in free(f) if r in order], default=-1))
   itemsize = max(f.by.dtype.itemsize for f in p.factors)
   exact = itemsize == 4 and not config.allow_tf32
   a, b = both = [_factor(rows, p, itemsize == 1), _factor(columns, p, itemsize == 1, exact)]
   if all(f.place is None for f in both): return
   x, y = free(rows), free(columns)
-  def many(axes: frozenset[UOp]) -> int: return ix.elements(r.arg[1] for r in axes)
-  m, n, k, others = many(x - y), many(y - x), many(p.bound), many(x & y)
+  m, n, k, others = map(axes_size, (x - y, y - x, p.bound, x & y))
   if min(m, n, k) < LEAST: return
-  memory = sum(ix.elements(f.node.shape) * f.node.dtype.itemsize for f in p.factors)
+  memory = sum([node_bytes(f.node) for f in p.factors])
   work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), memory, vectors=(a.vector, b.vector),
                      crossed=b.crossed)
   for f, copied in zip(both, worth_copying(work, [f.size for f in both], target)):
@@ -138,8 +113,10 @@ def _factor(f: BufferAccess, p: Product, along: bool = False, across: bool = Fal
   """How a factor lies. ``along``: its rows should be what is summed; ``across``: they should not."""
   shape, itemsize = tuple(f.node.shape), f.by.dtype.itemsize
   if not callers(f) or not shape or f.by.dtype.kind not in "fi": return _Factor(f, None, VECTOR_BYTES)
-  last = row(shape)
-  vector = vector_bytes(shape, last, itemsize, align_of(f))
+  last, buffer = row(shape), viewed(f.node)
+  align = int(buffer.arg.align)   # 0: memory begins at a multiple of many bytes
+  if buffer is not f.node: align = math.gcd(align or VECTOR_BYTES, f.node.src[0].arg[0][0] * itemsize or VECTOR_BYTES)
+  vector = vector_bytes(shape, last, itemsize, align)
   summed = [d for d, i in enumerate(f.at) if i.ranges and i.ranges <= p.bound]
   crossed = across and last in summed
   if along and last not in summed:   # turned around byte by byte

@@ -1,8 +1,4 @@
-"""The kernels that a graph is being cut into, and queries about them: which depends on which, and which read the same memory.
-
-A query does not cost more in a larger graph: kernels are found by what they read and store, and a search that goes too far gives
-up.
-"""
+"""The kernels that a graph is being cut into, and queries about them, none of which costs more in a larger graph."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,7 +7,8 @@ from dataclasses import dataclass, field
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import Ops, UOp
 
-from .placement import Idx, made_by
+from .nodes import Idx, Nodes
+from .placement import made_by
 
 LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
 MAX_ALU = 500     # operations of a kernel
@@ -30,7 +27,7 @@ Space = tuple[tuple[int, ...], str | None]   # shape and device
 class Group:
   """A kernel being gathered: its output axes, the axes that its reductions bind, and what it stores."""
   number: int
-  out: tuple[UOp, ...]                            # RANGEs of the first root's dimensions (size > 1)
+  out: Nodes                            # RANGEs of the first root's dimensions (size > 1)
   at: Idx                                         # index of the first root
   shape: tuple[int, ...]
   roots: list[UOp] = field(default_factory=list)  # a node stands in the graph's order after those that follow it here
@@ -53,6 +50,16 @@ class Group:
   def stands(self, idx: Idx, valid: UOp, shape: tuple[int, ...]) -> bool:
     """Whether it needs each element of a shape once, where it stands."""
     return valid is ix.TRUE and index_covers(idx, shape) and {i for i, n in zip(idx, shape) if n != 1} == set(self.out)
+
+  @property
+  def here(self) -> tuple[Group, Idx, UOp]:
+    """The use of each element by it where it stands."""
+    return self, self.at, ix.TRUE
+
+  @property
+  def full(self) -> bool:
+    """Whether it has no room for another node (docs/architecture.md, Scheduling, rule 4)."""
+    return self.alu >= MAX_ALU or len(self.reads) >= MAX_PARAMS
 
   def keep_all(self) -> None:
     """Have no reduction from now on."""
@@ -99,8 +106,8 @@ class Groups:
 
   def new(self, shape: tuple[int, ...]) -> Group:
     g = Group(len(self.all), (), (), shape)
-    at = tuple(ix.const(0) if n == 1 else g.new_axis(n) for n in shape)
-    g.out, g.at = tuple(r for r in at if r.op is Ops.RANGE), at
+    g.at = tuple(ix.const(0) if n == 1 else g.new_axis(n) for n in shape)
+    g.out = tuple(r for r in g.at if r.op is Ops.RANGE)
     self.all.append(g)
     return g
 
@@ -123,8 +130,8 @@ class Groups:
       u = u.src[0]   # a copy is no kernel: who reads it waits for who stores what is copied
 
   def depends(self, g: Group, others: Collection[Group]) -> bool:
-    """Whether ``g`` reads, through any chain of kernels, something that one of ``others`` stores; also where that would take too
-    long to find."""
+    """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or whether that takes too long to
+    find."""
     if not others: return False
     lowest = min([self.position[o.roots[-1]] for o in others])
     queue, seen = [g], {g}
@@ -140,8 +147,7 @@ class Groups:
     return False
 
   def candidates(self, u: UOp, near: Iterable[UOp] | None) -> list[Group]:
-    """The newest kernels over the space of ``u`` that have room for it, oldest first: all, or those that read something of what
-    is ``near`` it."""
+    """The newest open kernels over the space of ``u``, oldest first: all, or those that read something ``near`` it."""
     space = (u.shape, u.device)
     if near is None: return self._newest(self.over.get(space))[::-1]
     found: dict[Group, None] = {}
@@ -161,7 +167,5 @@ class Groups:
 
   def _closed(self, g: Group) -> bool:
     """Whether a kernel takes in nothing more beside what it needs itself."""
-    return (
-      g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or
-      g.roots[0].op in (Ops.CAT, Ops.SCATTER, Ops.LAUNCH)
-    )
+    return (g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or
+            g.roots[0].op in (Ops.CAT, Ops.SCATTER, Ops.LAUNCH))

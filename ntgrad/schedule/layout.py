@@ -1,10 +1,8 @@
-"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``padded_rows``: how long their rows are;
-``copied_factors``: which buffers are copied.)
+"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes.
 
 A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. Buffers that
-are computed from it element by element, or are the result of another product over the same pixels, are stored so too. So kernels
-between convolutions go along memory in all that they read and write. Buffers of the caller stay as they are; a convolution that
-uses them much reads a copy.
+are computed from it element by element, or by another product over the same pixels, are stored so too: kernels between
+convolutions go along memory in all that they read and write. Buffers of the caller stay as they are.
 """
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.kernel.rewrite import rewrite
 
+from .nodes import Idx, at_place, axes_in, axes_size
 from .placement import GRAPH_EFFECTS
 
 if TYPE_CHECKING:
@@ -29,13 +28,11 @@ LAST = "last"            # arg of a CONTIGUOUS: a copy, with the dimension that 
 CHANNELS = 8             # from so many on they are worth lying side by side
 FIXED = frozenset((*GRAPH_EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
 
-Body = tuple[UOp, ...]   # the statements of a kernel
-
 
 class BufferAccess(NamedTuple):
   """A LOAD or STORE of a buffer: the buffer's node in the tensor graph, the index, the LOAD or STORE."""
   node: UOp
-  at: tuple[UOp, ...]
+  at: Idx
   by: UOp
 
 
@@ -54,18 +51,16 @@ class Product:
   def summed(self, a: BufferAccess) -> UOp | None:
     """The axis of a factor that it sums, where it sums no other but in windows: the channels of a convolution."""
     found = [i for i in a.at if i in self.bound and all_have(i, self.factors)]
-    return found[0] if len(found) == 1 and self.bound.difference(found) <= {r for i in self.windows for r in i.ranges} else None
+    return found[0] if len(found) == 1 and self.bound.difference(found) <= axes_in(*self.windows) else None
 
   def channels(self) -> Iterator[tuple[BufferAccess, UOp]]:
-    """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it goes over pixels and
-    sums windows, what it sums besides; where it sums pixels (the gradient of the weights), what it does not, and the other factor
-    does not have (as the pictures that are parts of a sum)."""
-    windows = self.windows
-    if not windows: return
-    summed, kept = reach(windows, self.bound)
+    """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it sums windows, what it
+    sums besides; where it sums pixels (the gradient of the weights), what only this factor has and it does not sum."""
+    if not self.windows: return
+    summed, kept = reach(self.windows, self.bound)
+    sums = summed <= kept
     for f in self.factors:
       for i in f.at:
-        sums = summed <= kept
         if i.op is Ops.RANGE and (i in self.bound) is sums and all_have(i, self.factors) is sums: yield f, i
 
 
@@ -80,26 +75,24 @@ class _Channels:
 
   def __init__(self, items: Sequence[ScheduleItem], sinks: Collection[UOp]):
     self.fixed = set(sinks)
-    self.found: dict[UOp, int] = {}
-    kernels = [(item.ast, list(buffer_accesses(item))) for item in items if item.ast is not None]
-    for item in items:
-      if item.ast is None: self.fixed.update(item.nodes)
-      else: self.fixed.update(n for n, p in zip(item.nodes, item.ast.params) if p.shape != n.shape or p.align)
+    self.kernels: list[tuple[list[BufferAccess], list[Product]]] = []
     self.of: dict[UOp, list[int]] = {}    # the kernels that access a buffer
-    for i, (_, all) in enumerate(kernels):
-      for a in all: self.of.setdefault(a.node, []).append(i)
-    self.accessed = [all for _, all in kernels]
-    self.products = [list(products(k.nodes, buffers(item))) for item in items if (k := item.ast) is not None]
-    self.new: list[UOp] = []
-    for n in self.of:
-      if is_copy(n) and n.arg[1] != len(n.shape) - 1:
-        self.found[n] = n.arg[1]
-        self.new.append(n)
-    for found in self.products:
+    for item in items:
+      if (kernel := item.ast) is None:
+        self.fixed.update(item.nodes)
+        continue
+      self.fixed.update(n for n, p in zip(item.nodes, kernel.params) if p.shape != n.shape or p.align)
+      accesses = list(buffer_accesses(item))
+      for a in accesses: self.of.setdefault(a.node, []).append(len(self.kernels))
+      self.kernels.append((accesses, list(products(kernel.nodes, buffers(item)))))
+    copies = [n for n in self.of if n.op is Ops.CONTIGUOUS and n.arg is not None and n.arg[0] == LAST]
+    self.found: dict[UOp, int] = {n: n.arg[1] for n in copies if n.arg[1] != len(n.shape) - 1}
+    self.new = list(self.found)
+    for _, found in self.kernels:
       for p in found:
         for f, c in p.channels(): self.mark(f, c)
     while self.new:
-      for i in self.of[self.new.pop()]: self.spread(i)
+      for i in self.of[self.new.pop()]: self.spread(*self.kernels[i])
 
   def mark(self, a: BufferAccess, channel: UOp) -> None:
     """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
@@ -108,32 +101,24 @@ class _Channels:
     self.found[a.node] = place
     self.new.append(a.node)
 
-  def spread(self, kernel: int) -> None:
+  def spread(self, all: list[BufferAccess], products: list[Product]) -> None:
     """From the buffers of a kernel that have their layout to the others: along the same axis, and from one side of a product to
     the other (x[n, c, h, w] is summed over c to y[n, o, h, w])."""
-    all = self.accessed[kernel]
     channels = {a.at[self.found[a.node]] for a in all if a.node in self.found}
     for a in all:
       for c in a.at:   # of two, as in a gradient of weights, the first: the channels of the result
         if c in channels: self.mark(a, c)
-    for p in self.products[kernel]:
-      results = [a for a in all if not any(r in p.bound for i in a.at for r in i.ranges)]
+    for p in products:
+      results = [a for a in all if p.bound.isdisjoint(axes_in(*a.at))]
       for x, y in itertools.product(p.factors, results):
-        seen = {r for i in x.at for r in i.ranges}
+        seen = axes_in(*x.at)
         summed, kept = p.summed(x), [i for i in y.at if i.op is Ops.RANGE and i not in seen]
         if summed is None or len(kept) != 1 or not seen.intersection(y.at): continue
         if summed in channels: self.mark(y, kept[0])
         if kept[0] in channels: self.mark(x, summed)
 
 
-def is_copy(n: UOp) -> bool:
-  """Whether a node is a copy of a factor."""
-  return n.op is Ops.CONTIGUOUS and n.arg is not None and n.arg[0] == LAST
-
-
-def _count(r: UOp) -> int:
-  """About how many values an axis has."""
-  return ix.count(r.arg[1])
+def _count(r: UOp) -> int: return ix.count(r.arg[1])
 
 
 def is_window(index: UOp) -> bool:
@@ -148,7 +133,7 @@ def is_window(index: UOp) -> bool:
 
 def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
   """How far the axes that are summed move an index of a window, and how far the others do: 6 and 2 in ``a0 + a1//3 % 3`` for a
-  sum over the 7 pixels a0, where a1 goes over weights."""
+  sum over the 7 pixels a0."""
   summed = kept = 0
   for index in windows:
     moves: dict[bool, int] = {True: 0, False: 0}
@@ -157,9 +142,7 @@ def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
   return summed, kept
 
 
-def all_have(i: UOp, factors: Sequence[BufferAccess]) -> bool:
-  """Whether an axis is an index of every factor."""
-  return all(i in f.at for f in factors)
+def all_have(i: UOp, factors: Sequence[BufferAccess]) -> bool: return all(i in f.at for f in factors)
 
 
 def dimension_along(channel: UOp, a: BufferAccess) -> int | None:
@@ -189,13 +172,13 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
   for r in nodes:
     if r.op is not Ops.REDUCE or r.arg[0] is not BinaryOps.ADD: continue
     value = r.src[0]
-    while value.op is Ops.ALU and value.arg is not BinaryOps.MUL and len(value.src) == 3: value = value.src[1]   # a condition
-    if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: continue
+    while value.op is Ops.ALU and len(value.src) == 3: value = value.src[1]   # a condition
+    if value.arg is not BinaryOps.MUL: continue
     loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in of] for s in value.src]
     if any(len(l) != 1 for l in loads): continue
     bound = frozenset([x for x in value.ranges if x.arg[0] in r.arg[1]])
     a, b = [BufferAccess(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
-    yield Product(bound, (a, b), ix.elements(x.arg[1] for x in value.ranges))
+    yield Product(bound, (a, b), axes_size(value.ranges))
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
@@ -203,26 +186,18 @@ def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
   kernel = item.ast
   if kernel is None or not any(n in channel for n in item.nodes): return item
   last = {p.uop: channel[n] for p, n in zip(kernel.params, item.nodes) if n in channel}
-
   def moved(old: UOp, new: UOp) -> UOp | None:
-    if old.src[0] not in last: return None
-    at = to_end(new.src[1].src, last[old.src[0]])
-    return new.replace((new.src[0], UOp(Ops.INDEX, ix.INT, at), *new.src[2:]))
-
+    return at_place(new, to_end(new.src[1].src, last[old.src[0]])) if old.src[0] in last else None
   body = rewrite(kernel.body, {Ops.LOAD: moved, Ops.STORE: moved})
   params = tuple([replace(p, shape=to_end(p.shape, last[p.uop])) if p.uop in last else p for p in kernel.params])
   return replace(item, ast=in_memory_order(kernel.with_(params=params, body=body)))
 
 
-def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-  """A tuple with one of its values moved to the end."""
-  return (*values[:place], *values[place + 1:], values[place])
+def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]: return (*values[:place], *values[place + 1:], values[place])
 
 
 def in_memory_order(kernel: Kernel) -> Kernel:
   """The GRID axes in the order in which the first STORE goes through memory, the others where they are."""
-  order = [i for i in kernel.body[0].src[1].src if i.op is Ops.RANGE]
-  grid = kernel.of_kind(AxisKind.GRID)
-  place = {r: n for n, r in enumerate(order)}
-  ordered = iter(sorted(grid, key=lambda a: place.get(a.rng, -1)))
+  place = {r: n for n, r in enumerate(kernel.body[0].src[1].src)}
+  ordered = iter(sorted(kernel.of_kind(AxisKind.GRID), key=lambda a: place.get(a.rng, -1)))
   return kernel.with_(axes=tuple([next(ordered) if a.kind is AxisKind.GRID else a for a in kernel.axes]))

@@ -9,11 +9,11 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index.size_text import shape_text
-from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ExportError
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.kernel.accesses import ids_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
@@ -22,10 +22,11 @@ from ntgrad.graph.origins import Origin, lines, worth_naming
 from .buffer_pieces import touched_parts
 from .copied_factors import copy_factors
 from .kernel_groups import Group
+from .nodes import Body, Copies, Idx, Nodes, at_place, axes_in, indexed, node_bytes, pulled
 from .one_hot_sums import read_chosen
 from .padding import multiplies, pad_inputs
 from .partition import Partition, Use
-from .placement import Idx, load_element, param_stand_in, storage, storage_index
+from .placement import load_element, param_stand_in, storage, storage_index
 from .scan import scan_value
 from .scatter_order import RUNS
 from .sort import sorted_value
@@ -38,22 +39,20 @@ class ScheduleItem:
   """One step: a kernel (``ast``) over the buffers of graph nodes, in slot order. ``ast`` is None for a copy between devices (to,
   from), and for a ``call`` of a kernel that there is already."""
   ast: Kernel | None
-  nodes: tuple[UOp, ...]      # the graph node (BUFFER or root) behind each param
-  writes: tuple[UOp, ...]     # roots that this item stores
+  nodes: Nodes      # the graph node (BUFFER or root) behind each param
+  writes: Nodes     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
-  given: tuple[UOp, ...] = ()     # the nodes of the graph, as it was given, that it computes
+  given: Nodes = ()     # the nodes of the graph, as it was given, that it computes
   call: Any = None                # the launcher of a kernel that somebody wrote: its name, what it writes, its Step
   origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
   def __str__(self) -> str:
-    called = buffer_names_of(self, BufferNames())
     def said(u: UOp, name: str = "") -> str:
       return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' {name}' if name else ''}{f' on {u.device}' if u.device else ''}"
     if self.ast is None and self.call is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
-    written = self.written
-    texts = [said(n, name) for n, name in zip(self.nodes, called)]
-    flow = [", ".join([t for i, t in enumerate(texts) if (i in written) is w]) or "nothing" for w in (True, False)]
+    texts = list(map(said, self.nodes, buffer_names_of(self, BufferNames())))
+    flow = [", ".join([t for i, t in enumerate(texts) if (i in self.written) is w]) or "nothing" for w in (True, False)]
     made = lines(self.given, self.origins)
     return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []),
                       f"call of {self.call.kernel}" if self.ast is None else str(self.ast)])
@@ -113,15 +112,14 @@ class Lowering:
     inner = self.get(u.src[1] if u.op is Ops.ASSIGN else u.src[0], g, at, v)
     if u.op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.ASSIGN): return inner
     if u.op in MOVEMENT:
-      _, own = pull(u.op, u.src[0].shape, u.arg, idx) if u.op in (Ops.PAD, Ops.UNTILE) else (at, ix.TRUE)
+      own = pulled(u, idx)[1] if u.op in (Ops.PAD, Ops.UNTILE) else ix.TRUE
       if own is ix.TRUE or _loads_zero(inner, own): return inner
       if inner.op is Ops.CONST and inner.dtype is dtypes.bool: return own if inner.arg else zero
       return UOp.alu(TernaryOps.WHERE, own, inner, zero)
     if u.op is Ops.REDUCE_AXIS:
       alike = ix.product(r.arg[1] for r in set(taken) - inner.ranges)
       if (u, *d) in self.part.merged: return repeated(u.arg[0], inner, alike)
-      free = valid.ranges.union(*(i.ranges for i in idx))
-      axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - free)})
+      axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - axes_in(valid, *idx))})
       out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
       return repeated(u.arg[0], out, alike)
     if u.op is Ops.SCAN_AXIS: return scan_value(u, idx, inner)
@@ -131,25 +129,24 @@ class Lowering:
     return UOp(u.op, u.dtype, tuple(self.get(s, g, idx, valid) for s in u.src), u.arg)
 
   def items(self, g: Group, given: Mapping[UOp, UOp]) -> list[ScheduleItem]:
-    """The kernels of a group: one, or several where it has sums that share nothing large. ``given`` are the nodes of the graph
-    that they compute, each with what stands for it here."""
+    """The kernels of a group, several where it has sums that share nothing large, and the ``given`` nodes that they compute."""
     body: list[UOp] = []
     for root, node, asked, at, gate in g.stores:
       value = self.get(node, g, asked, ix.TRUE)
       where = storage_index(root, at) or (ix.const(0),)
       mode: tuple[str, tuple[int, ...]] | None = None
       if root.op is Ops.SCATTER:
-        # an axis that neither the place nor the value has: the same is done again
-        used = {r.arg[0] for u in (*where, value, gate) for r in u.ranges}
-        axes = _in_order(root, g, at)
-        if root.arg[0] == "add":
-          value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i.arg[0] not in used]))
-        mode = root.arg[0], tuple([i.arg[0] for i in axes if i.arg[0] in used])
-      src = (param_stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
+        # it goes in order through the axes of its indices, but for one that is an index itself, which has a row each; along one
+        # that neither the place nor the value has, the same is done again
+        axes = [i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]]
+        used = axes_in(*where, value, gate)
+        if root.arg[0] == "add": value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i not in used]))
+        mode = root.arg[0], tuple([i.arg[0] for i in axes if i in used])
+      src = (param_stand_in(root), indexed(where), value, *(() if gate is ix.TRUE else (gate,)))
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     versions = {storage(r): r for r in reads}
-    final, copies = read_chosen(tuple(body)), dict[UOp, tuple[UOp, tuple[UOp, ...]]]()
+    final, copies = read_chosen(tuple(body)), Copies()
     if not self.part.blocks or multiplies(final): final, copies = pad_inputs(final, versions)
     if self.part.blocks:
       final, more = copy_factors(final, versions, self.part.target)
@@ -170,9 +167,7 @@ class Lowering:
     return out
 
 
-def loaded(body: Sequence[UOp]) -> set[UOp]:
-  """The storage of all that statements read."""
-  return {u.src[0].arg for u in toposort(body) if u.op is Ops.LOAD}
+def loaded(body: Sequence[UOp]) -> set[UOp]: return {u.src[0].arg for u in toposort(body) if u.op is Ops.LOAD}
 
 
 def _apart(body: Sequence[UOp]) -> list[list[int]]:
@@ -181,7 +176,7 @@ def _apart(body: Sequence[UOp]) -> list[list[int]]:
   if len(body) < 2 or any([s.arg is not None for s in body]): return [list(range(len(body)))]
   groups: list[tuple[list[int], set[UOp], bool]] = []   # statements, the large buffers that they read, whether all are sums
   for i, s in enumerate(body):
-    reads = {n for n in loaded([s]) if ix.elements(n.shape) * n.dtype.itemsize >= _LARGE}
+    reads = {n for n in loaded([s]) if node_bytes(n) >= _LARGE}
     numbers, sums = [i], any([u.op is Ops.REDUCE for u in toposort((s,))])
     for other in [o for o in groups if o[1] & reads]:
       groups.remove(other)
@@ -192,34 +187,20 @@ def _apart(body: Sequence[UOp]) -> list[list[int]]:
   return sorted([*alone, *([rest] if rest else [])])
 
 
-def _in_order(root: UOp, g: Group, at: Idx) -> tuple[UOp, ...]:
-  """The RANGEs that a SCATTER goes through in order: those of its indices, but for one that is itself an index: its values write
-  different rows."""
-  return tuple([i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]])
-
-
-def make_item(
-  body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp], given: tuple[UOp, ...] = ()
-) -> ScheduleItem:
+def make_item(body: Body, writes: Nodes, reads: frozenset[UOp], given: Nodes = ()) -> ScheduleItem:
   """Give the stand-in nodes of a body their slots, written ones first."""
-  nodes = toposort(body)
-  written = [s.src[0] for s in body]
+  nodes, written = toposort(body), [s.src[0] for s in body]
   slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
   parts = touched_parts(slots, nodes)
   runs = [n.arg.arg[1] if n.arg.op is Ops.CONTIGUOUS and n.arg.arg and n.arg.arg[0] == RUNS else 0 for n in slots]
   params = tuple([Param(i, p.shape, n.dtype, n in written, p.align, m) for i, (n, p, m) in enumerate(zip(slots, parts, runs))])
   part = dict(zip(slots, parts))
-
-  def accessed(old: UOp, new: UOp) -> UOp:
-    at = part[old.src[0]].within(new.src[1].src)
-    return new.replace((new.src[0], UOp(Ops.INDEX, ix.INT, at), *new.src[2:]))
-
+  def accessed(old: UOp, new: UOp) -> UOp: return at_place(new, part[old.src[0]].within(new.src[1].src))
   out = rewrite(body, {Ops.LOAD: accessed, Ops.STORE: accessed}, {n: p.uop for n, p in zip(slots, params)})
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
   bound.update([u.arg[1] for u in nodes if u.op is Ops.SCAN])
-  for u in nodes:
-    if u.op is Ops.SORTED: bound.update((u.arg[0], *[r.arg[0] for r in u.src[1].ranges]))
+  bound.update([i for u in nodes if u.op is Ops.SORTED for i in (u.arg[0], *ids_of(u.src[1]))])
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
   offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
   return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets, given)

@@ -10,10 +10,10 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite
 
-_Body = tuple[UOp, ...]
+from .nodes import Body, in_bounds
 
 
-def read_chosen(body: _Body) -> _Body:
+def read_chosen(body: Body) -> Body:
   """The statements of a kernel with such sums replaced by what they choose."""
   if config.noopt or not any(u.op is Ops.REDUCE for u in toposort(body)): return body
   return rewrite(body, {Ops.REDUCE: lambda old, u: _read(u)})
@@ -21,10 +21,9 @@ def read_chosen(body: _Body) -> _Body:
 
 def _read(u: UOp) -> UOp | None:
   """What a REDUCE chooses; None where it does more than that."""
-  value = u.src[0]
-  if u.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not TernaryOps.WHERE: return None
-  test, chosen, other = value.src
-  if other.op is not Ops.CONST or other.arg != 0 or test.op is not Ops.ALU or test.arg is not BinaryOps.CMPEQ: return None
+  if u.arg[0] is not BinaryOps.ADD or u.src[0].arg is not TernaryOps.WHERE: return None
+  test, chosen, other = u.src[0].src
+  if other.op is not Ops.CONST or other.arg != 0 or test.arg is not BinaryOps.CMPEQ: return None
   for number, index in (test.src, test.src[::-1]):
     axis = number.src[0] if number.op is Ops.CAST else number
     if axis.op is not Ops.RANGE or axis.arg[0] not in u.arg[1] or axis in index.ranges or number.dtype.kind not in "iu": continue
@@ -33,7 +32,7 @@ def _read(u: UOp) -> UOp | None:
     known = {n: n for n in toposort((chosen,)) if n.op is Ops.REDUCE and axis.arg[0] in n.arg[1]}
     if any(n.op is Ops.SCAN for n in toposort((chosen,), known.__contains__)): return None
     at = index.cast(ix.INT)
-    inside = ix.both(ix.ge(at, 0), ix.lt(at, axis.arg[1]))
+    inside = in_bounds((at,), (axis.arg[1],))
     def load(old: UOp, new: UOp, gate: UOp = inside, a: UOp = axis) -> UOp | None:
       return new.replace((*new.src[:2], ix.both(gate, *new.src[2:]))) if a in old.ranges else None
     found = rewrite((chosen,), {Ops.LOAD: load}, {**known, axis: at})[0]

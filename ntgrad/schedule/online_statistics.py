@@ -24,6 +24,8 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
+from .nodes import is_fixed, movement, node_bytes
+
 BENEATH = 64                                  # nodes between a shift and the statistic that it is made of
 _LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
 LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
@@ -32,8 +34,8 @@ _MORE = 2                                     # times as many parts as are neede
 
 @dataclass(frozen=True)
 class Shifted:
-  """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of, over the same axes. ``exponential``: f is
-  exp, else it squares."""
+  """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of. ``exponential``: f is exp, else it
+  squares."""
   sum: UOp
   x: UOp
   statistic: UOp
@@ -45,19 +47,21 @@ def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
   found: dict[UOp, Shifted] = {}
   if config.noopt: return found
   for u in toposort(sinks):
-    s = _shifted(u)
-    if s is not None and s.statistic not in found and _worth(s, target): found[u] = found[s.statistic] = s
+    if (s := _shifted(u)) is None or s.statistic in found: continue
+    count = ix.elements(s.x.shape[a] for a in u.arg[1])
+    # what is read does not wait for the second pass, in registers or in the cache
+    if count > _longest_part(s.x, u.arg[1], target) and node_bytes(s.x) > _LITTLE * target.cache:
+      found[u] = found[s.statistic] = s
   return found
 
 
 def _difference(u: UOp) -> tuple[UOp, UOp] | None:
   """``x`` and ``shift`` of a sum of exp(x - shift) or (x - shift)²."""
   v = u.src[0]
-  if v.op is not Ops.ALU or v.arg is not UnaryOps.EXP and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
+  if v.arg is not UnaryOps.EXP and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
   d = v.src[0]
-  if d.op is not Ops.ALU or d.arg is not BinaryOps.SUB or d.src[1].op is not Ops.EXPAND: return None
-  x, shift = d.src[0], d.src[1].src[0]
-  return (x, shift) if shift.shape == u.shape else None
+  if d.arg is not BinaryOps.SUB or d.src[1].op is not Ops.EXPAND or d.src[1].src[0].shape != u.shape: return None
+  return d.src[0], d.src[1].src[0]
 
 
 def _shifted(u: UOp) -> Shifted | None:
@@ -65,25 +69,18 @@ def _shifted(u: UOp) -> Shifted | None:
   if u.op is not Ops.REDUCE_AXIS or u.arg[0] is not BinaryOps.ADD or u.dtype.kind != "f": return None
   if (found := _difference(u)) is None: return None
   x, shift = found
-  if not all(isinstance(n, int) for n in x.shape): return None
+  if not is_fixed(x.shape): return None
   exponential = u.src[0].arg is UnaryOps.EXP
-  fn = BinaryOps.MAX if exponential else BinaryOps.ADD
+  statistic = (BinaryOps.MAX if exponential else BinaryOps.ADD, u.arg[1])
   left, seen = [shift], {shift}
   while left and len(seen) < BENEATH:
     n = left.pop()
-    if n.op is Ops.REDUCE_AXIS and n.arg == (fn, u.arg[1]) and n.src[0] is x: return Shifted(u, x, n, exponential)
+    if n.op is Ops.REDUCE_AXIS and n.arg == statistic and n.src[0] is x: return Shifted(u, x, n, exponential)
     if n.op in MOVEMENT or n.op in (Ops.ALU, Ops.CAST, Ops.DETACH):
       new = [s for s in n.src if s not in seen]
       seen.update(new)
       left += new
   return None
-
-
-def _worth(s: Shifted, target: Target) -> bool:
-  """Whether what is read does not wait for the second pass: in registers, or in the cache."""
-  x, axes = s.x, s.sum.arg[1]
-  count = ix.elements(x.shape[a] for a in axes)
-  return count > _longest_part(x, axes, target) and ix.elements(x.shape) * x.dtype.itemsize > _LITTLE * target.cache
 
 
 def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
@@ -94,8 +91,8 @@ def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
 
 
 class _Parts:
-  """The elements of a value in parts along the longest reduced axis: (.., n, ..) -> (.., parts, n / parts, ..). Shapes
-  ``(.., parts, ..)`` have one element along the other reduced axes."""
+  """The elements of a value in parts along the longest reduced axis: (.., n, ..) -> (.., parts, n / parts, ..). Shapes ``(..,
+  parts, ..)`` have one element along the other reduced axes."""
 
   def __init__(self, s: Shifted, target: Target):
     shape, axes = s.x.shape, s.sum.arg[1]
@@ -110,7 +107,7 @@ class _Parts:
     self.padding = parts * size - n
     self.whole, self.shape = shape, (*shape[:self.axis], parts, size, *shape[self.axis + 1:])
     self.joint = tuple([parts if d == self.axis else 1 if d in axes else m for d, m in enumerate(shape)])
-    self.inner = tuple(sorted((*(a + (a > self.axis) for a in axes if a != self.axis), self.axis + 1)))
+    self.inner = in_parts_along(axes, self.axis)
     self.count, self.last = size * others, (size - self.padding) * others
 
   def of(self, x: UOp) -> UOp:
@@ -123,7 +120,7 @@ class _Parts:
 
   def reduced(self, fn: BinaryOps, x: UOp) -> UOp:
     """What each part is reduced to: (.., parts, n / parts, ..) -> (.., parts, 1, ..)."""
-    return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, self.inner))
+    return movement(Ops.REDUCE_AXIS, x, (fn, self.inner))
 
   def spread(self, x: UOp) -> UOp:
     """(.., parts, 1, ..) for all elements of a part."""
@@ -135,13 +132,17 @@ class _Parts:
 
   def joined(self, fn: BinaryOps, x: UOp) -> UOp:
     """All parts reduced to one: (.., parts, ..) -> (.., 1, ..)."""
-    return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, (self.axis,)))
+    return movement(Ops.REDUCE_AXIS, x, (fn, (self.axis,)))
 
   def counts(self, x: UOp) -> UOp:
     """How many elements each part of ``x``, (.., parts, ..) or (.., parts, 1, ..), has."""
-    count = graph.const(self.count, x.dtype, x.shape)
-    if not self.padding: return count
-    return graph.where(graph.lt(graph.index_along(self.axis, x.shape), x.shape[self.axis] - 1), count, self.last)
+    count, whole = graph.const(self.count, x.dtype, x.shape), x.shape[self.axis] - 1
+    return graph.where(graph.lt(graph.index_along(self.axis, x.shape), whole), count, self.last) if self.padding else count
+
+
+def in_parts_along(axes: Sequence[int], axis: int) -> tuple[int, ...]:
+  """The axes of a reduction, one of which is in parts: the parts stay, (.., parts, n / parts, ..) -> (.., parts, 1, ..)."""
+  return tuple(sorted([*[a + (a > axis) for a in axes if a != axis], axis + 1]))
 
 
 def stored_along(x: UOp, axis: int) -> UOp:
@@ -151,13 +152,11 @@ def stored_along(x: UOp, axis: int) -> UOp:
 
 
 def in_one_pass(s: Shifted, u: UOp, target: Target) -> UOp | None:
-  """What stands for the statistic, or for the sum. ``u`` is it with sources that are rewritten already; None where these have
-  another form now."""
-  parts = _Parts(s, target)
-  if u.arg[0] is BinaryOps.MAX or u.arg != s.sum.arg or not (now := _difference(u)):
-    return parts.joined(u.arg[0], parts.stored(_statistic(parts, u.arg[0], u.src[0])))
-  x, shift = now
-  return _exponentials(parts, x, shift) if s.exponential else _squares(parts, x, shift)
+  """What stands for the statistic, or for the sum. ``u`` is it with rewritten sources."""
+  parts, fn = _Parts(s, target), u.arg[0]
+  if fn is BinaryOps.MAX or u.arg != s.sum.arg or not (now := _difference(u)):
+    return parts.joined(fn, parts.stored(_statistic(parts, fn, u.src[0])))
+  return (_exponentials if s.exponential else _squares)(parts, *now)
 
 
 def _statistic(p: _Parts, fn: BinaryOps, x: UOp) -> UOp:

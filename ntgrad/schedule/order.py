@@ -4,7 +4,8 @@ from __future__ import annotations
 from ntgrad.codegen.ir.uop import Ops, UOp
 
 from .lower import ScheduleItem
-from .placement import GRAPH_EFFECTS, made_by, memory_of, number_of, storage
+from .nodes import viewed
+from .placement import GRAPH_EFFECTS, made_by, number_of, storage
 
 
 class Conflict(Exception):
@@ -32,7 +33,7 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
     for w in item.writes:
       if w.op not in GRAPH_EFFECTS: continue
       if _loads_elsewhere(item, w): clashing.add(w)
-      base = memory_of(w.src[0])
+      base = viewed(w.src[0])
       waits.update(readers.get(base, ()), writers.get(made_by(base), ()))
     waits.discard(i)
   if clashing: raise Conflict(clashing)
@@ -45,14 +46,10 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
     stack: list[int | UOp] = [start]
     while stack:
       n = stack[-1]
-      if n in done:
-        stack.pop()
-        continue
-      waiting = [m for m in (after[n] if isinstance(n, int) else writers[n]) if m not in done]
+      waiting = [] if n in done else [m for m in (after[n] if isinstance(n, int) else writers[n]) if m not in done]
       if not waiting:
-        done.add(n)
-        if isinstance(n, int): order.append(n)
-        stack.pop()
+        if n not in done and isinstance(n, int): order.append(n)
+        done.add(stack.pop())
         continue
       if n in begun and not begun.isdisjoint(waiting):
         raise Conflict({w for k, item in enumerate(items) if k not in done for w in item.writes if w.op in GRAPH_EFFECTS})
@@ -65,7 +62,6 @@ def _loads_elsewhere(item: ScheduleItem, effect: UOp) -> bool:
   """Whether a kernel that writes a buffer in place also reads it at another index than it writes."""
   if item.ast is None: return False
   slot = item.nodes.index(storage(effect))
-  # rows may come again
-  if effect.op is Ops.SCATTER: return any(u.op is Ops.LOAD and u.src[0].arg[0] == slot for u in item.ast.nodes)
-  written = {s.src[1] for s in item.ast.body if s.src[0].arg[0] == slot}
+  # of a SCATTER rows may come again
+  written = {s.src[1] for s in item.ast.body if effect.op is not Ops.SCATTER and s.src[0].arg[0] == slot}
   return any(u.op is Ops.LOAD and u.src[0].arg[0] == slot and u.src[1] not in written for u in item.ast.nodes)

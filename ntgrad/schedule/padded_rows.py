@@ -1,9 +1,8 @@
-"""Padded rows: rows of factors that the scheduler stores begin at multiples of 16 bytes.
+"""Padded rows: rows of factors that the scheduler stores begin at multiples of 16 bytes, which a target with blocks reads at a
+time, past the registers.
 
-A target with blocks reads a factor 16 bytes at a time, past the registers. For that all rows must begin at such a multiple, and
-the conditions under which there are elements must hold for all 16 bytes. So a matrix of 1001 columns is stored with rows of
-1024, with zeros behind. A sum over them goes on to 1024. A result with so many columns stores only those that there are. Buffers
-of the caller stay as they are; ``copied_factors.copy_factors`` makes copies of them where that pays.
+A matrix of 1001 columns is stored with rows of 1024, with zeros behind, and a sum over them goes on to 1024. A result with so
+many columns stores only those that there are. Buffers of the caller stay as they are (``copied_factors`` copies some).
 """
 from __future__ import annotations
 
@@ -13,15 +12,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.roles import VECTOR_BYTES, is_masked
+from ntgrad.codegen.choose.roles import VECTOR_BYTES
 from ntgrad.codegen.index.view import Shape, strides_of
 from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel.accesses import gate_or_true, is_masked
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts.axes import or_identity, with_longer_axis
 
-from .layout import FIXED, BufferAccess, Product, buffer_accesses, buffers, products
+from .layout import FIXED, BufferAccess, buffer_accesses, buffers, products
+from .nodes import Nodes, elements_of, in_memory, is_fixed, movement
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem
@@ -43,8 +44,8 @@ def padded(n: int, itemsize: int) -> int:
 
 
 def vector_bytes(shape: Shape, place: int, itemsize: int, align: int) -> int:
-  """The bytes of a buffer, up to VECTOR_BYTES, that one thread can read at a time along a dimension, whichever row they are of:
-  its memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
+  """The bytes of a buffer that one thread can read at a time along a dimension, up to VECTOR_BYTES, whichever row they are of:
+  its memory begins at a multiple of ``align`` bytes (0: of many)."""
   strides = list(map(ix.count, strides_of(shape)))
   if strides[place] != 1: return itemsize
   others = [s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1]
@@ -59,8 +60,7 @@ def row(shape: Shape) -> int:
 def sole_axis(a: BufferAccess, place: int, size: ix.Dim) -> UOp | None:
   """The axis that goes through all of a dimension, and through no other."""
   i = a.at[place]
-  whole = i.op is Ops.RANGE and i.arg[1] == size and sum(i in x.ranges for x in a.at) == 1
-  return i if whole else None
+  return i if i.op is Ops.RANGE and i.arg[1] == size and sum(i in x.ranges for x in a.at) == 1 else None
 
 
 def _in_parts(a: BufferAccess, place: int) -> bool:
@@ -83,8 +83,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
 
 @dataclass(frozen=True)
 class _Row:
-  """A row that gets longer: its dimension, its elements before and after, what is behind them, and the graph node that stands for
-  the longer buffer."""
+  """A row that gets longer: its dimension, its elements before and after, and the graph node of the longer buffer."""
   place: int
   before: int
   after: int
@@ -96,42 +95,27 @@ class _Rows:
 
   def __init__(self, items: Sequence[ScheduleItem], sinks: Collection[UOp]):
     self.longer: dict[UOp, _Row] = {}
-    kernels = [item for item in items if item.ast is not None]
     fixed = {*sinks, *(n for item in items if item.ast is None for n in item.nodes)}
     writers: dict[UOp, list[tuple[Kernel, BufferAccess]]] = {}
     wanted: dict[UOp, tuple[int, int, int]] = {}
-    for item in kernels:
-      assert item.ast is not None
-      fixed.update(n for n, p in zip(item.nodes, item.ast.params) if p.align or ix.elements(p.shape) != ix.elements(n.shape))
-      of, written = buffers(item), item.ast.written
-      for a in buffer_accesses(item):
-        if a.by.op is Ops.STORE: writers.setdefault(a.node, []).append((item.ast, a))
-      shapes = {p.uop: p.shape for p in item.ast.params}
-      for p in products(item.ast.nodes, of):
-        for f in p.factors:
-          if f.node in wanted or f.node.op in FIXED or f.by.src[0] in written: continue
-          if (found := self.row_of(item.ast, p, f, shapes[f.by.src[0]])) is not None: wanted[f.node] = found
-        if p.count < _LARGE: continue
-        for a in buffer_accesses(item):   # what large products are made into, which is stored in whole vectors then
-          shape = shapes[a.by.src[0]]
-          if a.by.op is not Ops.STORE or a.node in wanted or a.node.op in FIXED or ix.count(shape[row(shape)]) < _LONG: continue
-          if (found := self.row_of(item.ast, p, a, shapes[a.by.src[0]])) is not None: wanted[a.node] = found
+    for item in items:
+      if (kernel := item.ast) is None: continue
+      fixed.update(n for n, p in zip(item.nodes, kernel.params) if p.align or ix.elements(p.shape) != elements_of(n))
+      shapes = {p.uop: p.shape for p in kernel.params}
+      stores = [a for a in buffer_accesses(item) if a.by.op is Ops.STORE]
+      for a in stores: writers.setdefault(a.node, []).append((kernel, a))
+      rows = [a for a in stores if ix.count((shape := shapes[a.by.src[0]])[row(shape)]) >= _LONG]
+      for p in products(kernel.nodes, buffers(item)):
+        # what large products are made into is stored in whole vectors then
+        for a in (*[f for f in p.factors if f.by.src[0] not in kernel.written], *(rows if p.count >= _LARGE else ())):
+          if a.node in wanted or a.node.op in FIXED: continue
+          if (found := longer_row(kernel, a, shapes[a.by.src[0]])) is not None: wanted[a.node] = found
     for n, (place, before, after) in wanted.items():
-      if n in fixed or not all(may_grow(k, a, place, before) for k, a in writers.get(n, ())) or n not in writers: continue
-      pads = next((tuple([(0, after - before if d == e else 0) for e in range(len(n.shape))])
-                   for d, size in enumerate(n.shape) if size == before), None)
-      if pads is None: continue
-      self.longer[n] = _Row(place, before, after, UOp(Ops.CONTIGUOUS, n.dtype, (UOp(Ops.PAD, n.dtype, (n,), pads),)))
-
-  def row_of(self, kernel: Kernel, p: Product, f: BufferAccess, shape: Shape) -> tuple[int, int, int] | None:
-    """The dimension of a factor that should be longer, its size, and the new one."""
-    place = row(shape)
-    n = shape[place]
-    if not all(isinstance(n, int) for n in shape) or not isinstance(n, int): return None
-    if vector_bytes(shape, place, f.by.dtype.itemsize, 0) >= VECTOR_BYTES: return None
-    if (more := padded(n, f.by.dtype.itemsize)) == n: return None
-    axis = sole_axis(f, place, n)
-    return (place, n, more) if (_in_parts(f, place) if axis is None else grows(kernel, axis)) else None
+      if n in fixed or n not in writers or not all(may_grow(k, a, place, before) for k, a in writers[n]): continue
+      if before not in n.shape: continue
+      pads = [(0, 0)] * len(n.shape)
+      pads[n.shape.index(before)] = 0, after - before
+      self.longer[n] = _Row(place, before, after, in_memory(movement(Ops.PAD, n, tuple(pads))))
 
   def changed(self, item: ScheduleItem, nodes: dict[UOp, UOp]) -> ScheduleItem:
     """A kernel over the longer buffers."""
@@ -141,18 +125,30 @@ class _Rows:
       rows = {p.uop: self.longer[n] for p, n in zip(kernel.params, item.nodes) if n in self.longer}
       params = tuple([replace(p, shape=(*p.shape[:r.place], r.after, *p.shape[r.place + 1:])) if (r := rows.get(p.uop)) else p
                       for p in kernel.params])
-      of = buffers(item)
       axes: dict[UOp, int] = {}
-      read = [f for p in products(kernel.nodes, of) for f in p.factors if f.node in self.longer]
-      for a in (*read, *(a for a in buffer_accesses(item) if a.by.op is Ops.STORE and a.node in self.longer)):
-        r = self.longer[a.node]
+      read = [f for p in products(kernel.nodes, buffers(item)) for f in p.factors]
+      for a in (*read, *[a for a in buffer_accesses(item) if a.by.op is Ops.STORE]):
+        if (r := self.longer.get(a.node)) is None: continue
         if (axis := sole_axis(a, r.place, r.before)) is not None and grows(kernel, axis):
           axes[axis] = min(axes.get(axis, r.after), r.after)
       kernel = kernel.with_(params=params)
-      for axis, size in axes.items(): kernel = lengthened(kernel, axis, size)
+      for axis, size in axes.items():   # a0:1001 LOOP -> a0:1024 LOOP; nothing is seen behind its old end
+        was = kernel.axis(axis.arg[0])
+        wide = replace(was, size=size)
+        kernel = with_longer_axis(kernel, was, wide, ix.lt(wide.rng, was.size))
       if rows: kernel = _within(kernel, rows)
-    def new(ns: Iterable[UOp]) -> tuple[UOp, ...]: return tuple([nodes.get(n, n) for n in ns])
+    def new(ns: Iterable[UOp]) -> Nodes: return tuple([nodes.get(n, n) for n in ns])
     return replace(item, ast=kernel, nodes=new(item.nodes), writes=new(item.writes), reads=frozenset(new(item.reads)))
+
+
+def longer_row(kernel: Kernel, a: BufferAccess, shape: Shape) -> tuple[int, int, int] | None:
+  """The dimension of a factor, or of a result, that should be longer, its size, and the new one."""
+  place, itemsize = row(shape), a.by.dtype.itemsize
+  n = shape[place]
+  if not is_fixed(shape) or not isinstance(n, int): return None
+  if vector_bytes(shape, place, itemsize, 0) >= VECTOR_BYTES or (more := padded(n, itemsize)) == n: return None
+  axis = sole_axis(a, place, n)
+  return (place, n, more) if (_in_parts(a, place) if axis is None else grows(kernel, axis)) else None
 
 
 def grows(kernel: Kernel, axis: UOp) -> bool:
@@ -165,15 +161,7 @@ def may_grow(kernel: Kernel, a: BufferAccess, place: int, size: int) -> bool:
   """Whether a kernel that stores a buffer can store zeros behind its rows too: it stores all of them, in one statement."""
   if sum(s.src[0] is a.by.src[0] for s in kernel.body) != 1 or len(a.by.src) > 3: return False
   if any(u.op is Ops.LOAD and u.src[0] is a.by.src[0] for u in kernel.nodes): return False
-  axis = sole_axis(a, place, size)
-  return axis is not None and grows(kernel, axis)
-
-
-def lengthened(kernel: Kernel, axis: UOp, size: int) -> Kernel:
-  """A kernel with a longer axis, of which nothing is seen behind its old end: a0:1001 LOOP -> a0:1024 LOOP."""
-  was = kernel.axis(axis.arg[0])
-  wide = replace(was, size=size)
-  return with_longer_axis(kernel, was, wide, ix.lt(wide.rng, was.size))
+  return (axis := sole_axis(a, place, size)) is not None and grows(kernel, axis)
 
 
 def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
@@ -187,24 +175,23 @@ def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
     """The condition that an access of longer rows is within the old ones."""
     r = rows[u.src[0]]
     return ix.lt(u.src[1].src[r.place], r.before)
-  def outside(u: UOp, gate: UOp) -> tuple[UOp, ...]:
+  def outside(u: UOp) -> Nodes:
     r = rows[u.src[0]]
-    left = ix.both(ix.lt(u.src[1].src[r.place], r.after), *[c for c in ix.conjuncts(gate) if c is not inside(u)])
+    left = ix.both(ix.lt(u.src[1].src[r.place], r.after), *[c for c in ix.conjuncts(gate_or_true(u)) if c is not inside(u)])
     return () if left is ix.TRUE else (left,)
   def loaded(old: UOp, new: UOp) -> UOp | None:
-    return new.replace((*new.src[:2], *outside(new, new.src[2]))) if len(new.src) == 3 and new.src[0] in rows else None
+    return new.replace((*new.src[:2], *outside(new))) if len(new.src) == 3 and new.src[0] in rows else None
   def stored(old: UOp, new: UOp) -> UOp | None:
-    if len(new.src) < 4 or new.src[0] not in rows or inside(new) not in ix.conjuncts(new.src[3]): return None
-    zero = UOp.const(new.src[2].dtype, 0)
-    return new.replace((*new.src[:2], UOp.alu(TernaryOps.WHERE, inside(new), new.src[2], zero), *outside(new, new.src[3])))
-  def zeros(u: UOp) -> frozenset[UOp]:
+    if new.src[0] not in rows or inside(new) not in ix.conjuncts(gate_or_true(new)): return None
+    return new.replace((*new.src[:2], inside(new).where(new.src[2], UOp.const(new.src[2].dtype, 0)), *outside(new)))
+  def zeros(u: UOp) -> set[UOp]:
     """Conditions outside which a factor is but a LOAD that gives 0, as memory has it or as its gate says."""
     known: set[UOp] = set()
     while u.op is Ops.CAST or is_masked(u):
       if u.op is not Ops.CAST: known.update(ix.conjuncts(u.src[0]))
       u = u.src[0] if u.op is Ops.CAST else u.src[1]
-    if u.op is not Ops.LOAD: return frozenset(known)
-    return frozenset(known.union(ix.conjuncts(u.src[2]) if len(u.src) > 2 else (), [inside(u)] if u.src[0] in rows else ()))
+    if u.op is Ops.LOAD: known.update(ix.conjuncts(gate_or_true(u)), [inside(u)] if u.src[0] in rows else ())
+    return known
   def summed(old: UOp, new: UOp) -> UOp | None:
     """A product of zeros needs no condition."""
     value, gates = new.src[0], list[UOp]()
@@ -213,6 +200,5 @@ def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
       value = value.src[1]
     if not gates or value.arg is not BinaryOps.MUL or new.arg[0] is not BinaryOps.ADD: return None
     known = zeros(value.src[0]) & zeros(value.src[1])
-    left = ix.both(*[c for c in gates if c not in known])
-    return new.replace((or_identity(left, value, BinaryOps.ADD),))
+    return new.replace((or_identity(ix.both(*[c for c in gates if c not in known]), value, BinaryOps.ADD),))
   return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: loaded, Ops.STORE: stored, Ops.REDUCE: summed}))

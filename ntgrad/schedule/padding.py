@@ -1,33 +1,28 @@
-"""Zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions).
-
-Otherwise every read in the inner loop carries its bounds check. A product with a padded zero is taken for zero, whatever the
-other factor.
-"""
+"""Zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions), instead of
+a bounds check in the inner loop. A product with a padded zero is taken for zero, whatever the other factor."""
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.kernel.accesses import ids_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 
-from .placement import param_stand_in
+from .nodes import Body, Copies, axes_size, in_bounds, in_memory, indexed, movement
+from .placement import param_stand_in, stores
 
 REUSE = 4    # reads of an element from which on a padded copy pays
 
 
-def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[UOp, tuple[UOp, ...]]]]:
+def pad_inputs(body: Body, versions: dict[UOp, UOp]) -> tuple[Body, Copies]:
   """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its
-  body).
-
-  ``versions`` has, for the storage of what the body reads, the version that it reads.
-  """
+  body). ``versions`` has the version that the body reads, by storage."""
   bound = {i for u in toposort(body) if u.op is Ops.REDUCE for i in u.arg[1]}
   gates: dict[UOp, frozenset[UOp]] = {}       # replaced load -> the conditions that its zeros stand for
-  copies: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+  copies: Copies = {}
   def load(u: UOp, new: UOp) -> UOp:
-    made = _padded(u, versions) if len(u.src) > 2 and any(r.arg[0] in bound for r in u.ranges) else None
+    made = _padded(u, versions) if len(u.src) > 2 and not bound.isdisjoint(ids_of(u)) else None
     if made is None: return new
-    new, copy, source, copy_body = made
-    copies[copy] = (source, copy_body)
+    new, copy, copies[copy] = made
     gates[new] = frozenset(ix.conjuncts(u.src[2]))
     return new
   def choice(u: UOp, new: UOp) -> UOp:
@@ -40,15 +35,15 @@ def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[U
   return rewrite(body, {Ops.LOAD: load, Ops.ALU: choice}), copies
 
 
-def multiplies(body: tuple[UOp, ...]) -> bool:
-  """Whether a body sums products of two factors each of which has outputs of its own: blocks of them are multiplied, and their
-  loop is without masks. Other windows on targets with blocks are written out, a mask costs less than a copy."""
+def multiplies(body: Body) -> bool:
+  """Whether a body sums products of two factors each of which has outputs of its own: blocks of them are multiplied, without
+  masks in the loop. Elsewhere on targets with blocks a mask costs less than a copy."""
   for u in toposort(body):
     if u.op is not Ops.REDUCE or u.arg[0] is not BinaryOps.ADD: continue
     value = u.src[0]
     while value.op is Ops.CAST or value.arg is TernaryOps.WHERE: value = value.src[value.op is not Ops.CAST]
     if value.arg is not BinaryOps.MUL: continue
-    a, b = ({r for r in s.ranges if r.arg[0] not in u.arg[1]} for s in value.src)
+    a, b = [ids_of(s).difference(u.arg[1]) for s in value.src]
     if a - b and b - a: return True
   return False
 
@@ -71,23 +66,20 @@ def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
   return found[u]
 
 
-def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:
+def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, tuple[UOp, Body]] | None:
+  """What a LOAD is in a padded copy, the copy, and what it copies with its body."""
   source: UOp = u.src[0].arg
-  shape = tuple(source.shape) or (1,)
-  index = u.src[1].src
-  inside = [c for i, n in zip(index, shape) for c in (ix.ge(i, 0), ix.lt(i, n))]
-  if frozenset(ix.conjuncts(u.src[2])) != frozenset(p for c in inside for p in ix.conjuncts(c)): return None
+  shape, index = tuple(source.shape) or (1,), u.src[1].src
+  inside = {p for i, n in zip(index, shape) for c in (ix.ge(i, 0), ix.lt(i, n)) for p in ix.conjuncts(c)}
+  if {*ix.conjuncts(u.src[2])} != inside: return None
   pads = tuple((max(0, -ix.vmin(i)), max(0, ix.vmax(ix.sub(i, n)) + 1)) for i, n in zip(index, shape))
   if any(amount >= ix.FAR for pair in pads for amount in pair): return None   # of a run-time size nobody knows
   wide = tuple(ix.plus(n, lo + hi) for n, (lo, hi) in zip(shape, pads))
   size = ix.elements(wide)
-  if ix.elements(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
+  if axes_size(u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
   version = versions.get(source, source)
-  copy = UOp(Ops.CONTIGUOUS, u.dtype, (UOp(Ops.PAD, u.dtype, (version,), pads),))
-  at = tuple(ix.rng(d, n) for d, n in enumerate(wide))
+  copy, at = in_memory(movement(Ops.PAD, version, pads)), tuple(ix.rng(d, n) for d, n in enumerate(wide))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
-  gate = ix.both(*(c for i, n in zip(there, shape) for c in (ix.ge(i, 0), ix.lt(i, n))))
-  value = UOp(Ops.LOAD, u.dtype, (u.src[0], UOp(Ops.INDEX, ix.INT, there), gate))
-  store = UOp(Ops.STORE, u.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value))
+  value = UOp(Ops.LOAD, u.dtype, (u.src[0], indexed(there), in_bounds(there, shape)))
   moved = tuple(ix.add(i, lo) for i, (lo, _) in zip(index, pads))
-  return UOp(Ops.LOAD, u.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, moved))), copy, version, (store,)
+  return UOp(Ops.LOAD, u.dtype, (param_stand_in(copy), indexed(moved))), copy, (version, stores(copy, at, value))

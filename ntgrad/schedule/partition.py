@@ -1,27 +1,26 @@
-"""Cutting the tensor graph into kernels.
+"""Cutting the tensor graph into kernels (docs/architecture.md, Scheduling).
 
-Nodes are visited consumers first. Each gets a list of its *uses*: the kernels that need it, and at which index tuples. A node
-that one kernel needs at one index tuple is computed in that kernel. A node that is needed at several, or that is expensive to
-compute again, gets a buffer of its own (a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid
-needs it once (softmax, layer norm, matmul with an epilogue). All reductions of a kernel keep the same axes and bind the rest.
+Each node gets a list of its *uses*: the kernels that need it, and at which index tuples. A node that one kernel needs at one
+index tuple is computed there, one that is needed at several, or dear to compute again, gets a buffer of its own (a *root*). All
+reductions of a kernel keep the same axes and bind the rest.
 """
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from itertools import islice
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 
 from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
-from .placement import GRAPH_EFFECTS, Idx, load_element, memory_of, number_of, storage
-from .prepare import is_contraction, node_bytes
+from .nodes import Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed
+from .placement import GRAPH_EFFECTS, load_element, number_of, storage
+from .prepare import is_contraction
 from .scan import join_scan
 from .sort import join_sort
 
@@ -42,29 +41,23 @@ MUCH = 1 << 18       # elements that such kernels sum, at most
 INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
 _NEVER = 1 << 40   # operations: a cost at which nothing is computed again
 _ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
+_ROWS_OR_SUMS = _ROWS | {Ops.REDUCE_AXIS}
 _NO_AXES: frozenset[UOp] = frozenset()
 
 Use = tuple[Group, Idx, UOp]     # of a node: kernel, index, condition under which the element exists
 
 
-def own_cost(u: UOp) -> int:
-  """ALU operations of one node."""
-  return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
+def own_cost(u: UOp) -> int: return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
 
 
-def narrows(u: UOp) -> bool:
-  """Whether a CAST gives elements of fewer bytes than it takes."""
-  return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
+def narrows(u: UOp) -> bool: return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
 
 
-def indices_of(u: UOp) -> tuple[UOp, ...]:
-  """The indices of a GATHER or SCATTER, one for each of the base's first dimensions."""
-  return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
+def indices_of(u: UOp) -> Nodes: return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
 
 
 def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
-  """What has to be in memory so that an index can be used: what it is computed from where that is cheap and takes no more memory,
-  or is stored anyway; else itself."""
+  """What has to be in memory to use an index: what it is made of where that is cheap and no larger, or stored; else itself."""
   queue, found, cost = [u], [], 0
   for x in queue:
     if x.op in (Ops.CONST, Ops.IOTA): continue
@@ -82,8 +75,7 @@ def _place_of(value: UOp) -> UOp:
     low, high = ix.bounds(value.src[0])
     if low < dtypes.min(value.dtype) or high > dtypes.max(value.dtype): break
     value = value.src[0]
-  if value.op is Ops.CONST: return ix.const(value.arg)
-  return value if value.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (value,))
+  return ix.const(value.arg) if value.op is Ops.CONST else value if value.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (value,))
 
 
 def contraction(u: UOp) -> UOp | None:
@@ -94,8 +86,7 @@ def contraction(u: UOp) -> UOp | None:
 
 
 def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
-  """The reduction whose results a node stores, as they are, rounded or in another order (the sums of parts of a sum), and how it
-  orders them."""
+  """The reduction whose results a node stores, as they are, rounded or in another order, and how it orders them."""
   path: list[object] = []
   while u.op in MOVEMENT or u.op in (Ops.CONTIGUOUS, Ops.CAST):
     if u.op is not Ops.CAST: path += u.op, u.arg
@@ -104,20 +95,20 @@ def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
 
 
 class Partition:
-  """Groups of a graph for a target. ``sinks`` are the nodes that must have buffers; effects with a number in ``alone`` share no
-  kernel."""
+  """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel."""
 
   def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int] = ()):
     self.order = toposort(sinks)
     self.target, self.blocks = target, target.blocks
     self.alone = {u for u in self.order if alone and u.op in GRAPH_EFFECTS and number_of(u) in alone}
     self.cost: dict[UOp, int] = {}
-    for u in self.order: self.cost[u] = self._cost(u)
     self.again: dict[UOp, tuple[int, frozenset[UOp]]] = {}   # operations, and values in memory, to compute a node once more
-    for u in self.order: self.again[u] = self._again(u)
+    for u in self.order:
+      self.cost[u] = self._cost(u)
+      self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
-    self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, tuple[UOp, ...]]] = {}
+    self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, Nodes]] = {}
     # of a node beneath reductions of the kernel that asks for it: the axes that these bind
     self.around: dict[tuple[UOp, Group, Idx, UOp], frozenset[UOp]] = {}
     self.merged: set[tuple[UOp, Group, Idx, UOp]] = set()  # sums that are part of the sum above them
@@ -128,19 +119,17 @@ class Partition:
     for u in reversed(self.order): self._visit(u)
 
   def _cost(self, u: UOp) -> int:
-    if u.op in LEAVES or not u.src: return 0
-    if u.op in _ROWS or u.op is Ops.REDUCE_AXIS: return _NEVER
-    return min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
+    if u.op in LEAVES: return 0
+    return _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum([self.cost[s] for s in u.src]))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
-    """What it takes to compute ``u`` in one more kernel: operations, and the values beneath it that are in memory, or will be
-    because several nodes read what is dear to compute. Too many of them count as _NEVER."""
-    if u.op in LEAVES or not u.src: return 0, frozenset()
-    if u.op in _ROWS or u.op is Ops.REDUCE_AXIS: return _NEVER, frozenset()
+    """Operations to compute ``u`` in one more kernel, and the values beneath it that are in memory, or will be because several
+    nodes read what is dear to compute. Too many of them count as _NEVER."""
+    if u.op in LEAVES or u.op in _ROWS_OR_SUMS: return self.cost[u], frozenset()
     cost, beneath = own_cost(u), frozenset[UOp]()
     for s in u.src:
       more, leaves = self.again[s]
-      if more > CHEAP and ix.elements(u.shape) >= _FEW * ix.elements(s.shape): continue
+      if more > CHEAP and elements_of(u) >= _FEW * elements_of(s): continue
       if self.cost[s] > CHEAP and len(self.users.get(s, ())) > 1 and not self._worth_again(s): more, leaves = 0, frozenset((s,))
       cost, beneath = cost + more, beneath | leaves
     return (_NEVER, frozenset()) if len(beneath) > _SEVERAL else (min(_NEVER, cost), beneath)
@@ -152,11 +141,11 @@ class Partition:
 
   def _of_product(self, u: UOp) -> bool:
     """Whether ``u`` is what a sum of products is made into, element by element: its own kernel then stores no more than this."""
-    size, queue = ix.elements(u.shape), [u]
+    size, queue = elements_of(u), [u]
     for x in queue:
       if x.op is Ops.REDUCE_AXIS: return contraction(x) is not None
       if len(queue) > MOST_SEARCHED_NODES: break
-      queue += [s for s in x.src if self.cost[s] >= _NEVER and len(self.users[s]) == 1 and ix.elements(s.shape) == size]
+      queue += [s for s in x.src if self.cost[s] >= _NEVER and len(self.users[s]) == 1 and elements_of(s) == size]
     return False
 
   def _force(self) -> None:
@@ -169,7 +158,7 @@ class Partition:
         for i in indices_of(u): self.must.update(read_by_index(i, self.must))
       if u.op is Ops.SCATTER:   # what is stored in order would be summed by one program
         value = u.src[-1]
-        while value.op in MOVEMENT and ix.elements(value.shape) > ix.elements(value.src[0].shape): value = value.src[0]
+        while value.op in MOVEMENT and elements_of(value) > elements_of(value.src[0]): value = value.src[0]
         if self.cost[value] >= _NEVER: self.must.add(value)
     self.must = {u for u in self.must if u.op is not Ops.BUFFER}
 
@@ -177,11 +166,9 @@ class Partition:
 
   def _visit(self, u: UOp) -> None:
     ds = self.uses[u]
-    if u.op in (Ops.BUFFER, Ops.CONST) or (u not in self.must and not ds) or ix.elements(u.shape) == 0: return
-    if u in self.must or not self._fuses(u, list(ds)):
-      self._make_root(u, list(ds))
-      ds = self.uses[u]
-    for d in ds: self._expand(u, d)
+    if u.op in (Ops.BUFFER, Ops.CONST) or (u not in self.must and not ds) or elements_of(u) == 0: return
+    if u in self.must or not self._fuses(u, list(ds)): self._make_root(u, list(ds))
+    for d in self.uses[u]: self._expand(u, d)
 
   def _fuses(self, u: UOp, ds: list[Use]) -> bool:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
@@ -193,66 +180,48 @@ class Partition:
     # reductions under another reduction get buffers: better one for the value that is made of several
     if len(ds) == 1 and cost >= _NEVER and own_cost(u) and self._beneath(u, ds[0]) and self._of_several(u): return False
     for d in ds:
-      if self._full(u, d[0]): return False
-      if cost > REUSED_CHEAP and own_cost(u) and self._reused(u, d): return False
-      if self.blocks and (own_cost(u) or narrows(u)) and self._feeds_product(u, d): return False
+      if d[0].full: return False
+      if not own_cost(u) and not narrows(u) or cost <= REUSED_CHEAP and not d[0].product: continue
+      n, size = self._products(u, d), elements_of(u)
+      # a reduction uses each element many times: u is beneath it, and does not vary with all of its axes
+      if cost > REUSED_CHEAP and own_cost(u) and n >= 8 * size > 0: return False
+      # a factor of a large product, which is faster where that lies in memory
+      if d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * size: return False
     return True
-
-  def _full(self, u: UOp, g: Group) -> bool:
-    """Whether a kernel has no room for another node (docs/architecture.md, Scheduling, rule 4)."""
-    return g.alu >= MAX_ALU or len(g.reads) >= MAX_PARAMS
 
   def _of_several(self, u: UOp) -> bool:
     """Whether ``u`` is computed from more than one reduction of as many elements."""
-    size = ix.elements(u.shape)
+    size = elements_of(u)
     if u not in self.of_one:
-      alike = (r for r in nearest(u) if r.op is Ops.REDUCE_AXIS and ix.elements(r.shape) == size)
+      alike = (r for r in nearest(u) if r.op is Ops.REDUCE_AXIS and elements_of(r) == size)
       if len(list(islice(alike, 2))) > 1: return True
-    self.of_one.update([s for s in u.src if ix.elements(s.shape) == size])   # they read no more than it does
+    self.of_one.update([s for s in u.src if elements_of(s) == size])   # they read no more than it does
     return False
 
   def _beneath(self, u: UOp, d: Use) -> frozenset[UOp]:
     """The axes of the reductions around ``u``; none where it is the same for all of their elements, and so stands outside."""
     around = self.around.get((u, *d), _NO_AXES)
-    return around if any(r in around for i in d[1] for r in i.ranges) else _NO_AXES
+    return around if not around.isdisjoint(axes_in(*d[1])) else _NO_AXES
 
   def _products(self, u: UOp, d: Use) -> int:
     """How many elements the reductions around ``u`` go through; 0 where it is beneath none."""
-    around = self._beneath(u, d)
-    g = d[0]
-    return ix.elements(r.arg[1] for r in around.union(g.out if g.kept is None else g.kept)) if around else 0
-
-  def _reused(self, u: UOp, d: Use) -> bool:
-    """Whether a reduction uses each element many times: u lies beneath it and does not vary with all of the axes that it goes
-    through."""
-    return self._products(u, d) >= 8 * ix.elements(u.shape) > 0
-
-  def _feeds_product(self, u: UOp, d: Use) -> bool:
-    """Whether ``u`` is computed for a factor of a large product, which is faster where the factor is in memory as it is
-    multiplied."""
-    n = self._products(u, d)
-    return d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * ix.elements(u.shape)
+    around, g = self._beneath(u, d), d[0]
+    return axes_size(around.union(g.out if g.kept is None else g.kept)) if around else 0
 
   def _bind(self, u: UOp, d: Use) -> bool:
-    """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
-
-    All reductions of a kernel keep the same axes, and every output axis that they do not keep is one that they bind: the row of a
-    softmax.
-    """
+    """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds: every output axis that the
+    kernel's reductions do not keep, as the row of a softmax."""
     g, idx, valid = d
-    free = valid.ranges.union(*(i.ranges for i in idx))
-    if g.kept is not None and free != g.kept: return False
-    product = self._is_product(u)
-    if g.product or product and g.kept is not None: return False   # blocks are chosen for one product
-    if any(b in free for b in g.bound) or ix.elements(r.arg[1] for r in free) > ix.elements(u.shape): return False
+    free, product = axes_in(valid, *idx), self._is_product(u)
+    if g.kept is not None and (free != g.kept or product) or g.product: return False   # blocks are chosen for one product
+    if not free.isdisjoint(g.bound) or axes_size(free) > elements_of(u): return False
     pool = [r for r in dict.fromkeys((*g.out, *g.bound)) if r not in free]
     same_rank = len(g.shape) == len(u.shape)
     at, taken, fresh = list(idx), [], []
     for dim in sorted(u.arg[1]):
       n = u.src[0].shape[dim]
       if n == 1: continue
-      choices = [r for r in pool if r.arg[1] == n and r not in taken]
-      if choices:
+      if choices := [r for r in pool if r.arg[1] == n and r not in taken]:
         at[dim] = g.at[dim] if same_rank and g.at[dim] in choices else choices[0]
         taken.append(at[dim])
       else: fresh.append(dim)
@@ -265,8 +234,7 @@ class Partition:
     """A sum asked for only by another sum, through movement alone, is one sum over both (the input gradient of a convolution)."""
     g, idx, valid = d
     if u.arg[0] is not BinaryOps.ADD or g.kept is None: return False
-    free = valid.ranges.union(*(i.ranges for i in idx))
-    above = u
+    free, above = axes_in(valid, *idx), u
     while True:
       users = self.users.get(above, [])
       if len(users) != 1 or users[0] in self.must: return False
@@ -274,7 +242,7 @@ class Partition:
       if above.op is Ops.REDUCE_AXIS: break
       if above.op not in MOVEMENT: return False
     if above.arg[0] is not BinaryOps.ADD or above.dtype is not u.dtype: return False
-    if not g.kept <= free or ix.elements(r.arg[1] for r in free) > 2 * ix.elements(u.shape): return False
+    if not g.kept <= free or axes_size(free) > 2 * elements_of(u): return False
     self._take(u, d, list(idx), [], [dim for dim in sorted(u.arg[1]) if u.src[0].shape[dim] != 1])
     self.merged.add((u, *d))
     return True
@@ -296,7 +264,6 @@ class Partition:
 
   @cached_property
   def users(self) -> dict[UOp, list[UOp]]:
-    """Who reads each node."""
     found: dict[UOp, list[UOp]] = {}
     for u in self.order:
       for s in dict.fromkeys(u.src): found.setdefault(s, []).append(u)
@@ -319,63 +286,54 @@ class Partition:
     here = None if u.op in _ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
     near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
     if here is None and u.op not in _ROWS: here = self._sibling(u, readers, near)
-    if here is None:
-      g = self.groups.new(u.shape)
-      here = (g, g.at, ix.TRUE)
-      if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
-      if u.op in _ROWS: self._join(u, here)
-    kernel, at, _ = here
-    if asking == {kernel: 1} and u not in self.must: return   # computed where it is needed
-    kernel.stores.append((u, u, at, at, ix.TRUE))
-    self.groups.store(kernel, u, near)
-    for g in asking:
-      if g is not kernel: self.groups.read(g, u)
-    if u.op is Ops.ASSIGN: self.groups.read(kernel, memory_of(u.src[0]))   # the memory has to be there
-    self.uses[u] = {here: None}  # this kernel computes it; every other use loads it
+    if here is None: self._begin(u, here := self.groups.new(u.shape).here)
+    if asking == {here[0]: 1} and u not in self.must: return   # computed where it is needed
+    self._store(u, here, near, asking)
+    if u.op is Ops.ASSIGN: self.groups.read(here[0], viewed(u.src[0]))   # the memory has to be there
+
+  def _begin(self, u: UOp, d: Use) -> None:
+    if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
+    if u.op in _ROWS: self._join(u, d)
+
+  def _store(self, u: UOp, here: Use, near: list[UOp], asking: Iterable[Group]) -> None:
+    """Have a kernel store ``u``, which it computes at one index; every other kernel loads it."""
+    g, at, _ = here
+    g.stores.append((u, u, at, at, ix.TRUE))
+    self.groups.store(g, u, near)
+    for other in asking:
+      if other is not g: self.groups.read(other, u)
+    self.uses[u] = {here: None}
 
   def _narrower(self, u: UOp) -> UOp | None:
     """The CAST to fewer bytes that alone reads ``u``, through reshapes at most, where neither has a buffer yet."""
-    x = u
-    while x not in self.must and len(users := self.users.get(x, [])) == 1:
-      x = users[0]
-      if narrows(x): return None if x in self.must or x in self.groups.storing else x
-      if x.op is not Ops.RESHAPE: return None
+    while u not in self.must and len(users := self.users.get(u, [])) == 1:
+      u = users[0]
+      if narrows(u): return None if u in self.must or u in self.groups.storing else u
+      if u.op is not Ops.RESHAPE: break
     return None
 
   def _root_of_cast(self, cast: UOp, u: UOp) -> None:
     """Store what a CAST makes of ``u`` in fewer bytes, in place of ``u``: x -> u -> bfloat16(u) -> .. , stored as bfloat16."""
-    mine, readers = reduction(cast)[0], {g for g, _, _ in self.uses[cast]}.union(self.groups.reading.get(cast, ()))
+    mine, asking = reduction(cast)[0], dict.fromkeys([g for g, _, _ in self.uses[cast]])
     near = list(islice(nearest(mine or cast), MAX_PARAMS))
-    here = self._sibling(cast, readers, near) if mine is not None else None
-    if here is None:
-      new = self.groups.new(cast.shape)
-      here = (new, new.at, ix.TRUE)
-    g, at, _ = here
-    g.stores.append((cast, cast, at, at, ix.TRUE))
-    self.groups.store(g, cast, near)
-    for asking, _, _ in self.uses[cast]: self.groups.read(asking, cast)
-    x, self.uses[cast] = cast, {here: None}
+    here = None if mine is None else self._sibling(cast, asking.keys() | self.groups.reading.get(cast, ()), near)
+    self._store(cast, here or self.groups.new(cast.shape).here, near, asking)
+    x = cast
     while x is not u:   # asked for by the new kernel alone
       self.uses[x.src[0]] = {}
       for d in self.uses[x]: self._expand(x, d)
       x = x.src[0]
-    for d in self.uses[u]:
-      if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
-      if u.op in _ROWS: self._join(u, d)
+    for d in self.uses[u]: self._begin(u, d)
 
   def _can_store(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
-    """Whether the kernel of a use can store ``u`` too: it needs each element once, at one place, and waits for no kernel
-    that reads ``u``."""
+    """Whether the kernel of a use can store ``u`` too: it needs each element once, and waits for none that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not index_covers(idx, u.shape) or not self._may_join(u, g) or self._full(u, g): return False
+    if valid is not ix.TRUE or not index_covers(idx, u.shape) or g.full: return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
-    if g.kept is not None and self._of_product(u): return False
-    if self.groups.depends(g, readers): return False
-    return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
+    return self._takes(u, d, readers)
 
   def _may_join(self, u: UOp, g: Group) -> bool:
-    """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no write has to be kept
-    apart."""
+    """Whether ``g`` may store ``u`` too: it reads no element of it elsewhere, and no write has to be kept apart."""
     first = g.roots[0]
     if u in self.alone or first in self.alone or u in g.reads: return False
     if first.op is Ops.SCATTER or (first.op is Ops.CAT and u.op is Ops.ASSIGN): return False
@@ -385,51 +343,49 @@ class Partition:
     return u.op is not Ops.ASSIGN or not any(r.op is Ops.ASSIGN and storage(r) is storage(u) for r in g.roots)
 
   def _sibling(self, u: UOp, readers: Collection[Group], near: list[UOp]) -> Use | None:
-    """A kernel over the same space that reads something that ``u`` reads too, and waits for no kernel that reads ``u``: it can
-    store ``u`` as well.
-
-    ``u`` waits for nothing that the kernel stores: nodes are visited consumers first."""
+    """A kernel over the same space that reads something that ``u`` reads too, and can store ``u`` as well. (``u`` waits for
+    nothing that it stores: nodes are visited consumers first.)"""
     mine = reduction(u)[0]   # sums of much would be no more programs together than one of them, and wait for what others read
-    small = ix.elements(u.shape) <= TINY and (mine is None or u is not mine and ix.elements(mine.src[0].shape) <= MUCH)
+    small = elements_of(u) <= TINY and (mine is None or u is not mine and elements_of(mine.src[0]) <= MUCH)
     for g in self.groups.candidates(u, None if small else near):
       if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g):
         continue
-      if g in readers or not self._may_join(u, g) or self.groups.depends(g, readers): continue
-      if g.kept is not None and self._of_product(u): continue
-      here = (g, g.at, ix.TRUE)
-      if u.op is Ops.REDUCE_AXIS and not self._bind(u, here): continue
-      return here
+      if g not in readers and self._takes(u, g.here, readers): return g.here
     return None
 
+  def _takes(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
+    """Whether a kernel that needs, or has, each element of ``u`` may store it; a reduction is bound in it then."""
+    g = d[0]
+    if not self._may_join(u, g) or g.kept is not None and self._of_product(u) or self.groups.depends(g, readers): return False
+    return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
+
   def _alike(self, u: UOp, g: Group) -> bool:
-    """Reductions join reductions of the same axes whose results lie in the same order, everything else joins what is no
-    reduction."""
-    others = [found for r in g.roots if (found := reduction(r))[0] is not None]
-    mine, order = reduction(u)
+    """Reductions join those of the same axes whose results lie in the same order, all else joins what is no reduction."""
+    others, (mine, order) = [(r, other) for r, other in map(reduction, g.roots) if r is not None], reduction(u)
     if mine is None: return not others
     if mine is not u and self._is_product(mine): return False
-    return any(r.src[0].shape == mine.src[0].shape and r.arg[1] == mine.arg[1] and order == other
-               for r, other in others if r is not None)
+    return any(r.src[0].shape == mine.src[0].shape and r.arg[1] == mine.arg[1] and order == other for r, other in others)
 
   def _is_product(self, u: UOp) -> bool:
     """Whether a reduction is a product that a target with blocks makes in a kernel without others."""
-    return self.blocks and (x := contraction(u)) is not None and ix.elements(x.shape) >= LARGE_PRODUCT
+    return self.blocks and (x := contraction(u)) is not None and elements_of(x) >= LARGE_PRODUCT
 
   def _scatter(self, u: UOp) -> None:
     """Values are stored where their indices say, one index after another, by a kernel of its own."""
-    rows, value = u.src[0], u.src[-1]
-    g = self.groups.new(value.shape)
-    for s in (memory_of(rows), *([value] if value.op is Ops.BUFFER else [])): self.groups.read(g, s)
-    at, inside = self._rows(u, g, g.at, ix.TRUE)
-    g.stores.append((u, value, g.at, at, inside))
+    g = self.groups.new(u.src[-1].shape)
+    self.groups.read(g, viewed(u.src[0]))
+    self._into(u, u.src[-1], g, *self._rows(u, *g.here))
+
+  def _into(self, u: UOp, value: UOp, g: Group, at: Idx, gate: UOp) -> None:
+    """Have a kernel of its own store a value into ``u``."""
+    g.stores.append((u, value, g.at, at, gate))
     self.groups.store(g, u)
-    self.uses[value][(g, g.at, ix.TRUE)] = None
+    if value.op is Ops.BUFFER: self.groups.read(g, value)
+    self.uses[value][g.here] = None
 
   def _launch(self, u: UOp) -> None:
     """A kernel that there is already, which waits for its arguments; it stores nothing else."""
-    call = u.arg[3]
-    if call not in self.launches: self.launches[call] = self.groups.new(())
-    g = self.launches[call]
+    g = self.launches[u.arg[3]] = self.launches.get(u.arg[3]) or self.groups.new(())
     for s in u.src:
       self.groups.read(g, s)
       if s.op is Ops.AFTER: self.groups.read(g, s.src[1])
@@ -437,11 +393,10 @@ class Partition:
 
   def _rows(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp]:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
-    indices, base = indices_of(u), u.src[0]
+    indices = indices_of(u)
     n = len(indices[0].shape)
     where = tuple([_place_of(self._index_value(i, g, idx[:n], valid)) for i in indices])
-    inside = [c for w, size in zip(where, base.shape) for c in (ix.ge(w, 0), ix.lt(w, size))]
-    return (*where, *idx[n:]), ix.both(valid, *inside)
+    return (*where, *idx[n:]), ix.both(valid, in_bounds(where, u.src[0].shape))
 
   def _index_value(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
     """An index node in index form, computed from what is in memory (``read_by_index``)."""
@@ -456,7 +411,7 @@ class Partition:
       elif node.op is Ops.CONST: values[here] = node
       elif node.op is Ops.IOTA: values[here] = UOp(Ops.CAST, node.dtype, (at[0],))
       else:
-        if node.op in MOVEMENT: at, _ = pull(node.op, node.src[0].shape, node.arg, at)
+        if node.op in MOVEMENT: at = pulled(node, at)[0]
         if missing := [(s, at) for s in node.src if (s, at) not in values]: todo += missing
         else:
           found = tuple([values[(s, at)] for s in node.src])
@@ -467,14 +422,9 @@ class Partition:
     """Each part is stored into its slice by its own kernel."""
     start: ix.Dim = 0
     for s in u.src:
-      if ix.elements(s.shape):
+      if elements_of(s):
         g = self.groups.new(s.shape)
-        at = list(g.at)
-        at[u.arg] = ix.add(at[u.arg], start)
-        g.stores.append((u, s, g.at, tuple(at), ix.TRUE))
-        self.groups.store(g, u)
-        if s.op is Ops.BUFFER: self.groups.read(g, s)
-        self.uses[s][(g, g.at, ix.TRUE)] = None
+        self._into(u, s, g, (*g.at[:u.arg], ix.add(g.at[u.arg], start), *g.at[u.arg + 1:]), ix.TRUE)
       start = ix.plus(start, s.shape[u.arg])
 
   def _expand(self, u: UOp, d: Use) -> None:
@@ -488,7 +438,7 @@ class Partition:
       self.uses[s][(g, i, v)] = None
       if around: self.around[(s, g, i, v)] = around.union(self.around.get((s, g, i, v), _NO_AXES))
     if u.op in MOVEMENT:
-      at, v = pull(u.op, u.src[0].shape, u.arg, idx)
+      at, v = pulled(u, idx)
       v = ix.both(valid, v)
       self.binds[(u, *d)] = (at, v, ())
       if v is not ix.FALSE: ask(u.src[0], at, v)

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.elementwise import make
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
-from ntgrad.graph.alias import written
+from ntgrad.graph.alias import apply_view, written
+
+from .nodes import Body, Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
 GRAPH_EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
-Idx = tuple[UOp, ...]
 _WRITES = frozenset({*GRAPH_EFFECTS, Ops.AFTER})
 
 
@@ -45,8 +45,7 @@ def storage_index(u: UOp, idx: Idx) -> Idx:
   if u.op is not Ops.ASSIGN and u.op is not Ops.SCATTER: return idx
   t = u.src[0]
   while t.op in MOVEMENT:
-    idx, _ = pull(t.op, t.src[0].shape, t.arg, idx)
-    t = t.src[0]
+    idx, t = pulled(t, idx)[0], t.src[0]
   return idx
 
 
@@ -57,8 +56,12 @@ def param_stand_in(u: UOp) -> UOp:
 
 def load_element(u: UOp, idx: Idx, valid: UOp) -> UOp:
   """LOAD of an element of a root or BUFFER."""
-  at = storage_index(u, idx)
-  return UOp(Ops.LOAD, u.dtype, (param_stand_in(u), UOp(Ops.INDEX, ix.INT, at)) + ((valid,) if valid is not ix.TRUE else ()))
+  return UOp(Ops.LOAD, u.dtype, (param_stand_in(u), indexed(storage_index(u, idx)), *([valid] if valid is not ix.TRUE else ())))
+
+
+def stores(root: UOp, idx: Idx, value: UOp) -> Body:
+  """The statement that stores a value of a root."""
+  return (UOp(Ops.STORE, value.dtype, (param_stand_in(root), indexed(idx), value)),)
 
 
 def number_of(effect: UOp) -> int:
@@ -67,34 +70,25 @@ def number_of(effect: UOp) -> int:
   return number
 
 
-def memory_of(target: UOp) -> UOp:
-  """The version of memory that a view is of."""
-  while target.op in MOVEMENT: target = target.src[0]
-  return target
-
-
 def made_by(version: UOp) -> UOp:
   """What a version of memory comes from: an effect, or a root."""
   return version.src[1] if version.op is Ops.AFTER else version
 
 
-def is_write(u: UOp) -> bool:
-  """Whether a node is a value with a part replaced."""
-  return u.op is Ops.UPDATE or u.op is Ops.SCATTER or u.op is Ops.CALL
+def is_write(u: UOp) -> bool: return u.op in (Ops.UPDATE, Ops.SCATTER, Ops.CALL)
 
 
 def past_empty(u: UOp) -> UOp:
   """The node without writes of no elements on top of it."""
   while is_write(u):
     changed = u if u.op is Ops.CALL else u.src[1] if u.op is Ops.UPDATE else u.src[-1]
-    if ix.elements(changed.shape): break
+    if elements_of(changed): break
     u = u.src[0]
   return u
 
 
 def offset_of(u: UOp) -> tuple[Hashable, int] | None:
-  """For a write at numbers (``x[3, :, 5] = v``): what is the same at other numbers, and the numbers as one index of the joined
-  dims. None for other writes."""
+  """Of a write at numbers (``x[3, :, 5] = v``) what is the same at other numbers, and these as one index of the joined dims."""
   if u.op is not Ops.UPDATE or len(u.src) != 2 or not u.arg or u.arg[0][0] is not Ops.SHRINK: return None
   if any(op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP) for op, _ in u.arg[1:]): return None
   box, shape, flat = u.arg[0][1], u.src[0].shape, 0
@@ -112,18 +106,18 @@ def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
   """A write at numbers as one at an index in memory, so that one kernel serves all numbers: ``x[3] = v`` -> ``x[index] = v``."""
   box, shape = u.arg[0][1], base.shape
   at = _single(box, shape)
-  rest = [d for d in range(len(shape)) if d not in at]
-  sizes = [e - b for b, e in box]
-  part = written(UOp(Ops.SHRINK, base.dtype, (base,), box), u.arg[1:], value)   # the value as the box has it
-  part = UOp(Ops.RESHAPE, part.dtype, (UOp(Ops.PERMUTE, part.dtype, (part,), (*at, *rest)),), (1, *(sizes[d] for d in rest)))
+  rest, sizes = [d for d in range(len(shape)) if d not in at], [e - b for b, e in box]
+  part = written(movement(Ops.SHRINK, base, box), u.arg[1:], value)   # the value as the box has it
+  part = reshaped(movement(Ops.PERMUTE, part, (*at, *rest)), (1, *(sizes[d] for d in rest)))
   view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),
           (Ops.RESHAPE, (ix.product(shape[d] for d in at), *(sizes[d] for d in rest))))
   return UOp(Ops.UPDATE, u.dtype, (base, part, index), view)
 
 
-def own(value: UOp, device: str | None, *name: Hashable) -> UOp:
-  """A value in a buffer of its own on a device, told from others by its name."""
-  arg = (*name[:3], device) if value.device is None else name
+def own(value: UOp, number: int, what: str = "", device: str | None = None) -> UOp:
+  """A value in a buffer that nothing else sees, on its device or another; ``what`` tells two of one write apart."""
+  device = device or value.device
+  arg = ("own", number, what, *([device] if value.device is None else []))
   return make(Ops.CONTIGUOUS, value.dtype, (value,), arg, value.shape, device)
 
 
@@ -145,12 +139,9 @@ class Placing:
     self.calls: dict[tuple[object, ...], dict[int, UOp]] = {}   # of each call, the arguments that it writes and somebody reads
     for u in self.order:
       if u.op is Ops.CALL: self.calls.setdefault((u.arg[0], *u.src[1:]), {})[u.arg[1]] = u
-    self._chains()
-
-  def _chains(self) -> None:
     asked = {s for s, _ in self.sinks}
     for s, target in self.sinks:
-      if target is not None and not is_write(s) and memory_of(s).op not in (Ops.BUFFER, Ops.CONST):
+      if target is not None and not is_write(s) and viewed(s).op not in (Ops.BUFFER, Ops.CONST):
         self.first.setdefault(s, target)
     ends: list[Sink] = [(s, target) for s, target in self.sinks if target is not None and is_write(s)]
     ends += [(u, None) for u in reversed(self.order) if is_write(u)]
@@ -161,79 +152,65 @@ class Placing:
         if target is not None: self.target[u] = target
         below = past_empty(u.src[0])
         if not is_write(below) or below in asked or below in self.over: break
-        self.over[below] = u
-        u = below
+        self.over[below], u = u, below
 
-  def place(self) -> tuple[UOp, ...]:
+  def place(self) -> Nodes:
     """The graph with effects: one node for each sink."""
     for u in self.order:
       if is_write(u): self.new[u] = self._write(u) if past_empty(u) is u else self.new[past_empty(u)]
       else: self.new[u] = u.replace(tuple([self.new[s] for s in u.src]))
       if u in self.first: self.new[u], self.stored[u] = self._assign(self.first[u], self.new[u], self.number[u])
-    return tuple([self.new[s] if target is None else self._sink(s, target, len(self.order) + i)
-                  for i, (s, target) in enumerate(self.sinks)])
+    out = []
+    for i, (s, target) in enumerate(self.sinks):
+      if target is None or s in self.inside and self.target[s] is target: out.append(self.new[s])
+      elif self.first.get(s) is target: out.append(self.stored[s])
+      else: out.append(self._assign(target, self.new[s], len(self.order) + i)[1])
+    return tuple(out)
 
-  def _sink(self, s: UOp, target: UOp, number: int) -> UOp:
-    if s in self.inside and self.target[s] is target: return self.new[s]
-    if self.first.get(s) is target: return self.stored[s]
-    return self._assign(target, self.new[s], number)[1]
-
-  def owned(self, ready: Sequence[UOp]) -> tuple[UOp, ...]:
-    """What has come of the sinks once they are rewritten. A value that lies in memory which others have gets memory of its own,
-    and so does one that is a number by now, or numbers that do not know where they belong."""
-    return tuple([self._owned(i, u) for i, u in enumerate(ready)])
-
-  def _owned(self, i: int, u: UOp) -> UOp:
-    s, target = self.sinks[i]
-    if target is not None: return u
-    number = len(self.order) + i
-    if u.device != s.device or u.op is Ops.CONST: return own(u, s.device, "own", number, "")
-    there = storage(memory_of(u)).op is Ops.BUFFER and self.asked[i].op is not Ops.BUFFER
-    return self._own(u, number) if there else u
-
-  def _own(self, value: UOp, number: int, what: str = "") -> UOp:
-    """A value in a buffer that nothing else sees; ``what`` tells two of one write apart."""
-    return own(value, value.device, "own", number, what)
+  def owned(self, ready: Sequence[UOp]) -> Nodes:
+    """What has come of the sinks once they are rewritten. A value in memory which others have gets memory of its own, and so does
+    one that is a number by now, or numbers that do not know where they belong."""
+    out = list(ready)
+    for i, (u, (s, target), asked) in enumerate(zip(ready, self.sinks, self.asked)):
+      if target is not None: continue
+      shared = storage(viewed(u)).op is Ops.BUFFER and asked.op is not Ops.BUFFER
+      if shared or u.device != s.device or u.op is Ops.CONST: out[i] = own(u, len(self.order) + i, device=s.device)
+    return tuple(out)
 
   def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
     """Write a whole value: the node that others read it from, and the ASSIGN."""
-    if number in self.late:
-      value = self._own(value, number)
-      return value, UOp(Ops.ASSIGN, value.dtype, (target, value), number)
-    if value.op is Ops.CONTIGUOUS and value.arg is None: value = value.src[0]
-    a = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
-    return a, a
+    late = number in self.late
+    if late: value = own(value, number)
+    elif value.op is Ops.CONTIGUOUS and value.arg is None: value = value.src[0]
+    effect = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
+    return value if late else effect, effect
 
   def _memory(self, u: UOp) -> UOp:
     """The memory that a write is done to, as it is before."""
     base, number, target = past_empty(u.src[0]), self.number[u], self.target.get(u)
-    if number in self.apart: return self._own(self.new[base], number)
+    new = self.new[base]
+    if number in self.apart: return own(new, number)
     if self.over.get(base) is u:
       if base in self.inside: self.inside.add(u)
-      return self.new[base]
-    if target is None: return self._own(self.new[base], number)
+      return new
+    if target is None: return own(new, number)
     self.inside.add(u)
-    return base if base is target else self._assign(target, self.new[base], -1 - number)[1]
+    return base if base is target else self._assign(target, new, -1 - number)[1]
 
   def _write(self, u: UOp) -> UOp:
-    """A value after a write."""
     if u.op is Ops.CALL: return self._launch(u)
     memory, number = self._memory(u), self.number[u]
-    value, index = (u.src[1], u.src[2:]) if u.op is Ops.UPDATE else (u.src[-1], u.src[1:-1])
-    part, new = memory, self.new[value]
-    if u.op is Ops.UPDATE:
-      for op, arg in u.arg: part = UOp(op, u.dtype, (part,), arg)
-    if not index:
-      if number in self.late: new = self._own(new, number, "value")
-      return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.ASSIGN, u.dtype, (part, new), number)))
-    if number in self.late: new = self._own(new, number, "value")
-    mode = u.arg if u.op is Ops.SCATTER else "set"
-    scatter = UOp(Ops.SCATTER, u.dtype, (part, *[self.new[i] for i in index], new), (mode, number))
-    return UOp(Ops.AFTER, u.dtype, (memory, scatter))
+    part, mode, value, index = ((apply_view(memory, u.arg), "set", u.src[1], u.src[2:]) if u.op is Ops.UPDATE else
+                                (memory, u.arg, u.src[-1], u.src[1:-1]))
+    new = self.new[value]
+    if number in self.late: new = own(new, number, "value")
+    if index: effect = UOp(Ops.SCATTER, u.dtype, (part, *[self.new[i] for i in index], new), (mode, number))
+    else: effect = UOp(Ops.ASSIGN, u.dtype, (part, new), number)
+    return UOp(Ops.AFTER, u.dtype, (memory, effect))
 
   def _launch(self, u: UOp) -> UOp:
-    """An argument after a kernel that writes it. Each of the effects of a call comes after all that the kernel takes; arguments
-    that it writes and nobody reads are copies."""
+    """An argument after a kernel that writes it. Each effect of a call comes after all that the kernel takes; arguments that it
+    writes and nobody reads are copies."""
     launcher, position = u.arg
     together = self.calls[launcher, *u.src[1:]]
     call = min([self.number[x] for x in together.values()])
@@ -242,11 +219,10 @@ class Placing:
     for i, s in enumerate(u.src[1:]):
       if i in together: continue
       value = self.new[past_empty(s)]
-      while value.op is Ops.RESHAPE or value.op is Ops.DETACH: value = value.src[0]
-      if i in launcher.writes or value.op is Ops.CONST: value = self._own(value, call, f"argument {i}")
+      while value.op in (Ops.RESHAPE, Ops.DETACH): value = value.src[0]
+      if i in launcher.writes or value.op is Ops.CONST: value = own(value, call, f"argument {i}")
       positions.append(i)
       arguments.append(value)
     memory = memories.pop(position)
-    src = (memory, *arguments, *memories.values())
-    launch = UOp(Ops.LAUNCH, u.dtype, src, (launcher, position, tuple(positions), call, self.number[u]))
-    return UOp(Ops.AFTER, u.dtype, (memory, launch))
+    arg = (launcher, position, tuple(positions), call, self.number[u])
+    return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.LAUNCH, u.dtype, (memory, *arguments, *memories.values()), arg)))

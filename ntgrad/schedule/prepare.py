@@ -1,24 +1,23 @@
-"""Rewrites of the graph before it is cut: movement is merged, empty values become constants, long reductions with few outputs are
-split."""
+"""Rewrites of the graph before it is cut: movement is merged, long reductions with few outputs are split."""
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.gpu_cost import power_of_two, sum_parts
+from ntgrad.codegen.choose.gpu_cost import sum_parts
 from ntgrad.codegen.choose.gpu_products import ProductWork, split_k_parts
-from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.functions import identity
 from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, power_of_two
 from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .online_statistics import find_shifted, in_one_pass, stored_along
+from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed, with_axis
+from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
-from .scan import movement, split_scan
+from .scan import split_scan
 from .scatter_order import in_runs
 from .sort import split_sort
 
@@ -31,28 +30,22 @@ WHOLE_BLOCK = 8192     # elements: a long part along memory is a multiple of it,
 LITTLE_MORE = 16       # no part gets longer for that by more than one of so many
 
 
-def prepare_graph(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
-  """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs. ``made`` gets what stands for each
-  node."""
+def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp] | None = None) -> Nodes:
+  """Rewrite the graph for a target. ``made`` gets what stands for each node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
     if old in shifted: return in_one_pass(shifted[old], u, target)
-    return empty_reduce(u) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
-  def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
-  def after(old: UOp, u: UOp) -> UOp | None: return in_runs(u, target) if target.blocks else None
+    return of_nothing(u, identity(u.arg[0], u.dtype)) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
   def contiguous(old: UOp, u: UOp) -> UOp | None:
-    if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], old.device, *u.arg)
+    if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], u.arg[1], u.arg[2], old.device)
     return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
-  def copy(old: UOp, u: UOp) -> UOp | None: return u.src[0] if is_number_now(old.src[0], u.src[0]) else None   # there too
-
-  return rewrite(
-    sinks,
-    {**dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda old, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
-     Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), Ops.SORT_AXIS: lambda old, u: split_sort(u, target),
-     Ops.COPY: copy, Ops.LAUNCH: lambda old, u: with_memory(u), Ops.AFTER: after, **dict.fromkeys(MOVEMENT, move)},
-    made=made,
-  )
+  return rewrite(sinks, {
+    **dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda _, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
+    Ops.SCAN_AXIS: lambda _, u: split_scan(u, target), Ops.SORT_AXIS: lambda _, u: split_sort(u, target),
+    Ops.COPY: lambda old, u: u.src[0] if is_number_now(old.src[0], u.src[0]) else None, Ops.LAUNCH: lambda _, u: with_memory(u),
+    Ops.AFTER: lambda _, u: in_runs(u, target) if target.blocks else None,
+    **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u))}, made=made)
 
 
 def is_number_now(old: UOp, u: UOp) -> bool:
@@ -62,80 +55,65 @@ def is_number_now(old: UOp, u: UOp) -> bool:
 
 def with_memory(u: UOp) -> UOp | None:
   """A LAUNCH whose arguments lie in memory, also those that have come to be numbers."""
-  numbers = {i: own(s, u.device, "own", u.arg[3], f"number {i}") for i, s in enumerate(u.src) if s.op is Ops.CONST}
+  numbers = {i: own(s, u.arg[3], f"number {i}", u.device) for i, s in enumerate(u.src) if s.op is Ops.CONST}
   return u.replace(tuple([numbers.get(i, s) for i, s in enumerate(u.src)])) if numbers else None
 
 
-def empty_source(u: UOp) -> UOp | None:
-  """Movement that makes something of nothing (padding an empty tensor) makes zeros."""
-  if ix.elements(u.src[0].shape) or not ix.elements(u.shape): return None
-  return graph.const(0, u.dtype, u.shape)
+def of_nothing(u: UOp, value: Any) -> UOp | None:
+  """What movement (padding an empty tensor) or a reduction makes of no elements: zeros, or the combiner's identity."""
+  return graph.const(value, u.dtype, u.shape) if elements_of(u) and not elements_of(u.src[0]) else None
 
 
 def merge_movement(u: UOp) -> UOp | None:
   """reshape(reshape(x)) is one reshape."""
-  s = u.src[0]
-  if u.op is Ops.RESHAPE:
-    if s.op is Ops.RESHAPE: s = s.src[0]
-    if s.shape == u.arg: return s
-    if s is not u.src[0]: return UOp(Ops.RESHAPE, u.dtype, (s,), u.arg)
-  return None
-
-
-def empty_reduce(u: UOp) -> UOp | None:
-  """A reduction over no elements is the combiner's identity."""
-  if ix.elements(u.src[0].shape) or not ix.elements(u.shape): return None
-  return graph.const(identity(u.arg[0], u.dtype), u.dtype, u.shape)
+  if u.op is not Ops.RESHAPE: return None
+  s = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
+  return s if s.shape == u.arg else reshaped(s, u.arg) if s is not u.src[0] else None
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
   """sum over 64M elements -> sum over P of P partial sums, each its own program."""
   shape, axes, cores = u.src[0].shape, u.arg[1], target.cores
-  count, outputs = ix.elements(shape[a] for a in axes), ix.elements(u.shape)
+  count, outputs = summed(u), elements_of(u)
   if count <= _SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= _SPLIT_FROM: return None
-  want = min(max(16 * cores // max(outputs, 1), cores), 4096)
-  axis = _longest(shape, axes)
+  want, axis = min(max(16 * cores // max(outputs, 1), cores), 4096), _longest(shape, axes)
   n = shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
   # whole parts of the first axis that has enough of them, which lie one after the other in memory
   for a in axes:
-    size = ix.count(shape[a])
+    if not isinstance(size := shape[a], int): continue
     parts = next((p for p in range(min(want, size), 1, -1) if size % p == 0), 1)
     rounds = -(-parts * outputs // cores)
-    if isinstance(shape[a], int) and parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs:
-      return _in_parts(u, u.src[0], a, parts)
+    if parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs: return _in_parts(u, u.src[0], a, parts)
   return in_padded_parts(u, axis, min(want, n))
 
 
-def node_bytes(u: UOp) -> int:
-  """Bytes of a node's value in memory."""
-  return ix.elements(u.shape) * u.dtype.itemsize
+def summed(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])   # for each output of a reduction
 
 
-def leaves(x: UOp) -> Iterator[UOp]:
-  """What a value is made of element by element, constants left out; of much some of it."""
-  left, seen = [x], {x}
+def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
+  """What a value is made of element by element, constants left out, and which element of each goes into element ``idx``; of much
+  some of it."""
+  left, seen = [(x, idx)], {x}
   while left and len(seen) < _LEAVES:
-    u = left.pop()
+    u, at = left.pop()
     if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
+      if at and u.op in MOVEMENT: at = pulled(u, at)[0]
       new = [s for s in dict.fromkeys(u.src) if s not in seen]
       seen.update(new)
-      left += new
-    elif u.op is not Ops.CONST: yield u
+      left += [(s, at) for s in new]
+    elif u.op is not Ops.CONST: yield u, at
 
 
-def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
-  """The longest of some axes; of equal ones the first."""
-  return max(axes, key=lambda a: (ix.count(shape[a]), -a))
+def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int: return max(axes, key=lambda a: (ix.count(shape[a]), -a))
 
 
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
   """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
   whose inputs stay in a core's own cache."""
-  size = sum(map(node_bytes, leaves(u.src[0])))
-  axis = min(u.arg[1])
+  size, axis = sum([node_bytes(n) for n, _ in leaves(u.src[0])]), min(u.arg[1])
   n = u.src[0].shape[axis]
   if not isinstance(n, int): return None
   fits = target.core_cache * 3 // 4   # the rest is for what else the program reads and writes
@@ -146,24 +124,21 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
 
 
 def split_blocks(u: UOp, target: Target) -> UOp | None:
-  """A long reduction that leaves cores idle, because one program makes a block of outputs -> a reduction of partial ones
-  (split-k), in as many parts as take the least time."""
-  x, axes = u.src[0], u.arg[1]
-  count, outputs = ix.elements(x.shape[a] for a in axes), ix.elements(u.shape)
+  """A long reduction that leaves cores idle, as a program makes a block of outputs -> one of partial ones (split-k), in as many
+  parts as take the least time."""
+  x, count, outputs = u.src[0], summed(u), elements_of(u)
   if count < 2 * _LEAST_PART: return None
-  most = count // _LEAST_PART
-  whole = u.arg[0] is BinaryOps.ADD and is_contraction(of := viewed(x))
-  if whole: want = split_k_parts(product_work(of, count, outputs), most, target)
-  else: want = sum_parts(outputs, count, bytes_of(x), are_columns(x, axes), most, target)
-  if want == 1: return None
-  cut = cut_blocks(one_axis(u), want)
+  most, of = count // _LEAST_PART, viewed(x)
+  product = u.arg[0] is BinaryOps.ADD and is_contraction(of)
+  if product: want = split_k_parts(product_work(of, count, outputs), most, target)
+  else: want = sum_parts(outputs, count, bytes_of(x), are_columns(x, u.arg[1]), most, target)
+  cut = cut_blocks(one_axis(u), want, product) if want != 1 else None
   return None if cut is None else graph.reshape(cut, u.shape)
 
 
-def cut_blocks(u: UOp, want: int) -> UOp | None:
+def cut_blocks(u: UOp, want: int, product: bool) -> UOp | None:
   """A reduction in about so many parts, each of whole blocks where memory goes along it."""
   x, axes = u.src[0], u.arg[1]
-  product = u.arg[0] is BinaryOps.ADD and is_contraction(viewed(x))
   axis = _longest(x.shape, axes) if product else next((a for a in axes if ix.count(x.shape[a]) >= want), _longest(x.shape, axes))
   n = x.shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)), True)
@@ -178,33 +153,22 @@ def cut_blocks(u: UOp, want: int) -> UOp | None:
 def along_memory(x: UOp) -> int | None:
   """The dimension of a value along which the largest thing that it is made of lies side by side in memory."""
   idx = tuple([ix.rng(d, n) for d, n in enumerate(x.shape)])
-  left, seen = [(x, idx)], {x}
-  most, found = 0, None
-  while left and len(seen) < _LEAVES:
-    u, at = left.pop()
-    if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
-      if u.op in MOVEMENT: at = pull(u.op, u.src[0].shape, u.arg, at)[0]
-      new = [s for s in u.src if s not in seen]
-      seen.update(new)
-      left += [(s, at) for s in new]
-    elif u.op is not Ops.CONST and (size := node_bytes(u)) > most:
-      steps = {i: k for i, k in steps_of(flat_index(u.shape, at)).items() if x.shape[i] != 1}
-      most, found = size, next((i for i, k in steps.items() if k in (1, -1)), None)
-  return found
+  largest, at = max(leaves(x, idx), key=lambda leaf: node_bytes(leaf[0]), default=(None, idx))
+  if largest is None or not node_bytes(largest): return None
+  return next((i for i, k in steps_of(flat_index(largest.shape, at)).items() if x.shape[i] != 1 and k in (1, -1)), None)
 
 
 def block_of(n: int) -> int:
-  """A power of two of elements that a part of about ``n`` is made a multiple of: all of a short part, of a long one so many that
-  it has whole blocks and is not much longer."""
+  """A power of two that a part of about ``n`` is made a multiple of: a long one has whole blocks and is not much longer."""
   return power_of_two(n) if n <= WHOLE_BLOCK else min(1 << (n // LITTLE_MORE).bit_length() - 1, WHOLE_BLOCK)
 
 
 def one_axis(u: UOp) -> UOp:
-  """A reduction over axes that lie side by side, where everything it is made of goes through them as it lies in memory, as one
-  over a single axis: sum[0, 1](x) of (8191, 8193) -> sum[0] of (67108863,). Else as it is."""
+  """A reduction over axes that lie side by side in all that it is made of, as one over a single axis: sum[0, 1](x) of (8191,
+  8193) -> sum[0] of (67108863,). Else as it is."""
   x, (fn, axes) = u.src[0], u.arg
   first, last = axes[0], axes[-1]
-  if len(axes) == 1 or axes != tuple(range(first, last + 1)) or not all(isinstance(x.shape[a], int) for a in axes): return u
+  if len(axes) == 1 or axes != tuple(range(first, last + 1)) or not is_fixed(x.shape[first:last + 1]): return u
   left, seen = [x], {x}
   while left:
     v = left.pop()
@@ -213,27 +177,19 @@ def one_axis(u: UOp) -> UOp:
       seen.update(new)
       left += new
     elif v.op is Ops.RESHAPE: left.append(v.src[0])
-    elif v.op in MOVEMENT and ix.elements(_source(v).shape) > 1: return u
+    elif v.op in MOVEMENT and elements_of(_source(v)) > 1: return u
     if len(seen) > _LEAVES: return u
-  flat = movement(Ops.RESHAPE, x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
-  return UOp(Ops.REDUCE_AXIS, u.dtype, (flat,), (fn, (first,)))
+  flat = with_axis(x, first, ix.product(x.shape[a] for a in axes), after=len(axes))
+  return movement(Ops.REDUCE_AXIS, flat, (fn, (first,)))
 
 
 def are_columns(x: UOp, axes: Sequence[int]) -> bool:
-  """Whether the outputs of a reduction lie side by side in what it reads, or may come to (``layout``: channels between summed
-  dimensions)."""
+  """Whether the outputs lie side by side in what is read, or may come to (``layout``: channels between summed dimensions)."""
   kept = [d for d, n in enumerate(x.shape) if d not in axes and n != 1]
   return bool(kept) and (along_memory(x) in kept or len(x.shape) > 3 and any(a < kept[-1] for a in axes))
 
 
-def viewed(u: UOp) -> UOp:
-  """What a value is a view of: of the gradient of a convolution's pictures, the products that windows are made of."""
-  while u.op in MOVEMENT: u = u.src[0]
-  return u
-
-
 def _source(u: UOp) -> UOp:
-  """What a value is a view of, or a cast."""
   while u.op in MOVEMENT or u.op is Ops.CAST: u = u.src[0]
   return u
 
@@ -241,36 +197,31 @@ def _source(u: UOp) -> UOp:
 def narrowest(u: UOp) -> int:
   """Bytes of an element of a value where it has the fewest on its way through movement and casts: as it is stored."""
   least = u.dtype.itemsize
-  while u.op in MOVEMENT or u.op is Ops.CAST:
-    u = u.src[0]
-    least = min(least, u.dtype.itemsize)
+  while u.op in MOVEMENT or u.op is Ops.CAST: least, u = min(least, u.src[0].dtype.itemsize), u.src[0]
   return least
 
 
 def bytes_of(x: UOp) -> int:
-  """About how many bytes are read for a value: those of the largest thing that it is made of, of which no more elements are read
-  than it has."""
-  elements = ix.elements(x.shape)
-  return max([min(ix.elements(u.shape), elements) * u.dtype.itemsize for u in leaves(x)], default=node_bytes(x))
+  """About how many bytes are read for a value: those of the largest thing that it is made of, at most an element for each."""
+  return max([min(elements_of(u), elements_of(x)) * u.dtype.itemsize for u, _ in leaves(x)], default=node_bytes(x))
 
 
 def product_work(x: UOp, count: int, outputs: int) -> ProductWork:
   """A contraction as the model of products sees it. The rows are what the smaller factor does not vary with."""
-  sides = sorted(x.src, key=lambda s: ix.elements(_source(s).shape))
-  few, many = map(_source, sides)
-  rows = min(max(outputs * count // ix.elements(few.shape), 1), outputs)
-  columns = min(max(outputs * count // ix.elements(many.shape), 1), max(outputs // rows, 1))
+  sides = sorted(x.src, key=lambda s: elements_of(_source(s)))
+  few, many = [elements_of(_source(s)) for s in sides]
+  rows = min(max(outputs * count // few, 1), outputs)
+  columns = min(max(outputs * count // many, 1), max(outputs // rows, 1))
   sizes = [narrowest(s) for s in sides]
-  factors = sum(ix.elements(s.shape) * n for s, n in zip((few, many), sizes))
-  wide = max(s.dtype.itemsize for s in x.src)
+  factors = few * sizes[0] + many * sizes[1]
+  wide = max([s.dtype.itemsize for s in x.src])
   multiplied = wide if max(sizes) > 2 else min(wide, 2)
   return ProductWork(rows, columns, count, max(outputs // (rows * columns), 1), max(2, *sizes), multiplied, max(4, wide), factors)
 
 
 def is_contraction(x: UOp) -> bool:
   """Whether summing ``x`` is a matrix product, or a convolution: a product whose factors are both repeated."""
-  if x.op is not Ops.ALU or x.arg is not BinaryOps.MUL: return False
-  return all(2 * ix.elements(_source(s).shape) <= ix.elements(x.shape) for s in x.src)
+  return x.arg is BinaryOps.MUL and all(2 * elements_of(_source(s)) <= elements_of(x) for s in x.src)
 
 
 def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: int = 1) -> UOp | None:
@@ -287,19 +238,14 @@ def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: in
     size, parts = each, -(-n // each)
   padding = tuple((0, ix.minus(ix.times(size, parts), n)) if d == axis else (0, 0) for d, n in enumerate(x.shape))
   if all(high == 0 for _, high in padding): return _in_parts(u, x, axis, parts, apart)
-  padded = UOp(Ops.PAD, u.dtype, (x,), padding)
-  if nothing != 0:
-    padded = graph.where(UOp(Ops.PAD, dtypes.bool, (graph.const(True, dtypes.bool, x.shape),), padding), padded, nothing)
+  padded = movement(Ops.PAD, x, padding)
+  if nothing != 0: padded = graph.where(movement(Ops.PAD, graph.const(True, dtypes.bool, x.shape), padding), padded, nothing)
   return _in_parts(u, padded, axis, parts, apart)
 
 
 def _in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:
-  """The reduction ``u`` of ``x`` in ``parts`` along ``axis``: the partial results get a buffer, then they are reduced. ``apart``:
-  those of one part lie side by side, as a program of a block stores them."""
-  fn, axes = u.arg
-  shape = x.shape
-  x = movement(Ops.RESHAPE, x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
-  inner = tuple(sorted((*(a + (a > axis) for a in axes if a != axis), axis + 1)))
-  partial = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, inner))
-  partial = stored_along(partial, axis if apart else 0)
-  return graph.reshape(UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))), u.shape)
+  """The reduction ``u`` of ``x`` in ``parts``: the partial results get a buffer, then they are reduced. ``apart``: those of one
+  part lie side by side, as a program of a block stores them."""
+  (fn, axes), x = u.arg, with_axis(x, axis, parts, ix.over(x.shape[axis], parts))
+  partial = stored_along(movement(Ops.REDUCE_AXIS, x, (fn, in_parts_along(axes, axis))), axis if apart else 0)
+  return graph.reshape(movement(Ops.REDUCE_AXIS, partial, (fn, (axis,))), u.shape)

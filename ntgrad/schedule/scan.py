@@ -14,7 +14,7 @@ from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .placement import Idx
+from .nodes import Idx, movement, reshaped, with_axis
 
 _SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores
 _LEAST_PART = 8192    # elements of a part of it, at least
@@ -26,7 +26,7 @@ LOCKSTEP = 1024       # elements of a scan that is not cut where all programs ru
 
 def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
   """Whether a kernel computes the scan ``u`` for itself: it needs each element once, where it stands, and has no reduction, nor a
-  scan that goes another way. From then on it gets none."""
+  scan that goes another way, and gets none."""
   _, axis, reverse, *every = u.arg
   want = (idx[axis], reverse, every[0] if every else 0)
   if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE: return False
@@ -45,8 +45,8 @@ def scan_value(u: UOp, idx: Idx, value: UOp) -> UOp:
 
 
 def split_scan(u: UOp, target: Target) -> UOp | None:
-  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each from where the one before it
-  ends. None where it stays as it is."""
+  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each from where the one before
+  ends."""
   fn, axis, reverse, *every = u.arg
   n = u.shape[axis]
   # what fills the last part of a run-time size is 0
@@ -78,30 +78,25 @@ def _in_parts(u: UOp, step: int) -> UOp:
   x, dtype, shape = u.src[0], u.dtype, u.shape
   n = shape[axis]
   parts = ix.rounds(n, step)
-  def along(*size: ix.Dim) -> tuple[ix.Dim, ...]: return (*shape[:axis], *size, *shape[axis + 1:])
   def turned(y: UOp) -> UOp: return movement(Ops.FLIP, y, (axis,)) if reverse else y
   # what the parts come to: of a number of elements without the last, whose sum nobody needs
   known = isinstance(n, int)
   summed = ix.minus(parts, 1) if known else parts
   full = ix.times(summed, step)
   whole = take_first(turned(x), axis, full) if known else with_zeros(turned(x), axis, 0, ix.minus(full, n))
-  sums = movement(Ops.REDUCE_AXIS, movement(Ops.RESHAPE, whole, along(summed, step)), (fn, (axis + 1,)))
-  sums = movement(Ops.SCAN_AXIS, movement(Ops.RESHAPE, sums, along(summed)), (fn, axis, False))
+  sums = movement(Ops.REDUCE_AXIS, with_axis(whole, axis, summed, step), (fn, (axis + 1,)))
+  sums = movement(Ops.SCAN_AXIS, with_axis(sums, axis, summed, after=2), (fn, axis, False))
   # what comes before each part
   if not known: sums = take_first(sums, axis, ix.minus(parts, 1))
-  begin = with_zeros(sums, axis, 1, 0)
-  nothing = identity(fn, dtype)
+  begin, nothing = with_zeros(sums, axis, 1, 0), identity(fn, dtype)
   if nothing != 0 and isinstance(parts, int): begin = graph.where(is_first(axis, begin.shape), nothing, begin)
-  begin = movement(Ops.EXPAND, movement(Ops.RESHAPE, begin, along(parts, 1)), along(parts, step))
-  begin = movement(Ops.RESHAPE, begin, along(ix.times(parts, step)))
+  begin = movement(Ops.EXPAND, with_axis(begin, axis, parts, 1), (*shape[:axis], parts, step, *shape[axis + 1:]))
+  begin = with_axis(begin, axis, ix.times(parts, step), after=2)
   if ix.times(parts, step) != n: begin = take_first(begin, axis, n)
   return UOp.alu(fn, turned(begin), movement(Ops.SCAN_AXIS, x, (fn, axis, reverse, step)))
 
 
 # ---- nodes of rows whose sizes may be expressions
-def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
-
-
 def take_first(x: UOp, axis: int, n: ix.Dim) -> UOp:
   """The first ``n`` along an axis."""
   return movement(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))
@@ -114,5 +109,5 @@ def with_zeros(x: UOp, axis: int, before: int, behind: ix.Dim) -> UOp:
 
 def is_first(axis: int, shape: tuple[int, ...]) -> UOp:
   """Whether an element is the first along an axis."""
-  at = movement(Ops.RESHAPE, graph.iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)]))
+  at = reshaped(graph.iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)]))
   return movement(Ops.EXPAND, graph.lt(at, 1), shape)

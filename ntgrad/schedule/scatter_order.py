@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.elementwise import const
 from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import part_of, worth_sorting
+from ntgrad.graph import nodes as graph
 
-from .sort import in_parts, movement, split_sort
+from .nodes import in_memory, movement, reshaped
+from .sort import in_parts, split_sort
 
 RUNS = "runs"   # arg of a CONTIGUOUS, with a number: an index that has runs in parts of so many
 
@@ -34,62 +35,52 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   base, index, value = scatter.src
   rows, entries = base.shape[0], ix.product(index.shape)
   if index.dtype not in (dtypes.int32, dtypes.int64) or not isinstance(rows, int) or not isinstance(entries, int): return None
-  if rows >= dtypes.max(dtypes.int32) or entries > dtypes.max(dtypes.int32) or not worth_sorting(entries, target): return None
+  if max(rows + 1, entries) > dtypes.max(dtypes.int32) or not worth_sorting(entries, target): return None
   rest = value.shape[len(index.shape):]
-  value = movement(Ops.RESHAPE, value, (entries, *rest))
-  part = part_of(entries)
-  rising, order = sorted_index(movement(Ops.RESHAPE, index, (entries,)), rows, part, target)
+  value, part = reshaped(value, (entries, *rest)), part_of(entries)
+  rising, order = sorted_index(reshaped(index, (entries,)), rows, part, target)
+  size = rising.shape[0]
+  parts = size // part
   def gathered(order: UOp) -> UOp: return UOp(Ops.GATHER, u.dtype, (value, order))
   def after(memory: UOp, base: UOp, index: UOp, value: UOp) -> UOp:
     return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (base, index, value), scatter.arg)))
-  size = rising.shape[0]
-  parts = size // part
-  def seen(x: UOp) -> UOp: return movement(Ops.RESHAPE, x, (parts, part))
-  nowhere = const(-1, dtypes.int32, (parts, part))
+  def seen(x: UOp) -> UOp: return reshaped(x, (parts, part))
   if scatter.arg[0] == "set":
     following = movement(Ops.PAD, movement(Ops.SHRINK, rising, ((1, size),)), ((0, 1),))
-    last = seen(UOp.alu(BinaryOps.CMPNE, rising, following))
-    end = UOp.alu(BinaryOps.CMPLT, const(size - 2, dtypes.int32, (size,)), UOp(Ops.IOTA, dtypes.int32, (), size))
-    index = UOp.alu(TernaryOps.WHERE, UOp.alu(BinaryOps.OR, last, seen(end)), seen(rising), nowhere)
-    return after(memory, base, run_index(index, 1), gathered(order))
+    last = graph.or_(seen(graph.ne(rising, following)), seen(graph.lt(size - 2, graph.iota(size))))
+    return after(memory, base, run_index(graph.where(last, seen(rising), -1), 1), gathered(order))
   first = movement(Ops.SHRINK, seen(rising), ((0, parts), (0, 1)))
   before = movement(Ops.SHRINK, seen(rising), ((0, parts - 1), (part - 1, part)))   # the last row of the part before
-  begun = UOp.alu(BinaryOps.CMPEQ, movement(Ops.SHRINK, first, ((1, parts), (0, 1))), before)
+  begun = graph.eq(movement(Ops.SHRINK, first, ((1, parts), (0, 1))), before)
   begun = movement(Ops.PAD, begun, ((1, 0), (0, 0)))   # of each part, whether its first row's run began before it
   def wide(x: UOp) -> UOp: return movement(Ops.EXPAND, x, (parts, part))
-  goes_on = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPEQ, seen(rising), wide(first)), wide(begun))
-  owned = run_index(UOp.alu(TernaryOps.WHERE, goes_on, nowhere, seen(rising)), part)
+  goes_on = graph.and_(graph.eq(seen(rising), wide(first)), wide(begun))
+  owned = run_index(graph.where(goes_on, -1, seen(rising)), part)
   memory, base = (out := after(memory, base, owned, gathered(order))), substitute((base,), {memory: out})[0]
-  elsewhere = UOp.alu(TernaryOps.WHERE, goes_on, seen(order), nowhere)
-  continued = gathered(movement(Ops.RESHAPE, elsewhere, (size,)))
+  continued = gathered(reshaped(graph.where(goes_on, seen(order), -1), (size,)))
   kind = dtypes.float32 if u.dtype.kind == "f" and u.dtype.itemsize < 4 else u.dtype
-  sums = UOp(Ops.REDUCE_AXIS, kind, (movement(Ops.RESHAPE, continued.cast(kind), (parts, part, *rest)),), (BinaryOps.ADD, (1,)))
-  sums = movement(Ops.RESHAPE, sums, (parts, *rest)).cast(u.dtype)
-  to = UOp.alu(TernaryOps.WHERE, begun, first, const(-1, dtypes.int32, (parts, 1)))
-  starts = movement(Ops.CONTIGUOUS, movement(Ops.RESHAPE, to, (parts,)), None)
-  out = after(memory, base, starts, movement(Ops.CONTIGUOUS, sums, None))
+  sums = movement(Ops.REDUCE_AXIS, reshaped(continued.cast(kind), (parts, part, *rest)), (BinaryOps.ADD, (1,)))
+  sums = reshaped(sums, (parts, *rest)).cast(u.dtype)
+  starts = in_memory(reshaped(graph.where(begun, first, -1), (parts,)))
+  out = after(memory, base, starts, in_memory(sums))
   return in_runs(out, target) or out
 
 
 def run_index(index: UOp, part: int) -> UOp:
   """An index that has runs in parts of so many."""
-  return movement(Ops.CONTIGUOUS, movement(Ops.RESHAPE, index, (ix.product(index.shape),)), (RUNS, part))
+  return movement(Ops.CONTIGUOUS, reshaped(index, (ix.product(index.shape),)), (RUNS, part))
 
 
 def sorted_index(index: UOp, rows: int, part: int, target: Target) -> tuple[UOp, UOp]:
-  """An index in rising order, and where each entry stood; ``rows`` for what goes nowhere, which stands last, and so many more
-  that there are whole parts of ``part``."""
+  """An index in rising order, and where each entry stood; ``rows`` for what goes nowhere, which stands last, and to fill the last
+  part of ``part``."""
   entries = index.shape[0]
-  def number(n: int) -> UOp: return const(n, index.dtype, index.shape)
-  inside = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPLE, number(0), index), UOp.alu(BinaryOps.CMPLT, index, number(rows)))
   low = (entries - 1).bit_length()   # bits that say where an entry stood
   kind = dtypes.uint32 if rows << low < dtypes.max(dtypes.uint32) else dtypes.uint64
-  def bits(n: int, x: UOp) -> UOp: return const(n, kind, x.shape)
-  to = UOp.alu(TernaryOps.WHERE, inside, index, number(rows)).cast(kind)
-  key = UOp.alu(BinaryOps.OR, UOp.alu(BinaryOps.SHL, to, bits(low, to)), UOp(Ops.IOTA, dtypes.int32, (), entries).cast(kind))
-  key = UOp(Ops.SORT_AXIS, key.dtype, (key,), (0, low, 8 * kind.itemsize, 0))
-  key = in_parts(movement(Ops.CONTIGUOUS, split_sort(key, target) or key, None), 0, part)   # the greatest number behind the end
-  key = movement(Ops.RESHAPE, key, (ix.product(key.shape),))
-  row = UOp.alu(BinaryOps.MIN, UOp.alu(BinaryOps.SHR, key, bits(low, key)), bits(rows, key)).cast(dtypes.int32)
-  place = UOp.alu(BinaryOps.AND, key, bits((1 << low) - 1, key)).cast(dtypes.int32)
-  return movement(Ops.CONTIGUOUS, row, None), movement(Ops.CONTIGUOUS, place, None)
+  to = graph.where(graph.inside(index, rows), index, rows).cast(kind)
+  key = movement(Ops.SORT_AXIS, graph.or_(graph.shl(to, low), graph.iota(entries).cast(kind)), (0, low, 8 * kind.itemsize, 0))
+  key = in_parts(in_memory(split_sort(key, target) or key), 0, part)   # the greatest number behind the end
+  key = reshaped(key, (ix.product(key.shape),))
+  row = graph.minimum(graph.shr(key, low), rows).cast(dtypes.int32)
+  place = graph.and_(key, (1 << low) - 1).cast(dtypes.int32)
+  return in_memory(row), in_memory(place)

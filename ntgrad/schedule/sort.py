@@ -14,8 +14,8 @@ from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .placement import Idx
-from .scan import is_first, movement, take_first, with_zeros
+from .nodes import Idx, Nodes, elements_of, in_memory, movement, reshaped, with_axis
+from .scan import is_first, take_first, with_zeros
 
 SELECTED = 64           # elements of a row that a CPU's program keeps in order while it goes through the row
 DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values
@@ -25,9 +25,9 @@ PART, KEPT = 2048, 32   # elements of a part whose least are asked for, at least
 _STAGES = 2             # of a merge in one kernel, which reads so many times two elements for one
 
 
-def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, tuple[UOp, ...]] | None:
+def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, Nodes] | None:
   """The index of what ``u`` sorts, if a kernel sorts it for itself: it needs each element once, where it stands, and has no
-  reduction and no other sort or scan. From then on it gets none."""
+  reduction and no other sort or scan, and gets none."""
   axis = u.arg[0]
   if not g.stands(idx, valid, u.shape): return None
   if g.bound or g.scan is not None or g.kept is not None or any(r.op is Ops.SCATTER for r in g.roots): return None
@@ -66,13 +66,13 @@ def _by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
   """Sorted by the lowest digit first; each sort keeps the order of equal ones."""
   axis, low, high = arg[:3]
   n = ix.count(x.shape[axis])
-  rows = ix.elements(x.shape) // max(n, 1)
+  rows = elements_of(x) // max(n, 1)
   start = NUMPY_START if target.name == "numpy" else START_ELEMENTS
   def cost(bits: int) -> int: return -(-(high - low) // bits) * (rows * (3 * n + (1 << bits)) + start)
   bits = min(DIGITS, key=cost)
   digits = -(-(high - low) // bits)
   bits = -(-(high - low) // digits)
-  for at in range(low, high, bits): x = UOp(Ops.SORT_AXIS, x.dtype, (x,), (axis, at, min(at + bits, high), 0))
+  for at in range(low, high, bits): x = movement(Ops.SORT_AXIS, x, (axis, at, min(at + bits, high), 0))
   return x
 
 
@@ -80,27 +80,24 @@ def best_of_parts(u: UOp, size: int) -> UOp:
   """The least of a long row are among the least of its parts."""
   axis, low, high, keep = u.arg
   x = in_parts(u.src[0], axis, size)
-  s = x.shape
-  x = UOp(Ops.SORT_AXIS, x.dtype, (x,), (axis + 1, low, high, keep))
-  x = movement(Ops.RESHAPE, x, (*s[:axis], s[axis] * keep, *s[axis + 2:]))
-  u = u.replace((x,))
-  return best_of_parts(u, size) if s[axis] * keep > size else u
+  left = x.shape[axis] * keep
+  u = u.replace((with_axis(movement(Ops.SORT_AXIS, x, (axis + 1, low, high, keep)), axis, left, after=2),))
+  return best_of_parts(u, size) if left > size else u
 
 
 def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
-  """A row sorted in parts, of which two are merged to one until one is left: what comes of comparing the first's least with the
-  second's greatest, and so on, is in order but for the parts, each of which rises and then falls, or falls and then rises."""
+  """A row sorted in parts, of which two are merged to one until one is left: the first's least against the second's greatest, and
+  so on, is in order but for the parts, each of which rises and then falls, or falls and then rises."""
   x = in_parts(x, axis, BLOCK, True)
   before, (parts, _), after = x.shape[:axis], x.shape[axis:axis + 2], x.shape[axis + 2:]
-  def seen(*size: ix.Dim) -> UOp: return movement(Ops.RESHAPE, x, (*before, *size, *after))
-  def sort(y: UOp, *how: object) -> UOp: return movement(Ops.CONTIGUOUS, movement(Ops.SORT_AXIS, y, (axis + 1, *how)), None)
-  x = sort(x, low, high, 0)
-  run = 1
+  def seen(*size: ix.Dim) -> UOp: return reshaped(x, (*before, *size, *after))
+  def sort(y: UOp, *how: object) -> UOp: return in_memory(movement(Ops.SORT_AXIS, y, (axis + 1, *how)))
+  x, run = sort(x, low, high, 0), 1
   while run < parts:
     x = halves(seen(parts // (2 * run), 2, run * BLOCK), axis + 1, (axis + 1, axis + 2))
     step, stages = run // 2, 1
     while step:
-      if stages % _STAGES == 0: x = movement(Ops.CONTIGUOUS, x, None)
+      if stages % _STAGES == 0: x = in_memory(x)
       x = halves(seen(parts // (2 * step), 2, step * BLOCK), axis + 1, (axis + 1,))
       step, stages = step // 2, stages + 1
     x = sort(seen(parts, BLOCK), 0, 8 * x.dtype.itemsize, 0, True)
@@ -121,4 +118,4 @@ def in_parts(x: UOp, axis: int, size: int, power: bool = False) -> UOp:
   if power: parts = 1 << (parts - 1).bit_length()
   def inverted(y: UOp) -> UOp: return graph.xor(y, dtypes.max(y.dtype))
   if parts * size != n: x = inverted(with_zeros(inverted(x), axis, 0, parts * size - n))
-  return movement(Ops.RESHAPE, x, (*x.shape[:axis], parts, size, *x.shape[axis + 1:]))
+  return with_axis(x, axis, parts, size)

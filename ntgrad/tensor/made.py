@@ -105,7 +105,7 @@ class Made:
     text = row.parameters.replace("...", ", ".join([_of_functions(str(p)) for p in has]))
     self.definition = _parsed(f"def {name}({text}): pass")
     given = self.definition.args
-    self.parameters: list[Any] = [*given.args, *given.kwonlyargs]
+    self.parameters: list[Any] = [*given.posonlyargs, *given.args, *given.kwonlyargs]
     self.first: str = self.parameters[0].arg
     if of_tensor: self.parameters.pop(0).annotation = ast.Name("Tensor")
     self.definition.returns = ast.Name(_of_functions(inspect.signature(self.method).return_annotation) or "Any")
@@ -143,7 +143,7 @@ class Made:
   def scope(self) -> dict[str, Any]:
     """What the source of a call, and the annotations, name."""
     home = inspect.unwrap(self.method).__globals__
-    return {**home, **_TOOLS, "Tensor": Tensor, "_method": self.method, "_home": home["__name__"], "__name__": __name__}
+    return {**home, **_TOOLS, "Tensor": Tensor, "_method": self.method, "_home": home["__name__"]}
 
   @property
   def heading(self) -> str:
@@ -159,8 +159,8 @@ class Made:
     return out
 
 
-def function(name: str, row: Row) -> Callable[..., Any]:
-  """The function of a row::
+def function(name: str, row: Row, module: str = __name__) -> Callable[..., Any]:
+  """The function of a row, as one of a module::
 
       function("sum", Row("input, dim=None, keepdim=False, *, dtype=None", "sum", ""))
 
@@ -168,7 +168,7 @@ def function(name: str, row: Row) -> Callable[..., Any]:
   calls ``dim`` may be called ``axis``, as it may there. With ``inplace`` the result is written to the input.
   """
   made = Made(name, row)
-  result, scope = made.call(made.first, made.values), made.scope()
+  result, scope = made.call(made.first, made.values), made.scope() | {"__name__": module}
   if made.always_written or "inplace" in made.values:
     result = f"_written({name!r}, {made.first}, {result}{', inplace' if 'inplace' in made.values else ''})"
   if "out" in made.values: result = f"_into(out, {result})"
@@ -180,9 +180,9 @@ def function(name: str, row: Row) -> Callable[..., Any]:
   return checked(out)
 
 
-def functions(table: Mapping[str, str]) -> dict[str, Callable[..., Any]]:
+def functions(table: Mapping[str, str], module: str) -> dict[str, Callable[..., Any]]:
   """All functions of a table, by name."""
-  return {name: function(name, row) for name, row in rows(table).items()}
+  return {name: function(name, row, module) for name, row in rows(table).items()}
 
 
 __all__ = ["Made", "Row", "function", "functions", "method", "parts", "reduction_of", "rows"]

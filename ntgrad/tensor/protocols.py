@@ -156,8 +156,8 @@ class Protocols(Reduction):
   def _known(self) -> np.ndarray[Any, Any] | None:
     """The values, where they are there already; None where they would have to be computed, or are very many on a device."""
     if self._alias.pending: return None
+    from ntgrad.engine.buffer import being_recorded
     from ntgrad.engine.realize import rebased
-    from ntgrad.engine.recording import being_recorded
     if being_recorded: return None
     u = rebased(self.lazydata)
     if not is_host_view(u): return None

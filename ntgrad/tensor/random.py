@@ -297,7 +297,7 @@ class Random(Sorting):
     s = new_shape("randint", shape, size)
     r, span = _bits(s, Device._located(device), generator), high - low
     if span < 2 ** 32: r = (r >> 32) * span >> 32
-    elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
+    elif span < 2 ** 64: r = graph.mod(r, span)
     u = cast(r, dtypes.uint64 if d is dtypes.uint64 else dtypes.int64)
     return cls._from_node(cast(u + low if low else u, d))
 

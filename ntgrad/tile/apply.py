@@ -15,7 +15,7 @@ from ntgrad.graph.checks import checked
 from .block import block, is_value
 from .function import new_tensor
 from .interpret import Interpreter
-from .launch import as_tensor, assert_flags, describe_argument, in_memory, launcher_of, run_launch
+from .launch import as_tensor, assert_flags, describe_argument, in_memory, run_launch
 from .parameters import Parameter, Tile
 from .specialised import Specialised
 from .trace import Tracer
@@ -39,31 +39,25 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   parameters = [Parameter(f"argument{i}", i, _whole(a.shape), a.dtype) for i, a in enumerate(taken)]
   tracer = Tracer(parameters, (), checks=config.checks)
   with tracer:
-    got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})
+    got = Interpreter(tracer).call(fn, list(map(Tile, parameters)), {})
     results = got if isinstance(got, tuple) else (got,)
-    bad = [r for r in results if not is_value(r) and not isinstance(r, (bool, int, float))]
-    if bad or got is None:
+    if not all(is_value(r) or isinstance(r, (bool, int, float)) for r in results):
       raise ApplicationError(f"{getattr(fn, '__name__', 'the function')} gives {got!r}; a block, or a tuple of blocks")
-    blocks = [block(r) for r in results]
-    for b in blocks:
+    for b in list(map(block, results)):
       p = Parameter(f"result{len(parameters) - len(arrays)}", len(parameters), _whole(numbers(b.dims)), b.dtype)
       parameters.append(p)
       Tile(p).store(b)
   device = next((a.device for a in arrays if isinstance(a, Tensor)), None) or default_device()
   given = [as_tensor("apply", p.name, a, device, p.written, []) for p, a in zip(parameters, arrays)]
-  inputs = [t for t, _ in given]
-  inputs = [t if in_memory(t) else t.detach().contiguous() for t in inputs]
+  inputs = [t if in_memory(t) else t.detach().contiguous() for t, _ in given]
   realize([t for t in inputs if not in_memory(t)])
   s = Specialised("apply", tracer.kernel(), tuple(parameters), {}, asserts=tuple(tracer.asserts))
   more = parameters[len(arrays):]
   made = [assert_flags(s, device) if p.notes else new_tensor(device, numbers(p.arrangement.source), p.dtype) for p in more]
-  outputs = [t for p, t in zip(more, made) if not p.notes]
   tensors = [*inputs, *made]
-  run_launch(launcher_of(s, device), tensors, [t.lazydata for t in tensors])
+  run_launch(s.launcher(device), tensors, [t.lazydata for t in tensors])
   for (_, back), t in zip(given, tensors):
     if back is not None: back(t.numpy())
-  out = tuple(t if any(isinstance(a, Tensor) for a in arrays) else t.numpy() for t in outputs)
+  plain = not any(isinstance(a, Tensor) for a in arrays)
+  out = tuple(t.numpy() if plain else t for p, t in zip(more, made) if not p.notes)
   return out if isinstance(got, tuple) else out[0]
-
-
-__all__ = ["apply"]

@@ -7,8 +7,7 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
-from keyword import iskeyword
+from functools import cache
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
@@ -31,8 +30,7 @@ from .user_lines import Line, at_lines
 
 @dataclass(frozen=True)
 class Assessment:
-  """A condition on sizes (a bool where it is decided), what to say where it does not hold, the line that asks for it, and the
-  parameter that it is about: it must hold where that one's tiles are read or written."""
+  """A condition on sizes (a bool where decided), what to say where it fails, the line that asks, the parameter it is about."""
   condition: bool | Condition
   message: str
   where: str = ""
@@ -49,24 +47,13 @@ class Assessment:
     said = re.sub(r"[A-Za-z_]\w*", lambda m: places.get(m[0], m[0]), str(self.condition))
     return f"if not ({said}): raise ShapeError"
 
-  @cached_property
-  def holds(self) -> Callable[[Mapping[str, int]], bool]:
-    """The condition as a Python function of the values of names, which takes less than a microsecond."""
-    names = sorted(s.name for s in symbols_of(self.condition))
-    if not all(n.isidentifier() and not iskeyword(n) for n in names): return lambda values: bool(evaluate(self.condition, values))
-    host: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {self.condition}", {"cdiv": lambda a, b: -(-a // b)})
-    return lambda values: host(*[values[n] for n in names])
-
   def check(self, kernel: str, values: Mapping[str, int], open_: Mapping[str, Dim]) -> None:
-    """Raises ShapeError where it does not hold for these values of symbols. Where some are run-time sizes in a kernel (``open_``)
-    it is assumed that it holds for those of a launch."""
+    """Raises ShapeError where it does not hold for ``values``; of run-time sizes (``open_``) it is assumed that it holds."""
     if not isinstance(self.condition, Condition): return
-    try:
-      if self.holds(values):
-        a, b = (ix.node(evaluate_size(e, open_)) for e in (self.condition.a, self.condition.b))
-        assume.condition_holds(compared(self.condition.op, a, b))
-        return
-    except (KeyError, ZeroDivisionError): evaluate(self.condition, values)   # says what is missing
+    if evaluate(self.condition, values):
+      a, b = (ix.node(evaluate_size(e, open_)) for e in (self.condition.a, self.condition.b))
+      assume.condition_holds(compared(self.condition.op, a, b))
+      return
     sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in symbols_of(self.condition)))
     asked = f"; asked for at {self.where}" if self.where else ""
     raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {sizes}){asked}")
@@ -108,37 +95,33 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
   grids = [(t.name, t.levels[0]) for t in arranged if len(t.levels) > 1 or t.levels[0] != ()]
   whole = {t.name for t in arranged if not t.operations}
   lines = {t.name: t._lines()[0] for t in arranged}
-  asked = {name: line.short for name, line in lines.items() if line is not None}
   alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
   out = []
   for name, grid in grids[1:]:
-    first, want = grids[0]
+    (first, want), line = grids[0], lines[name]
+    where = "" if line is None else line.short
     said = f"the outermost level of {name} is {shown_shape(grid)}, that of {first} is {shown_shape(want)}"
     refused = f"{kernel}: {said}; all parameters are arranged for the same grid{mended(name, grid, want, first)}"
     mine, theirs = grid, want
-    if len(grid) != len(want): mine, theirs = (tuple([n for n in g if n != 1]) for g in (grid, want))
+    if len(grid) != len(want): mine, theirs = (tuple(n for n in g if n != 1) for g in (grid, want))
     if len(mine) != len(theirs):
       count = math.prod(grid) == math.prod(want)
-      if count is not False:
-        out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}",
-                              asked.get(name, ""), name))
-      elif name not in whole: raise ShapeError(refused + at_lines(lines[name]))
+      asked = f"{said}: there must be as many programs{mended(name, grid, want, first)}"
+      if count is not False: out.append(Assessment(count, asked, where, name))
+      elif name not in whole: raise ShapeError(refused + at_lines(line))
       continue
     if name in whole and any((a == b) is False for a, b in zip(mine, theirs)): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = a == b
-      if same is False: raise ShapeError(refused + at_lines(lines[name]))
-      pair = names_that_agree(a, b)
-      if pair: alike[representative(alike, pair[0])] = representative(alike, pair[1])
+      if same is False: raise ShapeError(refused + at_lines(line))
+      if (pair := names_that_agree(a, b)): alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
-        names = [s for s in t._source.shape if isinstance(s, Symbol) and s.is_name]
-        if len({representative(alike, s) for s in names}) < len(set(names)):
+        names = {s for s in t._source.shape if isinstance(s, Symbol) and s.is_name}
+        if len({representative(alike, s) for s in names}) < len(names):
           raise ShapeError(
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
-            "the size of another dimension, or give both dimensions one name" + at_lines(lines[name])
-          )
-      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}",
-                            asked.get(name, ""), name))
+            f"the size of another dimension, or give both dimensions one name{at_lines(line)}")
+      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}", where, name))
   return out
 
 
@@ -160,7 +143,7 @@ def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> s
       at += 1
   if at < len(grid): same = list(range(len(want) - len(grid), len(want)))
   new = [d for d in range(len(want)) if d not in same]
-  calls = "".join([f".unsqueeze({d})" for d in new])
+  calls = "".join(f".unsqueeze({d})" for d in new)
   sizes = [want[d] if d in new else -1 for d in range(len(want))]
   return f"; {name}{calls}" + (f".expand({shown_shape(sizes)})" if any(want[d] != 1 for d in new) else "") + \
     f" gives it the dimensions of {other}"
@@ -199,11 +182,10 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter], arranged: Seque
   for p in parameters:
     for n, level in enumerate(p.arrangement.levels[1:], 1):
       if any(below(d, 1) for d in level):
+        lines = [t._lines()[n] for t in arranged if t.name == p.name]
         raise ShapeError(
-          f"{kernel}: level {n} of {p.name} is {shape_text(level)}, for a tensor of shape {shape_text(p.arrangement.source)}: "
-          "a program has nothing to read there; call it only where there is, or tile without floor_mode"
-          + at_lines(*[t._lines()[n] for t in arranged if t.name == p.name])
-        )
+          f"{kernel}: level {n} of {p.name} is {shape_text(level)}, for a tensor of shape {shape_text(p.arrangement.source)}: a "
+          f"program has nothing to read there; call it only where there is, or tile without floor_mode{at_lines(*lines)}")
 
 
 # ---- dimensions that an operation puts side by side
@@ -212,10 +194,9 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter], arranged: Seque
 class Whole:
   """A parameter as it is before it is cut into tiles: the source, or what slices, flips and flattening make of it.
 
-  ``limits`` is of each dimension how many elements there are, ``covered`` up to where its tiles go (None: to the end or beyond),
-  ``offsets`` where they begin,
-  ``named`` whether it was given names or numbers, ``of`` the dimensions of levels that go through it,
-  ``source`` the dimension of the source that it is, where it is one.
+  Of each dimension ``limits`` is how many elements there are, ``covered`` up to where its tiles go (None: to the end or beyond),
+  ``offsets`` where they begin, ``named`` whether it was given names or numbers, ``of`` the dimensions of levels that go through
+  it, ``source`` the dimension of the source that it is, where it is one.
   """
   parameter: Parameter
   limits: tuple[Dim, ...]
@@ -238,14 +219,13 @@ class Whole:
     of = [{w for w, r in zip(where, through) if r in i.ranges} for i in a.cut.pull(through)[0]]
     exact = a.cut.pull([ix.rng(d, n) if n else ix.ZERO for d, n in enumerate(a.view.shape)])[0]
     covered = [last_of(i, n, a.partly) for i, n in zip(exact, shape)]
-    named = [bool(s) and all([named_size(t, d) for d in s]) for s in parts]
+    named = [bool(s) and all([t._source.given[d] is not None for d in s]) for s in parts]
     same_size = [s[0] if len(s) == 1 and parts.count(s) == 1 and a.source[s[0]] == n else None for s, n in zip(parts, shape)]
     return Whole(p, shape, covered, [offset(i) for i in exact], named, of, same_size)
 
   def size(self, d: int) -> Dim:
     """How many elements of a dimension the tiles have."""
-    found = self.covered[d]
-    return self.limits[d] if found is None else found
+    return self.limits[d] if (found := self.covered[d]) is None else found
 
   def through(self, at: tuple[int, int]) -> list[int]:
     """The dimensions that a dimension of a level goes through."""
@@ -274,8 +254,7 @@ def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
   if not partly: return None
   terms, c = ix.linear(index)
   if any(t.op is not Ops.RANGE or k < 0 for t, k in terms): return None
-  most = ix.total([ix.times(k, ix.minus(t.arg[1], 1)) for t, k in terms])
-  return lesser(n, ix.plus(most, c + 1))
+  return lesser(n, ix.plus(ix.total([ix.times(k, ix.minus(t.arg[1], 1)) for t, k in terms]), c + 1))
 
 
 def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor],
@@ -292,10 +271,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
     slots = [p.slot for p in both]
     return at_lines(*[line for slot, line in (lines or {}).items() if slot in slots][1:])
   by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.notes and p.name in tensors}
-  wholes: dict[str, Whole] = {}
-  def whole(p: Parameter) -> Whole:
-    if p.name not in wholes: wholes[p.name] = whole_of(p, tensors[p.name])
-    return wholes[p.name]
+  whole = cache(lambda p: whole_of(p, tensors[p.name]))
   for statement in body.effects:
     seen: dict[UOp, list[tuple[Whole, int]]] = {}
     for u in toposort((statement,)):
@@ -313,8 +289,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
           raise ShapeError(
             f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the "
             "application goes through both with one index; give tensors that agree, or name both dimensions: "
-            f"Tensor(shape=('N', ..)){met(other.parameter, p)}"
-          )
+            f"Tensor(shape=('N', ..)){met(other.parameter, p)}")
         beside.append((w, d))
   for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
     for (counter, n, here), (another, m, there) in itertools.product(short.once, long.once):
@@ -322,20 +297,13 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
       first, second = whole(short), whole(long)
       mine, theirs = first.through(here), second.through(there)
       if all([first.named[i] for i in mine]) and all([second.named[i] for i in theirs]): continue
-      few = ", ".join([first.text(i, tensors[short.name], " elements") for i in mine]) or f"{short.name} has one tile"
-      many = ", ".join([second.text(i, tensors[long.name]) for i in theirs]) or f"{long.name} {text_of(m)}"
-      raise ShapeError(
-        f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the dimensions of both: "
-        f"Tensor(shape=('N', ..)){met(short, long)}"
-      )
+      few = ", ".join(first.text(i, tensors[short.name], " elements") for i in mine) or f"{short.name} has one tile"
+      many = ", ".join(second.text(i, tensors[long.name]) for i in theirs) or f"{long.name} {text_of(m)}"
+      raise ShapeError(f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the "
+                       f"dimensions of both: Tensor(shape=('N', ..)){met(short, long)}")
 
 
 def offset(i: UOp) -> Dim:
   """The part of an index that does not vary: 4*g + t + 3 -> 3."""
   terms, c = ix.linear(i)
   return ix.plus(ix.total([ix.times(k, t) for t, k in terms if not t.ranges]), c)
-
-
-def named_size(t: Tensor, d: int) -> bool:
-  """Whether a dimension of a tensor was given a name or a number."""
-  return t._source.given[d] is not None

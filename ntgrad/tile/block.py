@@ -8,7 +8,7 @@ transpose reorders them and costs nothing, and a sum binds one. Where an operati
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import same_size
@@ -16,7 +16,7 @@ from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.kernel.rewrite import fold_node
 from ntgrad.graph.symbol import Symbol
@@ -24,9 +24,11 @@ from ntgrad.graph.symbol import Symbol
 if TYPE_CHECKING:
   from .trace import Tracer
 
-_Number = Union[bool, int, float]
 DimSize = Union[int, Symbol]   # of a dimension, as applications see it
+BlockShape = tuple[DimSize, ...]
 _Axis = Union[UOp, None]
+Axes = tuple[_Axis, ...]   # one a dimension: a RANGE, None for one element
+AnyAxes = Sequence[_Axis]
 _tracers: list[Tracer] = []
 
 
@@ -64,6 +66,11 @@ def axis_for(n: DimSize | Dim) -> UOp | None:
   return None if one(n) else tracer().axis(n)
 
 
+def dims_of(axes: Iterable[UOp | None]) -> tuple[Dim, ...]:
+  """The shape of a block of axes, as kernels have it."""
+  return tuple(1 if a is None else a.arg[1] for a in axes)
+
+
 class BlockValue:
   """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1.
 
@@ -74,17 +81,17 @@ class BlockValue:
   """
   __slots__ = ("value", "axes", "level")
 
-  def __init__(self, value: UOp, axes: Sequence[_Axis] = ()):
+  def __init__(self, value: UOp, axes: AnyAxes = ()):
     self.value, self.axes, self.level = value, tuple(axes), len(_tracers[-1].outer) if _tracers else 0
 
   @property
-  def shape(self) -> tuple[DimSize, ...]:
+  def shape(self) -> BlockShape:
     """One int a dimension; a Symbol for one that is known at the launch."""
-    return tuple([1 if a is None else seen(a.arg[1]) for a in self.axes])
+    return tuple(map(seen, self.dims))
   @property
   def dims(self) -> tuple[Dim, ...]:
     """The shape as kernels have it."""
-    return tuple([1 if a is None else a.arg[1] for a in self.axes])
+    return dims_of(self.axes)
   @property
   def ndim(self) -> int: return len(self.axes)
   @property
@@ -97,9 +104,8 @@ class BlockValue:
   def __repr__(self) -> str: return f"Block({self.shape}, {self.dtype})"
   def __bool__(self) -> bool:
     if self.value.op is Ops.CONST: return bool(self.value.arg)
-    raise ArgumentError(
-      "the value of a block is known when the kernel runs, not while it is read; use tl.where, or `if` on a scalar"
-    )
+    raise ArgumentError("the value of a block is known when the kernel runs, not while it is read; "
+                        "use tl.where, or `if` on a scalar")
 
   def __hash__(self) -> int: return id(self)
 
@@ -150,12 +156,12 @@ def is_value(x: Any) -> bool:
 
 # ---- axes
 
-def _rename(value: UOp, table: Mapping[UOp, UOp]) -> UOp:
+def rename_axes(value: UOp, table: Mapping[UOp, UOp]) -> UOp:
   """``value`` with free axes replaced by index expressions."""
   return renamed(value, table, lambda n: tracer().axis(n))
 
 
-def broadcast_shapes(name: str, *shapes: tuple[DimSize, ...]) -> tuple[DimSize, ...]:
+def broadcast_shapes(name: str, *shapes: BlockShape) -> BlockShape:
   """numpy's broadcasting. Raises ShapeError."""
   n = max(map(len, shapes))
   full = [(1,) * (n - len(s)) + s for s in shapes]
@@ -163,18 +169,15 @@ def broadcast_shapes(name: str, *shapes: tuple[DimSize, ...]) -> tuple[DimSize, 
   for sizes in zip(*full):
     want = [s for s in sizes if not one(s)] or [1]
     if not all(same_size(dim(s), dim(want[0])) for s in want[1:]):
-      raise ShapeError(
-        f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1"
-      )
+      raise ShapeError(f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be "
+                       "equal or 1")
     out.append(want[0])
   return tuple(out)
 
 
-def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], tuple[_Axis, ...]]:
-  """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones they have
-  met."""
-  shape = broadcast_shapes(name, *(b.shape for b in blocks))
-  n = len(shape)
+def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
+  """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones."""
+  n = len(broadcast_shapes(name, *(b.shape for b in blocks)))
   full = [(None,) * (n - b.ndim) + b.axes for b in blocks]
   axes: list[_Axis] = [None] * n
   for b_axes in full:
@@ -182,29 +185,24 @@ def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], tuple[_Axis, ...]]
       if axes[d] is None and a is not None:
         old = tracer().root(a)
         axes[d] = (
-          old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1])
-        )
+          old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1]))
   return [align(b, b_axes, axes) for b, b_axes in zip(blocks, full)], tuple(axes)
 
 
-def align(b: BlockValue, own: Sequence[_Axis], axes: Sequence[_Axis]) -> UOp:
-  """The value of a block with its axes called ``axes``; it does not vary along those it has not, and one of its own that is not
-  among them has one element."""
+def align(b: BlockValue, own: AnyAxes, axes: AnyAxes) -> UOp:
+  """The value of a block with its axes called ``axes``; it does not vary along those that it has not."""
   table = {a: ix.ZERO if to is None else to for a, to in zip(own, axes) if a is not None}
   for a, to in table.items():
     if to is not ix.ZERO: tracer().unify(a, to)
-  return _rename(b.value, table)
+  return rename_axes(b.value, table)
 
 
-def to_axes(name: str, b: BlockValue, axes: Sequence[_Axis]) -> UOp:
+def to_axes(name: str, b: BlockValue, axes: AnyAxes) -> UOp:
   """The value of a block as a function of given axes, to which it must broadcast."""
-  shape = tuple(1 if a is None else seen(a.arg[1]) for a in axes)
+  shape, b_axes, b_shape = tuple(map(seen, dims_of(axes))), b.axes, b.shape
   extra = b.ndim - len(shape)
-  b_axes, b_shape = b.axes, b.shape
   if extra > 0 and all(map(one, b_shape[:extra])): b_axes, b_shape = b_axes[extra:], b_shape[extra:]
-  if len(b_shape) > len(shape) or any(
-    not one(s) and not same_size(dim(s), dim(t)) for s, t in zip(b_shape[::-1], shape[::-1])
-  ):
+  if len(b_shape) > len(shape) or any(not one(s) and not same_size(dim(s), dim(t)) for s, t in zip(b_shape[::-1], shape[::-1])):
     raise ShapeError(f"{name}: a block of shape {b.shape} where one of {shape} is wanted; each dimension must be equal or 1")
   return align(b, (None,) * (len(shape) - len(b_axes)) + b_axes, axes)
 
@@ -213,11 +211,10 @@ def to_axes(name: str, b: BlockValue, axes: Sequence[_Axis]) -> UOp:
 
 def plain_value(u: UOp, dtype: DType | None = None) -> UOp:
   """A position as a value of int32, int64 or ``dtype``; other values as they are, cast to ``dtype``. Numbers are rounded here."""
-  if u.dtype is dtypes.index:
-    if u.op is Ops.CONST: return UOp.const(dtype or index_dtype(u), u.arg)
-    u = UOp(Ops.CAST, index_dtype(u), (u,))
-  if u.op is Ops.CONST: return UOp.const(dtype or u.dtype, u.arg)
-  return u if dtype is None or u.dtype is dtype else u.cast(dtype)
+  own = index_dtype(u) if u.dtype is dtypes.index else u.dtype
+  if u.op is Ops.CONST: return UOp.const(dtype or own, u.arg)
+  if u.dtype is not own: u = UOp(Ops.CAST, own, (u,))
+  return u if dtype is None or own is dtype else u.cast(dtype)
 
 
 def as_index(u: UOp) -> UOp:
@@ -236,20 +233,19 @@ def weak(x: Any) -> bool:
 
 def number_dtype(x: Any) -> DType:
   """The dtype of a Python number among others: the default one, or a wider one that has numbers of its size."""
-  d = dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x))
-  if d.itemsize == 8 or d.kind not in "if" or isinstance(x, Symbol): return d
+  if isinstance(x, Symbol): return dtypes.default_int
+  d = dtypes.of(type(x))
+  if d.itemsize == 8 or d.kind not in "if": return d
   if d.kind == "i": return d if dtypes.min(d) <= x <= dtypes.max(d) else dtypes.int64
   return dtypes.float64 if 0 < abs(x) < 2.0 ** -126 or 2.0 ** 128 <= abs(x) < float("inf") else d
 
 
 def common_dtype(*xs: Any) -> DType:
   """The dtype in which operands meet; beside blocks Python numbers count by kind only."""
-  strong = [block(x).dtype for x in xs if not weak(x)]
-  d = promote(*(strong or map(number_dtype, xs)))
-  if any(isinstance(x, float) for x in xs if weak(x)) and d.kind != "f": return dtypes.default_float
-  ints = any(isinstance(x, (int, Symbol)) and not isinstance(x, bool) for x in xs if weak(x))
-  if ints and d.kind == "b": return dtypes.default_int
-  return d
+  numbers = [x for x in xs if weak(x)]
+  d = promote(*([block(x).dtype for x in xs if not weak(x)] or map(number_dtype, xs)))
+  if d.kind != "f" and any(isinstance(x, float) for x in numbers): return dtypes.default_float
+  return d if d.kind != "b" or all(isinstance(x, bool) for x in numbers) else dtypes.default_int
 
 
 def block_unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> BlockValue:
@@ -267,12 +263,12 @@ def floating(x: Any) -> DType:
 
 
 _INDEX: dict[Any, Callable[[UOp, UOp], UOp | None]] = {
-  BinaryOps.ADD: lambda a, b: ix.add(a, b), BinaryOps.SUB: lambda a, b: ix.sub(a, b), BinaryOps.MUL: lambda a, b: ix.mul(a, b),
+  BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul,
   BinaryOps.IDIV: lambda a, b: ix.fdiv(a, b) if ix.of_sizes(b) and ix.vmin(b) > 0 else None,
   BinaryOps.MOD: lambda a, b: ix.mod(a, b) if ix.of_sizes(b) and ix.vmin(b) > 0 else None,
   BinaryOps.MIN: lambda a, b: ix.least(a, b) if ix.of_sizes(b) else ix.least(b, a) if ix.of_sizes(a) else None,
   BinaryOps.CMPLT: lambda a, b: _less(a, b, 0), BinaryOps.CMPLE: lambda a, b: _less(a, b, 1),
-  BinaryOps.CMPEQ: lambda a, b: ix.eq(ix.sub(a, b), 0), BinaryOps.CMPNE: lambda a, b: _not(ix.eq(ix.sub(a, b), 0))}
+  BinaryOps.CMPEQ: lambda a, b: ix.eq(ix.sub(a, b), 0), BinaryOps.CMPNE: lambda a, b: _unequal(ix.eq(ix.sub(a, b), 0))}
 
 
 def _less(a: UOp, b: UOp, more: int) -> UOp:
@@ -280,9 +276,8 @@ def _less(a: UOp, b: UOp, more: int) -> UOp:
   return ix.ge(b, a.arg + 1 - more) if a.op is Ops.CONST else ix.lt(ix.sub(a, b), more)
 
 
-def _not(c: UOp) -> UOp:
-  if c.op is Ops.CONST: return UOp.const(dtypes.bool, not c.arg)
-  return UOp(Ops.ALU, dtypes.bool, (c,), UnaryOps.NOT)
+def _unequal(same: UOp) -> UOp:
+  return UOp.const(dtypes.bool, not same.arg) if same.op is Ops.CONST else UOp(Ops.ALU, dtypes.bool, (same,), UnaryOps.NOT)
 
 
 def block_binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> BlockValue:
@@ -309,20 +304,24 @@ def _negative(x: Any) -> BlockValue:
   return block_unary(UnaryOps.NEG, b)
 
 
+def truth(x: Any) -> BlockValue:
+  """A value as a condition: not 0."""
+  b = block(x)
+  return b if b.dtype.kind == "b" else block_binary(BinaryOps.CMPNE, b, 0)
+
+
 def block_where(condition: Any, yes: Any, no: Any) -> BlockValue:
   """Elements of ``yes`` where the condition holds, else of ``no``."""
-  c, a, b = block(condition), block(yes), block(no)
-  if c.dtype.kind != "b": c = block_binary(BinaryOps.CMPNE, c, 0)
-  (w, u, v), axes = unify("where", c, a, b)
-  if w.op is Ops.CONST: return BlockValue(plain_value(u if w.arg else v, common_dtype(yes, no)), axes)
+  (w, u, v), axes = unify("where", truth(condition), block(yes), block(no))
   d = common_dtype(yes, no)
+  if w.op is Ops.CONST: return BlockValue(plain_value(u if w.arg else v, d), axes)
   return BlockValue(UOp.alu(TernaryOps.WHERE, w, plain_value(u, d), plain_value(v, d)), axes)
 
 
 def block_cast(x: Any, dtype: DType) -> BlockValue:
   """The values converted to a dtype."""
   b = block(x)
-  return BlockValue(plain_value(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
+  return BlockValue(plain_value(b.value, dtype), b.axes)
 
 
 def reinterpreted(b: BlockValue, dtype: DType) -> BlockValue:
@@ -350,71 +349,33 @@ def block_permute(x: Any, order: Sequence[int]) -> BlockValue:
   return BlockValue(b.value, [b.axes[a] for a in got])
 
 
-def block_expand_dims(x: Any, axis: int) -> BlockValue:
-  """A dimension of 1 before ``axis``."""
-  b = block(x)
-  at = axis_number("expand_dims", axis, b.ndim + 1)
-  return BlockValue(b.value, (*b.axes[:at], None, *b.axes[at:]))
-
-
-def block_broadcast_to(x: Any, shape: Sequence[int]) -> BlockValue:
-  """Dimensions of 1 become any size."""
-  b = block(x)
-  want = tuple(s if isinstance(s, Symbol) else int(s) for s in shape)
-  found = broadcast_shapes("broadcast_to", b.shape, want)
-  if not all(same_size(dim(s), dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
-    raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
-  own = (None,) * (len(want) - b.ndim) + b.axes
-  return BlockValue(b.value, [a if a is not None else axis_for(n) for a, n in zip(own, want)])
-
-
-def block_reshape(x: Any, shape: Sequence[int]) -> BlockValue:
+def block_reshape(x: Any, shape: Sequence[Any]) -> BlockValue:
   """The same elements in row-major order; one size may be -1."""
   b = block(x)
-  if all(isinstance(n, int) for n in (*b.dims, *shape)): want = [int(s) for s in shape]
-  else: return reshape_sizes(b, shape)
-  total, known = prod(map(int, b.shape)), prod([s for s in want if s != -1])
-  if want.count(-1) == 1 and known and total % known == 0: want[want.index(-1)] = total // known
-  size = prod(want)
-  if size != total or any(s < 1 for s in want):
-    raise ShapeError(f"reshape: a block {b.shape} has {total} elements, {tuple(shape)} has {size}")
+  static = all(isinstance(n, int) for n in (*b.dims, *shape))   # else sizes are known at the launch
+  want: list[Any] = [int(s) if static else dim(s) for s in shape]
+  total: Any = ix.product(b.dims)
+  known: Any = ix.product([s for s in want if s != -1])
+  if want.count(-1) == 1 and (not static or known and total % known == 0): want[want.index(-1)] = ix.over(total, known)
+  if not same_size(size := ix.product(want), total) or static and any(s < 1 for s in want):
+    raise ShapeError(f"reshape: a block {b.shape} has {seen(total)} elements, {tuple(shape)} has {seen(size)}")
   kept = [a for a in b.axes if a is not None]
-  if [a.arg[1] for a in kept] == [s for s in want if s != 1]:   # only dimensions of 1 come and go
+  if static and list(dims_of(kept)) == [s for s in want if s != 1]:   # only dimensions of 1 come and go
     left = iter(kept)
     return BlockValue(b.value, [None if s == 1 else next(left) for s in want])
-  from ntgrad.codegen.index.view import View
-  axes = [tracer().axis(s) if s > 1 else None for s in want]
-  pulled, _ = View(b.dims).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
-  return BlockValue(_rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
-
-
-def reshape_sizes(b: BlockValue, shape: Sequence[Any]) -> BlockValue:
-  """``block_reshape`` where sizes are known at the launch."""
   from ntgrad.codegen.index.view import Regrouped, View
-  want = [dim(s) for s in shape]
-  known, total = ix.product([s for s in want if s != -1]), ix.product(b.dims)
-  if want.count(-1) == 1: want[want.index(-1)] = ix.over(total, known)
-  if not same_size(ix.product(want), total):
-    raise ShapeError(f"reshape: a block {b.shape} has {seen(total)} elements, {tuple(shape)} has {seen(ix.product(want))}")
+  groups = tuple(want) if static else Regrouped(want)
+  if isinstance(groups, Regrouped): groups.runs = ((b.ndim, len(want)),)
   axes = [axis_for(s) for s in want]
-  groups = Regrouped(want)
-  groups.runs = ((b.ndim, len(want)),)
-  pulled, _ = View(b.dims).then(Ops.RESHAPE, groups).pull([ix.const(0) if a is None else a for a in axes])
-  return BlockValue(_rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
+  pulled, _ = View(b.dims).then(Ops.RESHAPE, groups).pull([ix.ZERO if a is None else a for a in axes])
+  return BlockValue(rename_axes(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
 
 
-def block_flip(x: Any, axis: int) -> BlockValue:
-  """The last element along an axis first."""
-  b = block(x)
-  a = b.axes[axis_number("flip", axis, b.ndim)]
-  return b if a is None else BlockValue(_rename(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
-
-
-def picks(axes: Sequence[_Axis], index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
+def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
   """What an index picks of a block of ``axes``, as numpy has it: where in each dimension, the axes of the result, and the
   condition on which all of it lies inside. Ints, slices that are known while the application is read, blocks of ints (which
   broadcast together), None (a dimension of 1) and Ellipsis. Raises AxisError for what lies outside for certain."""
-  shape = tuple([1 if a is None else seen(a.arg[1]) for a in axes])
+  shape = tuple(map(seen, dims_of(axes)))
   parts = index if isinstance(index, tuple) else (index,)
   given = sum(1 for p in parts if p is not None and p is not Ellipsis)
   if given > len(shape): raise AxisError(f"index {index!r}: {given} indices for a block of shape {shape}")
@@ -461,17 +422,16 @@ def getitem(x: Any, index: Any) -> BlockValue:
   """The elements that an index picks, as numpy has it; 0 where an index that only the kernel knows lies outside."""
   b = block(x)
   at, axes, inside = picks(b.axes, index)
-  if inside is ix.TRUE: return BlockValue(_rename(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
+  if inside is ix.TRUE: return BlockValue(rename_axes(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
   return block_gather(b, at, axes, inside)
 
 
-def block_gather(b: BlockValue, at: Sequence[UOp], axes: Sequence[_Axis], inside: UOp) -> BlockValue:
-  """The elements of a block, which is stored first, at computed places: one index a dimension. 0 where ``inside`` does not
-  hold."""
+def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -> BlockValue:
+  """The elements of a block, which is stored first, at an index for each dimension. 0 where ``inside`` does not hold."""
   kept = tracer().keep(b)
   table = dict(zip(kept.axes, at))
   memory, place = kept.value.src[:2]
-  where = UOp(Ops.INDEX, dtypes.index, tuple([table.get(i, i) for i in place.src]))
+  where = UOp(Ops.INDEX, dtypes.index, tuple(table.get(i, i) for i in place.src))
   return BlockValue(UOp(Ops.LOAD, kept.dtype, (memory, where) if inside is ix.TRUE else (memory, where, inside)), axes)
 
 
@@ -490,11 +450,8 @@ def block_reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_d
   if not bound: return BlockValue(value, out)
   present = [a for a in bound if a in value.ranges]
   if len(present) < len(bound):   # along an axis that the value does not depend on
-    times: Dim = 1
-    for a in bound:
-      if a not in present: times = ix.times(times, a.arg[1])
-    value = repeat(fn, value, times)
-  return BlockValue(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.arg[0] for a in present]))) if present else value, out)
+    value = repeat(fn, value, ix.product([a.arg[1] for a in bound if a not in present]))
+  return BlockValue(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple(a.arg[0] for a in present))) if present else value, out)
 
 
 def repeat(fn: BinaryOps, value: UOp, times: Dim) -> UOp:
@@ -514,15 +471,13 @@ def ranges_of(u: UOp) -> list[UOp]:
   return sorted(u.ranges, key=lambda r: int(r.arg[0]))
 
 
-_ARITHMETIC = (
-  ("add", BinaryOps.ADD), ("sub", BinaryOps.SUB), ("mul", BinaryOps.MUL), ("truediv", BinaryOps.DIV),
-  ("floordiv", BinaryOps.IDIV), ("mod", BinaryOps.MOD), ("pow", BinaryOps.POW), ("and", BinaryOps.AND),
-  ("or", BinaryOps.OR), ("xor", BinaryOps.XOR), ("lshift", BinaryOps.SHL), ("rshift", BinaryOps.SHR))
-_COMPARISONS = (
-  ("lt", BinaryOps.CMPLT, False), ("le", BinaryOps.CMPLE, False), ("gt", BinaryOps.CMPLT, True),
-  ("ge", BinaryOps.CMPLE, True), ("eq", BinaryOps.CMPEQ, False), ("ne", BinaryOps.CMPNE, False))
-
-
+_ARITHMETIC = {
+  "add": BinaryOps.ADD, "sub": BinaryOps.SUB, "mul": BinaryOps.MUL, "truediv": BinaryOps.DIV, "floordiv": BinaryOps.IDIV,
+  "mod": BinaryOps.MOD, "pow": BinaryOps.POW, "and": BinaryOps.AND, "or": BinaryOps.OR, "xor": BinaryOps.XOR,
+  "lshift": BinaryOps.SHL, "rshift": BinaryOps.SHR}
+_COMPARISONS = {   # each with whether the operands change places
+  "lt": (BinaryOps.CMPLT, False), "le": (BinaryOps.CMPLE, False), "gt": (BinaryOps.CMPLT, True), "ge": (BinaryOps.CMPLE, True),
+  "eq": (BinaryOps.CMPEQ, False), "ne": (BinaryOps.CMPNE, False)}
 _ONE: dict[str, Callable[..., Any]] = {
   "neg": _negative, "pos": block, "invert": lambda x: block_unary(UnaryOps.NOT, x), "abs": lambda x: block_unary(UnaryOps.ABS, x),
   "matmul": lambda x, y: tracer().dot(x, y)}
@@ -530,10 +485,10 @@ _ONE: dict[str, Callable[..., Any]] = {
 
 def operators() -> Iterator[tuple[str, Callable[..., Any]]]:
   """Python's operators for blocks, under the names of their methods."""
-  for name, fn in _ARITHMETIC:
+  for name, fn in _ARITHMETIC.items():
     yield f"__{name}__", _forward(fn, False)
     yield f"__r{name}__", _forward(fn, True)
-  for name, fn, swapped in _COMPARISONS: yield f"__{name}__", _forward(fn, swapped)
+  for name, (fn, swapped) in _COMPARISONS.items(): yield f"__{name}__", _forward(fn, swapped)
   for name, one in _ONE.items(): yield f"__{name}__", one
 
 

@@ -11,39 +11,46 @@ import itertools
 import json
 import math
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Mapping, Sequence
 
+import numpy as np
+
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index.assume import assuming, negated
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir.config import config as settings
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.measuring import Bench, CandidateMemory
 from ntgrad.engine.size_variants import WIDE, SizedProgram, Variant
 from ntgrad.graph.checks import checked
+from ntgrad.graph.symbol import Symbol, evaluate
 
 from . import manifest
 from .assessments import Whole, dimensions_agree
-from .configurations import fastest_config
 from .kernel import TileKernel, make
-from .launch import describe_argument
-from .library import FORMAT, Library, arguments_text, load
-from .open_sizes import SizedKernel
+from .library import FORMAT, arguments_text
+from .open_sizes import likely_size
 from .parameters import Parameter
 from .specialised import Specialised
 from .tensor import Tensor
+from .tune import COMPILER_OPTIONS, noting, shown_values
 
 _LONGEST = 1 << 14   # elements that a block has at most where nothing says how long a size is
+SEED = 0             # of the numbers that configurations are measured on
 _SHORT = 16          # and what is short for a loop
 _MOST = 40           # hints that a kernel is compiled for
 _LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
@@ -64,16 +71,9 @@ class Config:
 
 
 @checked
-def build(
-  premake: Callable[..., tuple[Any, Any, Sequence[Any]]],
-  configs: Sequence[Any],
-  output_dir: str | os.PathLike[str],
-  *,
-  target: str = "opencl",
-  kernel_name: str | None = None,
-  caller: str | None = None,
-  meta_parameters: Sequence[str] | None = None,
-) -> Path:
+def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Sequence[Any], output_dir: str | os.PathLike[str], *,
+          target: str = "opencl", kernel_name: str | None = None, caller: str | None = None,
+          meta_parameters: Sequence[str] | None = None) -> Path:
   """Compile a kernel for each of ``configs`` into a folder, which :func:`load` runs. Gives the folder.
 
   ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's
@@ -104,14 +104,10 @@ def build(
     number, kernel = several[best], kernels[best]
     c = read[number][0]
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
-      entry, specs = (for_shapes if is_closed(c) else for_sizes)(kernel, c, device)
-    told = ("arguments", "values", "condition")
-    clash = next((e for e in entries if all(e.get(k) == entry.get(k) for k in told)), None)
-    if clash is not None:
-      raise ArgumentError(
-        f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
-        f"and values {entry['values']}"
-      )
+      entry, specs = compiled(kernel, c, device)
+    if any(all(e.get(told) == entry.get(told) for told in ("arguments", "values", "condition")) for e in entries):
+      raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
+                          f"and values {entry['values']}")
     stem, extension = f"{kernel.name}_{number}", "py" if target.startswith("sm_") else "cl"
     binary = _packed(specs, target, device)
     (folder / f"{stem}.bin").write_bytes(binary)
@@ -147,71 +143,52 @@ def configuration(c: Any) -> tuple[Config, dict[str, Any]]:
   if not isinstance(c, (tuple, list)) or not 1 <= len(c) <= 3 or not isinstance(c[0], (tuple, list)):
     raise ArgumentError(f"build: a configuration is a tile.Config, or a tuple (args, kwargs, options), got {shown(c)}")
   kwargs, options = (dict(part or {}) for part in (*c[1:], *({},) * (3 - len(c))))
-  known = ("num_warps", "num_stages", "max_num_configs")
-  wrong = [n for n in options if n not in known]
-  if wrong: raise ArgumentError(f"build: no option {wrong[0]!r}{did_you_mean(wrong[0], known)}; there are {', '.join(known)}")
+  known = (*COMPILER_OPTIONS, "max_num_configs")
+  if wrong := [n for n in options if n not in known]:
+    raise ArgumentError(f"build: no option {wrong[0]!r}{did_you_mean(wrong[0], known)}; there are {', '.join(known)}")
   return Config(tuple(c[0]), kwargs), options
 
 
-def for_shapes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
-  """A kernel for the shapes of a configuration: what the manifest says of it, and its program."""
-  s = kernel.specialise(*c.arguments, **c.values)
-  taken = [describe_argument((tuple(shape), dtype)) for shape, dtype in c.arguments]
-  return _about(s, c, [[list(a.shape), a.dtype.name] for a in taken]), [s.spec(device)]
-
-
-def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
-  """A kernel for all sizes that a configuration leaves open, and its programs."""
+def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
+  """A kernel for the shapes of a configuration, or all sizes that it leaves open: what the manifest says of it, its programs."""
+  if is_closed(c):
+    s = kernel.specialise(*c.arguments, **c.values)
+    return _about(s, c), [s.spec(device)]
   hints = {n: [v] if isinstance(v, int) else list(v) for n, v in c.hints.items()}
-  unknown = [n for n in hints if n not in kernel.symbols]
-  if unknown: raise ArgumentError(f"build: no size {', '.join(unknown)} in {kernel.name}; it has {', '.join(kernel.symbols)}")
-  wanted = [(shape, dtype) for shape, dtype in c.arguments] or None
-  form = kernel.general(device.renderer.target.blocks, c.values, wanted, {n: v[0] for n, v in hints.items()})
+  if unknown := [n for n in hints if n not in kernel.symbols]:
+    raise ArgumentError(f"build: no size {', '.join(unknown)} in {kernel.name}; it has {', '.join(kernel.symbols)}")
+  form = kernel.general(device.renderer.target.blocks, c.values, list(c.arguments) or None, {n: v[0] for n, v in hints.items()})
   s = form.specialised
   assert isinstance(s, Specialised)
-  memory = [t for t in kernel.tensors if not (t.constexpr and t.value is not None)]
-  arguments = [[[e if isinstance(e, int) else str(e) for e in t.shape], p.dtype.name] for t, p in zip(memory, s.parameters)]
-  if not s.kernel.sizes: return _about(s, c, [[list(p.arrangement.source), p.dtype.name] for p in s.parameters]), [s.spec(device)]
+  if not s.kernel.sizes: return _about(s, c), [s.spec(device)]
   program, most = variants(s, device, hints)
   of = {p.name: p.dtype for p in s.parameters}
-  entry = _about(s, c, arguments) | {
+  condition = manifest.conditions([form.condition])
+  entry = _about(s, c) | {
+    "arguments": [[list(map(manifest.sized, t.shape)), p.dtype.name] for t, p in zip(kernel.takes, s.parameters)],
     "takes": manifest.signature(kernel, [of.get(t.name) for t in kernel.tensors]),
     "sizes": [size.name for size in s.kernel.sizes],
-    "condition": manifest.conditions([form.condition]),
+    "condition": condition,
     "values_made_for": dict(form.values),
     "agreements": agreements(kernel, s),
-    "all_values": {n: v for n, v in form.values.items() if n in _constants(form)},
-    "choice": {
-      **{name: list(map(manifest.size_entry, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
-      "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
-      "stream": program.stream, "most": most,
-    },
+    "all_values": {n: v for n, v in form.values.items() if [n, "==", v] in condition},
+    "choice": {**{name: list(map(manifest.size_entry, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
+               "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
+               "stream": program.stream, "most": most},
     "programs": [
-      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants
-    ],
+      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants],
   }
   return entry, list(map(small, program.variants))
 
 
-def _about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
+def _about(s: Specialised, c: Config) -> dict[str, Any]:
   """What the manifest says of every kernel. Raises ArgumentError for one that no library can have."""
   if s.asserts:
     raise ArgumentError(f"build: {s.name} has a device_assert, which a library cannot say the line of; leave it out there")
-  return {
-    "kernel": s.name,
-    "arguments": arguments,
-    "values": {n: v for n, v in s.values.items() if n in c.values},
-    "all_values": dict(s.values),
-    "parameters": [p.name for p in s.parameters],
-    "writes": list(s.writes),
-    "tiled": [p.name for p in s.parameters if p.tiled],
-    "checks": settings.checks,
-  }
-
-
-def _constants(form: SizedKernel) -> list[str]:
-  """The names that are numbers in a form."""
-  return [n for n, v in form.values.items() if [n, "==", v] in manifest.conditions([form.condition])]
+  return {"kernel": s.name, "arguments": [[list(p.arrangement.source), p.dtype.name] for p in s.parameters],
+          "values": {n: v for n, v in s.values.items() if n in c.values}, "all_values": dict(s.values),
+          "parameters": [p.name for p in s.parameters], "writes": list(s.writes),
+          "tiled": [p.name for p in s.parameters if p.tiled], "checks": settings.checks}
 
 
 def _declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
@@ -219,25 +196,23 @@ def _declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
   if not c.arguments: return list(tensors)
   count = len([t for t in tensors if not (t.constexpr and t.value is not None)])
   if count != len(c.arguments): raise ArgumentError(f"build: {len(c.arguments)} arguments for {count} tensors")
-  out, arguments = [], iter(c.arguments)
-  for t in tensors:
+  arguments = iter(c.arguments)
+  def declared(t: Tensor) -> Tensor:
     shape, dtype = ((), None) if t.constexpr and t.value is not None else next(arguments)
-    if len(shape) != t.ndim or t.operations: out.append(t)   # general says what is wrong
-    else:
-      s = t._source
-      dims = [n if g is None else g for g, n in zip(s.given, shape)]
-      element = s.dtype if s.dtype is not None or dtype is None else dtypes.of(dtype)
-      out.append(Tensor(None, dims, element, s.other, s.shape_options, s.constexpr, s.value, jagged_dim=s.jagged_dim))
-  return out
+    if len(shape) != t.ndim or t.operations: return t   # general says what is wrong
+    s = t._source
+    dims = [n if g is None else g for g, n in zip(s.given, shape)]
+    element = s.dtype if s.dtype is not None or dtype is None else dtypes.of(dtype)
+    return Tensor(None, dims, element, s.other, s.shape_options, s.constexpr, s.value, jagged_dim=s.jagged_dim)
+  return list(map(declared, tensors))
 
 
 def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
-  """The dimensions that must agree because the application goes through both by one index, as a comparison of ``dim0_1``
-  (dimension 1 of argument 0) and so on, each with its message, in which these stand for numbers."""
+  """Comparisons of ``dim0_1`` (dimension 1 of argument 0) and so on that must hold, as one index goes through both; messages."""
   def whole_of(p: Parameter, t: Tensor) -> Whole:
     w = Whole.new(p, t)
-    def dim(d: int) -> UOp: return UOp(Ops.SIZE, ix.INT, (), ix.Size(f"dim{p.slot}_{d}", hint=1009 + 64 * p.slot + d))
-    return replace(w, limits=tuple([n if at is None or isinstance(n, int) else dim(at) for n, at in zip(w.limits, w.source)]))
+    def dim(d: int) -> UOp: return ix.Size(f"dim{p.slot}_{d}", hint=1009 + 64 * p.slot + d).node
+    return replace(w, limits=tuple(n if at is None or isinstance(n, int) else dim(at) for n, at in zip(w.limits, w.source)))
   out: list[list[Any]] = []
   known: list[UOp] = []
   while settings.checks != "none":
@@ -252,6 +227,62 @@ def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
   return out
 
 
+# ---- which of several configurations that differ in meta-parameters only is kept
+
+def fastest_config(kernels: Sequence[TileKernel], members: Sequence[Config], said: Sequence[dict[str, Any]], device: Device,
+                   here: bool) -> int:
+  """The number of the fastest configuration: measured if the device is ``here``, else by the model. 0 with ``TUNE=0``."""
+  if len(members) == 1 or not settings.tune or settings.noopt: return 0
+  made: dict[int, Specialised] = {}
+  lines: list[str] = []
+  for i, (kernel, c) in enumerate(zip(kernels, members)):
+    with noting(lines, said[i]): made[i] = kernel.specialise(*sizes_for(kernel, c), **c.values)
+  if not made: return 0   # which says why when it is compiled
+  seconds: dict[int, float] = {}
+  if not here:
+    seconds = {i: estimate(s.kernel, device.renderer.target) for i, s in made.items()}
+    lines += [f"{shown_values(said[i])}: {n * 1e6:.1f} µs by the model" for i, n in seconds.items()]
+  else:
+    with ExitStack() as held:
+      first = next(iter(made.values()))
+      bench = Bench(device, memory(first, device, held))
+      with settings(noopt=1): bench.reference(*device.compile([first.spec(device)]))
+      for i, s in made.items():
+        with noting(lines, said[i]):
+          seconds[i] = bench.measure(device.compile([s.spec(device)])[0])
+          lines.append(f"{shown_values(said[i])}: {seconds[i] * 1e6:.1f} µs")
+  best = min(seconds or made, key=lambda i: seconds.get(i, 0.0))
+  report.tuned(kernels[best].name, said[best], lines)
+  return best
+
+
+def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[tuple[int, ...], Any]]:
+  """The shape and dtype of each argument: those of a configuration, its hints (or some likely number) for what it leaves open."""
+  likely = {n: v if isinstance(v, int) else max(v) for n, v in c.hints.items()}
+  def number(n: Any, declared: Any) -> int:
+    if isinstance(n, int): return n
+    s = n if isinstance(n, Symbol) else Symbol(n) if isinstance(n, str) and n != "?" else declared
+    if isinstance(s, int): return s
+    return int(evaluate(s, {m.name: likely.get(m.name, likely_size(m)) for m in s.names()}))
+  given = kernel.takes
+  if not c.arguments: return [(tuple(number(None, e) for e in t.shape), t.element or "float32") for t in given]
+  if len(c.arguments) != len(given): raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")
+  return [(tuple(number(n, e) for n, e in zip(shape, t.shape)), dtype) for t, (shape, dtype) in zip(given, c.arguments)]
+
+
+def memory(s: Specialised, device: Device, held: ExitStack) -> list[CandidateMemory]:
+  """Memory for each parameter, as long as ``held``: floats from 0 to 1, and ints that are 0, which are places everywhere."""
+  rng, out = np.random.default_rng(SEED), []
+  for p in s.parameters:
+    n = math.prod([ix.count(m) for m in p.shape])
+    array = (rng.random(n, np.float32) if p.dtype.kind == "f" else np.zeros(n)).astype(p.dtype.np)
+    raw = device.alloc(size := max(array.nbytes, 1))
+    held.callback(device.free, raw, size)
+    if n: device.copyin(raw, array.view(np.uint8))
+    out.append(CandidateMemory(array.nbytes, p.dtype, raw, p.written))
+  return out
+
+
 # ---- programs
 
 class Rendered(Program):
@@ -260,30 +291,27 @@ class Rendered(Program):
 
 
 def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]]) -> tuple[SizedProgram, dict[str, int]]:
-  """The variants of a kernel that serve all its sizes, as far as that can be; and for sizes that must fit a block the greatest
-  that has one."""
+  """The variants that serve all sizes of a kernel as far as can be; of sizes that must fit a block the greatest that does."""
   def rendered(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
     spec, needs = s.rendered(kernel, device)
     return Rendered(spec), needs
   program, sizes = SizedProgram(s.kernel, device, rendered), s.kernel.sizes
-  likely = [hints.get(size.name, [_within(size, ix.count(UOp(Ops.SIZE, ix.INT, (), size)))]) for size in sizes]
+  likely = [hints.get(size.name, [_within(size, ix.count(size.node))]) for size in sizes]
   for at in itertools.product(*likely): _add(program, at)
-  base, refused = tuple([v[0] for v in likely]), set[tuple[int, ...]]()
+  base, refused = tuple(v[0] for v in likely), set[tuple[int, ...]]()
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
   for _ in range(_MOST):
-    if complete(program): break
     probes = itertools.product(*[_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)])
-    new = [at for at in probes if at not in refused and not served(program, at)]
-    if not new: break
-    try: _add(program, min(new, key=distance))
-    except NtgradError: refused.add(min(new, key=distance))
+    near = min((at for at in probes if at not in refused and not served(program, at)), key=distance, default=None)
+    if near is None or complete(program): break
+    try: _add(program, near)
+    except NtgradError: refused.add(near)
   if complete(program): return program, {}
   if not blocks: _add(program, base, _LAST)
   return program, {
     size.name: max([n for n in _steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
-    for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)
-  }
+    for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)}
 
 
 def complete(program: SizedProgram) -> bool:
@@ -314,17 +342,16 @@ def served(program: SizedProgram, at: Sequence[int]) -> bool:
 
 
 def _add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
-  """Render the variants for about these sizes: whether strides are multiples or not, for indices of 32 and 64 bits where these
-  differ; and whether all blocks are whole. With ``work`` one for any sizes, said to be for so much."""
-  many = tuple([program.unit if i in program.strided else 1 for i in range(len(at))])
+  """Render the variants for about these sizes: aligned or not, of 32 and 64 bits, of whole blocks; with ``work`` for any."""
+  many = tuple(program.unit if i in program.strided else 1 for i in range(len(at)))
   pays = not program.stream or max(program.stored(at), default=0) >= program.stream
-  far = max(ix.vmax(ix.node(e)) for e in (*program.measures[0], *[UOp(Ops.SIZE, ix.INT, (), s) for s in program.sizes])) >= WIDE
+  far = max(ix.vmax(ix.node(e)) for e in (*program.measures[0], *[s.node for s in program.sizes])) >= WIDE
   each = [(1,) * len(at)]
   if pays: each.append(many)
   blocks = program.blocks(at, each[0], False)
   if blocks.loops: each.append(tuple(map(math.lcm, many, blocks.of)))
   for units in dict.fromkeys(each):
-    near = tuple([-(-n // unit) * unit for n, unit in zip(at, units)])
+    near = tuple(-(-n // unit) * unit for n, unit in zip(at, units))
     if any(s.upper is not None and n > s.upper for n, s in zip(near, program.sizes)): continue
     before = [_said(v) for v in program.variants]
     made = [program.new(near, units, wide, free=work is not None) for wide in ((False, True) if far else (False,))]
@@ -339,11 +366,11 @@ def small(v: Variant) -> ProgramSpec:
   every = tuple(dict.fromkeys([*spec.sizes, *sizes_of(v.needs)]))
   holds, at = evaluator(v.needs, every), [s.hint or 1 for s in every]
   for i, s in enumerate(spec.sizes):
-    tries = [n for n in (1 << k for k in range(at[i].bit_length())) if n >= max(s.lower or 1, 1) and n <= at[i]]
+    tries = [1 << k for k in range(at[i].bit_length()) if 1 << k >= (s.lower or 1)]
     at[i] = next((n for n in tries if all(holds([*at[:i], n, *at[i + 1:]]))), at[i])
-  sizes = tuple([s._replace(lower=n) for s, n in zip(spec.sizes, at)])
-  table = {UOp(Ops.SIZE, ix.INT, (), a): UOp(Ops.SIZE, ix.INT, (), b) for a, b in zip(spec.sizes, sizes)}
-  return replace(spec, sizes=sizes, grid=tuple([ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid]))
+  sizes = tuple(s._replace(lower=n) for s, n in zip(spec.sizes, at))
+  table = {a.node: b.node for a, b in zip(spec.sizes, sizes)}
+  return replace(spec, sizes=sizes, grid=tuple(ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid))
 
 
 def _said(v: Variant) -> tuple[Any, ...]:
@@ -370,9 +397,6 @@ def _packed(specs: Sequence[ProgramSpec], target: str, device: Device) -> bytes:
   if target == "opencl": return device.pack(specs)
   from ntgrad.backends.cuda import compiler as triton
   waiting = triton.ahead(requests := [triton.request(s, target) for s in specs])   # workers compile what comes later
-  out = b"".join([triton.finished(r).pack() for r in requests])
+  out = b"".join(triton.finished(r).pack() for r in requests)
   del waiting
   return out
-
-
-__all__ = ["Config", "Library", "build", "load"]

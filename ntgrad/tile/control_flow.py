@@ -1,9 +1,10 @@
 """Values that decide what an application does next: ranges, conditions, and Python's own functions on blocks."""
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
@@ -12,7 +13,8 @@ from ntgrad.codegen.ir.nested import fold_tree
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph.symbol import Symbol, maximum, minimum
 
-from .block import BlockValue, DimSize, as_index, block, block_binary, block_cast, block_where, broadcast_shapes, is_value, one
+from . import block as _b
+from .block import BlockValue, DimSize, as_index, block, block_binary, block_cast, is_value, one, truth
 from .parameters import SourceTensor, Tile
 from .python_source import Closure
 from .trace import LocalArray, reads
@@ -28,17 +30,14 @@ class Range:
 
   def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
     """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
-    if not any(map(computed, (self.start, self.stop, self.step))) and not any(map(is_symbol, (self.start, self.stop, self.step))):
-      n = len(range(self.start, self.stop, self.step))
-      return n, lambda k: simple(ix.add(ix.mul(k, self.step), self.start))
-    if computed(self.step) or is_symbol(self.step) or self.step == 0:
+    if _known(self.start, self.stop, self.step):
+      return len(range(self.start, self.stop, self.step)), lambda k: _simple(ix.add(ix.mul(k, self.step), self.start))
+    if not _known(self.step) or self.step == 0:
       raise ApplicationError("range: the step is a number other than 0 that is known while reading")
     first, last = (as_index(_scalar(x).value) for x in (self.start, self.stop))
-    span = ix.sub(last, first) if self.step > 0 else ix.sub(first, last)
-    end = ix.fdiv(ix.add(span, abs(self.step) - 1), abs(self.step))
+    end = ix.fdiv(ix.add(ix.sub(last, first) if self.step > 0 else ix.sub(first, last), abs(self.step) - 1), abs(self.step))
     if ix.of_sizes(end): end = ix.greatest(end, 0)
-    if end.op is Ops.CONST: return int(end.arg), lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
-    return end, lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
+    return int(end.arg) if end.op is Ops.CONST else end, lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,10 @@ def most(end: UOp) -> int | UOp:
   return min(max(ix.vmax(end), 1), (1 << 31) - 1) if upper is None else ix.number(ix.greatest(upper, 1))
 
 
-def is_symbol(x: Any) -> bool: return isinstance(x, Symbol)
+def _known(*xs: Any) -> bool: return not any(computed(x) or isinstance(x, Symbol) for x in xs)
 
 
-def simple(u: UOp) -> Any:
+def _simple(u: UOp) -> Any:
   """A counter as a Python int where it is known."""
   return int(u.arg) if u.op is Ops.CONST else BlockValue(u)
 
@@ -78,8 +77,7 @@ def make_range(*args: Any) -> Any:
   """range, also of numbers that the kernel computes."""
   if not 1 <= len(args) <= 3: raise ApplicationError(f"range: takes 1 to 3 numbers, got {len(args)}")
   start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
-  if not any(map(computed, (start, stop, step))) and not any(map(is_symbol, (start, stop, step))): return range(start, stop, step)
-  return Range(start, stop, step)
+  return range(start, stop, step) if _known(start, stop, step) else Range(start, stop, step)
 
 
 def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,22 +85,19 @@ def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
   def call(*xs: Any) -> Any:
     items = xs if len(xs) > 1 else tuple(xs[0]) if xs else ()
     if not items: raise ApplicationError(f"{native.__name__}: the {native.__name__} of nothing")
-    if not any(map(computed, items)):
-      if not any(map(is_symbol, items)): return native(items)
-      return reduce(minimum if fn is BinaryOps.MIN else maximum, items)
-    out = items[0]
-    for x in items[1:]: out = block_binary(fn, out, x)
-    return out
+    if _known(*items): return native(items)
+    if not any(map(computed, items)): return reduce(minimum if fn is BinaryOps.MIN else maximum, items)
+    return reduce(lambda a, b: block_binary(fn, a, b), items)
   return call
 
 
 def native_int(x: Any = 0) -> Any:
   """Python's int, also of blocks."""
   if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
-  return x if is_symbol(x) else int(x)
+  return x if isinstance(x, Symbol) else int(x)
 def native_float(x: Any = 0.0) -> Any:
   """Python's float, also of blocks."""
-  return block_cast(x, dtypes.float32) if computed(x) or is_symbol(x) else float(x)
+  return float(x) if _known(x) else block_cast(x, dtypes.float32)
 def native_bool(x: Any = False) -> Any:
   """Python's bool, also of blocks."""
   return truth(x) if computed(x) else bool(x)
@@ -110,8 +105,7 @@ def native_bool(x: Any = False) -> Any:
 
 def native_sum(xs: Any, start: Any = 0) -> Any:
   """Python's sum, also of blocks."""
-  for x in xs: start = start + x
-  return start
+  return reduce(operator.add, xs, start)
 
 
 NATIVE: dict[Any, Any] = {
@@ -137,24 +131,11 @@ def can_be_variable(x: Any) -> bool:
   return is_value(x) or (isinstance(x, (bool, int, float, Symbol)) and not isinstance(x, DType))
 
 
-def truth(x: Any) -> BlockValue:
-  """A value as a condition: not 0."""
-  b = block(x)
-  return b if b.dtype.kind == "b" else block_binary(BinaryOps.CMPNE, b, 0)
-
-
-def boolean_and(a: Any, b: Any) -> Any:
-  """``a and b``, also of blocks."""
-  if not computed(a): return b if a else a
-  if not computed(b): return a if b else b
-  return block_binary(BinaryOps.AND, truth(a), truth(b))
-
-
-def either(a: Any, b: Any) -> Any:
-  """``a or b``, also of blocks."""
-  if not computed(a): return a if a else b
-  if not computed(b): return b if b else a
-  return block_binary(BinaryOps.OR, truth(a), truth(b))
+def boolean(fn: BinaryOps, a: Any, b: Any) -> Any:
+  """``a and b`` (AND), or ``a or b`` (OR), also of blocks."""
+  if not computed(a): return b if bool(a) is (fn is BinaryOps.AND) else a
+  if not computed(b): return a if bool(b) is (fn is BinaryOps.AND) else b
+  return block_binary(fn, truth(a), truth(b))
 
 
 def known_equal(a: Any, b: Any) -> bool:
@@ -198,10 +179,9 @@ def each(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
 def select_value(condition: BlockValue, a: Any, b: Any) -> Any:
   """``a`` or ``b``, as a condition decides that the kernel computes."""
   def choose(a: Any, b: Any) -> Any:
-    if can_be_variable(a) and can_be_variable(b): return block_where(condition, a, b)
-    raise ApplicationError(
-      f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
-    )
+    if can_be_variable(a) and can_be_variable(b): return _b.block_where(condition, a, b)
+    raise ApplicationError(f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be "
+                           "numbers or blocks")
 
   return each(a, b, choose)
 
@@ -209,19 +189,18 @@ def select_value(condition: BlockValue, a: Any, b: Any) -> Any:
 def common_dtype_shape(*values: Any) -> tuple[DType, tuple[DimSize, ...]]:
   """The dtype and shape of a variable that holds any of the values."""
   blocks = [block(v) for v in values]
-  found = [b.dtype if is_value(v) else dtypes.of(int if is_symbol(v) else type(v)) for b, v in zip(blocks, values)]
+  found = [b.dtype if is_value(v) else dtypes.of(int if isinstance(v, Symbol) else type(v)) for b, v in zip(blocks, values)]
   strong = [d for d, v in zip(found, values) if is_value(v)]
   d = promote(*found) if len(strong) != 1 or promote(*found).kind != strong[0].kind else strong[0]
-  return d, broadcast_shapes("value", *(b.shape for b in blocks))
+  return d, _b.broadcast_shapes("value", *(b.shape for b in blocks))
 
 
-def accumulations(carried: list[str], variables: dict[str, LocalArray], initial: dict[str, Any], updates: dict[str, UOp],
+def accumulations(variables: Mapping[str, LocalArray], initial: Mapping[str, Any], updates: Mapping[str, UOp],
                   k: UOp) -> dict[str, Any] | None:
   """A loop that only adds to (or takes the greatest with) what each variable held is a reduction over its axis."""
   out: dict[str, Any] = {}
-  for n in carried:
-    v, u = variables[n], updates[n]
-    held = v.block.value
+  for n, v in variables.items():
+    u, held = updates[n], v.block.value
     if u is held:
       out[n] = initial[n]
       continue

@@ -1,9 +1,9 @@
-"""``python -m ntgrad eject``: the kernels of a script as files of the tile language; ``ntgrad.override``: one's own in their
-place."""
+"""``python -m ntgrad eject``: kernels of a script as files of the tile language; ``ntgrad.override``: one's own instead."""
 from __future__ import annotations
 
 import fnmatch
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -13,7 +13,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, ExportError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.parts import Parts
-from ntgrad.engine import overrides
+from ntgrad.engine import overrides, report
 from ntgrad.engine.override_files import Exported, read_file
 from ntgrad.engine.profile import run_script, there_is
 from ntgrad.graph.lock import lock
@@ -22,13 +22,14 @@ from ntgrad.schedule import ScheduleItem
 from .kernel import TileKernel
 
 
+@dataclass(eq=False)
 class Eject:
   """Writes each new kernel whose name fits ``pattern`` into ``folder``, within a ``with`` block."""
 
-  def __init__(self, pattern: str, folder: Path):
-    self.pattern, self.folder = pattern, folder
-    self.written: dict[str, Path] = {}   # by key
-    self.refused: dict[str, str] = {}    # by name: why there is no file
+  pattern: str
+  folder: Path
+  written: dict[str, Path] = field(default_factory=dict)   # by key
+  refused: dict[str, str] = field(default_factory=dict)    # by name: why there is no file
 
   def __enter__(self) -> Eject:
     overrides.kernel_listeners.append(self.note)
@@ -40,13 +41,11 @@ class Eject:
     key = kernel_key(kernel)
     if not fnmatch.fnmatch(spec.name, self.pattern) or key in self.written: return
     try: text = tile_source(kernel, spec.name, parts.opts)
-    except ExportError as e:
-      self.refused[spec.name] = str(e)
-      return
-    self.folder.mkdir(parents=True, exist_ok=True)
-    path = self.folder / f"{spec.name}_{key[:8]}.py"
-    path.write_text(text)
-    self.written[key] = path
+    except ExportError as e: self.refused[spec.name] = str(e)
+    else:
+      self.folder.mkdir(parents=True, exist_ok=True)
+      self.written[key] = self.folder / f"{spec.name}_{key[:8]}.py"
+      self.written[key].write_text(text)
 
 
 def eject(script: str, args: Sequence[str], pattern: str = "*", folder: str = "mine") -> None:
@@ -76,5 +75,8 @@ def override(item: ScheduleItem | Kernel, kernel: Any) -> None:
     kernel = Exported(kernel, key, None, aligns if any(aligns) else (), {}, f"kernel {kernel.name}")
   elif kernel is not None: raise ArgumentError(f"override: a kernel of tile.make, a file's path or None, got {shown(kernel)}")
   with lock:
-    if kernel is None: overrides.given_overrides.pop(key, None)
-    else: overrides.given_overrides[key] = kernel
+    if kernel is None: kernel, how = overrides.given_overrides.pop(key, None), "is no longer in force"
+    else: overrides.given_overrides[key], how = kernel, "is in force"
+  if kernel is not None:
+    report.note_line(f"override: {kernel.kernel.name} {how} in what is compiled from now on; what ntgrad.jit has captured is "
+                     "captured again")

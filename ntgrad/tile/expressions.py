@@ -5,76 +5,62 @@ import ast
 import inspect
 import operator
 import types
-from typing import Any, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Callable, Hashable, Iterable, Sequence
 
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, NtgradError
-from ntgrad.codegen.ir.uop import UnaryOps
+from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps
 from ntgrad.graph.symbol import Symbol, evaluate_size
 
-from .block import block, block_unary, seen
-from .control_flow import NATIVE, boolean_and, computed, either, select_value, truth
+from .block import block, block_unary, seen, truth
+from .control_flow import NATIVE, boolean, computed, select_value
 from .parameters import Tile
-from .python_source import Closure, Code, Scope, code_of, hashable, of_language, returns
+from .python_source import Closure, Code, Scope, code_of, of_language, returns
 from .refusals import as_foreign, is_library, no_attribute, no_expression, python_said
 from .trace import Tracer
+from .user_lines import pointed
 
 _MOST_CALLS = 64   # functions within each other
+_P = inspect.Parameter
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Add: operator.add,
-  ast.Sub: operator.sub,
-  ast.Mult: operator.mul,
-  ast.Div: operator.truediv,
-  ast.FloorDiv: operator.floordiv,
-  ast.Mod: operator.mod,
-  ast.Pow: operator.pow,
-  ast.BitAnd: operator.and_,
-  ast.BitOr: operator.or_,
-  ast.BitXor: operator.xor,
-  ast.LShift: operator.lshift,
-  ast.RShift: operator.rshift,
-  ast.MatMult: operator.matmul,
-}
-_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Eq: operator.eq,
-  ast.NotEq: operator.ne,
-  ast.Lt: operator.lt,
-  ast.LtE: operator.le,
-  ast.Gt: operator.gt,
-  ast.GtE: operator.ge,
-  ast.Is: operator.is_,
-  ast.IsNot: operator.is_not,
-  ast.In: lambda a, b: a in b,
-  ast.NotIn: lambda a, b: a not in b,
-}
+# Python's arithmetic by the names that ast and operator have for it; with ``i`` before the latter that of ``+=``
+_ARITHMETIC = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv", "Mod": "mod", "Pow": "pow",
+               "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor", "LShift": "lshift", "RShift": "rshift", "MatMult": "matmul"}
+_Functions = dict[type, Callable[[Any, Any], Any]]
+_BINARY: _Functions = {getattr(ast, n): getattr(operator, fn) for n, fn in _ARITHMETIC.items()}
+IN_PLACE: _Functions = {getattr(ast, n): getattr(operator, f"i{fn.rstrip('_')}") for n, fn in _ARITHMETIC.items()}
+_COMPARE: _Functions = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+                        ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+                        ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 
 
-def exact(op: ast.operator, a: Any, b: Any) -> bool:
-  """Whether arithmetic on a size gives a size, which the host knows."""
-  return isinstance(op, _OF_SIZES) and isinstance(a, int | Symbol) and isinstance(b, int | Symbol)
+_OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)   # what gives a size of sizes, which the host knows
 
 
-_OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
+class Returned:
+  """What a function's body gave."""
+  def __init__(self, value: Any): self.value = value
 
 
 class Expressions:
-  """What an Interpreter makes of expressions. ``values`` has a number for each Symbol that has one."""
+  """What an Interpreter makes of expressions and calls. ``values`` has a number for each Symbol that has one."""
   tracer: Tracer
   values: dict[str, Dim]
 
-  def call(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What a function gives."""
+  def __init__(self) -> None:
+    self.depth = 0
+    self.left: dict[str, Any] = {}      # the names of the function that was read last, as they are at its end
+
+  def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
+    """Read statements; what a ``return`` among them gave, None where there was none."""
     raise NotImplementedError
 
   def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
     """Give a value a name, or several."""
-    raise NotImplementedError
-
-  def located(self, e: NtgradError, node: ast.AST, scope: Scope) -> NtgradError:
-    """An error that says at which line."""
     raise NotImplementedError
 
   def value(self, e: ast.expr, scope: Scope) -> Any:
@@ -88,91 +74,76 @@ class Expressions:
     return got
 
   def evaluate(self, e: ast.expr, scope: Scope) -> Any:
+    of = partial(self.value, scope=scope)
     match e:
       case ast.Constant(): return e.value
       case ast.Name():
         x = scope.find(e.id)
         return x.now() if isinstance(x, Tile) and x.level is None else self.with_number(x)
       case ast.BinOp():
-        left, right = self.value(e.left, scope), self.value(e.right, scope)
-        if (isinstance(left, Symbol) or isinstance(right, Symbol)) and not exact(e.op, left, right):
-          left, right = (block(x) if isinstance(x, Symbol) else x for x in (left, right))
+        left, right = of(e.left), of(e.right)
+        if isinstance(left, Symbol) or isinstance(right, Symbol):
+          exact = isinstance(e.op, _OF_SIZES) and all(isinstance(x, int | Symbol) for x in (left, right))
+          if not exact: left, right = (block(x) if isinstance(x, Symbol) else x for x in (left, right))
         return _BINARY[type(e.op)](left, right)
       case ast.UnaryOp():
-        x = self.value(e.operand, scope)
+        x = of(e.operand)
         if isinstance(e.op, ast.Not): return block_unary(UnaryOps.NOT, truth(x)) if computed(x) else not x
         return _UNARY[type(e.op)](x)
       case ast.Compare():
-        left = self.value(e.left, scope)
+        left = of(e.left)
         out: Any = None
-        for op, right_node in zip(e.ops, e.comparators):
-          right = self.value(right_node, scope)
+        for op, node in zip(e.ops, e.comparators):
+          right = of(node)
           got = _COMPARE[type(op)](left, right)
-          out = got if out is None else boolean_and(out, got)
-          left = right
+          out, left = got if out is None else boolean(BinaryOps.AND, out, got), right
         return out
       case ast.BoolOp():
         out = None
         for node in e.values:
-          x = self.value(node, scope)
-          if out is None: out = x
-          elif computed(out) or computed(x): out = boolean_and(out, x) if isinstance(e.op, ast.And) else either(out, x)
-          else: out = x
+          x = of(node)
+          out = x if out is None else boolean(BinaryOps.AND if isinstance(e.op, ast.And) else BinaryOps.OR, out, x)
           if not computed(out) and bool(out) is isinstance(e.op, ast.Or): return out
         return out
       case ast.IfExp():
-        c = self.value(e.test, scope)
-        if not computed(c): return self.value(e.body if c else e.orelse, scope)
-        return select_value(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
+        c = of(e.test)
+        if not computed(c): return of(e.body if c else e.orelse)
+        return select_value(truth(c), of(e.body), of(e.orelse))
       case ast.Attribute():
-        x = self.value(e.value, scope)
+        x = of(e.value)
         try: return self.with_number(getattr(x, e.attr))
         except AttributeError as missing: raise no_attribute(e, x) from missing
-      case ast.Subscript(): return self.value(e.value, scope)[self.value(e.slice, scope)]
-      case ast.Slice(): return slice(*(None if x is None else self.value(x, scope) for x in (e.lower, e.upper, e.step)))
+      case ast.Subscript(): return of(e.value)[of(e.slice)]
+      case ast.Slice(): return slice(*(None if x is None else of(x) for x in (e.lower, e.upper, e.step)))
       case ast.Tuple(): return tuple(self.items(e.elts, scope))
       case ast.List(): return self.items(e.elts, scope)
-      case ast.Dict(): return {self.value(k, scope): self.value(v, scope) for k, v in zip(e.keys, e.values) if k is not None}
+      case ast.Dict(): return {of(k): of(v) for k, v in zip(e.keys, e.values) if k is not None}
       case ast.Call():
-        fn = self.value(e.func, scope)
+        fn = of(e.func)
         kwargs: dict[str, Any] = {}
-        for k in e.keywords:
-          if k.arg is None: kwargs.update(self.value(k.value, scope))
-          else: kwargs[k.arg] = self.value(k.value, scope)
+        for k in e.keywords: kwargs.update(of(k.value) if k.arg is None else {k.arg: of(k.value)})
         args = self.items(e.args, scope)
-        return self.with_number(
-          self.procedure(fn, e, args, kwargs, scope) if self.is_procedure(fn) else self.call(fn, args, kwargs))
+        procedure = self.is_procedure(fn)
+        return self.with_number(self.procedure(fn, e, args, kwargs, scope) if procedure else self.call(fn, args, kwargs))
       case ast.Lambda(): return self.closure(e, scope)
-      case ast.JoinedStr(): return "".join(str(self.value(v, scope)) for v in e.values)
+      case ast.JoinedStr(): return "".join(str(of(v)) for v in e.values)
       case ast.FormattedValue():
-        x = self.value(e.value, scope)
+        x = of(e.value)
         if e.conversion > 0: x = _CONVERSIONS[e.conversion](x)
-        return format(x, "" if e.format_spec is None else self.value(e.format_spec, scope))
+        return format(x, "" if e.format_spec is None else of(e.format_spec))
       case ast.ListComp() | ast.GeneratorExp(): return list(self.comprehend(e.generators, e.elt, scope))
     raise no_expression(e)
 
   def with_number(self, x: Any) -> Any:
     """A Symbol that an application uses is the number it stands for here."""
     if not isinstance(x, Symbol): return x
-    try:
-      return seen(evaluate_size(x, self.values))
+    try: return seen(evaluate_size(x, self.values))
     except ArgumentError:
       raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
 
-  def is_procedure(self, fn: Any) -> bool:
-    """Whether a function is read when it is called, and returns nothing."""
-    raise NotImplementedError
-
-  def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
-    """A call of a function that returns nothing: what it assigns to its parameters is what the names that it is called with are
-    afterwards."""
-    raise NotImplementedError
-
   def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
     out: list[Any] = []
-    for n in nodes:
-      if isinstance(n, ast.Starred): out.extend(self.value(n.value, scope))
-      else: out.append(self.value(n, scope))
+    for n in nodes: out += self.value(n.value, scope) if isinstance(n, ast.Starred) else [self.value(n, scope)]
     return out
 
   def comprehend(self, generators: Sequence[ast.comprehension], element: ast.expr, scope: Scope) -> Iterable[Any]:
@@ -181,7 +152,7 @@ class Expressions:
       return
     g = generators[0]
     for x in self.value(g.iter, scope):
-      inner = Scope({}, scope, scope.fn, scope.text, scope.name)
+      inner = replace(scope, names={}, around=scope)
       self.assign(g.target, x, inner)
       if all(self.value(c, inner) for c in g.ifs): yield from self.comprehend(generators[1:], element, inner)
 
@@ -191,36 +162,14 @@ class Expressions:
     return Closure(Code(node, scope.text), scope, ([self.value(d, scope) for d in a.defaults], named))
 
 
-# ---- calls
-
-_P = inspect.Parameter
-
-
-class Returned:
-  """What a function's body gave."""
-  def __init__(self, value: Any): self.value = value
-
-
-class Calls(Expressions):
-  """The part of an Interpreter that calls functions."""
-
-  def __init__(self) -> None:
-    self.depth = 0
-    self.left: dict[str, Any] = {}      # the names of the function that was read last, as they are at its end
-
-  def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
-    """Read statements; what a ``return`` among them gave, None where there was none."""
-    raise NotImplementedError
-
+  # ---- calls
   def call(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call whatever an application calls."""
     if isinstance(fn, Closure):
       return self.enter(fn.code, self.bind_closure(fn, args, kwargs), fn.scope, None, getattr(fn.code.tree, "name", "lambda"))
-    if isinstance(fn, types.MethodType) and of_language(fn.__func__):
-      pass
-    elif isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
+    if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType) and not of_language(fn.__func__):
       return self.call(fn.__func__, (fn.__self__, *args), kwargs)
-    fn, args, kwargs = NATIVE.get(fn, fn) if hashable(fn) else fn, tuple(args), kwargs
+    if isinstance(fn, Hashable): fn = NATIVE.get(fn, fn)
     wrapped = getattr(fn, "__wrapped__", None)
     if self.is_read(fn) and any(map(computed, (*args, *kwargs.values()))):
       target = wrapped if isinstance(wrapped, types.FunctionType) else fn
@@ -235,12 +184,14 @@ class Calls(Expressions):
     return isinstance(fn, types.FunctionType) and not of_language(fn) and not is_library(fn.__module__ or "")
 
   def is_procedure(self, fn: Any) -> bool:
+    """Whether a function is read when it is called, and returns nothing."""
     if isinstance(fn, Closure): code = fn.code
     elif self.is_read(fn) and not hasattr(fn, "__wrapped__"): code = code_of(fn)
     else: return False
     return isinstance(code.tree, ast.FunctionDef) and not returns(code.tree.body)
 
   def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
+    """A call of a function that returns nothing: names that it is called with become what it assigns to its parameters."""
     code = fn.code if isinstance(fn, Closure) else code_of(fn)
     parameters = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args)]
     given = {} if any(isinstance(n, ast.Starred) for n in e.args) else dict(zip(parameters, e.args))
@@ -286,9 +237,8 @@ class Calls(Expressions):
 
   def enter(self, code: Code, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, name: str) -> Any:
     if self.depth >= _MOST_CALLS:
-      raise ApplicationError(
-        f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is read"
-      )
+      raise ApplicationError(f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is "
+                             "read")
     scope = Scope(names, around, fn, code.text, name)
     self.depth += 1
     try:
@@ -308,8 +258,7 @@ class Calls(Expressions):
     text = scope.text.line(line)
     begin = getattr(node, "col_offset", 0)
     end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", line) == line else len(text)
-    mark = " " * begin + "^" * max((end or begin + 1) - begin, 1)
-    said = f"{scope.text.file}:{line}, in {scope.name}\n    {text.strip()}\n    {mark[len(text) - len(text.lstrip()):]}"
+    said = pointed(scope.text.file, line, scope.name, text, begin, end or begin + 1)
     new = type(e)(f"{e}\n  {'called at ' if seen else ''}{said}")
     new.__dict__["places"] = (*seen, place)
     return new

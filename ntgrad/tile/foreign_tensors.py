@@ -1,5 +1,4 @@
-"""Tensors of other libraries that are on a GPU, as arguments of kernels: worked on where they are, in order with their libraries'
-streams."""
+"""Other libraries' tensors on a GPU as arguments: worked on where they are, in order with their libraries' streams."""
 from __future__ import annotations
 
 import ctypes
@@ -13,19 +12,11 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.ir.errors import ArgumentError, InterchangeError, NtgradError
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base as Tensor
+from ntgrad.engine import interchange
 from ntgrad.engine.buffer import Adopted, Buffer, transfer_watchers
 from ntgrad.engine.device import canonical, get_device
 from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
-from ntgrad.engine.interchange import (
-  Foreign,
-  adopt,
-  dlpack_device,
-  interchange_error,
-  not_while_captured,
-  read_dltensor,
-  speaks,
-  take,
-)
+from ntgrad.engine.interchange import Foreign, adopt, interchange_error, not_while_captured, speaks, take
 
 from .jagged import Jagged, is_meta, of_entries
 
@@ -43,7 +34,6 @@ class Borrowed:
   They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes
   after what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.
   """
-  __slots__ = ("args", "asked", "streams", "copies", "picked", "taken")
 
   def __init__(self, args: Sequence[Any], plain: tuple[type, ...], kernel: Signature | None = None):
     self.asked: set[tuple[int, int]] = set()   # functions (by identity) and devices for which the stream is known
@@ -58,7 +48,7 @@ class Borrowed:
     try: return self._tensor(a)
     except NtgradError as e:
       if kernel is None or i >= len(kernel.given): raise
-      raise type(e)(f"{kernel.name}: {kernel.names[kernel.given[i]]}: {e}") from e.__cause__
+      raise type(e)(f"{kernel.name}: {kernel.takes[i].name}: {e}") from e.__cause__
 
   def _tensor(self, a: Any) -> Any:
     """A tensor on a GPU as a Tensor; other things as they are."""
@@ -66,7 +56,7 @@ class Borrowed:
     if functions is None:
       if (other := self._without_memory(a)) is not None: return other
       if id(a) in self.taken: return self.taken[id(a)]
-      if not speaks(a) or dlpack_device(a)[0] != CUDA: return a
+      if not speaks(a) or interchange.dlpack_device(a)[0] != CUDA: return a
       f = take(a)
       if not f.read_only: self.streams[get_device(f.device), _stream(a)] = None
       made = self.taken[id(a)] = self._adopted(f)
@@ -99,7 +89,7 @@ class Borrowed:
         _known.tensors.clear()
         _known.quick.clear()
       # no owner: the caller has the tensor until its library's stream comes after the call
-      found = self._adopted(read_dltensor(t, None, False, a))
+      found = self._adopted(interchange.read_dltensor(t, None, False, a))
       if _shared(found): _known.tensors[key] = found   # it holds nothing, and is right whatever is there at the next call
     facts = _facts(type(a))   # type: ignore[arg-type]
     if facts is not None and key in _known.tensors:
@@ -135,9 +125,8 @@ class Borrowed:
     for b, f in self.copies:
       if not b.storage.version or not b.nbytes: continue
       if f.read_only:
-        raise InterchangeError(
-          f"memory of shape {f.shape} on {f.device} is another library's and read-only; it cannot be written"
-        )
+        raise InterchangeError(f"memory of shape {f.shape} on {f.device} is another library's and read-only; it cannot be "
+                               "written")
       device = get_device(f.device)
       device.copy_from(f.address, device, b.raw, b.nbytes)
     for device, stream in self.streams: device.precede(stream)

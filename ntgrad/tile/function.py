@@ -23,8 +23,7 @@ Like = Union[str, Callable[..., Any]]
 
 @dataclass(eq=False)
 class Call:
-  """One call of a function: what its gradients need (see ``ntgrad/tensor/custom.py``). It holds the values of its results, not
-  the nodes that have their gradients, so that a result does not keep itself alive."""
+  """What the gradients of one call need. It holds its results' values, not the nodes, so that no result keeps itself."""
   function: Function
   inputs: dict[str, Any]                      # tensors are cut off from their graphs
   results: dict[str, Tensor]                  # likewise
@@ -40,24 +39,20 @@ class Call:
     return Call(self.function, inputs, results, self.given, self.differentiable, tuple(map(to, self.sources)))
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
-    """The gradients at the inputs from those at the outputs, by number; an output that has none is one that nothing depends
-    on."""
+    """The gradients at the inputs from those at the outputs, by number; nothing depends on an output that has none."""
     known: dict[str, Any] = {**self.inputs, **self.results}
     for i, (n, t) in enumerate(self.results.items()):
       known[f"grad_{n}"] = Tensor._from_node(at[i] if i in at else graph.const(0.0, t.dtype, t.shape)).to(t.device)
     found: dict[str, Tensor] = {}
     for kernel in self.function.backward:
       args = []
-      for i in kernel.given:
-        p = kernel.names[i]
-        if p not in known and p.removeprefix("grad_") in self.inputs:
-          x = self.inputs[p.removeprefix("grad_")]
+      for p in [t.name for t in kernel.takes]:
+        if p not in known and (x := self.inputs.get(p.removeprefix("grad_"))) is not None:
           known[p] = found[p] = new_tensor(x.device, x.shape, x.dtype)
         if p not in known:
-          raise GradientError(
-            f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters are called "
-            f"as those of the forward kernel, or grad_ and one of its names: {', '.join(self.function.kernel.names)}"
-          )
+          raise GradientError(f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters "
+                              "are called as those of the forward kernel, or grad_ and one of its names: "
+                              f"{', '.join(self.function.kernel.names)}")
         args.append(known[p])
       kernel(*args, **{n: v for n, v in self.given.items() if n in kernel.symbols})
     return [(s, found[f"grad_{n}"].lazydata) for n, s in zip(self.differentiable, sources) if f"grad_{n}" in found]
@@ -68,31 +63,30 @@ class Function:
 
   def __init__(self, kernel: TileKernel, backward: tuple[TileKernel, ...], outputs: Mapping[str, Like]):
     self.kernel, self.backward, self.outputs = kernel, backward, outputs
-    self.inputs = [kernel.names[i] for i in kernel.given if kernel.names[i] not in outputs]
+    self.inputs = [t.name for t in kernel.takes if t.name not in outputs]
     self.__name__, self.__doc__ = kernel.name, kernel.__doc__
 
   def __call__(self, *inputs: Any, **given: Any) -> Any:
-    """The outputs, a Tensor or a tuple of them. Raises GradientError where a gradient is needed and there is no backward
-    kernel."""
+    """The output, or a tuple of several. Raises GradientError where a gradient is needed and there is no backward kernel."""
     if len(inputs) != len(self.inputs):
       raise ArgumentError(f"{self.__name__}: takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), got {len(inputs)}")
     named = dict(zip(self.inputs, inputs))
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     device = tensors[0].device if tensors else default_device()
-    needs = mode.grad and any([t._state > 0 for t in tensors])
+    needs = mode.grad and any(t._state > 0 for t in tensors)
     if needs and not self.backward:
-      raise GradientError(
-        f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it under no_grad()"
-      )
+      raise GradientError(f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it "
+                          "under no_grad()")
     plain = {n: x.detach() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
-    self.kernel(*[everything[self.kernel.names[i]] for i in self.kernel.given], **given)
+    self.kernel(*[everything[t.name] for t in self.kernel.takes], **given)
+    results = list(made.values())
     if mode.grad and self.backward:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
-      call = Call(self, plain, made, given, sources, tuple([named[n].lazydata for n in sources]))
-      return _one_or_all([attached(t, call, i, needs) if t.dtype.kind == "f" else t for i, t in enumerate(made.values())])
-    return _one_or_all(list(made.values()))
+      call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
+      results = [attached(t, call, i, needs) if t.dtype.kind == "f" else t for i, t in enumerate(results)]
+    return results[0] if len(results) == 1 else tuple(results)
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""
@@ -102,10 +96,8 @@ class Function:
       return new_tensor(device, inputs[like].shape, inputs[like].dtype)
     got = like(*inputs.values())
     shape, dtype = got if len(got) == 2 and isinstance(got[0], (tuple, list)) else (got, None)
-    first = next((x for x in inputs.values() if isinstance(x, Tensor)), None)
-    return new_tensor(
-      device, tuple(shape), dtypes.of(dtype) if dtype is not None else first.dtype if first is not None else dtypes.default_float
-    )
+    if dtype is None: dtype = next((x.dtype for x in inputs.values() if isinstance(x, Tensor)), dtypes.default_float)
+    return new_tensor(device, tuple(shape), dtypes.of(dtype))
 
 
 wrappers[Function] = lambda f: (f.kernel, *f.backward)
@@ -118,18 +110,14 @@ def attached(t: Tensor, call: Call, number: int, needs: bool) -> Tensor:
   return out
 
 
-def _one_or_all(results: list[Tensor]) -> Any: return results[0] if len(results) == 1 else tuple(results)
-
-
 def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
   """Memory with nothing in it yet."""
   return Tensor._from_node(Buffer(device, tuple(shape), dtype).node)
 
 
 @checked
-def function(
-  kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None, outputs: Mapping[str, Like] | None = None
-) -> Function:
+def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None,
+             outputs: Mapping[str, Like] | None = None) -> Function:
   """A function of tensors from a kernel that writes its last parameters.
 
   ``outputs`` says what the written parameters are like: a parameter's name to an input's name (its shape and dtype), or to a
@@ -138,15 +126,11 @@ def function(
   (inputs and outputs, as they were), ``grad_`` and an output's name (read), ``grad_`` and an input's name (written). Raises
   ArgumentError for names that the kernel has not.
   """
-  names = [kernel.names[i] for i in kernel.given]
+  names = [t.name for t in kernel.takes]
   made = dict(outputs) if outputs is not None else {names[-1]: names[0]}
-  unknown = [n for n in made if n not in names]
-  if unknown:
+  if unknown := [n for n in made if n not in names]:
     raise ArgumentError(f"function: {kernel.name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
-  wrong = [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]
-  if wrong:
-    raise ArgumentError(
-      f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a function"
-    )
-  kernels = () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward)
-  return Function(kernel, kernels, made)
+  if wrong := [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]:
+    raise ArgumentError(f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a "
+                        "function")
+  return Function(kernel, () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward), made)

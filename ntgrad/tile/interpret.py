@@ -1,5 +1,4 @@
-"""Reading an application: its Python source is gone through statement by statement, with blocks for the values that a kernel
-computes.
+"""Reading an application: its Python source is gone through statement by statement, with blocks for what a kernel computes.
 
 What is known while reading (shapes, numbers, conditions on them) is computed by Python itself; loops and conditions on blocks
 become regions of the kernel. An error names the line.
@@ -7,9 +6,10 @@ become regions of the kernel. An error names the line.
 from __future__ import annotations
 
 import ast
-import operator
 import types
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -21,53 +21,23 @@ from ntgrad.codegen.ir.errors import ApplicationError, NtgradError
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind
 
-from .block import BlockValue, block, broadcast_shapes, dim, is_value, one, plain_value, to_axes
-from .control_flow import (
-  Counted,
-  Range,
-  accumulations,
-  alike,
-  can_be_variable,
-  common_dtype_shape,
-  computed,
-  each,
-  known_equal,
-  most,
-  select_value,
-  truth,
-)
-from .expressions import Calls, Returned
+from . import control_flow as flow
+from .block import BlockValue, broadcast_shapes, dim, is_value, one, truth
+from .control_flow import Counted, Range, alike, can_be_variable, common_dtype_shape, computed, each, select_value
+from .expressions import IN_PLACE, Expressions, Returned
 from .parameters import Counter, Place, SourceTensor, Tile
 from .python_source import Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
 from .user_lines import Line
 
-_INPLACE: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Add: operator.iadd,
-  ast.Sub: operator.isub,
-  ast.Mult: operator.imul,
-  ast.Div: operator.itruediv,
-  ast.FloorDiv: operator.ifloordiv,
-  ast.Mod: operator.imod,
-  ast.Pow: operator.ipow,
-  ast.BitAnd: operator.iand,
-  ast.BitOr: operator.ior,
-  ast.BitXor: operator.ixor,
-  ast.LShift: operator.ilshift,
-  ast.RShift: operator.irshift,
-  ast.MatMult: operator.imatmul,
-}
 
-
-class Interpreter(Calls):
+class Interpreter(Expressions):
   """Reads functions into a kernel that a Tracer builds."""
 
   def __init__(self, tracer: Tracer, values: Mapping[str, Dim] | None = None):
     super().__init__()
     self.tracer, self.values = tracer, dict(values or {})
-    self.known: dict[UOp, UOp] = {}     # what the loop body that was read last keeps in variables
-    self.written: set[UOp] = set()      # and what it writes
 
   # ---- functions
   def application(self, fn: types.FunctionType, tiles: Sequence[Any]) -> None:
@@ -75,12 +45,10 @@ class Interpreter(Calls):
     code = code_of(fn)
     assert isinstance(code.tree, ast.FunctionDef)
     names = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args, *code.tree.args.kwonlyargs)]
-    scope = Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__)
-    out = self.body(code.tree.body, scope)
+    out = self.body(code.tree.body, Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__))
     if out is not None and out.value is not None:
-      raise ApplicationError(
-        f"{fn.__name__} returns a value; an application stores: assign to one of its parameters {', '.join(names)}"
-      )
+      raise ApplicationError(f"{fn.__name__} returns a value; an application stores: assign to one of its parameters "
+                             f"{', '.join(names)}")
 
   # ---- statements
   def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
@@ -93,8 +61,7 @@ class Interpreter(Calls):
         del held[mark:]
         self.tracer.at_line = Line(scope.text.file, s.lineno, scope.name)
         self.tracer.line = f"{Path(scope.text.file).name}:{s.lineno}: {scope.text.line(s.lineno).strip()}"
-        try:
-          out = self.statement(s, scope, stmts[i + 1:])
+        try: out = self.statement(s, scope, stmts[i + 1:])
         except NtgradError as e: raise self.located(e, s, scope) from e.__cause__
         except Exception as e: raise self.located(python_said(e, s, held[mark:]), s, scope) from e
         if out is not None: return out
@@ -104,49 +71,43 @@ class Interpreter(Calls):
       del held[mark:]
 
   def statement(self, s: ast.stmt, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
+    of = partial(self.value, scope=scope)
     match s:
-      case ast.Expr(): self.value(s.value, scope)
-      case ast.Assign():
-        value = self.value(s.value, scope)
-        for t in s.targets[:-1]: self.assign(t, value, scope)
-        self.tracer.held.pop()   # the last target takes it: a store needs no copy of what it stores
-        self.assign(s.targets[-1], value, scope)
-      case ast.AnnAssign():
+      case ast.Expr(): of(s.value)
+      case ast.Assign() | ast.AnnAssign():
         if s.value is not None:
-          value = self.value(s.value, scope)
-          self.tracer.held.pop()
-          self.assign(s.target, value, scope)
+          value, targets = of(s.value), s.targets if isinstance(s, ast.Assign) else [s.target]
+          for t in targets[:-1]: self.assign(t, value, scope)
+          self.tracer.held.pop()   # the last target takes it: a store needs no copy of what it stores
+          self.assign(targets[-1], value, scope)
       case ast.AugAssign():
         mark = len(self.tracer.held)
         old = self.value(read_of(s.target), scope)
-        value = _INPLACE[type(s.op)](old, self.value(s.value, scope))
+        value = IN_PLACE[type(s.op)](old, of(s.value))
         del self.tracer.held[mark:]
         self.assign(s.target, value, scope)
-      case ast.Return(): return Returned(None if s.value is None else self.value(s.value, scope))
+      case ast.Return(): return Returned(None if s.value is None else of(s.value))
       case ast.If(): return self.branch(s, scope, rest)
       case ast.For(): return self.loop(s, scope, rest)
       case ast.While(): return self.repeat(s, scope)
       case ast.FunctionDef(): scope.names[s.name] = self.closure(s, scope)
       case ast.Assert():
-        held = self.value(s.test, scope)
+        held = of(s.test)
         if computed(held):
           raise ApplicationError("assert: the condition is known only when the kernel runs; assert takes what is known before")
-        if not held:
-          raise ApplicationError(f"assertion failed{': ' + str(self.value(s.msg, scope)) if s.msg is not None else ''}")
+        if not held: raise ApplicationError(f"assertion failed{': ' + str(of(s.msg)) if s.msg is not None else ''}")
       case ast.Pass(): pass
       case ast.Import() | ast.ImportFrom():
         for a in s.names:
           module = __import__(s.module if isinstance(s, ast.ImportFrom) and s.module else a.name, fromlist=["_"])
           scope.names[a.asname or a.name] = getattr(module, a.name) if isinstance(s, ast.ImportFrom) else module
       case _:
-        raise ApplicationError(
-          f"an application has no {type(s).__name__.lower()} statement; it has assignments, calls, for, while, if, def, return"
-        )
+        raise ApplicationError(f"an application has no {type(s).__name__.lower()} statement; "
+                               "it has assignments, calls, for, while, if, def, return")
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
-    """Whether assigning a name stores: it is a parameter of the application, or one of a function that was called with such, not
-    another name for a tile."""
+    """Whether assigning a name stores: it is a kernel's parameter (or was given one), not another name for a tile."""
     x = scope.names.get(name)
     return isinstance(x, Tile) and x.level is None
 
@@ -187,40 +148,35 @@ class Interpreter(Calls):
              begin: Callable[[Scope], None]) -> Returned | None:
     """The body of an `if`, or of a loop of one round, which begins with ``begin``, where the kernel finds a condition true; else
     what stands under ``else``. ``rest``: the statements behind."""
-    what, unless = f"the `if` at line {s.lineno}", "on one side only"
-    where = "an `if` whose condition is known only when the kernel runs"
-    if isinstance(s, ast.For): what, unless, where = f"the loop at line {s.lineno}", "and may not run", "a loop of the kernel"
+    what, unless, where = ("loop", "and may not run", "a loop of the kernel") if isinstance(s, ast.For) else (
+      "`if`", "on one side only", "an `if` whose condition is known only when the kernel runs")
     bodies = ((s.body, begin), (s.orelse, lambda inner: None))
-    if any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b)):
-      # the statements behind belong to whichever side has not returned
-      sides = [self.side([*b, *rest], scope, first, where) for b, first in bodies]
-      (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = sides
-      va, vb = (None if r is None else r.value for r in (ra, rb))
-      if not a and not b and not raw_a and not raw_b: return Returned(select_value(condition, va, vb))
-      return Returned(self.joined(condition, (a, b), {"": (va, vb)})[""])
-    (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (self.side(b, scope, first, where) for b, first in bodies)
+    # the statements behind belong to whichever side has not returned
+    returned = any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b))
+    (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (
+      self.side([*b, *rest] if returned else b, scope, first, where) for b, first in bodies)
+    def values(pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+      if a or b or raw_a or raw_b: return self.joined(condition, (a, b), pairs)
+      return {n: select_value(condition, *v) for n, v in pairs.items()}
+    if returned: return Returned(values({"": (ra and ra.value, rb and rb.value)})[""])
     old = scope.names
-    changed = [
-      n for n in dict.fromkeys((*names_a, *names_b)) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)
-    ]
+    changed = [n for n in (names_a | names_b) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)]
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
-      both_have = n in names_a and n in names_b and not isinstance(names_a[n], Unbound) and not isinstance(names_b[n], Unbound)
-      if not both_have: scope.names[n] = Unbound(f"{what} assigns it {unless}")
+      if any(isinstance(names.get(n, Unbound("")), Unbound) for names in (names_a, names_b)):
+        scope.names[n] = Unbound(f"the {what} at line {s.lineno} assigns it {unless}")
       elif alike(names_a[n], names_b[n]): pairs[n] = names_a[n], names_b[n]
       else:
-        either = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
-        scope.names[n] = Unbound(f"{what} leaves it {either}")
-    if not a and not b and not raw_a and not raw_b:
-      scope.names.update({n: select_value(condition, *v) for n, v in pairs.items()})
-    else: scope.names.update(self.joined(condition, (a, b), pairs))
+        scope.names[n] = Unbound(f"the {what} at line {s.lineno} leaves it {names_a[n]!r} or {names_b[n]!r}, as the kernel "
+                                 "decides; both must be numbers or blocks")
+    scope.names.update(values(pairs))
     return None
 
   def side(self, stmts: Sequence[ast.stmt], scope: Scope,
            begin: Callable[[Scope], None], where: str) -> tuple[list[UOp], Returned | None, dict[str, Any], bool]:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
-    inner = Scope(dict(scope.names), scope.around, scope.fn, scope.text, scope.name)
+    inner = replace(scope, names=dict(scope.names))
     with self.unmoved(where), self.tracer.region() as statements:
       begin(inner)
       out = self.body(stmts, inner)
@@ -237,10 +193,8 @@ class Interpreter(Calls):
     for x, old in before:
       now, then = (list(c.values() if isinstance(c, dict) else c) for c in (x, old))
       if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
-        raise ApplicationError(
-          f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can be changed there: "
-          "assign a name, or loop over tl.static_range"
-        )
+        raise ApplicationError(f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can "
+                               "be changed there: assign a name, or loop over tl.static_range")
 
   def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]],
              pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
@@ -248,16 +202,15 @@ class Interpreter(Calls):
     t = self.tracer
     out: dict[str, Any] = {}
     def chosen(a: Any, b: Any) -> Any:
-      dtype, shape = common_dtype_shape(a, b)
-      v = t.variable(dtype, shape)
+      v = t.variable(*common_dtype_shape(a, b))
       for statements, x in zip(sides, (a, b)):
-        with t.region() as own: t.assign(v, plain_value(to_axes("value", block(x), v.axes), dtype))
+        with t.region() as own: t.assign(v, v.value_of("value", x))
         statements.extend(own)
       return v.block
     for name, (a, b) in pairs.items():
       if not alike(a, b):
-        what = "as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
-        raise ApplicationError(f"the result is {a!r} or {b!r}, {what}")
+        raise ApplicationError(f"the result is {a!r} or {b!r}, as a condition decides that is known only when the kernel runs; "
+                               "both must be numbers or blocks")
       out[name] = each(a, b, chosen)
     then, other = sides
     t.statements.append(UOp.unique(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
@@ -269,9 +222,8 @@ class Interpreter(Calls):
     b = truth(got)
     if b.value.op is Ops.CONST: return bool(b.value.arg)
     if not all(map(one, b.shape)):
-      raise ApplicationError(
-        f"`{what}` takes one condition a program, got a block of shape {b.shape}; tl.where chooses element by element"
-      )
+      raise ApplicationError(f"`{what}` takes one condition a program, got a block of shape {b.shape}; "
+                             "tl.where chooses element by element")
     return BlockValue(b.value)
 
   # ---- loops
@@ -296,32 +248,24 @@ class Interpreter(Calls):
       return self.body(s.body, scope)
     self.no_jumps(s)
     known = isinstance(end, int) or ix.of_sizes(end)
-    if not known and most(end) == 1:   # one round or none
+    if not known and flow.most(end) == 1:   # one round or none
       out = self.chosen(BlockValue(ix.ge(end, 1)), s, scope, rest, lambda inner: self.assign(s.target, item(ix.ZERO), inner))
       self.counted(s, scope)
       return out
-    k = t.new_axis(end if known else most(end), AxisKind.LOOP)
-    def read(names: dict[str, Any]) -> None:
-      inner = Scope(names, scope.around, scope.fn, scope.text, scope.name)
-      self.assign(s.target, item(k), inner)
-      if self.body(s.body, inner) is not None:
-        raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
-
-    carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [k.arg[0]], assigned(s.target))
-    if known and not statements and (totals := accumulations(carried, variables, initial, updates, k)) is not None:
-      scope.names.update(totals)
+    k = t.new_axis(end if known else flow.most(end), AxisKind.LOOP)
+    variables, statements, updates, kept, _ = self.carry(
+      s, scope, lambda inner: self.assign(s.target, item(k), inner), [k.arg[0]], assigned(s.target))
+    totals = flow.accumulations(variables, scope.names, updates, k) if known and not statements else None
+    if totals is not None: scope.names.update(totals)
     else:
-      kept = self.known
-      self.settle(carried, variables, initial, scope)
+      self.settle(variables, scope)
       with t.region() as inner:
         inner.extend(statements)
         t.known = kept
         t.inside.append(k.arg[0])
-        t.update([(variables[n], updates[n]) for n in carried])
+        t.update([(v, updates[n]) for n, v in variables.items()])
         t.inside.pop()
-      t.statements.append(
-        UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.node(end)), *inner), k.arg[0])
-      )
+      t.statements.append(UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.node(end)), *inner), k.arg[0]))
     self.counted(s, scope)
     return None
 
@@ -339,29 +283,24 @@ class Interpreter(Calls):
     if not computed(start) and not set(assigned_names(s.body)) & {n.id for n in ast.walk(s.test) if isinstance(n, ast.Name)}:
       if not start: return None
       raise ApplicationError("a while loop whose condition never changes does not end")
-    def read(names: dict[str, Any]) -> None:
-      inner = Scope(names, scope.around, scope.fn, scope.text, scope.name)
+    def begin(inner: Scope) -> None:
       before = len(t.statements)
-      got = self.value(s.test, inner)
-      conditions.append((truth(got), len(t.statements) > before))
-      if self.body(s.body, inner) is not None:
-        raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
+      conditions.append((truth(self.value(s.test, inner)), len(t.statements) > before))
 
-    carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [], [])
-    self.settle(carried, variables, initial, scope)
+    variables, statements, updates, _, written = self.carry(s, scope, begin, [], [])
+    self.settle(variables, scope)
     c, stated = conditions[-1]
     if not all(map(one, c.shape)):
-      raise ApplicationError(
-        f"`while` takes one condition a program, got a block of shape {c.shape}; reduce it with tl.max or tl.sum"
-      )
+      raise ApplicationError(f"`while` takes one condition a program, got a block of shape {c.shape}; "
+                             "reduce it with tl.max or tl.sum")
     if stated:   # found before the loop, and at the end of each round
       going = t.variable(dtypes.bool, ())
       t.assign(going, truth(start).value)
       c = going.block
-    with t.region(self.written) as inner:
+    with t.region(written) as inner:
       known = t.known
       inner.extend(statements)
-      t.update([(variables[n], updates[n]) for n in carried])
+      t.update([(v, updates[n]) for n, v in variables.items()])
       if stated:
         t.known = known
         t.assign(going, truth(self.value(s.test, scope)).value)
@@ -371,27 +310,19 @@ class Interpreter(Calls):
   def no_jumps(self, s: ast.For | ast.While) -> None:
     for n in ast.walk(s):
       if isinstance(n, (ast.Break, ast.Continue)):
-        raise ApplicationError(
-          f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; put the rest under an if"
-        )
+        raise ApplicationError(f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; "
+                               "put the rest under an if")
 
-  def carry(
-    self,
-    s: ast.stmt,
-    stmts: Sequence[ast.stmt],
-    scope: Scope,
-    read: Callable[[dict[str, Any]], None],
-    around: list[int],
-    counters: Sequence[str],
-  ) -> tuple[list[str], dict[str, LocalArray], dict[str, Any], list[UOp], dict[str, UOp]]:
-    """Read a loop's body with what it changes from round to round in variables.
+  def carry(self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int],
+            counters: Sequence[str]) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
+    """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables.
 
-    Gives those names, their variables and first values, the body's statements, and each variable's next value.
+    Gives the variables by name, the body's statements, each variable's next value, what the body keeps in variables, and what it
+    writes.
     """
     t = self.tracer
     changing = [
-      n
-      for n in dict.fromkeys((*assigned_names(stmts), *self.handed(stmts, scope)))
+      n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))
       if n not in counters and n in scope.names and can_be_variable(scope.names[n]) and not self.stores(n, scope)
     ]
     kinds = {n: common_dtype_shape(scope.names[n]) for n in changing}
@@ -404,56 +335,47 @@ class Interpreter(Calls):
       made, still = len(t.materialized), t.unchanged(written)
       with self.unmoved(f"the loop at line {s.lineno}, which the kernel runs,"), t.region(written) as statements:
         t.inside.extend(around)
-        read(names)
-        self.known, self.written = dict(t.known), written | t.written
-      written = self.written
-      if any(level <= len(t.outer) for level in t.materialized[made:]) or len(t.unchanged(written)) < len(still):
-        continue
+        inner = replace(scope, names=names)
+        begin(inner)
+        if self.body(s.body, inner) is not None:
+          raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
+        known, written = dict(t.known), written | t.written
+      if any(level <= len(t.outer) for level in t.materialized[made:]) or len(t.unchanged(written)) < len(still): continue
       gone = [
-        n
-        for n, x in scope.names.items()
+        n for n, x in scope.names.items()
         if n not in changing and n not in counters and n not in lost
-        and not isinstance(x, Unbound) and not known_equal(names[n], x)
+        and not isinstance(x, Unbound) and not flow.known_equal(names[n], x)
       ]
       if gone:
-        lost |= {
-          n: Unbound(f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only")
-          for n in gone
-        }
+        why = f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only"
+        lost |= {n: Unbound(why) for n in gone}
         continue
       new = dict(kinds)
       for n in changing:
-        if not can_be_variable(names[n]):
-          raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
+        if not can_be_variable(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
         d, shape = common_dtype_shape(names[n])
         old_d, old_shape = kinds[n]
         if not is_value(scope.names[n]):
           new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
         elif len(shape) != len(old_shape) or not all(same_size(dim(m), dim(n)) for m, n in zip(shape, old_shape)):
-          raise ApplicationError(
-            f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; a loop keeps shapes"
-          )
+          raise ApplicationError(f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; "
+                                 "a loop keeps shapes")
         elif d is not old_d and promote(old_d, d) is not old_d:
           raise ApplicationError(f"{n!r} is {old_d} before the loop and {d} after a round of it; convert one with .to")
       if new != kinds:
-        kinds = new
-        variables = {n: t.variable(*kinds[n]) for n in changing}
+        kinds, variables = new, {n: t.variable(*new[n]) for n in changing}
         continue
       axes = {n: t.settled(v.axes) for n, v in variables.items()}
-      if tries == 5 or all(axes[n] == variables[n].axes for n in changing):
-        break
+      if tries == 5 or all(axes[n] == variables[n].axes for n in changing): break
       tries += 1  # once more, with the names that the body has for the dimensions
       variables = {n: t.variable(*kinds[n], axes[n]) for n in changing}
     scope.names.update(lost)
     for n in names:
       if n not in scope.names and n not in counters:
         scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
-    updates = {n: plain_value(to_axes(n, block(names[n]), variables[n].axes), variables[n].uop.dtype) for n in changing}
-    return changing, variables, {n: scope.names[n] for n in changing}, statements, updates
+    return variables, statements, {n: v.value_of(n, names[n]) for n, v in variables.items()}, known, written
 
-  def settle(self, carried: list[str], variables: dict[str, LocalArray], initial: dict[str, Any], scope: Scope) -> None:
+  def settle(self, variables: dict[str, LocalArray], scope: Scope) -> None:
     """Before a loop: its variables get their first values; afterwards names mean the variables."""
-    for n in carried:
-      v = variables[n]
-      self.tracer.assign(v, plain_value(to_axes(n, block(initial[n]), v.axes), v.uop.dtype))
-    for n in carried: scope.names[n] = variables[n].block
+    for n, v in variables.items(): self.tracer.assign(v, v.value_of(n, scope.names[n]))
+    for n, v in variables.items(): scope.names[n] = v.block

@@ -25,8 +25,7 @@ class Jagged:
   dim: int = 1
 
   def __post_init__(self) -> None:
-    shape = getattr(self.values, "shape", None)
-    if not isinstance(shape, Iterable) or not hasattr(self.values, "dtype"):
+    if not isinstance(getattr(self.values, "shape", None), Iterable) or not hasattr(self.values, "dtype"):
       raise ArgumentError(f"Jagged: values are {shown(self.values)}; they are a tensor or an array")
     if not isinstance(self.dim, int) or isinstance(self.dim, bool):
       raise ArgumentError(f"Jagged: dim is {shown(self.dim)}; it is a whole number")
@@ -34,16 +33,13 @@ class Jagged:
     except ValueError: starts = np.zeros(())  # rows of different lengths
     if starts.ndim != 1 or starts.dtype.kind not in "iu":
       raise ArgumentError(f"Jagged: offsets are {shown(self.offsets)}; they are a row of ints")
-    host = self.lengths
-    if len(host) < 1 or (host < 0).any():
-      raise ArgumentError(f"Jagged: offsets rise from 0, one more than there are entries, got {self.starts.tolist()}")
+    if len(starts) < 2 or (np.diff(starts) < 0).any():
+      raise ArgumentError(f"Jagged: offsets rise from 0, one more than there are entries, got {starts.tolist()}")
     if not 1 <= self.dim <= len(self.values.shape):
       raise ShapeError(f"Jagged: dim is between 1 and {len(self.values.shape)}, got {shown(self.dim)}")
-    if self.starts[0] != 0 or self.starts[-1] != self.values.shape[self.dim - 1]:
-      raise ShapeError(
-        f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have {self.values.shape[self.dim - 1]} "
-        "along that dimension"
-      )
+    if starts[0] != 0 or starts[-1] != self.values.shape[self.dim - 1]:
+      raise ShapeError(f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have "
+                       f"{self.values.shape[self.dim - 1]} along that dimension")
 
   @property
   def starts(self) -> np.ndarray[Any, Any]:

@@ -1,7 +1,7 @@
-"""Kernels as people write them: an arrangement of symbolic tensors, and an application for one program.
+"""Kernels as people write them: ``make`` puts an arrangement of symbolic tensors and an application for one program together.
 
-``make`` puts the two together. The kernel is specialised for the shapes, dtypes and compile-time values that it is called with:
-the arrangement gets its numbers, the application is read, and the result goes the way of every kernel.
+The kernel is specialised for the shapes, dtypes and compile-time values that it is called with: the arrangement gets its numbers,
+the application is read, and the result goes the way of every kernel.
 """
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import inspect
 import sys
 import types
 from functools import lru_cache
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, ClassVar, Mapping, Sequence
 
 from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.index.assume import assuming
 from ntgrad.codegen.index.sizes import Dim, sizes_of
 from ntgrad.codegen.ir.config import config
@@ -32,33 +31,26 @@ from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers
 
+from . import tune
 from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, SlotPair, converted_arguments, describe_arguments, launch
-from .open_sizes import MOST_FORMS, Family, SizedKernel, Sizes, bucket, equal_in, form_of, names_in, sizes_text
+from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in, sizes_text
 from .python_source import line_of, source_of
-from .signature import BeyondError, Signature, constant, unbounded
+from .signature import BeyondError, Found, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
-from .tune import fingerprint, first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
+from .tune import first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
+from .user_lines import pointed
 
 
 @checked
-def make(
-  arrangement: Callable[..., Any],
-  application: Callable[..., Any],
-  tensors: Sequence[Any],
-  *,
-  kernel_name: str | None = None,
-  num_warps: int | Sequence[int] | None = None,
-  num_stages: int | Sequence[int] | None = None,
-  max_num_configs: int | None = None,
-  output_dir: str | None = None,
-  caller: str | None = None,
-  checks: str | None = None,
-) -> TileKernel:
+def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Any], *,
+         kernel_name: str | None = None, num_warps: int | Sequence[int] | None = None,
+         num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None, output_dir: str | None = None,
+         caller: str | None = None, checks: str | None = None) -> TileKernel:
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
@@ -72,16 +64,13 @@ def make(
   names = parameter_names(application)
   symbolic = [t for t in tensors if isinstance(t, Tensor)]
   if len(tensors) < len(names):
-    raise ArgumentError(
-      f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each"
-    )
-  more = [t.name for t in symbolic[len(names):]]
-  renamed = iter(named(symbolic, [*names[:len(symbolic)], *more]))
+    raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} "
+                        "tensors; one for each")
+  renamed = iter(named(symbolic, [*names[:len(symbolic)], *[t.name for t in symbolic[len(names):]]]))
   check_takes("make", arrangement, len(tensors))
   try:
     with asking() as asked: arranged = arrangement(*[next(renamed) if isinstance(t, Tensor) else t for t in tensors])
-  except NtgradError as e:
-    raise at_line(e, arrangement) from None
+  except NtgradError as e: raise at_line(e, arrangement) from None
   except Exception as e:
     other = next((t for t in tensors if not isinstance(t, Tensor)), None)
     what = f" cannot do with {shown(other)}, which is no tensor" if other is not None else ""
@@ -89,41 +78,29 @@ def make(
     raise at_line(said, arrangement) from e
   arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
   if len(tensors) > len(names): arranged = arranged[:len(names)]
-  arranged = tuple([Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged])
+  arranged = tuple(Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged)
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
-    raise ArgumentError(
-      f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
-      "it returns one arranged tensor for each"
-    )
+    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of "
+                        f"{application.__name__}; it returns one arranged tensor for each")
   order = [t.name for t in arranged]
   if order != names:
     if len(symbolic) == len(names):
       raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
     arranged = named(arranged, names)   # which of the tensors are parameters is known now
-  sources = tuple([t.source for t in arranged])
+  options = {"num_warps": num_warps, "num_stages": num_stages}
+  settings: dict[str, Any] = {n: tuple(v) if isinstance(v, (list, tuple)) else (v,) for n, v in options.items() if v is not None}
+  if max_num_configs is not None: settings["max_num_configs"] = max_num_configs
   @lru_cache(maxsize=1)
   def wider() -> TileKernel:
     free = [unbounded(t) or t for t in tensors]
-    return make(
-      arrangement, application, free, kernel_name=kernel_name, num_warps=num_warps, num_stages=num_stages,
-      max_num_configs=max_num_configs, output_dir=output_dir, checks=checks,
-    )
-  return TileKernel(
-    application,
-    sources,
-    arranged,
-    kernel_name or application.__name__,
-    _options(num_warps, num_stages, max_num_configs),
-    output_dir,
-    asked,
-    checks,
-    wider if any([unbounded(t) for t in tensors]) else None,
-  )
+    return make(arrangement, application, free, kernel_name=kernel_name, num_warps=num_warps, num_stages=num_stages,
+                max_num_configs=max_num_configs, output_dir=output_dir, checks=checks)
+  return TileKernel(application, tuple(t.source for t in arranged), arranged, kernel_name or application.__name__, settings,
+                    output_dir, asked, checks, wider if any([unbounded(t) for t in tensors]) else None)
 
 
 def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
-  """A kernel from a function whose parameters are annotated with arranged tensors: ``@tile.jit``, or
-  ``@tile.jit(num_warps=4)``."""
+  """A kernel from a function annotated with arranged tensors: ``@tile.jit``, or ``@tile.jit(num_warps=4)``."""
   around = sys._getframe(1).f_locals          # where the annotations were written, if they are text
   if fn is None: return lambda f: _jit(f, around, settings)
   if not callable(fn):
@@ -141,16 +118,6 @@ def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, 
   return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
 
 
-_OPTIONS = ("num_warps", "num_stages")
-
-
-def _options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dict[str, Any]:
-  """What steers the tuner, by name."""
-  out = {"num_warps": num_warps, "num_stages": num_stages}
-  return {k: tuple(v) if isinstance(v, (list, tuple)) else (v,) for k, v in out.items() if v is not None} | \
-    ({} if max_num_configs is None else {"max_num_configs": max_num_configs})
-
-
 def parameter_names(fn: Any) -> list[str]:
   """The names of a function's parameters. Raises ArgumentError for what is no Python function."""
   if not isinstance(fn, types.FunctionType): raise ArgumentError(f"make: an application is a Python function, got {fn!r}")
@@ -164,58 +131,42 @@ def parameter_names(fn: Any) -> list[str]:
 
 def at_line(e: NtgradError, fn: Any) -> NtgradError:
   """An error with the line of ``fn`` that it passed through, and a caret."""
-  code, tb, found = getattr(fn, "__code__", None), e.__traceback__, None
+  code: Any = getattr(fn, "__code__", None)
+  tb, found = e.__traceback__, None
   while tb is not None:
     if tb.tb_frame.f_code is code: found = tb
     tb = tb.tb_next
   if found is None: return e
-  file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
-  text = line_of(found.tb_frame.f_code, line)
-  _, _, begin, end = list(found.tb_frame.f_code.co_positions())[found.tb_lasti // 2]
-  lead = len(text) - len(text.lstrip())
-  mark = " " * max((begin or 0) - lead, 0) + "^" * max((end or 0) - (begin or 0), 1)
-  return type(e)(f"{e}\n  {file}:{line}, in {fn.__name__}\n    {text.strip()}\n    {mark}")
+  line = found.tb_lineno
+  _, _, begin, end = list(code.co_positions())[found.tb_lasti // 2]
+  return type(e)(f"{e}\n  {pointed(code.co_filename, line, fn.__name__, line_of(code, line), begin or 0, end or 0)}")
 
 
 class TileKernel(Signature):
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
-  _KNOWN = (*Signature._KNOWN, "_chosen", "_specialised", "_families")
+  _KNOWN: ClassVar[Mapping[str, int]] = {**Signature._KNOWN, "_chosen": 1024, "_specialised": 1024, "_families": 256}
+  _chosen: Recent[Any, dict[str, int]]
+  _specialised: Recent[Any, Specialised | None]
+  _families: Recent[Any, Family]
 
-  def __init__(
-    self,
-    application: Any,
-    tensors: tuple[Tensor, ...],
-    arranged: tuple[Tensor, ...],
-    name: str,
-    settings: dict[str, Any],
-    output_dir: str | None,
-    asked: Sequence[Assessment] = (),
-    checks: str | None = None,
-    wider: Callable[[], TileKernel] | None = None,
-  ):
+  def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str,
+               settings: dict[str, Any], output_dir: str | None, asked: Sequence[Assessment] = (), checks: str | None = None,
+               wider: Callable[[], TileKernel] | None = None):
     super().__init__(name, tensors, arranged, [*same_grids(name, arranged), *asked], checks)
     self.wider = wider   # gives the kernel for sizes that options of dimensions without a name do not speak of
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
-    self.identity = fingerprint(name, _source_text(application))
+    self.identity = tune.fingerprint(name, _source_text(application))
     self.reads = reads_of(application)
     self.reads.begin()   # the first call has nothing to compare, the second one does
     self.reads.said(name)
-
-  def forget(self) -> None:
-    """See :meth:`Signature.forget`."""
-    super().forget()
-    self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
-    self._specialised: Recent[Any, Specialised | None] = Recent(1024)
-    self._families: Recent[Any, Family] = Recent(256)
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
 
   # ---- shapes
   def assessments(self) -> str:
-    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, which line asks for it, and the
-    host's code that checks it."""
+    """What the kernel assumes of sizes, a line each: whether it is decided, which line asks, the host's code that checks it."""
     sizes = [(s, f"{t.name}.shape[{d}]") for t in reversed(self.tensors) for d, s in enumerate(t.shape)]
     places = {s.name: at for s, at in sizes if isinstance(s, Symbol)}
     checked = [*self.assessed, *whole_windows(self.arranged)]
@@ -232,16 +183,15 @@ class TileKernel(Signature):
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
     args, values = self.called(arguments, given)
     args = converted_arguments(self, args)
-    found = self._specialise(describe_arguments(self, args), args, values, _device_of(args), numbers_only=True)
+    device = next((a.device for a in args if isinstance(a, Lazy)), None)
+    found = self._specialise(describe_arguments(self, args), args, values, device, numbers_only=True)
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found[0]
 
   @synchronized
-  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any],
-                  device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None,
-                  numbers_only: bool = False) -> tuple[Specialised, Sizes, SizedKernel | None] | None:
-    """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
-    (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
+  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
+                  buffers: Callable[[Specialised], Sequence[Any]] | None = None, numbers_only: bool = False) -> Found:
+    """See :meth:`Signature._specialise`. ``numbers_only``: all sizes are numbers."""
     if self.reads is not None and (self._specialised or self._families) and not self.reads.hold(): self.read_otherwise()
     full = self.placed(taken)
     numbers, given = self.again(given)
@@ -253,13 +203,11 @@ class TileKernel(Signature):
       wider = self.wider()
       try: return wider._specialise(taken, arguments, given, device, buffers, numbers_only)
       finally: self.reads = wider.reads
-    left = [s for n, s in self.symbols.items() if n not in values]
-    if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
-    if not numbers_only:
-      form = self.form(full, numbers, values, given, device or default_device())
-      if form is not None: return form.specialised, form.sizes(values), form
-    checks = self.checks or config.checks
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), checks)
+    left, on = [s for n, s in self.symbols.items() if n not in values], device or default_device()
+    if left: values = self.choose(left, full, numbers, values, on, buffers)
+    if not numbers_only and (form := self.form(full, numbers, values, given, on)) is not None:
+      return form.specialised, form.sizes(values), form
+    key = (tuple(full), items_of(numbers), items_of(values), self.checks or config.checks)
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
     return None if found is None else (found, (), None)
@@ -270,27 +218,22 @@ class TileKernel(Signature):
     is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
     ``likely``: values that names may well have. ``blocks``: for a target that computes with blocks. Raises ShapeError where
     arrangement or application must know a number."""
-    wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
+    wanted = arguments if arguments is not None else [((None,) * len(t.shape), None) for t in self.takes]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
-    hints = {n: min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN) for n, s in self.symbols.items()}
-    hints |= {**(likely or {}), **given}
+    hints = {n: likely_size(s) for n, s in self.symbols.items()} | {**(likely or {}), **given}
     numbers, given = self.again(given)
     fixed: dict[str, Any] = dict(given)
     full: list[Argument | None] = [None] * len(self.names)
-    for i, (shape, _) in zip(self.given, wanted):
-      t = self.tensors[i]
-      if len(shape) != len(t.shape):
-        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
+    for t, (shape, _) in zip(self.takes, wanted):
+      if len(shape) != len(t.shape): raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
       fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
     hints |= fixed
-    for i, (shape, dtype) in zip(self.given, wanted):
-      t = self.tensors[i]
+    for i, t, (shape, dtype) in zip(self.given, self.takes, wanted):
       if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
-      found = tuple([n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape)])
+      found = tuple(n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape))
       full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
     values = self.bind(full, given)
-    left = [s for n, s in self.symbols.items() if n not in values]
-    free = free_symbols(left, self)
+    free = free_symbols([s for n, s in self.symbols.items() if n not in values], self)
     if blocks:
       settings = {"num_warps": (4,), **self.settings}   # what a library has no value for is its compiler's
       values |= fitting(free, lambda v: self.build(full, numbers, values | v), renderer("triton").target, settings)
@@ -310,11 +253,9 @@ class TileKernel(Signature):
 
   def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
     """What is known of the calls that differ from one in sizes only."""
-    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
-    fixed = tuple(sorted(numbers.items())), tuple(sorted(given.items()))
-    key = (kinds, fixed, device, config.key(), self.checks or config.checks)
-    found = self._families[key]
-    if found is None: found = self._families[key] = Family()
+    kinds = tuple(None if a is None else (len(a.shape), a.dtype) for a in full)
+    key = (kinds, items_of(numbers), items_of(given), device, config.key(), self.checks or config.checks)
+    if (found := self._families[key]) is None: found = self._families[key] = Family()
     return found
 
   def form(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int], given: Mapping[str, Any],
@@ -340,42 +281,33 @@ class TileKernel(Signature):
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
              device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
-    """With values for the tuner's symbols: measured (unless ``TUNE=0``, where there is memory to measure on), remembered, or
-    the first choice."""
+    """With values for the tuner's symbols: measured (where there is memory, unless ``TUNE=0``), remembered, or the first."""
     free = free_symbols(left, self)
-    about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
-    rounded = tuple(sorted((n, bucket(v)) for n, v in values.items()))
-    key = (about, tuple(sorted(numbers.items())), rounded, device, config.key())
+    about = tuple(None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full)
+    key = (about, items_of(numbers), items_of({n: bucket(v) for n, v in values.items()}), device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     target, start = opened.renderer.target, first_choice(free, opened.renderer.target.blocks)
     def read(v: dict[str, int]) -> Specialised | None: return self.build(full, numbers, values | v)
-    if not config.tune or config.noopt or buffers is None:
-      if not target.blocks: return values | start
-      known = self._chosen["first", key]
-      if known is None:
-        name = tuning_key(self, full, numbers, values, opened)
-        known = remembered(name, free, "tile-first")
-        if known is None:
-          known = fitting(free, read, target, self.settings)
-          remember_choice(name, known, "tile-first")
-        self._chosen["first", key] = known
-      return values | known
-    name = tuning_key(self, full, numbers, values, opened)
-    found = remembered(name, free)
+    to_measure = buffers if config.tune and not config.noopt else None
+    if to_measure is None and not target.blocks: return values | start
+    memo, table = (("first", key), "tile-first") if to_measure is None else (key, "tile-tune")
+    found = self._chosen[memo]
     if found is None:
-      s = self.build(full, numbers, values | start)
-      if s is None: return values | start
-      found, lines = search_values(self, free, read, opened, buffers(s))
-      remember_choice(name, found)
-      report.tuned(self.name, found, lines)
-    self._chosen[key] = found
+      name, lines = tuning_key(self, full, numbers, values, opened), None
+      found = remembered(name, free, table)
+      if found is None:
+        if to_measure is None: found = fitting(free, read, target, self.settings)
+        elif (s := read(start)) is None: return values | start
+        else: found, lines = search_values(self, free, read, opened, to_measure(s))
+        remember_choice(name, found, table)
+        if lines is not None: report.tuned(self.name, found, lines)
+      self._chosen[memo] = found
     return values | found
 
   def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
             shared: Sequence[SlotPair] = ()) -> Specialised | None:
-    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application. The parameters of
-    ``shared`` pairs are the same memory."""
+    """Arrange with ``values`` (numbers, or run-time sizes), read the application. ``shared`` parameters are the same memory."""
     arranged = self.arrange(full, numbers, values)
     if arranged is None: return None
     parameters, tiles = arranged
@@ -396,11 +328,10 @@ class TileKernel(Signature):
       self.reads = reads
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in _OPTIONS if n in self.settings or n in known)
+    told = {n: vs[0] for n, vs in self.settings.items() if n in tune.COMPILER_OPTIONS} | known
+    mine = tuple((n, told[n]) for n in tune.COMPILER_OPTIONS if n in told)
     kernel = tracer.kernel()
-    if checks != "none":
-      dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
-    lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
+    if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
     def again(shared: Sequence[SlotPair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)
       if conditions:   # a launch looks at those of the kernel as it is
@@ -410,18 +341,15 @@ class TileKernel(Signature):
     def at(sizes: Mapping[str, int]) -> Specialised | None:
       if any(s.name not in sizes for s in sizes_of(values.values())): return None
       here = {n: v if isinstance(v, int) else evaluate(seen(v), sizes) for n, v in values.items()}
-      shapes = [tuple([evaluate(e, here) for e in t._source.shape]) for t in self.tensors]
+      shapes = [tuple(evaluate(e, here) for e in t._source.shape) for t in self.tensors]
       return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
-    return Specialised(
-      self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again,
-      at if kernel.sizes else None
-    )
+    return Specialised(self.name, kernel, tuple(parameters), known, mine, tuple(tracer.lines), self.output_dir, tracer.tf32,
+                       tuple(tracer.asserts), None if shared else again, at if kernel.sizes else None)
 
   # ---- calling
   @holds_lock
   def __call__(self, *args: Any, **given: Any) -> None:
-    """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in
-    place."""
+    """Run on tensors (ntgrad's, numpy's, what speaks DLPack), compile-time values by name; outputs are written in place."""
     if lock._is_owned(): enter()   # type: ignore[attr-defined]
     with lock: launch(self, args, given)
 
@@ -436,8 +364,7 @@ class TileKernel(Signature):
       raise type(e)(f"{what}: {e}") from None
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
-    """The generated source for a target: for these arguments, those of the last call, or without any for all sizes. It is what
-    runs here where the machine has the target."""
+    """The source for a target: for these arguments, those of the last call, or all sizes; what runs here if it has the target."""
     device = device_for(target)
     return self._seen(args, given, device.renderer.target.blocks).spec(device).source.text
 
@@ -453,6 +380,11 @@ class TileKernel(Signature):
 wrappers[TileKernel] = lambda kernel: kernel.application
 
 
+def items_of(values: Mapping[Any, Any]) -> tuple[Any, ...]:
+  """The entries of a mapping in order, for a key."""
+  return tuple(sorted(values.items()))
+
+
 def device_for(target: str) -> Device:
   """The default device, or else the CPU, where that is such a target; something with the renderer of one where it is not."""
   for name in (default_device(), "CPU"):
@@ -460,11 +392,6 @@ def device_for(target: str) -> Device:
     except DeviceError: continue
     if device.renderer.target.name == target: return device
   return types.SimpleNamespace(renderer=renderer(target), name=target)  # type: ignore[return-value]
-
-
-def _device_of(arguments: Sequence[Any]) -> str | None:
-  """Where the tensors among arguments are; None where there are none."""
-  return next((a.device for a in arguments if isinstance(a, Lazy)), None)
 
 
 def _source_text(fn: Any) -> str:

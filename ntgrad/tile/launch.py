@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -13,62 +14,61 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp
-from ntgrad.codegen.kernel import Kernel
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer, Storage
-from ntgrad.engine.compile import from_specs
-from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.device import default_device
 from ntgrad.engine.device_asserts import Checks, watch
 from ntgrad.engine.plan import Step
 from ntgrad.engine.planner import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
-from ntgrad.engine.size_variants import SizedProgram
-from ntgrad.graph.alias import caller, write_watchers
+from ntgrad.engine.traced_sizes import traces
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.alias import caller, repeats, write_watchers
 from ntgrad.graph.modes import mode
+from ntgrad.graph.variable import BoundInt
 
 from .block import dtype_of
 from .jagged import Jagged, is_meta
+from .open_sizes import Sizes
+from .parameters import Parameter
 
 if TYPE_CHECKING:
   from .library import Built
-  from .open_sizes import SizedKernel
   from .signature import Signature
   from .specialised import Specialised
 
 
+_Args = Sequence[Any]      # of a call: by position
+_Given = Mapping[str, Any]   # and by name
 SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
 class Argument(NamedTuple):
-  """What a kernel is specialised for: shape and dtype; of a jagged tensor its dimension, shape in memory, and the offsets'
-  dtype."""
-  shape: tuple[int, ...]
+  """What a kernel is specialised for; ``jagged`` is a jagged tensor's dimension, shape in memory, and its offsets' dtype."""
+  shape: Sizes
   dtype: DType
-  jagged: tuple[int, tuple[int, ...], DType] | None = None
+  jagged: tuple[int, Sizes, DType] | None = None
 
 
 @dataclass(eq=False, repr=False)
 class Launcher:
-  """A compiled kernel on a device, its parameters' names, which of them it writes, and which pairs may be the same memory;
-  ``together`` gives the kernel for pairs that are."""
+  """A compiled kernel on a device; ``sharing`` pairs may be the same memory, ``together`` gives the kernel for those that are."""
   kernel: str
   step: Step
-  writes: tuple[int, ...]
+  writes: Sizes
   names: tuple[str, ...]
   sharing: tuple[tuple[int, int], ...]
   checks: Checks | None = None
   together: Callable[..., Launcher] | None = None
   static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes
 
-  def with_sizes(self, sizes: tuple[int, ...]) -> Launcher:
+  def with_sizes(self, sizes: Sizes) -> Launcher:
     """The launcher for certain run-time sizes."""
-    s = self.step
-    program, given = s.program.variant(sizes)  # type: ignore[union-attr]
-    step = Step(program, s.slots, s.writes, (), s.device, s.offsets, given)
-    alone = None if self.together is None else partial(self.together, sizes=sizes)
-    static = None if self.static is None else partial(self.static, sizes)
-    return Launcher(self.kernel, step, self.writes, self.names, self.sharing, self.checks, alone, static)
+    program, given = self.step.program.variant(sizes)  # type: ignore[union-attr]
+    together = self.together and partial(self.together, sizes=sizes)
+    return replace(self, step=replace(self.step, program=program, sizes=given), together=together,
+                   static=self.static and partial(self.static, sizes))
 
   @cached_property
   def program(self) -> Program:
@@ -96,18 +96,17 @@ def describe_argument(a: Any) -> Argument:
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
-def describe_arguments(kernel: Signature, args: Sequence[Any]) -> list[Argument]:
+def describe_arguments(kernel: Signature, args: _Args) -> list[Argument]:
   """The arguments of a call. Raises ArgumentError or DTypeError with the parameter's name for what is no tensor."""
   out = []
-  for i, a in zip(kernel.given, args):
+  for t, a in zip(kernel.takes, args):
     try: out.append(describe_argument(a))
-    except NtgradError as e: raise type(e)(f"{kernel.name}: {kernel.names[i]}: {e}") from None
+    except NtgradError as e: raise type(e)(f"{kernel.name}: {t.name}: {e}") from None
   return out + [describe_argument(a) for a in args[len(kernel.given):]]
 
 
 def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
-  """An argument; a number (Python's or numpy's) as one of the dtype that its parameter is declared with. Raises DTypeError for a
-  float where ints are wanted, ArgumentError for an int that is too large."""
+  """An argument, a number in the declared dtype. Raises DTypeError (a float for ints) and ArgumentError (an int too large)."""
   if dtype is None or not isinstance(a, (bool, int, float, np.number, np.bool_)): return a
   kind = (dtypes.of(a.dtype) if isinstance(a, np.generic) else dtypes.of(type(a))).kind
   if "buif".index(kind) > "buif".index(dtype.kind.replace("u", "i")):
@@ -117,13 +116,13 @@ def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
   return np.array(a, dtype.np)
 
 
-def converted_arguments(kernel: Signature, args: Sequence[Any]) -> list[Any]:
+def converted_arguments(kernel: Signature, args: _Args) -> list[Any]:
   """The arguments of a call, numbers of the dtypes that are declared."""
-  want = [(kernel.names[i], kernel.tensors[i].element) for i in kernel.given]
+  want = [(t.name, t.element) for t in kernel.takes]
   return [_declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
 
 
-def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def launch(kernel: Signature, args: _Args, given: _Given) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
   if kernel.last is not None and kernel.reads is not None and not kernel.reads.hold(): kernel.read_otherwise()
   if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
@@ -133,10 +132,9 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
     except AttributeError:
       if not all([isinstance(a, _PLAIN) for a in args]): return launch_borrowed(kernel, args, given)
       nodes = _with_numbers(kernel, args)
-    found = kernel._launchers[
-      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
-    ]
-    if found is None: found = _sized(kernel, nodes, given)
+    key = (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+    found = kernel._launchers[key]
+    if found is None: found = _sized(kernel, key, len(nodes))
   except (AttributeError, TypeError): found = None   # TypeError: a value that no key may have
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run_launch(found, args, nodes)
@@ -144,43 +142,34 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
   else: launch_borrowed(kernel, args, given)
 
 
-def _sized(kernel: Signature, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
-  """The launcher of a kernel for many sizes for arguments whose sizes are new; None where there is no such kernel."""
-  shapes = [n.arg.shape for n in nodes]
-  dims = [d for s in shapes for d in s]
-  forms = kernel._sized[_alike(kernel, nodes, dims, given)]
-  if forms is None: return None
-  for of_shapes, launcher in forms:
+def _call_key(nodes: Sequence[UOp], given: _Given) -> tuple[Any, ...]:
+  """What a call's launcher is known by, as ``launch`` writes it out."""
+  return (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+
+
+def _sized(kernel: Signature, key: tuple[Any, ...], count: int) -> Launcher | None:
+  """The launcher of a kernel for many sizes for ``count`` arguments whose sizes are new; None where there is none."""
+  dims, alike = _alike(kernel, key, count)
+  for of_shapes, launcher in kernel._sized[alike] or ():
     fits, *sizes = of_shapes(dims)
     if not fits: continue
-    found = launcher.with_sizes(tuple(sizes))
-    kernel._launchers[
-      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
-    ] = found
+    found: Launcher = launcher.with_sizes(tuple(sizes))
+    kernel._launchers[key] = found
     return found
   return None
 
 
-def _alike(kernel: Signature, nodes: Sequence[UOp], dims: Sequence[int], given: Mapping[str, Any]) -> tuple[Any, ...]:
-  """What calls have in common that differ in sizes only; where the tuner chooses, sizes rounded up."""
+def _alike(kernel: Signature, key: tuple[Any, ...], count: int) -> tuple[list[int], tuple[Any, ...]]:
+  """The sizes in a call's key, and what calls have in common that differ in sizes only (rounded up where the tuner chooses)."""
+  dims = [d for signature in key[:count] for d in signature[0]]
   chosen = tuple([(d - 1).bit_length() for d in dims]) if config.tune and kernel.tuned else ()
-  kinds = [(*n.arg.signature[1:], len(n.arg.shape)) for n in nodes]
-  return (*kinds, chosen, config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
-
-
-def _remember(kernel: Signature, form: SizedKernel, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
-  """Note the kernel for many sizes that a call had, for ``_sized``."""
-  shapes = [n.arg.shape for n in nodes]
-  of_shapes = form.of_shapes(kernel, shapes)
-  if of_shapes is None: return
-  key = _alike(kernel, nodes, [d for s in shapes for d in s], given)
-  kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
+  return dims, (*[(*signature[1:], len(signature[0])) for signature in key[:count]], chosen, *key[count:])
 
 
 others: set[type] = set()   # types of other libraries' tensors that calls have had
 
 
-def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def launch_borrowed(kernel: Signature, args: _Args, given: _Given) -> None:
   """Run a kernel on arguments some of which are other libraries': what they have on a GPU is worked on where it is."""
   known, of = borrowed()
   if (found := known(args, _PLAIN)) is not None:
@@ -202,26 +191,22 @@ def borrowed() -> tuple[Any, Any]:
   return known_arguments, Borrowed
 
 
-def _with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
+def _with_numbers(kernel: Signature, args: _Args) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
-  device: str = (
-    next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
-  )
+  device: str = next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
   out = []
-  for i, a in zip(kernel.given, args):
+  for t, a in zip(kernel.takes, args):
     dtype = _NUMBERS.get(type(a))
     if dtype is None:
       if a._state > 0: raise AttributeError
       out.append(a.lazydata)
-    else:
-      want = kernel.tensors[i].element
-      if want is not None and want is not dtype:
-        out.append(number_buffer(device, want, _declared(kernel.name, kernel.names[i], want, a).item()).node)
-        continue
-      if dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
-        if not -(1 << 63) <= a < 1 << 63: raise AttributeError
-        dtype = dtypes.int64
-      out.append(number_buffer(device, dtype, a).node)
+      continue
+    want = t.element or dtype
+    if want is not dtype: a = _declared(kernel.name, t.name, want, a).item()
+    elif dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
+      if not -(1 << 63) <= a < 1 << 63: raise AttributeError
+      want = dtypes.int64
+    out.append(number_buffer(device, want, a).node)
   return out
 
 
@@ -229,49 +214,39 @@ _PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no 
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
-def _prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def _prepare(kernel: Signature, args: _Args, given: _Given) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   asked, args = args, converted_arguments(kernel, args)
   devices: dict[str, str] = {}
-  for i, a in zip(kernel.given, args):
-    parts = (a.values, a.offsets) if isinstance(a, Jagged) else (a,)
-    devices.update({t.device: kernel.names[i] for t in parts if isinstance(t, Tensor) and t.device not in devices})
+  for p, a in zip(kernel.takes, args):
+    for t in (a.values, a.offsets) if isinstance(a, Jagged) else (a,):
+      if isinstance(t, Tensor): devices.setdefault(t.device, p.name)
   if len(devices) > 1:
     where = " and ".join([f"{n} is on {d}" for d, n in sorted(devices.items())])
     raise DeviceError(f"{kernel.name}: {where}; move them to one device with .to()")
   device = devices.popitem()[0] if devices else kernel.device or default_device()
+  by_name = {t.name: a for t, a in zip(kernel.takes, args)}
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
-  def settle(s: Specialised | Built) -> None:
-    if tensors: return
-    by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
-    found = [(p, assert_flags(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
-    parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
-    if any([is_meta(a) for a in args if not isinstance(a, Tensor)]):   # what is not read needs no memory
-      unread = {p.slot for p in s.parameters} - s.touched
-      parts = [(p, np.zeros((), p.dtype.np) if p.slot in unread and is_meta(a) else a) for p, a in parts]
-    tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, kernel.pieces))
   def memory(s: Specialised | Built) -> list[Buffer]:
-    settle(s)
+    if not tensors: tensors.extend(settled(kernel, s, by_name, device, back))
     return [_memory_of(t) for t in tensors]
   found = kernel._specialise(describe_arguments(kernel, args), args, given, device, memory)
   if found is None: return   # no programs: some argument is empty
   specialised, sizes, form = found
   kernel.last = specialised
-  if not tensors and any([isinstance(a, Tensor) and not is_computed(a) for a in args]):
-    from .lazy_calls import call_later
-    by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
-    if call_later(specialised, sizes, by_name, device): return
-  settle(specialised)
-  nodes = [_memory_of(t).node for t in tensors]
+  computed = all(base_of(a.lazydata).op is Ops.BUFFER and not a._alias.pending for a in args if isinstance(a, Tensor))
+  if not tensors and not computed and call_later(specialised, sizes, by_name, device): return
+  nodes = [b.node for b in memory(specialised)]
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
-  if len(nodes) == len(args) and all(
-    type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)
-  ):
-    kernel._launchers[
-      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
-    ] = launcher
-    if form is not None: _remember(kernel, form, nodes, given, specialised.launcher(device))
+  same = [type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)]
+  if len(nodes) == len(args) and all(same):
+    key = _call_key(nodes, given)
+    kernel._launchers[key] = launcher
+    if form is not None and (of_shapes := form.of_shapes(kernel, [n.arg.shape for n in nodes])) is not None:
+      _, alike = _alike(kernel, key, len(nodes))
+      sized = specialised.launcher(device)
+      kernel._sized[alike] = [*[f for f in kernel._sized[alike] or () if f[1] is not sized], (of_shapes, sized)]
   run_launch(launcher, tensors, nodes)
   for write_back in back: write_back()
 
@@ -285,8 +260,8 @@ def assert_flags(s: Specialised | Built, device: str) -> Tensor:
 
 def _memory_of(t: Tensor) -> Buffer:
   """The memory of a tensor that is computed and lies there in one piece, in its shape."""
-  u = rebased(t.lazydata)
   if (piece := piece_of(t)) is not None: return piece
+  u = rebased(t.lazydata)
   while u.op is Ops.RESHAPE: u = u.src[0]
   b: Buffer = u.arg
   if b.shape == t.shape: return b
@@ -297,77 +272,47 @@ def _memory_of(t: Tensor) -> Buffer:
 
 def piece_of(t: Tensor) -> Buffer | None:
   """A tensor that is one piece of computed memory, as kernels read it from where it begins: ``x[2:5]``. None for any other."""
-  if in_memory(t) or t._alias.pending: return None
-  return slice_of(rebased(t.lazydata))
+  return None if in_memory(t) or t._alias.pending else slice_of(rebased(t.lazydata))
 
 
-def settled(
-  kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str, back: list[Callable[[], None]], pieces: bool = False
-) -> list[Tensor]:
-  """Arguments (name, what is given, whether it is written) as tensors in memory; ``back`` gets how results go back to where they
-  came from. ``pieces``: what is read may be a piece of a memory that nothing here writes."""
+def settled(of: Signature, s: Specialised | Built, given: _Given, device: str, back: list[Callable[[], None]]) -> list[Tensor]:
+  """A kernel's arguments, given by name, as tensors in memory; ``back`` gets how results go back to where they came from."""
   out: list[Tensor] = []
   spans: list[tuple[str, Buffer]] = []   # what is written
-  arrays: list[tuple[str, np.ndarray, bool, Tensor]] = []   # the arrays so far
-  for name, a, written in arguments:
+  arrays: list[_Array] = []   # the arrays so far
+  kernel = of.name
+  for p in s.parameters:
+    a = assert_flags(s, device) if p.notes else given[p.of or p.name]
+    if isinstance(a, Jagged): a = a.offsets if p.of else a.values
+    if is_meta(a) and p.slot not in s.touched: a = np.zeros((), p.dtype.np)   # what is not read needs no memory
+    name, written = p.name, p.written
     t, write_back = as_tensor(kernel, name, a, device, written, arrays)
     if t._state > 0 and mode.grad:
-      raise GradientError(
-        f"{kernel}: {name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it"
-      )
+      raise GradientError(f"{kernel}: {name} requires a gradient, which a kernel by itself has not; "
+                          "use tile.function, or .detach() it")
     if written:
       t.realize()
       if t._alias.memory is None and base_of(t.lazydata).arg.storage.read_only:
-        raise ArgumentError(
-          f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy (.clone())"
-        )
+        raise ArgumentError(f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy "
+                            "(.clone())")
       u = rebased(t.lazydata)
       if (piece := u.arg if u.op is Ops.BUFFER else slice_of(u)) is not None: spans.append((name, piece))
       if not in_memory(t):   # a part of memory: the kernel writes a copy, which goes back afterwards
         shown, t = t, t.detach().contiguous()
         back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
       elif t._alias.memory is None: t._alias.renew()   # memory of its own
-    elif not in_memory(t) and not (pieces and piece_of(t) is not None): t = t.contiguous()
+    elif not in_memory(t) and not (of.pieces and piece_of(t) is not None): t = t.contiguous()   # it may be a piece
     out.append(t)
     if write_back is not None: back.append(lambda write_back=write_back, t=t: write_back(t.numpy()))   # type: ignore[misc]
-  if len(spans) > 1: no_piece_twice(kernel, spans)
-  bases = [base_of(t.lazydata) for t, (_, _, w) in zip(out, arguments) if w]   # some are copies that have not been made yet
+  for (first, x), (second, y) in combinations(spans, 2):   # which of the two would stay?
+    if x.storage is y.storage and x.offset < y.offset + y.nbytes and y.offset < x.offset + x.nbytes:
+      raise ArgumentError(f"{kernel}: {first} and {second} overlap in memory, and both are written; "
+                          f"give {second} memory of its own")
+  bases = [base_of(t.lazydata) for t, p in zip(out, s.parameters) if p.written]   # some are copies that have not been made yet
   theirs = {u.arg.storage for u in bases if u.op is Ops.BUFFER}
   out = [t.contiguous() if (piece := piece_of(t)) is not None and piece.storage in theirs else t for t in out]
   realize([t for t in out if not in_memory(t) and piece_of(t) is None])
   return out
-
-
-def no_piece_twice(kernel: str, spans: Sequence[tuple[str, Buffer]]) -> None:
-  """Raises ArgumentError where two written arguments are pieces of a memory that overlap: which of the two would stay?"""
-  for n, (a, x) in enumerate(spans):
-    for b, y in spans[n + 1:]:
-      if x.storage is y.storage and x.offset < y.offset + y.nbytes and y.offset < x.offset + x.nbytes:
-        raise ArgumentError(
-          f"{kernel}: {a} and {b} overlap in memory, and both are written; give {b} memory of its own"
-        )
-
-
-def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), shared: tuple[SlotPair, ...] = (),
-                sizes: tuple[int, ...] = ()) -> Launcher:
-  """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
-  ``shared`` the pairs of params that are the same memory, ``sizes`` what it is launched with for its run-time sizes."""
-  if shared: s, shared = s.as_one(shared)
-  if not any(aligns): aligns = ()
-  key = (device, config.key(), aligns, shared)
-  found: Launcher | None = s.launchers.get(key)
-  if found is None:
-    d = get_device(device)
-    def compiled(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
-      spec, needs = s.rendered(kernel, d, aligns, shared)
-      return from_specs([spec], d)[0], needs
-    program = SizedProgram(s.kernel, d, compiled) if s.kernel.sizes else compiled(s.kernel)[0]
-    names, checks = tuple(p.name for p in s.parameters), s.checks(device)
-    step = Step(program, tuple(range(len(names))), s.writes, (), device, (0,) * len(aligns))
-    noted = None if checks is None else checks[0]
-    found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, noted,
-                                         partial(launcher_of, s, device, aligns), partial(s.static, device, aligns))
-  return found.with_sizes(sizes) if sizes else found
 
 
 def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
@@ -428,18 +373,13 @@ def in_memory(t: Tensor) -> bool:
   return u.op is Ops.BUFFER and not t._alias.pending
 
 
-def is_computed(t: Tensor) -> bool:
-  """Whether a tensor is memory, or a view of it."""
-  return base_of(t.lazydata).op is Ops.BUFFER and not t._alias.pending
+_Array = tuple[str, np.ndarray, bool, Tensor]   # an argument's name, the array, whether it is written, and the tensor of it
 
 
-def as_tensor(
-  kernel: str, name: str, a: Any, device: str, written: bool, arrays: list[tuple[str, np.ndarray, bool, Tensor]]
-) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
-  """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from. ``arrays`` are those of
-  the arguments before it, and gets this one."""
-  if isinstance(a, Tensor):
-    return a, None
+def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool,
+              arrays: list[_Array]) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
+  """An argument as a tensor in memory, and how to bring back what is written. ``arrays`` before it; it is added to them."""
+  if isinstance(a, Tensor): return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
     return Tensor._from_node(number_buffer(device, describe_argument(a).dtype, a).node), None
@@ -448,9 +388,8 @@ def as_tensor(
   else:
     from ntgrad.engine import interchange
     if not interchange.speaks(a):
-      raise ArgumentError(
-        f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}"
-      )
+      raise ArgumentError(f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got "
+                          f"{type(a).__name__}")
     theirs = interchange.take(a)
     if theirs.kind == interchange.CUDA:
       if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")
@@ -465,9 +404,7 @@ def as_tensor(
   return t, back
 
 
-def beside(
-  kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[tuple[str, np.ndarray, bool, Tensor]]
-) -> Tensor | None:
+def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[_Array]) -> Tensor | None:
   """The tensor of an array that is the memory of one before it, where one of the two is written: the same memory on the device
   too. None where it is its own. Raises ArgumentError for arrays that overlap otherwise."""
   for other, known, also, t in arrays:
@@ -475,12 +412,12 @@ def beside(
     try: shared = np.shares_memory(array, known, max_work=10_000)  # type: ignore[arg-type]  # any number
     except np.exceptions.TooHardError: shared = True
     if not shared: continue
-    first, second = array.__array_interface__["data"][0], known.__array_interface__["data"][0]
-    whole = array.flags.c_contiguous and known.flags.c_contiguous and array.nbytes == known.nbytes and array.dtype == known.dtype
-    if first != second or not whole and (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
+    whole = array.flags.c_contiguous and known.flags.c_contiguous and (array.nbytes, array.dtype) == (known.nbytes, known.dtype)
+    if array.ctypes.data != known.ctypes.data or not whole and \
+        (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
       a, b = (name, other) if written else (other, name)
-      what = f"{a} and {b} overlap in memory: what one program writes others read"
-      raise ArgumentError(f"{kernel}: {what}; give {a} memory of its own")
+      raise ArgumentError(f"{kernel}: {a} and {b} overlap in memory: what one program writes others read; "
+                          f"give {a} memory of its own")
     if array.shape == known.shape: return t
     memory = t.lazydata.arg
     return Tensor._from_node(Buffer(memory.device, array.shape, memory.dtype, memory.storage).node)
@@ -505,9 +442,50 @@ def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
         return _together(numbers, storages)
       a, b = launcher.names[w], launcher.names[i]
       what = "are the same memory" if same else "overlap in memory"
-      raise ArgumentError(
-        f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; give {a} memory of its own"
-      )
-  if not shared: return launcher
-  assert launcher.together is not None
-  return launcher.together(tuple(shared))
+      raise ArgumentError(f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; "
+                          f"give {a} memory of its own")
+  return launcher.together(shared=tuple(shared)) if shared and launcher.together is not None else launcher
+
+
+# ---- arguments that are not computed yet
+#     x = a + b                 # not computed
+#     kernel(x, out)            # out is CALL(out, x, out): what it holds after the kernel has run
+#     out.sum().item()          # one schedule: x, the kernel, the sum
+# What a kernel writes is the next version of its argument, as with every other write. So whoever needs the old one has it, other
+# results of the kernel are computed with the one that is asked for, and a call whose results nobody asks for does not run.
+
+def call_later(s: Specialised, sizes: Sizes, given: _Given, device: str) -> bool:
+  """Make what a kernel writes the next version of these arguments (by name), to be computed when it is asked for. False, and
+  nothing is done, where the call has to be made at once: for arrays, which get their results when it returns; for arguments that
+  share memory, need a gradient or have sizes of Variables; for kernels that check what they compute."""
+  if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes
+  arguments = [(p, given[p.name]) for p in s.parameters]
+  tensors = [(p, a) for p, a in arguments if isinstance(a, Tensor)]
+  if any(t._state > 0 or any(type(n) is BoundInt for n in t.shape) for _, t in tensors): return False
+  if any(not isinstance(a, Tensor) and (p.written or getattr(a, "shape", ()) != ()) for p, a in arguments): return False  # arrays
+  written = [(p.slot, t) for p, t in tensors if p.written]
+  if not written or any(repeats(t._view) or t._alias.packed is not None or not _plain(t) for _, t in written): return False
+  if _share(tensors): return False
+  nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node for p, a in arguments]
+  launcher = s.launcher(device, (), sizes)
+  def result(slot: int) -> UOp:
+    u = nodes[slot]
+    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot), u.shape, device))
+  for t, value in [(t, result(slot)) for slot, t in written]: t._write("a kernel called", value)
+  return True
+
+
+def _plain(t: Tensor) -> bool:
+  """Whether a tensor is not the memory of another library, which is written when a kernel returns."""
+  base = base_of(t.lazydata)
+  memory = t._alias.memory
+  return (base.op is not Ops.BUFFER or not base.arg.storage.foreign) and (memory is None or not memory.storage.foreign)
+
+
+def _share(tensors: Sequence[tuple[Parameter, Tensor]]) -> bool:
+  """Whether some memory that is written is another argument's too."""
+  def places(t: Tensor) -> set[int]:
+    base = base_of(t.lazydata)
+    return {id(t._alias), *([id(base.arg.storage)] if base.op is Ops.BUFFER else [])}
+  found = [(p.written, places(t)) for p, t in tensors]
+  return any(i != j and w & t for i, (writes, w) in enumerate(found) if writes for j, (_, t) in enumerate(found))

@@ -9,7 +9,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError
 from ntgrad.codegen.ir.uop import UnaryOps
 
 from . import block as _b, operations as _o, triton_names as _s
-from .block import BlockValue, block
+from .block import BlockValue, block, block_cast, block_where, reinterpreted
 
 
 class Values:
@@ -19,9 +19,9 @@ class Values:
   def __init__(self, x: Any): self.block = block(x)
   @property
   def dtype(self) -> DType: return self.block.dtype
-  def where(self, yes: Any, no: Any) -> Values: return Values(_b.block_where(self.block, _raw(yes), _raw(no)))
-  def cast(self, dtype: DType) -> Values: return Values(_b.block_cast(self.block, dtype))
-  def bitcast(self, dtype: DType) -> Values: return Values(_b.reinterpreted(self.block, dtype))
+  def where(self, yes: Any, no: Any) -> Values: return Values(block_where(self.block, _raw(yes), _raw(no)))
+  def cast(self, dtype: DType) -> Values: return Values(block_cast(self.block, dtype))
+  def bitcast(self, dtype: DType) -> Values: return Values(reinterpreted(self.block, dtype))
 
 
 def _raw(x: Any) -> Any: return x.block if isinstance(x, Values) else x
@@ -31,8 +31,7 @@ def _method(fn: Callable[..., Any]) -> Callable[..., Values]: return lambda *xs:
 
 
 for _name in ("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "isnan", "log", "maximum", "minimum", "reciprocal", "round",
-              "rsqrt", "sin", "sqrt", "tan", "trunc"):
-  setattr(Values, _name, _method(getattr(_o, _name)))
+              "rsqrt", "sin", "sqrt", "tan", "trunc"): setattr(Values, _name, _method(getattr(_o, _name)))
 for _name, _fn in _b.operators():
   setattr(Values, _name, _method(_fn))
   if _name in ("__eq__", "__ne__", "__neg__"): setattr(Values, _name.strip("_"), _method(_fn))
@@ -46,8 +45,8 @@ def _formula(name: str) -> Callable[..., BlockValue]:
     if d.kind != "f": d = dtypes.default_float
     wide = d if d.itemsize >= 4 or name in _BITS else dtypes.float32
     from ntgrad.graph import formulas
-    out: BlockValue = getattr(formulas, name)(*[Values(_b.block_cast(x, wide)) for x in xs]).block
-    return out if out.dtype.kind == "b" else _b.block_cast(out, d)
+    out: BlockValue = getattr(formulas, name)(*[Values(block_cast(x, wide)) for x in xs]).block
+    return out if out.dtype.kind == "b" else block_cast(out, d)
   fn.__name__ = name
   return fn
 
@@ -59,8 +58,8 @@ def _unsigned(name: str, x: Any) -> tuple[BlockValue, int]:
   """The bits of ints of 32 or 64 bits, smaller ones as int32, and how many there are."""
   b = block(x)
   if b.dtype.kind not in "iu": raise DTypeError(f"{name}: of ints, got {b.dtype}")
-  if b.dtype.itemsize < 4: b = _b.block_cast(b, dtypes.int32)
-  return _b.reinterpreted(b, dtypes.uint64 if b.dtype.itemsize == 8 else dtypes.uint32), 8 * b.dtype.itemsize
+  if b.dtype.itemsize < 4: b = block_cast(b, dtypes.int32)
+  return reinterpreted(b, dtypes.uint64 if b.dtype.itemsize == 8 else dtypes.uint32), 8 * b.dtype.itemsize
 
 
 def _mask(step: int, bits: int) -> int:
@@ -74,11 +73,11 @@ def _count(u: BlockValue, bits: int) -> BlockValue:
   u = (u + (u >> 4)) & _mask(4, bits)
   step = 8
   while step < bits: u, step = u + (u >> step), step * 2
-  return _b.block_cast(u & 0xFF, dtypes.int32)
+  return block_cast(u & 0xFF, dtypes.int32)
 
 
 def _cast_bits(given: DType, dtype: DType) -> Callable[[Any], BlockValue]:
-  return lambda x: _b.reinterpreted(_b.block_cast(block(x), given), dtype)
+  return lambda x: reinterpreted(block_cast(block(x), given), dtype)
 
 
 _expm1, _erfc, _copysign = map(_formula, ("expm1", "erfc", "signed"))
@@ -114,22 +113,22 @@ class libdevice:
   finitef = isfinited
   @staticmethod
   def fdim(x: Any, y: Any) -> BlockValue:
-    return _b.block_where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
+    return block_where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
   @staticmethod
-  def saturatef(x: Any) -> BlockValue: return _b.block_where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
+  def saturatef(x: Any) -> BlockValue: return block_where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
   @staticmethod
   def sinh(x: Any) -> BlockValue:
     t = _expm1(_o.abs(x))
-    return _copysign(_b.block_where(t < 1.0, 0.5 * (t + t / (t + 1.0)), 0.5 * (_o.exp(_o.abs(x)) - _o.exp(-_o.abs(x)))), x)
+    return _copysign(block_where(t < 1.0, 0.5 * (t + t / (t + 1.0)), 0.5 * (_o.exp(_o.abs(x)) - _o.exp(-_o.abs(x)))), x)
   @staticmethod
   def cosh(x: Any) -> BlockValue: return 0.5 * (_o.exp(x) + _o.exp(-block(x)))
   @staticmethod
   def cbrt(x: Any) -> BlockValue:
-    a = _o.abs(_b.block_cast(x, _b.floating(x)))
+    a = _o.abs(block_cast(x, _b.floating(x)))
     some = (a > 0.0) & (a < math.inf)
-    y = _o.exp2(_o.log2(_b.block_where(some, a, 1.0)) / 3.0)
-    for _ in range(2): y = y - (y - _b.block_where(some, a, 1.0) / (y * y)) / 3.0   # Newton's steps
-    return _copysign(_b.block_where(some, y, a), x)
+    y = _o.exp2(_o.log2(block_where(some, a, 1.0)) / 3.0)
+    for _ in range(2): y = y - (y - block_where(some, a, 1.0) / (y * y)) / 3.0   # Newton's steps
+    return _copysign(block_where(some, y, a), x)
   @staticmethod
   def rcbrt(x: Any) -> BlockValue: return 1.0 / libdevice.cbrt(x)
   @staticmethod
@@ -138,18 +137,18 @@ class libdevice:
   def round(x: Any) -> BlockValue:
     # halves away from 0
     t = _o.trunc(x)
-    return _b.block_where(_o.abs(block(x) - t) >= 0.5, t + _copysign(1.0, x), t)
+    return block_where(_o.abs(block(x) - t) >= 0.5, t + _copysign(1.0, x), t)
   @staticmethod
-  def llround(x: Any) -> BlockValue: return _b.block_cast(libdevice.round(x), dtypes.int64)
+  def llround(x: Any) -> BlockValue: return block_cast(libdevice.round(x), dtypes.int64)
   @staticmethod
-  def llrint(x: Any) -> BlockValue: return _b.block_cast(_o.round(x), dtypes.int64)
+  def llrint(x: Any) -> BlockValue: return block_cast(_o.round(x), dtypes.int64)
   @staticmethod
   def popc(x: Any) -> BlockValue: return _count(*_unsigned("popc", x))
   @staticmethod
   def ffs(x: Any) -> BlockValue:
     # one more than the place of the lowest 1; of 0 it is 0
     u, bits = _unsigned("ffs", x)
-    return _b.block_where(u == 0, 0, _count((u & (~u + 1)) - 1, bits) + 1)
+    return block_where(u == 0, 0, _count((u & (~u + 1)) - 1, bits) + 1)
   @staticmethod
   def clz(x: Any) -> BlockValue:
     u, bits = _unsigned("clz", x)
@@ -160,10 +159,9 @@ class libdevice:
   def brev(x: Any) -> BlockValue:
     u, bits = _unsigned("brev", x)
     step = 1
-    while step < bits:
-      u, step = ((u >> step) & _mask(step, bits)) | ((u & _mask(step, bits)) << step), step * 2
+    while step < bits: u, step = ((u >> step) & _mask(step, bits)) | ((u & _mask(step, bits)) << step), step * 2
     b = block(x)
-    return _b.reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else dtypes.int32)
+    return reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else dtypes.int32)
 
 
 for _name in _SAME.split(): setattr(libdevice, _name, staticmethod(getattr(_o, _name)))

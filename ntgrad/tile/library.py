@@ -18,7 +18,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
 from ntgrad.codegen.ir.paths import reason, shown_path
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.engine.compile import from_specs
@@ -29,10 +29,11 @@ from ntgrad.graph.checks import checked
 from ntgrad.graph.lock import lock
 
 from . import manifest
+from .assessments import shown_shape
 from .launch import Argument, Launcher, describe_argument, launch
 from .open_sizes import SizedKernel, form_for
 from .parameters import Parameter
-from .signature import Signature
+from .signature import Found, Signature
 from .tensor import Tensor
 
 FORMAT = 4   # of a library's manifest; another one is not read
@@ -44,44 +45,41 @@ class BuiltProgram(Variants):
 
   def __init__(self, kernel: str, found: Mapping[str, Any], programs: Sequence[Program]):
     choice = found["choice"]
-    sizes = tuple([ix.Size(n) for n in found["sizes"]])
-    measures = [[manifest.expression(e) for e in choice[m]] for m in ("elements", "work", "stored")]
-    super().__init__(
-      sizes, measures[0], measures[1][0], measures[2], tuple(choice["strided"]), choice["unit"], choice["stream"]
-    )
+    sizes = tuple(map(ix.Size, found["sizes"]))
+    elements, (work,), stored = ([manifest.expression(e) for e in choice[m]] for m in ("elements", "work", "stored"))
+    super().__init__(sizes, elements, work, stored, tuple(choice["strided"]), choice["unit"], choice["stream"])
     self.kernel, self.most = kernel, choice["most"]
     for p, record in zip(programs, found["programs"], strict=True):
       needs = tuple(map(manifest.comparison, record["needs"]))
       units = tuple(record["units"])
       given = in_units(sizes, units, p.spec.sizes)  # type: ignore[attr-defined]
       self.variants.append(Variant(p, evaluator(needs, sizes), given, units, record["wide"], record["work"], needs))
-    self.fits = evaluator(tuple([self.condition(v) for v in self.variants]), sizes)
+    self.fits = evaluator(tuple(self.condition(v) for v in self.variants), sizes)
     self.groups: dict[tuple[tuple[int, ...], bool], list[list[tuple[int, float]]]] = {}
 
   def condition(self, v: Variant) -> UOp:
     """When a variant takes sizes: its units divide them, and what it needs of their numbers holds."""
-    sizes = [(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, v.units)]
-    whole = [ix.eq(ix.mod(s, unit), 0) for s, unit in sizes if unit > 1]
-    return ix.both(*whole, *substitute(v.needs, {s: ix.fdiv(s, unit) for s, unit in sizes if unit > 1}))
+    units = {s.node: unit for s, unit in zip(self.sizes, v.units) if unit > 1}
+    whole = [ix.eq(ix.mod(s, unit), 0) for s, unit in units.items()]
+    return ix.both(*whole, *substitute(v.needs, {s: ix.fdiv(s, unit) for s, unit in units.items()}))
 
   def chosen(self, sizes: tuple[int, ...], units: tuple[int, ...], wide: bool, work: int) -> Variant:
     """The variant for sizes that comes nearest to what is best for them. Raises ArgumentError where there is none."""
     fits, size = self.fits(sizes), math.log(work)
     for group in self.groups.get((units, wide)) or self.grouped(units, wide):
-      near = [(abs(size - log), i) for i, log in group if fits[i]]
-      if near: return self.variants[min(near)[1]]
-    said = [f"{s.name} is {n}, and it has programs up to {self.most[s.name]}"
-            for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
-    what = "; ".join(said) or f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
+      if near := [(abs(size - log), i) for i, log in group if fits[i]]: return self.variants[min(near)[1]]
+    far = [(s.name, n) for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
+    what = "; ".join(f"{s} is {n}, and it has programs up to {self.most[s]}" for s, n in far) or \
+      f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
     raise ArgumentError(f"{self.kernel}: the library has no program for these sizes: {what}; build it with such hints")
 
   def grouped(self, units: tuple[int, ...], wide: bool) -> list[list[tuple[int, float]]]:
     """The variants for sizes of which ``wanted`` says this, the best first: by number, with the logarithm of their work."""
-    ones = (1,) * len(units)
     groups: dict[tuple[int, ...], list[tuple[int, float]]] = {}
     for i, v in enumerate(self.variants):
       # where alignment always pays, the greatest multiples are the best
-      key = v.units not in (units, ones) if self.stream else -math.prod(v.units), v.units != units, v.wide and not wide
+      worst = v.units not in (units, (1,) * len(units)) if self.stream else -math.prod(v.units)
+      key = worst, v.units != units, v.wide and not wide
       if v.wide or not wide: groups.setdefault(key, []).append((i, math.log(v.work)))
     out = self.groups[units, wide] = [groups[k] for k in sorted(groups)]
     return out
@@ -108,10 +106,9 @@ class Built:
   def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
     """What launches it on a device, for certain run-time sizes."""
     found = self.launchers.get(device)
-    if found is None:
-      names = tuple([p.name for p in self.parameters])
+    if found is None:   # arguments that are the same memory take a kernel of their own
+      names = tuple(p.name for p in self.parameters)
       step = Step(self.load(device), tuple(range(len(names))), self.writes, (), device)
-      # arguments that are the same memory take a kernel of their own
       found = self.launchers[device] = Launcher(self.name, step, self.writes, names, ())
     return found.with_sizes(sizes) if sizes else found
 
@@ -131,14 +128,10 @@ class BuiltKernel(Signature):
       tensors = [Tensor(shape=shape, dtype=d, name=n) for n, (shape, d) in zip(found["parameters"], self.arguments, strict=True)]
       arranged, assessed = tensors, []
     super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
-    memory = [t for t in self.tensors if not (t.constexpr and t.value is not None)]
-    self.writes = tuple(found["writes"])
-    parameters = tuple([
-      Parameter(t.name, i, Arrangement.of(()), d, written=i in self.writes)
-      for i, (t, (_, d)) in enumerate(zip(memory, self.arguments, strict=True))
-    ])
-    sizes = tuple([ix.Size(n) for n in found.get("sizes", ())])
-    self.built = Built(self.name, parameters, self.writes, sizes, self.load)
+    writes = tuple(found["writes"])
+    parameters = tuple(Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
+                       for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True)))
+    self.built = Built(self.name, parameters, writes, tuple(map(ix.Size, found.get("sizes", ()))), self.load)
     if "takes" in found:
       self.form = form_for(self.built, ix.both(*map(manifest.comparison, found["condition"])), found["values_made_for"])
       self.agreements = [(manifest.comparison(c), message) for c, message in found["agreements"]]
@@ -161,25 +154,21 @@ class BuiltKernel(Signature):
     return {n: known[n] for n in self.form.values}
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None
-                  ) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
+                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> Found:
     for t, a in zip(self.tensors, taken):
       if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
     if self.form is None: return self.built, (), None
     values = self.values(taken, given)
     if self.alike(taken) and self.form.serves(values): return self.built, self.form.sizes(values), self.form
-    full = self.placed(taken)
-    numbers = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
-    if self.arrange(full, numbers, values, self.found.get("tiled", self.names)) is None: return None
+    if self.arrange(self.placed(taken), self.again({})[0], values, self.found.get("tiled", self.names)) is None: return None
     sizes = {f"dim{i}_{d}": n for i, a in enumerate(taken) for d, n in enumerate(a.shape)}
     for condition, message in self.agreements:
       if not _holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))
     wrong = [c for c in ix.conjuncts(self.form.condition) if not _holds(c, values)]
-    said = " and ".join([f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong)])
-    known = ", ".join([f"{n} = {v}" for n, v in values.items() if n not in self.constants])
-    raise ArgumentError(
-      f"{self.name}: the library has no kernel for {known}: it was built for sizes with {said}; build it with such hints too"
-    )
+    said = " and ".join(f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong))
+    known = ", ".join(f"{n} = {v}" for n, v in values.items() if n not in self.constants)
+    raise ArgumentError(f"{self.name}: the library has no kernel for {known}: it was built for sizes with {said}; build it with "
+                        "such hints too")
 
   def load(self, device: str) -> Program:
     """Its program on a device. Raises StateError for a damaged file or one that the device does not take."""
@@ -212,16 +201,15 @@ class Library:
     except (OSError, ValueError) as e:
       raise StateError(f"load: {shown_path(folder)} is no folder of built kernels ({reason(e)})") from None
     have = found.get("format") if isinstance(found, dict) else None
-    if have != FORMAT:
-      raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
+    if have != FORMAT: raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
     self.device = default_device() if device is None else there(canonical(device))
     self._chosen: Recent[Any, BuiltKernel] = Recent(4096)
     with self.understood():
       self.target: str = found["target"]
       self.kernels: list[dict[str, Any]] = found["kernels"]
       made = [BuiltKernel(self, k) for k in self.kernels]
-    self._only = made[0] if len(made) == 1 and made[0].form is not None else None   # it says itself what does not fit
     self._static, self._free = [k for k in made if k.form is None], [k for k in made if k.form is not None]
+    self._only = self._free[0] if self._free == made and len(made) == 1 else None   # it says itself what does not fit
 
   @contextmanager
   def understood(self) -> Iterator[None]:
@@ -234,20 +222,18 @@ class Library:
   def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
 
   def __call__(self, *args: Any, **values: int) -> None:
-    """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none, and what the kernel
-    itself would raise for arguments that do not go together."""
+    """Run the kernel that was built for such arguments. Raises ArgumentError where there is none, and what the kernel raises."""
     with lock:
       kernel = self._only
       if kernel is None or values:
-        taken = tuple([describe_argument(a) for a in args])
+        taken = tuple(describe_argument(a) for a in args)
         key = taken, *values.items()
         kernel = self._chosen[key]
         if kernel is None: kernel = self._chosen[key] = self.kernel_for(taken, values)
       launch(kernel, args, {n: v for n, v in values.items() if n not in kernel.constants} if values else {})
 
   def kernel_for(self, taken: Sequence[Argument], values: Mapping[str, int]) -> BuiltKernel:
-    """The kernel for arguments: one for these very shapes, else one for all sizes. Raises ArgumentError where there is none, or
-    where several differ in values that the call does not give."""
+    """The kernel for arguments: for these very shapes, else for all. Raises ArgumentError for none, or several that differ."""
     want = [(a.shape, a.dtype) for a in taken]
     fits = [k for k in self._static if k.arguments == want and all(k.constants.get(n) == v for n, v in values.items())]
     if not fits:
@@ -270,5 +256,4 @@ def load(folder: str | os.PathLike[str], device: str | None = None) -> Library:
 
 def arguments_text(arguments: Sequence[Any]) -> str:
   """Shapes and dtypes as messages have them."""
-  def each(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-  return ", ".join(f"{d}{each(shape)}" for shape, d in arguments)
+  return ", ".join(f"{d}{shown_shape(shape)}" for shape, d in arguments)

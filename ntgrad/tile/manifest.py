@@ -8,18 +8,17 @@ from unicodedata import normalize
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
-from ntgrad.codegen.index.size_text import text_of
+from ntgrad.codegen.index.size_text import text_of, without_options
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
-from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 
 from .assessments import Assessment
-from .open_sizes import name_of
+from .open_sizes import compares
 from .signature import Signature
-from .tensor import Declaration, Operation, Tensor
+from .tensor import SYMBOL_OPTIONS, Declaration, Operation, Tensor
 
 _SIGNS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
@@ -30,13 +29,12 @@ _OPERATIONS = ("tile", "expand", "squeeze", "unsqueeze", "permute", "flatten", "
 
 def size_entry(e: Dim) -> int | str:
   """An expression of run-time sizes as text, in which they have their names alone."""
-  return e if isinstance(e, int) else text_of(rewrite((e,), {Ops.SIZE: lambda old, new: name_of(old.arg.name)})[0])
+  return e if isinstance(e, int) else text_of(without_options(e))
 
 
 def expression(x: Any) -> Dim:
   """What ``size_entry`` gave. Raises ArgumentError for anything else."""
-  found = Symbol(x)
-  return ix.number(found.node)
+  return ix.number(Symbol(x).node)
 
 
 def conditions(cs: Iterable[UOp]) -> list[list[int | str]]:
@@ -54,7 +52,7 @@ def comparison(found: Sequence[Any]) -> UOp:
   a, sign, b = found
   fn = next((f for f, s in _SIGNS.items() if s == sign), None)
   if fn is None: raise ArgumentError(f"{sign!r} compares nothing")
-  return UOp(Ops.ALU, dtypes.bool, (ix.node(expression(a)), ix.node(expression(b))), fn)
+  return compares(fn, ix.node(expression(a)), ix.node(expression(b)))
 
 
 def checked_name(name: str) -> None:
@@ -71,16 +69,14 @@ def signature(k: Signature, taken: Sequence[DType | None]) -> dict[str, Any]:
   parameters = []
   for t, arranged, dtype in zip(k.tensors, k.arranged, taken):
     s = t._source
-    parameters.append({
-      "name": s.name, "shape": list(map(_sized, s.shape)), "named": [g is not None for g in s.given],
-      "dtype": None if dtype is None else dtype.name, "other": s.other, "value": s.value, "constexpr": s.constexpr,
-      "operations": [[o.level, o.name, _packed(o.args)] for o in arranged.operations],
-    })
-  asked = [a for a in k.assessed if isinstance(a.condition, Condition)]
+    parameters.append({"name": s.name, "shape": list(map(sized, s.shape)), "named": [g is not None for g in s.given],
+                       "dtype": None if dtype is None else dtype.name, "other": s.other, "value": s.value,
+                       "constexpr": s.constexpr, "operations": [[o.level, o.name, _packed(o.args)] for o in arranged.operations]})
   return {
-    "symbols": {n: _options(s) for n, s in sorted(k.symbols.items())},
+    "symbols": {n: {o: getattr(s, o) for o in SYMBOL_OPTIONS} for n, s in sorted(k.symbols.items())},
     "parameters": parameters,
-    "assessed": [[_condition(a.condition), a.message, a.where, a.of] for a in asked],   # type: ignore[arg-type]
+    "assessed": [[[sized(c.a), c.op, sized(c.b)], a.message, a.where, a.of] for a in k.assessed
+                 if isinstance(c := a.condition, Condition)],
   }
 
 
@@ -90,16 +86,15 @@ def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor
   declared: list[Tensor] = []
   arranged: list[Tensor] = []
   for p in found["parameters"]:
-    shape = tuple([_unsized(e, symbols) for e in p["shape"]])
-    given = tuple([e if g else None for e, g in zip(shape, p["named"], strict=True)])
+    shape = tuple(_unsized(e, symbols) for e in p["shape"])
+    given = tuple(e if g else None for e, g in zip(shape, p["named"], strict=True))
     dtype = None if p["dtype"] is None else dtypes.of(p["dtype"])
-    source = Declaration(
-      p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"], p["value"]
-    )
-    operations = tuple([Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"]])
+    source = Declaration(p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"],
+                         p["value"])
+    operations = tuple(Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"])
     if any(o.name not in _OPERATIONS for o in operations): raise ValueError("no such meta-operation")
-    declared.append(Tensor.__new__(Tensor)._set(source, (), (shape,)))
-    arranged.append(Tensor.__new__(Tensor)._set(source, operations, (shape,)))
+    declared.append(Tensor._of(source))
+    arranged.append(Tensor._of(source, operations))
   def assessed(c: Sequence[Any]) -> Condition:
     a, op, b = c
     if op not in _COMPARISONS: raise ValueError(f"{op!r:.40} compares nothing")
@@ -107,7 +102,7 @@ def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor
   return declared, arranged, [Assessment(assessed(c), *said) for c, *said in found["assessed"]]
 
 
-def _sized(e: Expr) -> int | str: return e if isinstance(e, int) else str(e)
+def sized(e: Expr) -> int | str: return e if isinstance(e, int) else str(e)
 
 
 def _unsized(x: Any, symbols: Mapping[str, Symbol]) -> Expr:
@@ -115,25 +110,18 @@ def _unsized(x: Any, symbols: Mapping[str, Symbol]) -> Expr:
   return found.subs(symbols) if isinstance(found, Symbol) else found
 
 
-def _condition(c: Condition) -> list[int | str]: return [_sized(c.a), c.op, _sized(c.b)]
-
-
-def _options(s: Symbol) -> dict[str, Any]:
-  return {"constexpr": s.constexpr, "meta": s.meta, "lower_bound": s.lower_bound, "upper_bound": s.upper_bound,
-          "power_of_two": s.power_of_two}
-
-
 def _packed(a: Any) -> Any:
   """A meta-operation's arguments as JSON: a size is an int or {"size": its text}."""
-  if isinstance(a, Symbol): return {"size": str(a)}
-  if isinstance(a, slice): return {"slice": [_packed(x) for x in (a.start, a.stop, a.step)]}
+  match a:
+    case Symbol(): return {"size": str(a)}
+    case slice(): return {"slice": list(map(_packed, (a.start, a.stop, a.step)))}
+    case tuple() | list(): return list(map(_packed, a))
   if a is Ellipsis: return "..."
-  if isinstance(a, (tuple, list)): return [_packed(x) for x in a]
   return a if a is None or isinstance(a, bool) else int(a)
 
 
 def _unpacked(a: Any, symbols: Mapping[str, Symbol]) -> Any:
-  if isinstance(a, list): return tuple([_unpacked(x, symbols) for x in a])
+  if isinstance(a, list): return tuple(_unpacked(x, symbols) for x in a)
   if a == "...": return Ellipsis
   if not isinstance(a, dict): return a
   return _unsized(a["size"], symbols) if "size" in a else slice(*[_unpacked(x, symbols) for x in a["slice"]])
@@ -147,24 +135,21 @@ def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
   return {
     "name": spec.name, "source": source, "grid": list(map(size_entry, spec.grid)), "local": list(spec.local),
     "nparams": spec.nparams, "options": spec.options,
-    "does": {
-      "bytes": size_entry(spec.work.bytes), "axes": list(map(size_entry, spec.work.axes)),
-      "operations": [[o.unit.value, o.dtype, size_entry(o.count)] for o in spec.work.operations],
-    },
+    "does": {"bytes": size_entry(spec.work.bytes), "axes": list(map(size_entry, spec.work.axes)),
+             "operations": [[o.unit.value, o.dtype, size_entry(o.count)] for o in spec.work.operations]},
     "sizes": [s.name for s in spec.sizes],
-    "about": {
-      "signature": about.signature, "options": about.options, "parts": about.parts, "sizes": [d.name for d in about.sizes]
-    },
+    "about": {"signature": about.signature, "options": about.options, "parts": about.parts,
+              "sizes": [d.name for d in about.sizes]},
   }
 
 
 def spec_of(found: Mapping[str, Any], source: str) -> ProgramSpec:
   """The rendered kernel that ``program`` had."""
-  pairs: dict[str, Any] = {n: tuple([tuple(x) for x in found["about"][n]]) for n in ("signature", "options", "parts")}
-  text = KernelSource(source, **pairs, sizes=tuple([dtypes.of(d) for d in found["about"]["sizes"]]))
-  grid, does = tuple([expression(e) for e in found["grid"]]), found["does"]
-  operations = tuple([Operations(Unit(unit), dtype, expression(n)) for unit, dtype, n in does["operations"]])
-  work = Work(expression(does["bytes"]), operations, tuple([expression(e) for e in does["axes"]]))
-  sizes = tuple([ix.Size(n) for n in found["sizes"]])
-  options = tuple([(name, n) for name, n in found["options"]])
+  about, does = found["about"], found["does"]
+  pairs: dict[str, Any] = {n: tuple(map(tuple, about[n])) for n in ("signature", "options", "parts")}
+  text = KernelSource(source, **pairs, sizes=tuple(map(dtypes.of, about["sizes"])))
+  operations = tuple(Operations(Unit(unit), dtype, expression(n)) for unit, dtype, n in does["operations"])
+  work = Work(expression(does["bytes"]), operations, tuple(map(expression, does["axes"])))
+  options = tuple((name, n) for name, n in found["options"])
+  grid, sizes = tuple(map(expression, found["grid"])), tuple(map(ix.Size, found["sizes"]))
   return ProgramSpec(found["name"], text, grid, tuple(found["local"]), found["nparams"], (), work, options, sizes)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.algebra import UNKNOWN
+from ntgrad.codegen.index.size_text import without_options
 from ntgrad.codegen.index.sizes import Dim, evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
@@ -32,9 +34,9 @@ Sizes = tuple[int, ...]
 Shapes = Callable[[Sequence[int]], tuple[int, ...]]
 
 
-def name_of(name: str) -> UOp:
-  """A size of which nothing but its name counts."""
-  return UOp(Ops.SIZE, ix.INT, (), ix.Size(name))
+def compares(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
+  """A comparison as it is written."""
+  return UOp(Ops.ALU, ix.TRUE.dtype, (a, b), fn)
 
 
 @dataclass(frozen=True)
@@ -57,19 +59,18 @@ class SizedKernel:
     """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another: whether it may be launched,
     and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of
     names."""
-    declared = [kernel.tensors[i]._source.shape for i in kernel.given if not kernel.tensors[i].constexpr]
+    declared = [t._source.shape for t in kernel.takes if not t.constexpr]
     if [len(s) for s in declared] != [len(s) for s in shapes]: return None
-    dims = [name_of(f"d{i}") for i in range(sum(map(len, shapes)))]
+    dims = [ix.Size(f"d{i}").node for i in range(sum(map(len, shapes)))]
     first: dict[str, UOp] = {}
     conditions = []
     for want, d in zip([e for shape in declared for e in shape], dims):
       if isinstance(want, Symbol) and not want.is_name: return None
       to = ix.const(want) if isinstance(want, int) else first.setdefault(want.name, d)
-      if to is not d: conditions.append(UOp(Ops.ALU, ix.TRUE.dtype, (d, to), BinaryOps.CMPEQ))
+      if to is not d: conditions.append(compares(BinaryOps.CMPEQ, d, to))
     known = {n: first.get(n) or ix.const(v) for n, v in self.values.items()}
     conditions += rewrite((self.condition,), {Ops.SIZE: lambda old, new: known[old.arg.name]})
-    given = [known[s.name] for s in self.specialised.sizes]
-    return evaluator((ix.both(*conditions), *given), tuple([d.arg for d in dims]))
+    return evaluator((ix.both(*conditions), *[known[s.name] for s in self.specialised.sizes]), tuple([d.arg for d in dims]))
 
 
 @dataclass
@@ -94,6 +95,11 @@ class Family:
     return names if config.dynamic == "always" else [n for n in names if n not in automatic or len(self.seen[n]) > 1]
 
 
+def likely_size(s: Symbol) -> int:
+  """A number that a size may well be."""
+  return min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN)
+
+
 def bucket(n: int) -> int:
   """A size rounded up to a power of two: the tuner chooses for each."""
   return 1 << max(n - 1, 0).bit_length()
@@ -111,7 +117,7 @@ def _as_sizes(names: Iterable[str], values: _Values, symbols: Mapping[str, Symbo
   for n in names:
     s = symbols[n]
     low, high = max(s.lower_bound or 1, 1), _LARGEST if s.upper_bound is None else min(s.upper_bound, _LARGEST)
-    out[n] = UOp(Ops.SIZE, ix.INT, (), ix.Size(equal.get(n, n), low, high, hint=values[n]))
+    out[n] = ix.Size(equal.get(n, n), low, high, hint=values[n]).node
   return out
 
 
@@ -130,25 +136,18 @@ def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol]
     found = {n: to for c in conditions for n, to in equal_in(c)}
     if not found: break
     given = {n: found.get(v.arg.name, v) if isinstance(v, UOp) else v for n, v in given.items()}
-  plain: dict[Any, Any] = {Ops.SIZE: lambda old, new: name_of(old.arg.name)}
-  each = list(rewrite(conditions, plain))
+  each = list(map(without_options, conditions))
   for n, v in given.items():
-    if not isinstance(v, UOp): each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), ix.const(values[n])), BinaryOps.CMPEQ))
-    elif v.arg.name != n: each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), name_of(v.arg.name)), BinaryOps.CMPEQ))
-    else: each += _within(name_of(n), v.arg.lower, v.arg.upper)
-  condition = ix.both(*each)
-  return form_for(specialised, condition, values)
+    name = ix.Size(n).node
+    if not isinstance(v, UOp): each.append(compares(BinaryOps.CMPEQ, name, ix.const(values[n])))
+    elif v.arg.name != n: each.append(compares(BinaryOps.CMPEQ, name, without_options(v)))
+    else: each += [compares(BinaryOps.CMPLE, ix.const(v.arg.lower), name), compares(BinaryOps.CMPLE, name, ix.const(v.arg.upper))]
+  return form_for(specialised, ix.both(*each), values)
 
 
 def form_for(specialised: Any, condition: UOp, values: _Values) -> SizedKernel:
   """The form of a kernel that serves values which fulfil a condition on names without options."""
   return SizedKernel(specialised, condition, dict(values), evaluator((condition,), tuple([ix.Size(n) for n in values])))
-
-
-def _within(n: UOp, low: int, high: int) -> list[UOp]:
-  """The conditions that a size is in its bounds."""
-  at_least = UOp(Ops.ALU, ix.TRUE.dtype, (ix.const(low), n), BinaryOps.CMPLE)
-  return [at_least, UOp(Ops.ALU, ix.TRUE.dtype, (n, ix.const(high)), BinaryOps.CMPLE)]
 
 
 def equal_in(c: UOp) -> list[tuple[str, Dim]]:

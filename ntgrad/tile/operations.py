@@ -3,33 +3,20 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import Any, Sequence
+from typing import Any, Protocol, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.kernel.renaming import renamed
+from ntgrad.codegen.passes.sorts import Sorted
 from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
-from .block import BlockValue, block, dtype_of, floating, one, plain_value, tracer
+from .block import BlockValue, axis_number, block, block_binary, block_cast, dtype_of, floating, one, plain_value, tracer
 from .parameters import Counter, Reference, Tile
-from .scheduler_functions import (
-  all as all,
-  along as _along,
-  any as any,
-  broadcast as broadcast,
-  cummax as cummax,
-  cummin as cummin,
-  cumprod as cumprod,
-  cumsum as cumsum,
-  position as position,
-  put as put,
-  reciprocal as reciprocal,
-  sort_bits as sort_bits,
-  threefry as threefry,
-)
 
 bool = dtypes.bool  # noqa: A001
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
@@ -44,7 +31,7 @@ constexpr = int
 Shape = Sequence[_b.DimSize]
 
 
-def _shape(name: str, shape: Any) -> tuple[_b.DimSize, ...]:
+def _shape(name: str, shape: Any) -> _b.BlockShape:
   got = tuple(shape) if isinstance(shape, (list, tuple, str)) else (shape,)
   try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
   except ArgumentError: fits = False   # a Symbol that has no value here
@@ -57,7 +44,7 @@ def _shape(name: str, shape: Any) -> tuple[_b.DimSize, ...]:
 def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> BlockValue:
   """A block of one value, for the function ``name``. Raises ShapeError under that name."""
   if block(value).ndim: raise ShapeError(f"{name}: one value for all elements, got a block of shape {block(value).shape}")
-  return BlockValue(_b.block_cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
+  return BlockValue(block_cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
 
 
 def full(shape: Shape | int, value: Any, dtype: Any = float32) -> BlockValue:
@@ -92,8 +79,7 @@ def arange(start: _b.DimSize, end: _b.DimSize | None = None) -> BlockValue:
 
 
 def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> BlockValue:
-  """The values converted to a dtype, floats to the nearest, to ints by truncation; with ``bitcast`` their bits as they are.
-  ``x.to(dtype)`` is the same."""
+  """The values converted to a dtype, floats to the nearest, to ints by truncation; with ``bitcast`` their bits as they are."""
   return block(input).to(dtype, fp_downcast_rounding, bitcast)
 
 
@@ -135,17 +121,26 @@ def ravel(x: Any, can_reorder: Any = False) -> BlockValue:
 
 def expand_dims(input: Any, axis: int) -> BlockValue:
   """A dimension of 1 before ``axis``: (n) -> (1, n)."""
-  return _b.block_expand_dims(input, axis)
+  b = block(input)
+  at = axis_number("expand_dims", axis, b.ndim + 1)
+  return BlockValue(b.value, (*b.axes[:at], None, *b.axes[at:]))
 
 
 def broadcast_to(input: Any, *shape: Any) -> BlockValue:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
-  return _b.block_broadcast_to(input, _listed(shape))
+  b, want = block(input), tuple(s if isinstance(s, Symbol) else int(s) for s in _listed(shape))
+  found = _b.broadcast_shapes("broadcast_to", b.shape, want)
+  if not builtins.all(same_size(_b.dim(s), _b.dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
+    raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
+  own = (None,) * (len(want) - b.ndim) + b.axes
+  return BlockValue(b.value, [a if a is not None else _b.axis_for(n) for a, n in zip(own, want)])
 
 
 def flip(x: Any, dim: int = -1) -> BlockValue:
   """The last element along a dimension first."""
-  return _b.block_flip(x, dim)
+  b = block(x)
+  a = b.axes[axis_number("flip", dim, b.ndim)]
+  return b if a is None else BlockValue(_b.rename_axes(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
 
 
 # ---- choosing
@@ -157,12 +152,12 @@ def where(condition: Any, x: Any, y: Any) -> BlockValue:
 
 def maximum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
   """The greater, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return _b.block_binary(BinaryOps.MAX, x, y)
+  return block_binary(BinaryOps.MAX, x, y)
 
 
 def minimum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
   """The less, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return _b.block_binary(BinaryOps.MIN, x, y)
+  return block_binary(BinaryOps.MIN, x, y)
 
 
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
@@ -172,62 +167,35 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
 
 # ---- functions of one value
 
-def _float(fn: UnaryOps, x: Any) -> BlockValue: return _b.block_unary(fn, x, floating(x))
+class _Unary(Protocol):
+  """A function of a block or number."""
+  def __call__(self, x: Any) -> BlockValue: ...
 
 
-def exp(x: Any) -> BlockValue:
-  """e to the x."""
-  return _float(UnaryOps.EXP, x)
+def _of_floats(fn: UnaryOps, doc: str) -> _Unary:
+  """The function of the language that computes ``fn`` of floats."""
+  def call(x: Any) -> BlockValue: return _b.block_unary(fn, x, floating(x))
+  call.__name__ = call.__qualname__ = fn.name.lower()
+  call.__doc__ = doc
+  return call
 
 
-def exp2(x: Any) -> BlockValue:
-  """2 to the x."""
-  return _float(UnaryOps.EXP2, x)
-
-
-def log(x: Any) -> BlockValue:
-  """The natural logarithm."""
-  return _float(UnaryOps.LOG, x)
-
-
-def log2(x: Any) -> BlockValue:
-  """The logarithm to the base 2."""
-  return _float(UnaryOps.LOG2, x)
-
-
-def sqrt(x: Any) -> BlockValue:
-  """The square root."""
-  return _float(UnaryOps.SQRT, x)
-
-
-def rsqrt(x: Any) -> BlockValue:
-  """1 / sqrt(x)."""
-  return _float(UnaryOps.RSQRT, x)
-
-
-def sin(x: Any) -> BlockValue:
-  """The sine, of radians."""
-  return _float(UnaryOps.SIN, x)
-
-
-def cos(x: Any) -> BlockValue:
-  """The cosine, of radians."""
-  return _float(UnaryOps.COS, x)
-
-
-def tan(x: Any) -> BlockValue:
-  """The tangent, of radians."""
-  return _float(UnaryOps.TAN, x)
-
-
-def tanh(x: Any) -> BlockValue:
-  """The hyperbolic tangent."""
-  return _float(UnaryOps.TANH, x)
-
-
-def erf(x: Any) -> BlockValue:
-  """The error function."""
-  return _float(UnaryOps.ERF, x)
+exp = _of_floats(UnaryOps.EXP, "e to the x.")
+exp2 = _of_floats(UnaryOps.EXP2, "2 to the x.")
+log = _of_floats(UnaryOps.LOG, "The natural logarithm.")
+log2 = _of_floats(UnaryOps.LOG2, "The logarithm to the base 2.")
+sqrt = _of_floats(UnaryOps.SQRT, "The square root.")
+rsqrt = _of_floats(UnaryOps.RSQRT, "1 / sqrt(x).")
+sin = _of_floats(UnaryOps.SIN, "The sine, of radians.")
+cos = _of_floats(UnaryOps.COS, "The cosine, of radians.")
+tan = _of_floats(UnaryOps.TAN, "The tangent, of radians.")
+tanh = _of_floats(UnaryOps.TANH, "The hyperbolic tangent.")
+erf = _of_floats(UnaryOps.ERF, "The error function.")
+floor = _of_floats(UnaryOps.FLOOR, "The greatest whole number that is not greater.")
+ceil = _of_floats(UnaryOps.CEIL, "The least whole number that is not less.")
+round = rint = _of_floats(UnaryOps.ROUND, "The nearest whole number, the even one of two.")  # noqa: A001
+trunc = _of_floats(UnaryOps.TRUNC, "The whole number nearest towards 0.")
+isnan = _of_floats(UnaryOps.ISNAN, "Whether a value is not a number: bool.")
 
 
 def sigmoid(x: Any) -> BlockValue:
@@ -235,34 +203,9 @@ def sigmoid(x: Any) -> BlockValue:
   return 1.0 / (1.0 + exp(-block(x)))
 
 
-def floor(x: Any) -> BlockValue:
-  """The greatest whole number that is not greater."""
-  return _float(UnaryOps.FLOOR, x)
-
-
-def ceil(x: Any) -> BlockValue:
-  """The least whole number that is not less."""
-  return _float(UnaryOps.CEIL, x)
-
-
-def round(x: Any) -> BlockValue:  # noqa: A001
-  """The nearest whole number, the even one of two."""
-  return _float(UnaryOps.ROUND, x)
-
-
-def trunc(x: Any) -> BlockValue:
-  """The whole number nearest towards 0."""
-  return _float(UnaryOps.TRUNC, x)
-
-
 def abs(x: Any) -> BlockValue:  # noqa: A001
   """The value without its sign."""
   return _b.block_unary(UnaryOps.ABS, x)
-
-
-def isnan(x: Any) -> BlockValue:
-  """Whether a value is not a number: bool."""
-  return _b.block_unary(UnaryOps.ISNAN, x, floating(x))
 
 
 # ---- functions of two values
@@ -270,17 +213,17 @@ def isnan(x: Any) -> BlockValue:
 def pow(x: Any, y: Any) -> BlockValue:  # noqa: A001
   """x to the y, of floats."""
   d = _b.common_dtype(x, y)
-  return _b.block_binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
+  return block_binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
 
 
 def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False) -> BlockValue:
   """x / y, rounded as the target divides."""
-  return _b.block_binary(BinaryOps.DIV, x, y)
+  return block_binary(BinaryOps.DIV, x, y)
 
 
 def fma(x: Any, y: Any, z: Any) -> BlockValue:
   """x * y + z."""
-  return _b.block_binary(BinaryOps.ADD, _b.block_binary(BinaryOps.MUL, x, y), z)
+  return block_binary(BinaryOps.ADD, block_binary(BinaryOps.MUL, x, y), z)
 
 
 def cdiv(x: Any, div: Any) -> Any:
@@ -296,8 +239,8 @@ def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any 
   """The sum along an axis, or of all elements (None): float16 and less are added up in float32, small ints in int32."""
   b = block(input)
   d = dtype_of(dtype) if dtype is not None else acc_dtype(b.dtype)
-  out = _b.block_reduce(BinaryOps.ADD, _b.block_cast(b, d), axis, keep_dims, "sum")
-  return out if dtype is not None or b.dtype.kind != "f" else _b.block_cast(out, b.dtype)
+  out = _b.block_reduce(BinaryOps.ADD, block_cast(b, d), axis, keep_dims, "sum")
+  return out if dtype is not None or b.dtype.kind != "f" else block_cast(out, b.dtype)
 
 
 def max(  # noqa: A001
@@ -327,12 +270,12 @@ def _arg(name: str, x: Any, axis: int | None, keep_dims: Any, best: BinaryOps) -
   b = block(x)
   ndim = b.ndim
   if axis is None: b, axis = ravel(b), 0
-  at = _b.axis_number(name, axis, b.ndim)
+  at = axis_number(name, axis, b.ndim)
   n = b.shape[at]
   where_ = expand_to(arange(0, n), at, b.ndim)
   top = _b.block_reduce(best, b, at, True)
   found = (b == top) | isnan(b) if b.dtype.kind == "f" else b == top
-  out = _b.block_cast(_b.block_reduce(BinaryOps.MIN, _b.block_where(found, where_, n), at, keep_dims, name), int32)
+  out = block_cast(_b.block_reduce(BinaryOps.MIN, _b.block_where(found, where_, n), at, keep_dims, name), int32)
   return BlockValue(out.value, [None] * ndim) if keep_dims and out.ndim < ndim else out
 
 
@@ -359,7 +302,7 @@ def sort(x: Any, dim: int = -1, descending: Any = False) -> BlockValue:
 def gather(src: Any, index: Any, axis: int) -> BlockValue:
   """Elements of ``src`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
   b, i = block(src), block(index)
-  at = _b.axis_number("gather", axis, b.ndim)
+  at = axis_number("gather", axis, b.ndim)
   if i.ndim != b.ndim or not builtins.all(same_size(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
@@ -371,10 +314,8 @@ def gather(src: Any, index: Any, axis: int) -> BlockValue:
 
 # ---- matrix products
 
-def dot(
-  input: Any, other: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None,
-  max_num_imprecise_acc: Any = None, out_dtype: Any = None,
-) -> BlockValue:
+def dot(input: Any, other: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None,
+        max_num_imprecise_acc: Any = None, out_dtype: Any = None) -> BlockValue:
   """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
 
   ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
@@ -382,8 +323,7 @@ def dot(
   """
   if input_precision not in (None, "ieee", "tf32", "tf32x3"):
     raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
-  if input_precision == "tf32" or allow_tf32:
-    tracer().tf32 = True
+  if input_precision == "tf32" or allow_tf32: tracer().tf32 = True
   return tracer().dot(input, other, acc, None if out_dtype is None else dtype_of(out_dtype))
 
 
@@ -399,20 +339,17 @@ def load(pointer: Any, mask: Any = None, other: Any = None, cache_modifier: str 
   """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false,
   ``other``. The rest is advice, which is not needed."""
   r = _reference("load", pointer)
-  if isinstance(r, Tile):
-    b = r.load()
-    return b if mask is None else _b.block_where(mask, b, 0 if other is None else other)
-  return r.load(mask, other)
+  if not isinstance(r, Tile): return r.load(mask, other)
+  b = r.load()
+  return b if mask is None else _b.block_where(mask, b, 0 if other is None else other)
 
 
 def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
-  """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``; outside the tensor nothing is written. The rest
-  is advice, which is not needed."""
+  """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``, but none outside. The rest is advice."""
   r = _reference("store", pointer)
-  if isinstance(r, Tile):
-    if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
-    r.store(value)
-  else: r.store(value, mask)
+  if not isinstance(r, Tile): return r.store(value, mask)
+  if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
+  r.store(value)
 
 
 def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
@@ -432,27 +369,24 @@ def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: str | None = None,
 
 def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
   r = _reference(name, where_)
-  if isinstance(r, Tile):
-    axes = r.axes()
-    at, valid = r.accessed(axes)
-    u = _b.to_axes(name, block(value), axes)
-    if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
-    tracer().store(r._parameter, at, plain_value(u, r._parameter.dtype), valid, op)
-  else: r.atomic(op, value, mask)
+  if not isinstance(r, Tile): return r.store(value, mask, op)
+  axes = r.axes()
+  at, valid = r.accessed(axes)
+  u = _b.to_axes(name, block(value), axes)
+  if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
+  tracer().store(r._parameter, at, plain_value(u, r._parameter.dtype), valid, op)
 
 
 # ---- random numbers
 
 def rand(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
-  """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every
-  backend."""
-  bits = randbits(seed, offset)
-  return _b.block_cast(_b.block_binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
+  """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset) on every backend."""
+  return block_cast(block_binary(BinaryOps.SHR, randbits(seed, offset), 8), float32) * (1.0 / (1 << 24))
 
 
 def randbits(seed: Any, offset: Any) -> BlockValue:
   """Random uint32 numbers, one an element of ``offset``."""
-  return _b.block_cast(_b.block_binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
+  return block_cast(block_binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
 
 
 # ---- while reading
@@ -489,15 +423,122 @@ def static_range(*args: int) -> list[int]:
 def program_id(axis: int) -> BlockValue:
   """The number of the program along a dimension of the grid: the outermost level's shape."""
   grid = tracer().grid
-  at = _b.axis_number("program_id", axis, len(grid))
-  return BlockValue(grid[at])
+  return BlockValue(grid[axis_number("program_id", axis, len(grid))])
 
 
 def num_programs(axis: int) -> _b.DimSize:
   """How many programs there are along a dimension of the grid."""
   shape = tracer().grid_shape
-  return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])
+  return _b.seen(shape[axis_number("num_programs", axis, len(shape))])
 
 
-rint = round
+# ---- what stands in scheduled kernels: running sums, sorts by bits, writes in an order, positions
+
+def position(x: Any) -> BlockValue:
+  """Ints as positions, such as ``arange`` and ``program_id`` give: what is computed of them is exact, whatever its size."""
+  b = block(x)
+  return BlockValue(_b.as_index(b.value), b.axes)
+
+
+def broadcast(*xs: Any) -> tuple[BlockValue, ...]:
+  """Blocks of one shape from some that broadcast; their dimensions are the same from here on, so that sums share a loop."""
+  values, axes = _b.unify("broadcast", *map(block, xs))
+  return tuple(BlockValue(u, axes) for u in values)
+
+
+def reciprocal(x: Any) -> BlockValue:
+  """1 / x."""
+  return _b.block_unary(UnaryOps.RECIP, x, floating(x))
+
+
+def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
+  """Whether all elements along an axis, or all there are, are true (of numbers: are not 0)."""
+  return _b.block_reduce(BinaryOps.AND, _b.truth(x), axis, keep_dims, "all")
+
+
+def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
+  """Whether some element along an axis, or of all, is true (of numbers: is not 0)."""
+  return _b.block_reduce(BinaryOps.OR, _b.truth(x), axis, keep_dims, "any")
+
+
+def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: builtins.bool = False) -> BlockValue:
+  """A variable with what ``op`` makes of all elements along an axis."""
+  b = block(x)
+  a = b.axes[axis_number(name, axis, b.ndim)]
+  value = plain_value(b.value)
+  if a is None: return BlockValue(value, b.axes)
+  t = tracer()
+  v = t.variable(value.dtype, b.shape, b.axes, any_size)
+  t.assign(v, UOp(op, value.dtype, (value,), arg(a.arg[0])))
+  return v.block
+
+
+def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any) -> BlockValue:
+  if not isinstance(every, int) or every < 0: raise ArgumentError(f"{name}: every is a number of elements, got {every!r}")
+  return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *((every,) if every else ())), axis, name, True)
+
+
+def cumsum(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> BlockValue:
+  """Running sums along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
+  b = block(input)
+  d = acc_dtype(b.dtype) if dtype is None else dtype_of(dtype)
+  out = _scan("cumsum", BinaryOps.ADD, block_cast(b, d), axis, reverse, every)
+  return block_cast(out, b.dtype) if dtype is None and b.dtype.kind == "f" else out
+
+
+def cumprod(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> BlockValue:
+  """Running products along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
+  b = block(input)
+  return _scan("cumprod", BinaryOps.MUL, b if dtype is None else block_cast(b, dtype_of(dtype)), axis, reverse, every)
+
+
+def cummax(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> BlockValue:
+  """The greatest so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
+  return _scan("cummax", BinaryOps.MAX, x, axis, reverse, every)
+
+
+def cummin(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> BlockValue:
+  """The least so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
+  return _scan("cummin", BinaryOps.MIN, x, axis, reverse, every)
+
+
+def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitonic: Any = False) -> BlockValue:
+  """Unsigned ints along an axis in rising order of their bits from ``low`` to ``high - 1``, equal ones as they stood; only the
+  first ``keep`` of them, unless that is 0. ``bitonic`` says that they rise and then fall, or fall and then rise."""
+  b = block(x)
+  at = axis_number("sort_bits", axis, b.ndim)
+  if b.dtype.kind != "u": raise DTypeError(f"sort_bits: unsigned ints, got {b.dtype}; bitcast others")
+  if not isinstance(low, int) or not isinstance(high, int) or not 0 <= low < high <= 8 * b.dtype.itemsize:
+    raise ArgumentError(f"sort_bits: bits from {low!r} to {high!r} of {b.dtype}, which has {8 * b.dtype.itemsize}")
+  n = b.dims[at]
+  if not isinstance(keep, int) or keep < 0 or isinstance(n, int) and keep > n:
+    raise ArgumentError(f"sort_bits: the first {keep!r} of {b.shape[at]}")
+  a, t, value = b.axes[at], tracer(), plain_value(b.value)
+  if a is None: return BlockValue(value, b.axes)
+  place = None if keep == 1 else t.axis(keep or n)
+  axes = (*b.axes[:at], place, *b.axes[at + 1:])
+  if a not in value.ranges: return BlockValue(value, axes)
+  own = t.axis(n)   # what is sorted and what comes of it may be the same memory's dimension
+  v = t.variable(value.dtype, (), axes, True)
+  how = Sorted(own.arg[0], low, high, keep, True if bitonic else False)
+  t.assign(v, UOp(Ops.SORTED, value.dtype, (renamed(value, {a: own}, t.axis), ix.ZERO if place is None else place), how))
+  return v.block
+
+
+def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:
+  """Write elements at computed places, ``put(x.source.at(i), value, axis=0)``, in order along an axis of the value (None: all).
+
+  Where places are equal the last one stays, or with ``add`` all are added up: the same bits each time, unlike an atomic sum.
+  """
+  if not isinstance(where, Reference):
+    raise ApplicationError(f"put: places in a tensor, such as x.source[rows, columns], got {where!r}")
+  where.put(value, mask, axis, "add" if add else "set")
+
+
+def threefry(counter: Any, key: Any) -> BlockValue:
+  """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
+  counter, key = block_cast(counter, dtypes.uint64), block_cast(key, dtypes.uint64)
+  return block_binary(BinaryOps.THREEFRY, counter, key, dtypes.uint64)
+
+
 range = range  # noqa: A001

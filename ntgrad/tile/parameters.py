@@ -7,43 +7,26 @@ from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.index.view import strides_of
+from ntgrad.codegen.index.view import Indices, Pulled, strides_of
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 
-from .block import (
-  BlockValue,
-  DimSize,
-  as_index,
-  axis_for,
-  block,
-  block_binary,
-  broadcast_shapes,
-  dim,
-  give_operators,
-  one,
-  picks,
-  plain_value,
-  seen,
-  to_axes,
-  tracer,
-  unify,
-)
+from . import block as _b
+from .block import BlockShape, BlockValue, as_index, axis_for, block, block_binary, dim, one, plain_value, seen, tracer
 
 
 @dataclass(eq=False)
 class Parameter:
-  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers (or
-  run-time sizes), its dtype."""
+  """A tensor parameter of the kernel that is being built; its arrangement has numbers, or run-time sizes."""
   name: str
   slot: int
   arrangement: Arrangement
   dtype: DType
   other: Any = None
   written: bool = False
-  axes: tuple[UOp | None, ...] | None = None     # of its innermost level, the same at every read
+  axes: _b.Axes | None = None     # of its innermost level, the same at every read
   memory: tuple[int, ...] | None = None          # the shape in memory, where the tensor is jagged
   offsets: Parameter | None = None               # where each entry of a jagged tensor begins
   of: str = ""                                   # of those offsets: the name of the jagged tensor
@@ -52,7 +35,7 @@ class Parameter:
   picked: set[tuple[int, int]] = field(default_factory=set)   # levels' dimensions where it names one of several tiles: x[0]
   computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
   # levels' dimensions that the only round of a loop goes through: what it counts, how many tiles there are, which it is
-  once: list[tuple[Counter, Dim, tuple[int, int]]] = field(default_factory=list)
+  once: list[_Once] = field(default_factory=list)
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
   one: Parameter | None = None                   # a written one that is the same memory
   whole: bool = False                            # it is not arranged: its indices are those of the source
@@ -79,6 +62,9 @@ class Parameter:
     return self.arrangement.source == () and len(self.arrangement.levels) == 1
 
 
+_Once = tuple["Counter", Dim, tuple[int, int]]
+
+
 class Counter(int):
   """What a loop whose rounds are known counts; arithmetic with it gives other ints. ``once``: of the only round of a loop."""
   once = False
@@ -89,7 +75,7 @@ class Level:
 
   def __init__(self, parameter: Parameter, level: int): self._parameter, self._level = parameter, level
   @property
-  def shape(self) -> tuple[DimSize, ...]: return tuple(map(seen, self._parameter.levels[self._level]))
+  def shape(self) -> BlockShape: return tuple(map(seen, self._parameter.levels[self._level]))
   @property
   def ndim(self) -> int: return len(self.shape)
   @property
@@ -125,11 +111,10 @@ class Place:
 
 
 class Tile(Place):
-  """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level
-  deeper."""
+  """A parameter in an application, or one of its tiles. Reading loads the innermost level's block; indexing goes deeper."""
 
-  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None,
-               once: tuple[tuple[Counter, Dim, tuple[int, int]], ...] = ()):
+  def __init__(self, parameter: Parameter, indices: tuple[Indices, ...] = (), level: int | None = None,
+               once: tuple[_Once, ...] = ()):
     self._parameter, self._indices, self.level, self._once = parameter, indices, level, once
 
   def now(self) -> Tile:
@@ -138,12 +123,11 @@ class Tile(Place):
 
   def holds(self, value: Any) -> bool:
     """Whether a value is what this tile has in memory."""
-    return (
-      isinstance(value, Tile) and value._parameter is self._parameter and value._indices == self._indices and value._block is None
-    )
+    return isinstance(value, Tile) and (value._parameter, value._indices) == (self._parameter, self._indices) and \
+      value._block is None
 
   @property
-  def shape(self) -> tuple[DimSize, ...]:
+  def shape(self) -> BlockShape:
     """The level's shape."""
     return tuple(map(seen, self._parameter.levels[len(self._indices)]))
   @property
@@ -159,24 +143,22 @@ class Tile(Place):
   @property
   def T(self) -> BlockValue: return block(self).T
   def __repr__(self) -> str:
-    return self._parameter.name + "".join([f"[{', '.join([str(i.arg) if i.op is Ops.CONST else '…' for i in at])}]"
-                                           for at in self._indices])
+    return self._parameter.name + "".join(f"[{', '.join(str(i.arg) if i.op is Ops.CONST else '…' for i in at)}]"
+                                           for at in self._indices)
   def __bool__(self) -> bool: return bool(block(self))
   def __len__(self) -> int: return operator.index(self.shape[0])
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
   def __getitem__(self, index: Any) -> Any:
-    if self._parameter.whole: return self.source[index]
+    p = self._parameter
+    if p.whole: return self.source[index]
     if self.innermost:
       at, axes, inside = self.part(index)
       if inside is ix.TRUE: return block(self)[index]
       indices, valid = self.accessed(at)
-      return BlockValue(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
-    got = index if isinstance(index, tuple) else (index,)
-    if len(got) != self.ndim:
-      raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
+      return BlockValue(tracer().load(p, indices, ix.both(valid, inside)), axes)
     at, once = [], list(self._once)
-    for d, (i, n) in enumerate(zip(got, self.shape)):
+    for d, (i, n) in enumerate(zip(listed(self, index, f"level of shape {self.shape}"), self.shape)):
       u, here = as_index(block(i).value), (len(self._indices) + 1, d)
       lo, hi = ix.bounds(u)
       if lo == hi:
@@ -184,12 +166,12 @@ class Tile(Place):
         if lo < 0: u = as_index(block(n + lo).value)
         if isinstance(i, Counter):
           if i.once: once.append((i, dim(n), here))
-        elif not one(n): self._parameter.picked.add(here)
-      if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
+        elif not one(n): p.picked.add(here)
+      if u.op not in (Ops.CONST, Ops.RANGE): p.computed = True
       at.append(u)
-    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
+    return Tile(p, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
 
-  def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def place(self, axes: _b.AnyAxes) -> Pulled:
     """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
     indices, valid = self.pulled(axes)
     if self._parameter.offsets is not None: indices, valid = entry_of(self._parameter, indices, valid)
@@ -197,17 +179,15 @@ class Tile(Place):
       for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
     return indices, valid
 
-  def pulled(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def pulled(self, axes: _b.AnyAxes) -> Pulled:
     """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
-    if not self.innermost:
-      raise ShapeError(
-        f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
-      )
-    return self.pulled_by(axes)
+    if self.innermost: return self.pulled_by(axes)
+    raise ShapeError(f"{self!r} has levels {p.levels[len(self._indices):]}: index the level {self.shape} before its tiles are "
+                     "read or written")
 
-  def pulled_by(self, *deeper: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def pulled_by(self, *deeper: _b.AnyAxes) -> Pulled:
     """``pulled`` with axes for each level beneath the tile's indices."""
     p = self._parameter
     p.tiled = True
@@ -227,13 +207,13 @@ class Tile(Place):
     begin, end = ends_of(p, batch, ix.both(ix.ge(batch, 0), ix.lt(batch, p.arrangement.source[0])))
     return BlockValue(ix.sub(end, begin), [a for a in axes if a is not None and a in batch.ranges])
 
-  def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def accessed(self, axes: _b.AnyAxes) -> Pulled:
     """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
     for number, (level, dims) in enumerate(zip(self._indices, self._parameter.levels), 1):
       for d, (i, n) in enumerate(zip(level, dims)): tracer().check_index(f"level {number} of {self._parameter.name}", d, n, i, ())
     return self.place(axes)
 
-  def axes(self) -> tuple[UOp | None, ...]:
+  def axes(self) -> _b.Axes:
     p = self._parameter
     if p.axes is None: p.axes = tuple(map(axis_for, p.levels[-1]))
     return tracer().settled(p.axes) if self.innermost else ()
@@ -250,27 +230,26 @@ class Tile(Place):
     try: b = block(value)
     except ArgumentError as e: raise ArgumentError(f"storing into {self!r}: {e}") from None
     shape = p.levels[-1] if self.innermost else ()
-    own = (None,) * (len(shape) - b.ndim) + b.axes
-    axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)])
-    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = tuple(map(axis_for, shape))
-    u = to_axes(f"storing into {self!r}", b, axes)
+    own = ((None,) * (len(shape) - b.ndim) + b.axes)[-len(shape):]
+    axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own, shape)])
+    if _b.dims_of(axes) != shape: axes = tuple(map(axis_for, shape))
+    u = _b.to_axes(f"storing into {self!r}", b, axes)
     indices, valid = self.accessed(axes)
     t.store(p, indices, plain_value(u, p.dtype), valid)
 
   def part(self, index: Any) -> tuple[list[UOp], list[UOp | None], UOp]:
     """What an index picks of an innermost tile, as ``picks`` gives it."""
     own = self.axes()
-    at, axes, inside = picks(own, index)
+    at, axes, inside = _b.picks(own, index)
     for d, (a, i) in enumerate(zip(own, at)):
       if a is not None and i is not a: self._parameter.picked.add((len(self._indices) + 1, d))
     return at, axes, inside
 
   def store_at(self, index: Any, value: Any) -> None:
-    """Write a part of an innermost tile: the elements that an index picks, as numpy has it, of a block that broadcasts to these.
-    What lies outside of the tile is not written."""
+    """Write the elements of an innermost tile that an index picks, as numpy has it; those outside of the tile are not written."""
     if self._parameter.whole: return self.source[index].store(value)
     at, axes, inside = self.part(index)
-    u = to_axes(f"storing into a part of {self!r}", block(value), axes)
+    u = _b.to_axes(f"storing into a part of {self!r}", block(value), axes)
     indices, valid = self.accessed(at)
     tracer().store(self._parameter, indices, plain_value(u, self._parameter.dtype), ix.both(valid, inside))
 
@@ -292,10 +271,17 @@ class Tile(Place):
     if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
     return blocks[dim]
 
-  def stride(self, dim: int) -> DimSize: return self.source.stride(dim)
+  def stride(self, dim: int) -> _b.DimSize: return self.source.stride(dim)
   def data_ptr(self) -> Pointer:
     """Where the source's first element is."""
     return self.source.data_ptr()
+
+
+def listed(x: Tile | SourceTensor, index: Any, what: str) -> tuple[Any, ...]:
+  """An index, one a dimension. Raises AxisError."""
+  got = index if isinstance(index, tuple) else (index,)
+  if len(got) == x.ndim: return got
+  raise AxisError(f"{x!r}: {len(got)} indices for a {what}; give one a dimension")
 
 
 class SourceTensor:
@@ -306,15 +292,15 @@ class SourceTensor:
   @property
   def shape(self) -> tuple[Any, ...]:
     p = self._parameter
-    return tuple([self._tile.length() if p.offsets is not None and d == p.jagged else seen(n)
-                  for d, n in enumerate(p.arrangement.source)])
+    return tuple(self._tile.length() if p.offsets is not None and d == p.jagged else seen(n)
+                  for d, n in enumerate(p.arrangement.source))
   @property
   def ndim(self) -> int: return len(self._parameter.arrangement.source)
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   def __repr__(self) -> str: return f"{self._parameter.name}.source"
   def __iter__(self) -> Iterator[Any]: raise ApplicationError(f"{self!r} is a whole tensor, not one by one; give it indices")
-  def stride(self, dim: int) -> DimSize:
+  def stride(self, dim: int) -> _b.DimSize:
     """Elements from one index of a dimension to the next."""
     p, n = self._parameter, self.ndim
     if not isinstance(dim, int) or not -n <= dim < n: raise AxisError(f"{self!r}.stride({dim!r}): the source has {n} dimensions")
@@ -323,26 +309,21 @@ class SourceTensor:
     raise ShapeError(f"{self!r}.stride({dim}): from one entry of a jagged tensor to the next it is not always as far; "
                      f"{p.name}.offsets() is where a tile's elements are")
   @property
-  def strides(self) -> tuple[DimSize, ...]: return tuple(self.stride(d) for d in range(self.ndim))
+  def strides(self) -> BlockShape: return tuple(self.stride(d) for d in range(self.ndim))
   def data_ptr(self) -> Pointer:
     """Where the first element is; ``data_ptr() + offsets`` are places for ``tl.load``, ``tl.store`` and the atomics."""
     return Pointer(self._parameter, block(0))
   def __getitem__(self, index: Any) -> Reference:
-    got = index if isinstance(index, tuple) else (index,)
-    if len(got) != self.ndim:
-      raise AxisError(f"{self!r}: {len(got)} indices for a tensor of {self.ndim} dimensions; give one a dimension")
-    return Reference(self._parameter, tuple(block(i) for i in got))
+    return Reference(self._parameter, tuple(map(block, listed(self, index, f"tensor of {self.ndim} dimensions"))))
   def at(self, *indices: Any, inside: bool = False) -> Reference:
-    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that
-    all of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
+    """``x.source.at(i, j)`` is ``x.source[i, j]``; ``inside`` promises that all are in the tensor where the mask holds."""
     place = self[indices]
     place.inside = bool(inside)
     return place
 
 
 class Reference(Place):
-  """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does
-  nothing."""
+  """Elements at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does nothing."""
 
   def __init__(self, parameter: Parameter, indices: tuple[BlockValue, ...]):
     self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
@@ -351,28 +332,27 @@ class Reference(Place):
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   @property
-  def shape(self) -> tuple[DimSize, ...]: return unify_shape(self._indices)
+  def shape(self) -> BlockShape:
+    return _b.broadcast_shapes("index", *(b.shape for b in self._indices)) if self._indices else ()
 
   def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
     """An index for each dimension in memory, and the sizes of these."""
     return self._indices, self._parameter.arrangement.source
 
-  def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
+  def _places(self, mask: Any, *more: Any) -> tuple[Indices, UOp, list[UOp], _b.Axes]:
     indices, sizes = self._where()
     given = [*indices, *([block(mask)] if mask is not None else []), *map(block, more)]
-    values, axes = unify(repr(self), *given) if given else ([], ())
+    values, axes = _b.unify(repr(self), *given) if given else ([], ())
     n = len(indices)
     self._parameter.anywhere = True
-    at = tuple(as_index(v) for v in values[:n])
-    bounded = () if self.inside else zip(at, sizes)
-    valid = ix.both(*(c for i, s in bounded for c in (ix.ge(i, 0), ix.lt(i, s))))
-    rest = values[n:]
+    at = tuple(map(as_index, values[:n]))
+    valid = ix.TRUE if self.inside else ix.both(*(c for i, s in zip(at, sizes) for c in (ix.ge(i, 0), ix.lt(i, s))))
+    rest, m = values[n:], ix.TRUE
     if mask is not None:
       m = rest.pop(0)
       if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
       valid = ix.both(valid, m)
-    for d, (i, size) in enumerate(zip(at, sizes)):
-      tracer().check_index(self._parameter.name, d, size, i, axes, ix.TRUE if mask is None else m)
+    for d, (i, size) in enumerate(zip(at, sizes)): tracer().check_index(self._parameter.name, d, size, i, axes, m)
     if self._parameter.offsets is not None and not hasattr(self, "_pointed"): at, valid = entry_of(self._parameter, at, valid)
     return at, valid, rest, axes
 
@@ -384,10 +364,10 @@ class Reference(Place):
     t.raw_loads += 1
     return BlockValue(value, axes)
 
-  def store(self, value: Any, mask: Any = None) -> None:
-    """Write elements where ``mask`` holds."""
+  def store(self, value: Any, mask: Any = None, atomic: str | None = None) -> None:
+    """Write elements where ``mask`` holds, or combine them with what is there."""
     at, valid, (u,), _ = self._places(mask, value)
-    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, atomic)
 
   def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
     """Write elements where ``mask`` holds, one after another along axes of their block."""
@@ -395,16 +375,12 @@ class Reference(Place):
     ids = range(len(axes)) if axis is None else [axis] if isinstance(axis, int) else axis
     if bad := [a for a in ids if not -len(axes) <= a < len(axes)]:
       raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
-    order = tuple([int(a.arg[0]) for i in ids if (a := axes[i]) is not None])
+    order = tuple(int(a.arg[0]) for i in ids if (a := axes[i]) is not None)
     tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
 
-  def atomic(self, op: str, value: Any, mask: Any = None) -> None:
-    at, valid, (u,), _ = self._places(mask, value)
-    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, op)
 
-
-give_operators(Tile)
-give_operators(Reference)
+_b.give_operators(Tile)
+_b.give_operators(Reference)
 
 
 class Pointer(Reference):
@@ -431,7 +407,7 @@ class Pointer(Reference):
     return tuple(out), sizes
 
 
-def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[UOp, ...], UOp]:
+def entry_of(p: Parameter, indices: Indices, valid: UOp) -> Pulled:
   """An element of a jagged tensor in memory: (batch, …, j, …) is at (…, offsets[batch] + j, …), if the entry is that long."""
   begin, end = ends_of(p, indices[0], valid)
   j = indices[p.jagged]
@@ -446,8 +422,3 @@ def ends_of(p: Parameter, batch: UOp, valid: UOp) -> tuple[UOp, UOp]:
   assert p.offsets is not None
   begin, end = (as_index(tracer().load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
   return begin, end
-
-
-def unify_shape(blocks: Sequence[BlockValue]) -> tuple[DimSize, ...]:
-  """The shape that blocks broadcast to."""
-  return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()

@@ -1,9 +1,8 @@
 """Python source as an application has it: the text that a function was written in, syntax trees with the text's line numbers,
 scopes, and what statements assign.
 
-The text is a file's, a notebook cell's, or what was typed where Python keeps no text: what comes of ``python -c``, of a file as
-standard input and of a prompt is found again in the command line, the input and the history of lines, and is taken where it
-compiles to the very function.
+The text is a file's, a notebook cell's, or what was typed where Python keeps no text: it is found again in the command line, the
+standard input and the prompt's history, and is taken where it compiles to the very function.
 """
 from __future__ import annotations
 import __future__
@@ -49,7 +48,7 @@ def _text_of(fn: types.FunctionType) -> _Text:
   lines = linecache.getlines(file)   # of a file, or a cell of a notebook
   if lines and stands(code, lines): return _Text(file, lines)
   for candidate in _candidates(fn):
-    if any(_same(code, c) for c in _compiled(candidate, code)): return _Text(file, candidate.splitlines(True))
+    if _said(code) in map(_said, _compiled(candidate, code)): return _Text(file, candidate.splitlines(True))
   what = "a lambda" if code.co_name == "<lambda>" else fn.__qualname__
   if os.path.exists(file):
     raise ApplicationError(f"{what}: it does not stand in line {code.co_firstlineno} of {file}; was the file changed after it "
@@ -76,11 +75,12 @@ def line_of(code: types.CodeType, n: int) -> str:
 
 
 def source_of(fn: types.FunctionType) -> str:
-  """The lines of a function, its decorators too, as they stand. Raises ApplicationError
-  where nobody has them."""
-  fn = inspect.unwrap(fn)
-  text, first = _text_of(fn), fn.__code__.co_firstlineno
-  return "".join(inspect.getblock(list(text.lines[first - 1:])))
+  """The lines of a function, its decorators too, as they stand. Raises ApplicationError where nobody has them."""
+  return "".join(_lines_of(fn := inspect.unwrap(fn), _text_of(fn)))
+
+
+def _lines_of(fn: types.FunctionType, text: _Text) -> list[str]:
+  return inspect.getblock(list(text.lines[max(fn.__code__.co_firstlineno, 1) - 1:]))
 
 
 def _candidates(fn: types.FunctionType) -> Iterator[str]:
@@ -110,8 +110,7 @@ def typed(code: types.CodeType) -> Iterator[str]:
   n = readline.get_current_history_length()
   lines = [readline.get_history_item(i) or "" for i in range(max(n - _LINES, 0) + 1, n + 1)]
   name = _made(code.co_name)
-  places = (i for i in reversed(range(len(lines))) if re.search(name, lines[i]))
-  for at in itertools.islice(places, _PLACES):
+  for at in itertools.islice((i for i in reversed(range(len(lines))) if re.search(name, lines[i])), _PLACES):
     for first in range(at, max(at - _STATEMENT, -1), -1):
       if lines[first][:1] in ("", " ", "\t", ")", "]", "}"): continue   # within a statement
       yield from statements(lines[first:first + _STATEMENT], at - first)
@@ -137,19 +136,9 @@ def _compiled(text: str, code: types.CodeType) -> Iterator[types.CodeType]:
     stack += [x for x in c.co_consts if isinstance(x, types.CodeType)]
 
 
-def _same(a: types.CodeType, b: types.CodeType) -> bool:
-  """Whether two functions have the same instructions, at the same places."""
-  pairs = [(a, b)]
-  while pairs:
-    a, b = pairs.pop()
-    if _said(a) != _said(b): return False
-    pairs += [(x, y) for x, y in zip(a.co_consts, b.co_consts) if isinstance(x, types.CodeType)]
-  return True
-
-
 def _said(c: types.CodeType) -> tuple[Any, ...]:
-  """What two codes that are the same have in common, without the functions in them."""
-  consts = [isinstance(x, types.CodeType) or repr(x) for x in c.co_consts]
+  """What two codes have in common that have the same instructions, at the same places."""
+  consts = [_said(x) if isinstance(x, types.CodeType) else repr(x) for x in c.co_consts]
   return (c.co_qualname, c.co_firstlineno, c.co_code, consts, c.co_names, c.co_varnames, c.co_freevars, c.co_cellvars,
           list(c.co_positions()))
 
@@ -166,11 +155,12 @@ class Code:
 def code_of(fn: types.FunctionType) -> Code:
   """The source of a function. Raises ApplicationError where Python does not know it."""
   fn = inspect.unwrap(fn)
-  text, first = _text_of(fn), fn.__code__.co_firstlineno
+  text = _text_of(fn)
   if fn.__code__.co_name == "<lambda>": return Code(_lambda(fn, text), text)
-  lines = inspect.getblock(list(text.lines[max(first, 1) - 1:]))
+  lines = _lines_of(fn, text)
   tree = ast.parse(textwrap.dedent("".join(lines)))
-  _move(tree, max(first, 1) - 1, len(lines[0]) - len(lines[0].lstrip()))
+  ast.increment_lineno(tree, max(fn.__code__.co_firstlineno, 1) - 1)   # lines and columns as in the file, for messages
+  for n in ast.walk(tree): _shift(n, len(lines[0]) - len(lines[0].lstrip()))
   return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), text)
 
 
@@ -178,9 +168,8 @@ def _lambda(fn: types.FunctionType, text: _Text) -> ast.Lambda:
   """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
   code = fn.__code__
   quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
-  places = [
-    p for i in dis.get_instructions(code) if i.opname not in quiet and (p := i.positions) is not None and p.col_offset is not None
-  ]
+  found = [i.positions for i in dis.get_instructions(code) if i.opname not in quiet]
+  places = [p for p in found if p is not None and p.col_offset is not None]
   begin = min((p.lineno or 0, p.col_offset or 0) for p in places)
   end = max((p.end_lineno or 0, p.end_col_offset or 0) for p in places)
   lines = [line.encode() for line in text.lines[begin[0] - 1:end[0]]]
@@ -190,8 +179,7 @@ def _lambda(fn: types.FunctionType, text: _Text) -> ast.Lambda:
   for n in ast.walk(body):
     if getattr(n, "lineno", 0) == 1: _shift(n, begin[1] - 1)
   ast.increment_lineno(body, begin[0] - 1)
-  names = ", ".join(inspect.signature(fn).parameters)
-  tree = ast.parse(f"lambda {names}: 0", mode="eval").body
+  tree = ast.parse(f"lambda {', '.join(inspect.signature(fn).parameters)}: 0", mode="eval").body
   assert isinstance(tree, ast.Lambda)
   tree.body = body
   return tree
@@ -202,37 +190,35 @@ def _shift(n: Any, columns: int) -> None:
   if getattr(n, "end_col_offset", None) is not None and n.end_lineno == n.lineno: n.end_col_offset += columns
 
 
-def _move(tree: ast.AST, lines: int, columns: int) -> None:
-  """Line numbers and columns as in the file, for messages."""
-  ast.increment_lineno(tree, lines)
-  for n in ast.walk(tree): _shift(n, columns)
-
-
-def hashable(x: Any) -> bool: return getattr(type(x), "__hash__", None) is not None
-
-
 def of_language(fn: Any) -> bool:
   """Whether a function belongs to the language: it is called, not read."""
   return str(getattr(fn, "__module__", "")).startswith("ntgrad.")
 
 
+@dataclass(eq=False)
 class Unbound:
   """A name without a value here, and why."""
-  def __init__(self, why: str): self.why = why
+  why: str
 
 
+@dataclass(eq=False, repr=False)
 class Closure:
   """A function defined inside an application."""
-  def __init__(self, code: Code, scope: Scope, defaults: tuple[list[Any], dict[str, Any]]):
-    self.code, self.scope, self.defaults = code, scope, defaults
+  code: Code
+  scope: Scope
+  defaults: tuple[list[Any], dict[str, Any]]
+
   def __repr__(self) -> str: return f"{getattr(self.code.tree, 'name', 'lambda')}()"
 
 
+@dataclass(eq=False)
 class Scope:
   """The names of one function call: its own, then those around it."""
-
-  def __init__(self, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, text: _Text, name: str):
-    self.names, self.around, self.fn, self.text, self.name = names, around, fn, text, name
+  names: dict[str, Any]
+  around: Scope | None
+  fn: types.FunctionType | None
+  text: _Text
+  name: str
 
   def find(self, name: str) -> Any:
     if name in self.names:
@@ -241,9 +227,9 @@ class Scope:
       return found
     if self.around is not None: return self.around.find(name)
     if self.fn is not None:
-      free = self.fn.__code__.co_freevars
-      if name in free and self.fn.__closure__ is not None:
-        try: return self.fn.__closure__[free.index(name)].cell_contents
+      cells = dict(zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ()))
+      if name in cells:
+        try: return cells[name].cell_contents
         except ValueError: pass
       if name in self.fn.__globals__: return self.fn.__globals__[name]
     if hasattr(builtins, name): return getattr(builtins, name)
@@ -264,26 +250,24 @@ class Scope:
 def assigned(target: ast.expr) -> list[str]: return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
 
 
-def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
-  """The names that statements assign, nested functions left out."""
-  out: dict[str, None] = {}
+def _own_nodes(stmts: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+  """The nodes of statements in the order of their text, nested functions left out."""
   stack: list[ast.AST] = list[ast.AST](stmts)[::-1]
   while stack:
     n = stack.pop()
     if isinstance(n, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp)): continue
-    if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store): out[n.id] = None
+    yield n
     stack.extend(list(ast.iter_child_nodes(n))[::-1])
-  return list(out)
+
+
+def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
+  """The names that statements assign, nested functions left out."""
+  return list(dict.fromkeys(n.id for n in _own_nodes(stmts) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)))
 
 
 def returns(stmts: Sequence[ast.stmt]) -> bool:
   """Whether statements return a value, nested functions left out."""
-  stack: list[ast.AST] = list(stmts)
-  while stack:
-    n = stack.pop()
-    if isinstance(n, ast.Return) and n.value is not None: return True
-    if not isinstance(n, (ast.FunctionDef, ast.Lambda)): stack.extend(ast.iter_child_nodes(n))
-  return False
+  return any(isinstance(n, ast.Return) and n.value is not None for n in _own_nodes(stmts))
 
 
 def read_of(target: ast.expr) -> ast.expr:

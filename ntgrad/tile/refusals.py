@@ -27,22 +27,21 @@ _NONE: dict[str, str] = {"NamedExpr": "`:=`", "Set": "sets", "SetComp": "compreh
 
 def kind(x: Any) -> str:
   """What a value is, in a few words."""
-  if isinstance(x, Tile):
-    if x.innermost: return f"a tile of shape {x.shape} of {x._parameter.dtype}"
-    return f"a level of shape {x.shape} of tiles"
-  if isinstance(x, Pointer): return f"a place in the memory of {x._parameter.name}"
-  if isinstance(x, Reference): return f"places in {x._parameter.name}"
-  if isinstance(x, BlockValue):
-    return f"a block of shape {x.shape} of {x.dtype}" if x.ndim else f"a number of {x.dtype} that the kernel computes"
-  if isinstance(x, SourceTensor): return f"the whole tensor {x._parameter.name}"
-  if isinstance(x, Symbol): return f"the size {x}"
-  if isinstance(x, Level): return "the dtype of a level, a level itself"
-  if isinstance(x, DType): return f"the dtype {x}"
-  if isinstance(x, types.ModuleType): return f"the module {x.__name__}"
-  if isinstance(x, type): return f"the class {x.__name__}"
-  if isinstance(x, Closure) or callable(x): return "a function"
-  if x is None or isinstance(x, (bool, int, float, str, bytes)): return shown(x)
-  return f"a {type(x).__name__}"
+  match x:
+    case Tile() if x.innermost: return f"a tile of shape {x.shape} of {x._parameter.dtype}"
+    case Tile(): return f"a level of shape {x.shape} of tiles"
+    case Pointer(): return f"a place in the memory of {x._parameter.name}"
+    case Reference(): return f"places in {x._parameter.name}"
+    case BlockValue() if x.ndim: return f"a block of shape {x.shape} of {x.dtype}"
+    case BlockValue(): return f"a number of {x.dtype} that the kernel computes"
+    case SourceTensor(): return f"the whole tensor {x._parameter.name}"
+    case Symbol(): return f"the size {x}"
+    case Level(): return "the dtype of a level, a level itself"
+    case DType(): return f"the dtype {x}"
+    case types.ModuleType(): return f"the module {x.__name__}"
+    case type(): return f"the class {x.__name__}"
+    case None | int() | float() | str() | bytes(): return shown(x)
+  return "a function" if isinstance(x, Closure) or callable(x) else f"a {type(x).__name__}"
 
 
 def _text(node: ast.AST) -> str:
@@ -53,10 +52,11 @@ def _text(node: ast.AST) -> str:
 
 def parts(node: ast.AST) -> list[ast.expr]:
   """The expressions that an expression is made of, in the order in which they are read."""
-  if isinstance(node, ast.Call): return [node.func, *(k.value for k in node.keywords), *node.args]
-  if isinstance(node, ast.For): return [node.iter]
-  if isinstance(node, (ast.Assign, ast.AnnAssign)): return [node.value] if node.value is not None else []
-  if isinstance(node, ast.stmt) and not isinstance(node, ast.AugAssign): return []
+  match node:
+    case ast.Call(): return [node.func, *(k.value for k in node.keywords), *node.args]
+    case ast.For(): return [node.iter]
+    case ast.Assign() | ast.AnnAssign(): return [node.value] if node.value is not None else []
+    case ast.stmt() if not isinstance(node, ast.AugAssign): return []
   return [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
 
 
@@ -64,8 +64,7 @@ def said_of(nodes: Sequence[ast.expr], values: Sequence[Any]) -> str:
   """What the operands of an expression are: those that do not say so themselves."""
   quiet = types.ModuleType, types.FunctionType, type
   told = [(n, v) for n, v in zip(nodes, values) if not isinstance(n, (ast.Constant, ast.JoinedStr)) and not isinstance(v, quiet)]
-  found = {_text(n): kind(v) for n, v in told}
-  return "".join([f"; {n} is {k}" for n, k in found.items() if n != k])
+  return "".join(f"; {n} is {k}" for n, k in {_text(n): kind(v) for n, v in told}.items() if n != k)
 
 
 def instead(name: str) -> str:
@@ -78,11 +77,9 @@ def instead(name: str) -> str:
 def python_said(e: Exception, node: ast.AST, values: Sequence[Any]) -> ApplicationError:
   """What Python raised while an expression or statement was read, as an error about it; ``values`` of its parts."""
   nodes = parts(node)
-  if isinstance(node, ast.Call) and len(values) == len(nodes):
-    return call_refused(e, node, values[0], nodes[1:], values[1:])
+  if isinstance(node, ast.Call) and len(values) == len(nodes): return call_refused(e, node, values[0], nodes[1:], values[1:])
   what = f"{type(e).__name__}: {e}"
-  if type(node) in _OPERATORS and isinstance(e, TypeError) and any(map(is_value, values)):
-    what = "it takes blocks and numbers"
+  if type(node) in _OPERATORS and isinstance(e, TypeError) and any(map(is_value, values)): what = "it takes blocks and numbers"
   elif isinstance(e, AssertionError) and _own(e): what = f"ntgrad itself fails here, {what}"
   return ApplicationError(f"{_text(node)}: {what}{said_of(nodes, values)}")
 
@@ -115,7 +112,7 @@ def misfit(fn: Any, node: ast.Call, values: Sequence[Any]) -> str:
   try: signature.bind(*values[len(names):], **dict(zip(names, values)))
   except TypeError as e:
     unknown = [n for n in names if n not in signature.parameters]
-    takes = ", ".join([str(p.replace(annotation=p.empty)) for p in signature.parameters.values()])
+    takes = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
     return f"{e}; it takes ({takes}){did_you_mean(unknown[0], signature.parameters) if unknown else ''}"
   return ""
 

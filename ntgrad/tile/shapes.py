@@ -45,19 +45,17 @@ def tiled_shape(shape: _Shape, tile_shape: _Shape, strides: _Shape | None, dilat
                 floor_mode: bool) -> tuple[_Shape, _Shape]:
   """The outer and the inner shape."""
   n = len(shape)
-  _per_dim("tile", "tile size", tile_shape, n)
+  for what, got in (("tile size", tile_shape), ("stride", strides), ("dilation", dilation)):
+    if got is not None: _per_dim("tile", what, got, n)
   inner = tuple(d if s == -1 else s for s, d in zip(tile_shape, shape))
-  if strides is not None: _per_dim("tile", "stride", strides, n)
   steps = inner if strides is None else tuple(z if s == -1 else s for s, z in zip(strides, inner))
-  if dilation is not None: _per_dim("tile", "dilation", dilation, n)
   gaps: _Shape = (1,) * n if dilation is None else dilation
-  for what, got in (("size", tile_shape), ("stride", strides or ()), ("dilation", dilation or ())):
-    for v in got:
+  for what, got in (("size", tile_shape), ("stride", strides), ("dilation", dilation)):
+    for v in got or ():
       hi = bounds_of(v)[1]
       if hi is not None and hi < 1 and (v != -1 or what == "dilation"):
         raise ArgumentError(f"tile: a {what} of {v}; it is 1 or more" + ("" if what == "dilation" else ", or -1"))
-  outer = tuple(_windows(at, *args, floor_mode) for at, args in enumerate(zip(shape, inner, steps, gaps)))
-  return outer, inner
+  return tuple(_windows(at, *args, floor_mode) for at, args in enumerate(zip(shape, inner, steps, gaps))), inner
 
 
 def _windows(at: int, d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: bool) -> Expr:
@@ -75,14 +73,19 @@ def _windows(at: int, d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: 
   return count
 
 
+def _never(n: Expr, value: int) -> bool:
+  """Whether a size is known not to be a number."""
+  low, high = bounds_of(n)
+  return low is not None and low > value or high is not None and high < value
+
+
 def expanded_shape(shape: _Shape, want: _Shape) -> _Shape:
   """The shape with -1 filled in."""
   _per_dim("expand", "size", want, len(shape))
   for d, (n, w) in enumerate(zip(shape, want)):
     if isinstance(w, int) and w < -1: raise ArgumentError(f"expand: dimension {d} to {w}; sizes are 0 or more, or -1")
     if w == -1 or n == 1 or n == w: continue
-    low, high = bounds_of(n)
-    if (low is not None and low > 1 or high is not None and high < 1) and (n == w) is False:
+    if _never(n, 1) and (n == w) is False:
       raise ShapeError(f"expand: dimension {d} of {shape} is {n}, only a dimension of 1 becomes {w}; -1 leaves it alone")
   return tuple(n if w == -1 else w for n, w in zip(shape, want))
 
@@ -90,9 +93,7 @@ def expanded_shape(shape: _Shape, want: _Shape) -> _Shape:
 def squeezed_shape(shape: _Shape, gone: tuple[int, ...]) -> _Shape:
   """Without the dimensions ``gone``."""
   for a in gone:
-    lo, hi = bounds_of(shape[a])
-    if (lo is not None and lo > 1) or (hi is not None and hi < 1):
-      raise ShapeError(f"squeeze: dimension {a} of {shape} is {shape[a]}; only a dimension of 1 can go")
+    if _never(shape[a], 1): raise ShapeError(f"squeeze: dimension {a} of {shape} is {shape[a]}; only a dimension of 1 can go")
   return tuple(n for d, n in enumerate(shape) if d not in gone)
 
 
@@ -123,16 +124,11 @@ def unflatten(shape: _Shape, at: int, want: _Shape) -> _Shape:
   if len(want) - len(known) > 1 or any(isinstance(w, int) and w < 0 for w in known):
     raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {want}")
   product = math.prod(known)
-  if len(known) < len(want):
-    rest = n // product if not isinstance(product, int) or product else 0
-    if isinstance(n, int) and isinstance(product, int) and rest * product != n:
-      raise ShapeError(f"unflatten: dimension {at} of {shape} is {n}, which is no {want}")
-    want = tuple(rest if w == -1 else w for w in want)
-  else:
-    lo, hi = bounds_of(n - product)
-    if (lo is not None and lo > 0) or (hi is not None and hi < 0):
-      raise ShapeError(f"unflatten: dimension {at} of {shape} is {n}, which is no {want}")
-  return (*shape[:at], *want, *shape[at + 1:])
+  rest = n // product if not isinstance(product, int) or product else 0
+  if len(known) == len(want): wrong = _never(n - product, 0)
+  else: wrong = isinstance(n, int) and isinstance(product, int) and rest * product != n
+  if wrong: raise ShapeError(f"unflatten: dimension {at} of {shape} is {n}, which is no {want}")
+  return (*shape[:at], *[rest if w == -1 else w for w in want], *shape[at + 1:])
 
 
 def padded_shape(shape: _Shape, padding: Any) -> tuple[tuple[_Shape, ...], _Shape]:
@@ -150,24 +146,22 @@ def index(shape: _Shape, keys: tuple[Any, ...]) -> _Shape:
   out: list[Expr] = []
   d = 0
   for k in keys:
-    if k is None: out.append(1)
-    else:
-      if isinstance(k, slice):
-        out.append(_sliced(shape[d], k))
-      elif isinstance(k, bool) or not isinstance(k, int | Symbol):
-        raise ArgumentError(f"index: ints, Symbols, slices, None and ..., got {k!r}")
-      else:
-        n = bounds_of(shape[d])[1]
-        if isinstance(k, int) and n is not None and not -n <= k < n:
-          raise IndexOutOfRangeError(f"index: {k} is outside dimension {d} of {shape}")
-      d += 1
+    if k is None:
+      out.append(1)
+      continue
+    if isinstance(k, slice): out.append(_sliced(shape[d], k))
+    elif isinstance(k, bool) or not isinstance(k, int | Symbol):
+      raise ArgumentError(f"index: ints, Symbols, slices, None and ..., got {k!r}")
+    elif isinstance(k, int) and (n := bounds_of(shape[d])[1]) is not None and not -n <= k < n:
+      raise IndexOutOfRangeError(f"index: {k} is outside dimension {d} of {shape}")
+    d += 1
   return tuple(out)
 
 
 def _sliced(n: Expr, k: slice) -> Expr:
   """How many elements a slice takes of a dimension."""
   parts = (k.start, k.stop, k.step)
-  if any(p is not None and (isinstance(p, bool) or not isinstance(p, int | Symbol)) for p in parts) or isinstance(k.step, Symbol):
+  if any(isinstance(p, bool) or not isinstance(p, int | Symbol | None) for p in parts) or isinstance(k.step, Symbol):
     raise ArgumentError(f"index: a slice has ints and Symbols, and an int for a step, got {k}")
   if k.step == 0: raise ArgumentError("index: a step of 0")
   if not any(isinstance(p, Symbol) for p in (n, *parts)): return len(range(*k.indices(n)))

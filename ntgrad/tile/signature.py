@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Container, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import below, same_size
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
   from .open_sizes import SizedKernel
 
 
+Found = Union[tuple[Any, tuple[int, ...], "SizedKernel | None"], None]   # what ``_specialise`` gives
 STATES = 4   # of what an application reads, whose kernels are kept
 
 
@@ -40,7 +41,9 @@ class Signature:
   tuned = False                # whether the tuner chooses for it
   pieces = True                # whether what it reads may be a piece of a memory
   device: str | None = None    # where it runs where no argument says; None: the default device
-  _KNOWN: ClassVar[tuple[str, ...]] = ("_launchers", "_sized", "last")   # what is known of calls
+  _KNOWN: ClassVar[Mapping[str, int]] = {"_launchers": 1024, "_sized": 256}   # what is known of calls, and of how many at most
+  _launchers: Recent[Any, Any]
+  _sized: Recent[Any, Any]     # of calls that differ in sizes only: what tells which kernel serves them
 
   def __init__(self, name: str, tensors: Sequence[Tensor], arranged: Sequence[Tensor], assessed: Sequence[Assessment],
                checks: str | None):
@@ -48,6 +51,7 @@ class Signature:
     self.names = [t.name for t in tensors]
     # the positional arguments of a call
     self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]
+    self.takes = [tensors[i] for i in self.given]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
     self.reads: Reads | None = None               # what its application reads from outside
     self._states: list[tuple[Reads, dict[str, Any]]] = []   # what was known while it read otherwise
@@ -55,41 +59,35 @@ class Signature:
 
   def forget(self) -> None:
     """Forget all calls."""
-    self._launchers: Recent[Any, Any] = Recent(1024)
-    self._sized: Recent[Any, Any] = Recent(256)   # of calls that differ in sizes only: what tells which kernel serves them
-    self.last: Any = None                         # the kernel of the last call
+    for name, most in self._KNOWN.items(): setattr(self, name, Recent(most))
+    self.last: Any = None   # the kernel of the last call
 
   def read_otherwise(self) -> None:
-    """What the application read is not what it was: go on with what is known of such calls, or begin anew. At least the
-    ``STATES`` used last are kept."""
+    """The application would read other things now: go on with what is known of such calls, or begin anew. See ``STATES``."""
     assert self.reads is not None
     report.note_line(f"{self.name} is read anew: {self.reads.why}")
-    before = {k: v for k, v in vars(self).items() if k in self._KNOWN}
+    before = {n: getattr(self, n) for n in (*self._KNOWN, "last")}
     if self.reads.returns: self._states = [*self._states[1 - STATES:], (self.reads, before)]
     self.reads = None
     self.forget()
-    for i, (reads, known) in enumerate(self._states):
-      if not reads.hold(): continue
-      del self._states[i]
-      self.reads = reads
-      vars(self).update(known)
-      return
+    if (found := next((state for state in self._states if state[0].hold()), None)) is not None:
+      self._states = [state for state in self._states if state is not found]
+      self.reads = found[0]
+      vars(self).update(found[1])
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None
-                  ) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
+                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> Found:
     """The kernel for arguments, what a launch gives for its run-time sizes, and the form that tells which other sizes it serves;
     None where there are no programs. ``device`` is where it is to run, ``buffers`` gives the arguments' memory."""
     raise NotImplementedError
 
   def called(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The positional arguments of a call and what it gives by name. Tensors may be given by name too; a compile-time number
-    that has a value may be given once more, by name or all parameters by position. Raises ArgumentError."""
+    """What a call gives by position and by name; tensors may be given by name, numbers that have a value once more."""
     if len(args) == len(self.names) > len(self.given):
       again = {self.names[i]: a for i, a in enumerate(args) if i not in self.given}
       if twice := [n for n in again if n in given]: raise ArgumentError(f"{self.name}: {', '.join(twice)} is given twice")
       args, given = [args[i] for i in self.given], {**again, **given}
-    mine = [self.names[i] for i in self.given]
+    mine = [t.name for t in self.takes]
     if not any(n in given for n in mine): return args, given
     twice, rest = [n for n in mine[:len(args)] if n in given], mine[len(args):]
     if twice: raise ArgumentError(f"{self.name}: {', '.join(twice)} is given twice")
@@ -99,7 +97,7 @@ class Signature:
 
   def again(self, given: Mapping[str, Any]) -> tuple[dict[int, Any], dict[str, Any]]:
     """The compile-time numbers that have values, by parameter, as declared or as a call gives them; and what else it gives."""
-    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
     rest = dict(given)
     for i in numbers:
       if self.names[i] in rest: numbers[i] = constant(self.names[i], rest.pop(self.names[i]))
@@ -108,7 +106,7 @@ class Signature:
   def placed(self, taken: Sequence[Argument]) -> list[Argument | None]:
     """The arguments of a call by parameter. Raises ArgumentError where there are more or fewer than it takes."""
     if len(taken) != len(self.given):
-      names = [self.names[i] for i in self.given]
+      names = [t.name for t in self.takes]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
     full: list[Argument | None] = [None] * len(self.names)
     for i, a in zip(self.given, taken): full[i] = a
@@ -117,35 +115,29 @@ class Signature:
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
     values: dict[str, int] = {}
-    source: dict[str, str] = {}
-    lines: dict[str, Line | None] = {}   # that declared the tensor which has a name first
+    said: dict[str, tuple[str, Line | None]] = {}   # where names have their sizes, and the line that declared it
     # sizes that are no names, how many elements there are, in which dimension, the line that declared it
     expressions: list[tuple[Symbol, int, str, Line | None]] = []
     for t, a in zip(self.tensors, arguments):
       if a is None: continue
-      shape = a.shape
+      shape, line = a.shape, t._source.line
       if len(shape) != len(t.shape):
-        said = f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}"
-        raise ShapeError(said + at_lines(t._source.line))
+        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}{at_lines(line)}")
       for d, (want, n) in enumerate(zip(t.shape, shape)):
+        place = f"dimension {d} of {t.name}"
         if isinstance(want, int):
-          if n != want:
-            said = f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}"
-            raise ShapeError(said + at_lines(t._source.line))
-          continue
+          if n == want: continue
+          raise ShapeError(f"{self.name}: {place} is {want}, got a tensor of shape {shape}{at_lines(line)}")
         if not want.is_name:
-          expressions.append((want, n, f"dimension {d} of {t.name}", t._source.line))
+          expressions.append((want, n, place, line))
           continue
         key = want.name
-        if key in values and values[key] != n:
-          raise ShapeError(
-            f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size"
-            + at_lines(lines[key], t._source.line)
-          )
-        values[key] = n
-        source[key], lines[key] = f"dimension {d} of {t.name}", t._source.line
-        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}{at_lines(t._source.line)}")
-        self.within(want, n, t._source.line)
+        if values.setdefault(key, n) != n:
+          raise ShapeError(f"{self.name}: {key} is {values[key]} in {said[key][0]} and {n} in {place}; one symbol has one size"
+                           f"{at_lines(said[key][1], line)}")
+        said[key] = place, line
+        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}{at_lines(line)}")
+        self.within(want, n, line)
     for name, value in given.items():
       s = self.symbols.get(name)
       if s is None:
@@ -155,7 +147,7 @@ class Signature:
       if not isinstance(value, int) or isinstance(value, bool):
         raise ArgumentError(f"{self.name}: {name} is an int, got {shown(value)}")
       if values.get(name, value) != value:
-        raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
+        raise ShapeError(f"{self.name}: {name} is {values[name]} in {said[name][0]}, and {value} is given")
       values[name] = value
       if s.meta and value < 1: raise ShapeError(f"{self.name}: {name} is {value}; a size of a block is 1 or more")
       if not s.meta: self.within(s, value)   # the bounds of the others are what the tuner keeps to
@@ -172,15 +164,13 @@ class Signature:
       self.within(*found, line)
     for want, n, place, line in expressions:
       if any(s.name not in values for s in want.names()): continue
-      is_ = evaluate(want, values)
-      if is_ != n:
+      if (is_ := evaluate(want, values)) != n:
         known = ", ".join(f"{s} = {values[s.name]}" for s in sorted(want.names(), key=str))
         raise ShapeError(f"{self.name}: {place} has {n} elements; {want} is {is_} where {known}{at_lines(line)}")
 
   def within(self, s: Symbol, n: int, line: Line | None = None) -> None:
     """A size against the bounds of its symbol, which a line declared."""
-    why = s.refusal(n)
-    if why: raise ShapeError(f"{self.name}: {why}{at_lines(line)}")
+    if (why := s.refusal(n)): raise ShapeError(f"{self.name}: {why}{at_lines(line)}")
 
   def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
               tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:
@@ -194,21 +184,18 @@ class Signature:
         tiles.append(numbers[i])
         continue
       assert a is not None
-      shape, dtype = tuple([evaluate_size(e, values) for e in t._source.shape]), a.dtype
-      if (want := wrong(self.tensors[i], dtype)) is not None:
-        said = f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}"
-        raise DTypeError(said + at_lines(self.tensors[i]._source.line))
-      other = self.tensors[i].other
-      if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
-      else: arrangement = t.arrangement(None, values)
-      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other, whole=bool(shape) and not t.operations)
+      shape, dtype, declared = tuple(evaluate_size(e, values) for e in t._source.shape), a.dtype, self.tensors[i]
+      if (want := wrong(declared, dtype)) is not None:
+        line = declared._source.line
+        raise DTypeError(f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}{at_lines(line)}")
+      p = Parameter(self.names[i], len(parameters), t._replayed(shape, values), dtype, declared.other,
+                    whole=bool(shape) and not t.operations)
       parameters.append(p)
-      dim = self.tensors[i].jagged_dim
-      if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
-        given = "a plain tensor; wrap its values and offsets in tile.Jagged"
-        if a.jagged is not None: given = f"one jagged in {a.jagged[0]}"
-        declared = "not jagged" if dim is None else f"jagged in dimension {dim}"
-        raise ArgumentError(f"{self.name}: {p.name} is {declared}, got {given}")
+      dim, given = declared.jagged_dim, None if a.jagged is None else a.jagged[0]
+      if dim != given:
+        takes = "not jagged" if dim is None else f"jagged in dimension {dim}"
+        got = "a plain tensor; wrap its values and offsets in tile.Jagged" if given is None else f"one jagged in {given}"
+        raise ArgumentError(f"{self.name}: {p.name} is {takes}, got {got}")
       if a.jagged is not None:
         p.jagged, p.memory, starts = a.jagged
         p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((a.shape[0] + 1,)), starts, of=p.name)
@@ -233,12 +220,10 @@ class Signature:
     elif len(grid) != len(want) or not all(map(same_size, grid, want)):
       mine, others = (next(t for t in self.arranged if t.name == q.name) for q in (p, first))
       p.misfit = ShapeError(
-        f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {first.name} is "
-        f"{shape_text(want)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
-        f"{shape_text(first.arrangement.source)}; "
-        f"all parameters are arranged for the same grid{mended(p.name, mine.levels[0], others.levels[0], first.name)}"
-        + at_lines(mine._lines()[0], others._lines()[0])
-      )
+        f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {first.name} is {shape_text(want)}, for "
+        f"tensors of shapes {shape_text(p.arrangement.source)} and {shape_text(first.arrangement.source)}; all parameters are "
+        f"arranged for the same grid{mended(p.name, mine.levels[0], others.levels[0], first.name)}"
+        f"{at_lines(mine._lines()[0], others._lines()[0])}")
       raise p.misfit
     self.assess(p.name, known, values)
     if not any([below(n, 1) for n in want]): no_empty_tiles(self.name, [p], self.arranged)
@@ -264,10 +249,9 @@ def unbounded(t: Any) -> Tensor | None:
   """A tensor without bounds of its dimensions without a name; None for one that has none."""
   if not isinstance(t, Tensor) or t.operations: return None
   s = t._source
-  options = tuple([{k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options)])
+  options = tuple({k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options))
   if options == tuple(map(dict, s.shape_options)): return None
-  source = replace(s, shape_options=options).named(s.name)
-  return Tensor.__new__(type(t))._set(source, (), (source.shape,))
+  return t._of(replace(s, shape_options=options).named(s.name))
 
 
 def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:

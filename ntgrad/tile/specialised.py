@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir.config import config
@@ -23,11 +23,16 @@ from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
-from ntgrad.engine.compile import kept, program_spec, with_label
+from ntgrad.engine.compile import from_specs, kept, program_spec, with_label
+from ntgrad.engine.device import get_device
 from ntgrad.engine.device_asserts import Check, Checks, make_checks
+from ntgrad.engine.plan import Step
 from ntgrad.engine.report import new_label
+from ntgrad.engine.size_variants import SizedProgram
 
-from .launch import Launcher, SlotPair, launcher_of
+from .block import ranges_of
+from .launch import Launcher, SlotPair
+from .open_sizes import Sizes
 from .parameters import Parameter
 from .tune import fingerprint
 
@@ -50,7 +55,7 @@ class Specialised:
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
-  def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
+  def writes(self) -> Sizes: return tuple(p.slot for p in self.parameters if p.written)
 
   @cached_property
   def touched(self) -> frozenset[int]:
@@ -62,17 +67,35 @@ class Specialised:
     """What a launch gives numbers for."""
     return self.kernel.sizes
 
-  def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
-    """The kernel compiled for a device. See ``launcher_of``."""
-    return launcher_of(self, device, aligns, (), sizes)
+  def launcher(self, device: str, aligns: Sizes = (), sizes: Sizes = (),
+               shared: tuple[SlotPair, ...] = ()) -> Launcher:
+    """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
+    ``sizes`` what it is launched with for its run-time sizes, ``shared`` the pairs of params that are the same memory."""
+    if shared and not set(shared) <= set(self._plainly) and (found := self._read_as_one(shared)) is not None:
+      return found.launcher(device, aligns, sizes)   # a value must be kept before something is written over it
+    if not any(aligns): aligns = ()
+    key = (device, config.key(), aligns, shared)
+    made: Launcher | None = self.launchers[key]
+    if made is None:
+      d = get_device(device)
+      def compiled(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+        spec, needs = self.rendered(kernel, d, aligns, shared)
+        return from_specs([spec], d)[0], needs
+      program = SizedProgram(self.kernel, d, compiled) if self.sizes else compiled(self.kernel)[0]
+      names, checks = tuple(p.name for p in self.parameters), self.checks(device)
+      step = Step(program, tuple(range(len(names))), self.writes, (), device, (0,) * len(aligns))
+      made = self.launchers[key] = Launcher(
+        self.name, step, self.writes, names, self.sharing, checks and checks[0], partial(self.launcher, device, aligns),
+        partial(self.static, device, aligns))
+    return made.with_sizes(sizes) if sizes else made
 
-  def static(self, device: str, aligns: tuple[int, ...], sizes: tuple[int, ...]) -> Launcher | None:
+  def static(self, device: str, aligns: Sizes, sizes: Sizes) -> Launcher | None:
     """The launcher of the kernel that has numbers for these sizes; None where there is none."""
     if self.numbers is None or self.asserts: return None   # what it notes of asserts is in memory of its own
     found = self.launchers["static", sizes]
     if found is None:
       found = self.launchers["static", sizes] = self.numbers(dict(zip([s.name for s in self.sizes], sizes))) or _NEVER
-    return None if found is _NEVER else launcher_of(found, device, aligns)
+    return None if found is _NEVER else found.launcher(device, aligns)
 
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:
@@ -83,18 +106,15 @@ class Specialised:
   @cached_property
   def _plainly(self) -> tuple[SlotPair, ...]:
     """Those that may be in the kernel as it is, which knows nothing of it."""
-    return may_share(self.kernel, self.parameters)
+    pairs = _alike(self.parameters)
+    by_slot = by_parameter(staged(self.kernel)) if pairs else {}
+    return tuple((w, p) for w, p in pairs if _in_order(by_slot.get(p, []), by_slot.get(w, [])))
 
-  def as_one(self, shared: tuple[SlotPair, ...]) -> tuple[Specialised, tuple[SlotPair, ...]]:
-    """The kernel for pairs that are the same memory, and those that it does not know of yet: where a value must be kept before
-    something is written over it, the application is read once more for them."""
-    if not set(shared) <= set(self._plainly) and (found := self._read_as_one(shared)) is not None: return found, ()
-    return self, shared
 
   def _read_as_one(self, shared: tuple[SlotPair, ...]) -> Specialised | None:
     """The kernel read for pairs that are the same memory; None where it reads what it has written over, or is not to be had."""
     if self.again is None: return None
-    found: Any = self.launchers.get(shared)
+    found: Any = self.launchers[shared]
     if found is None:
       try: found = self.again(shared) or _NEVER
       except NtgradError: found = _NEVER   # a sort cannot keep a value
@@ -107,7 +127,7 @@ class Specialised:
   def checks(self, device: str) -> tuple[Checks, Lazy] | None:
     """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
     if not self.asserts: return None
-    found: tuple[Checks, Lazy] | None = self.launchers.get(device)
+    found: tuple[Checks, Lazy] | None = self.launchers[device]
     if found is None:
       made, memory = make_checks(self.name, device, self.asserts)
       made.owner = Lazy._from_node(memory.node)
@@ -115,8 +135,7 @@ class Specialised:
     return found
 
   def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[SlotPair] = ()) -> ProgramSpec:
-    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
-    memory. With DEBUG=3 and more this is shown."""
+    """Rendered for a device. With DEBUG=3 and more this is shown."""
     return self.rendered(self.kernel, device, aligns, shared)[0]
 
   def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
@@ -171,49 +190,35 @@ def _alike(parameters: Sequence[Parameter]) -> list[SlotPair]:
   """The pairs (written parameter, another) that are arranged alike, so that each program has elements of its own."""
   def own(p: Parameter) -> bool: return not p.anywhere and not p.computed and p.memory is None and p.arrangement.injective
   return [
-    (w.slot, p.slot)
-    for w in parameters
-    for p in parameters
+    (w.slot, p.slot) for w in parameters for p in parameters
     if w.written and not p.written and own(w) and own(p) and w.dtype is p.dtype and w.arrangement.text() == p.arrangement.text()
   ]
 
 
-def may_share(kernel: Kernel, parameters: Sequence[Parameter]) -> tuple[SlotPair, ...]:
-  """The pairs (written parameter, another) that may be the same memory."""
-  pairs = _alike(parameters)
-  if not pairs: return ()
-  by_slot = by_parameter(staged(kernel))
-  return tuple((w, p) for w, p in pairs if _in_order(by_slot.get(p, []), by_slot.get(w, [])))
 
 
 def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:
-  """The accesses of each parameter, by its slot."""
+  """Every LOAD, STORE and ATOMIC of each parameter, by its slot."""
   out: dict[int, list[Event]] = {}
-  for e in _accesses(kernel): out.setdefault(e.access.src[0].arg[0], []).append(e)
-  return out
-
-
-def _accesses(kernel: Kernel) -> Iterator[Event]:
-  """Every LOAD, STORE and ATOMIC of a parameter."""
   position = 0
-  def each(statements: Sequence[UOp], loops: tuple[UOp, ...]) -> Iterator[Event]:
+  def note(loops: tuple[UOp, ...], access: UOp) -> None:
+    if access.src[0].op is Ops.DEFINE_GLOBAL: out.setdefault(access.src[0].arg[0], []).append(Event(position, loops, access))
+  def each(statements: Sequence[UOp], loops: tuple[UOp, ...]) -> None:
     nonlocal position
     for s in statements:
       position += 1
       within = (*loops, s) if s.op in (Ops.FOR, Ops.WHILE) else loops
-      read = s.src if s.op in EFFECTS else s.src[:1]
-      around = within if s.op is Ops.WHILE else loops   # its condition is looked at in each round
-      for u in toposort(read):
-        if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL: yield Event(position, around, u)
-      if s.op in EFFECTS and s.src[0].op is Ops.DEFINE_GLOBAL: yield Event(position, loops, s)
+      for u in toposort(s.src if s.op in EFFECTS else s.src[:1]):
+        if u.op is Ops.LOAD: note(within if s.op is Ops.WHILE else loops, u)   # its condition is looked at in each round
+      if s.op in EFFECTS: note(loops, s)
       if s.op in REGIONS:
-        for part in inner(s): yield from each(part, within)
-  return each(kernel.body, ())
+        for part in inner(s): each(part, within)
+  each(kernel.body, ())
+  return out
 
 
 def _in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
-  """Whether loads of one parameter get the same where it is the memory that others of ``touched`` write: each load comes before
-  the stores, or is at the element that its store writes."""
+  """Whether loads get the same where others of ``touched`` write that memory: each comes before, or is at the same element."""
   for s in touched:
     if s.access.op is Ops.ATOMIC: return False
     if s.access.op is not Ops.STORE: continue
@@ -228,8 +233,7 @@ def _in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
 
 
 def staged(kernel: Kernel) -> Kernel:
-  """The kernel with reductions that are the same in every round of a loop computed before it, as each would be at its first
-  round: the greatest and the sum of a softmax whose last loop writes."""
+  """The kernel with reductions that are the same in every round of a loop computed before it, as in a softmax's last loop."""
   kinds = {a.id: a.kind for a in kernel.axes}
   body: list[UOp] = []
   count = 0
@@ -247,7 +251,7 @@ def staged(kernel: Kernel) -> Kernel:
     new: dict[UOp, UOp] = {}
     for u in toposort((s,), stop=fixed):
       if not fixed(u): continue
-      axes = sorted((r for r in u.ranges if kinds[r.arg[0]] is AxisKind.TILE), key=lambda r: int(r.arg[0]))
+      axes = [r for r in ranges_of(u) if kinds[r.arg[0]] is AxisKind.TILE]
       variable = UOp(Ops.DEFINE_LOCAL, u.dtype, (), (f"kept{count}", tuple(r.arg[1] for r in axes), "private"))
       index = UOp(Ops.INDEX, dtypes.index, tuple(axes))
       body.append(UOp.unique(Ops.STORE, u.dtype, (variable, index, substitute((u,), new)[0])))

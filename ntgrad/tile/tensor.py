@@ -28,14 +28,13 @@ from .block import dtype_of
 from .user_lines import Line, at_lines, here
 
 _Shape = tuple[Expr, ...]
-_OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")
+SYMBOL_OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")
 _count = itertools.count()
 
 
 @dataclass(frozen=True)
 class Operation:
-  """A meta-operation of Arrangement, by its name, on a level, with arguments in which Symbols may stand; the line that did it,
-  and of each dimension how many whole windows there must be some of (``floor_mode``)."""
+  """A meta-operation of Arrangement on a level; the line that did it, and how many whole windows there must be some of."""
   level: int
   name: str
   args: tuple[Any, ...]
@@ -96,8 +95,8 @@ def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
   if len(each) != n:
     raise ArgumentError(f"Tensor: shape_options for each of {n} dimensions (or one mapping for all), got {len(each)}")
   for o in each:
-    if o is not None and (not isinstance(o, Mapping) or any(k not in _OPTIONS for k in o)):
-      raise ArgumentError(f"Tensor: shape_options are mappings of {', '.join(_OPTIONS)}; got {o!r}")
+    if o is not None and (not isinstance(o, Mapping) or any(k not in SYMBOL_OPTIONS for k in o)):
+      raise ArgumentError(f"Tensor: shape_options are mappings of {', '.join(SYMBOL_OPTIONS)}; got {o!r}")
   return tuple(o or {} for o in each)
 
 
@@ -131,9 +130,9 @@ class Tensor:
   def __init__(self, ndim: int | None = None, shape: Sequence[Any] | None = None, dtype: Any = None, other: Any = None,
                shape_options: Mapping[str, Any] | Sequence[Any] | None = None, constexpr: bool = False,
                value: Any = None, name: str | None = None, jagged_dim: int | None = None):
-    if shape is None:
-      if ndim is None: raise ArgumentError("Tensor: the number of dimensions, or a shape")
-      if isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0: raise ArgumentError(f"Tensor: {ndim!r} dimensions")
+    if shape is None and ndim is None: raise ArgumentError("Tensor: the number of dimensions, or a shape")
+    if shape is None and (isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0):
+      raise ArgumentError(f"Tensor: {ndim!r} dimensions")
     given = (None,) * (ndim or 0) if shape is None else no_flag("Tensor", "a shape", tuple(shape))
     if ndim is not None and len(given) != ndim:
       raise ArgumentError(f"Tensor: {ndim} dimensions, but a shape of {len(given)}: {given}")
@@ -141,27 +140,29 @@ class Tensor:
       raise ArgumentError(f"Tensor: {name!r} is no name")
     options = _options(shape_options, len(given))
     if jagged_dim is not None:
-      if not -len(given) <= jagged_dim < len(given):
-        raise AxisError(f"Tensor: jagged_dim {jagged_dim} of {len(given)} dimensions")
+      n = len(given)
+      if not -n <= jagged_dim < n: raise AxisError(f"Tensor: jagged_dim {jagged_dim} of {n} dimensions")
       jagged_dim %= len(given)
     if (constexpr or value is not None) and given:
       raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
-    automatic = tuple(s is None for s in given)
-    element = _element(dtype)
-    source = Declaration("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim, here())
-    source = source.named(name or f"tensor_{next(_count)}")
+    source = Declaration("", (), dims, tuple(s is None for s in given), _element(dtype), other, options, bool(constexpr), value,
+                         jagged_dim, here()).named(name or f"tensor_{next(_count)}")
     self._set(source, (), (source.shape,))
 
   def _set(self, source: Declaration, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], level: int = 0, begin: int = 0,
            parent: Tensor | None = None) -> Tensor:
-    """``level``: where it stands among ``levels``. ``begin``: how many operations there were when this level was taken out of
-    ``parent``."""
+    """``level``: its place among ``levels``. ``begin``: how many operations ``parent`` had when this was taken out of it."""
     self._source, self._ops, self._levels, self._level, self._begin, self._parent = source, ops, levels, level, begin, parent
     return self
 
+  @classmethod
+  def _of(cls, source: Declaration, ops: tuple[Operation, ...] = (), levels: tuple[_Shape, ...] = (), level: int = 0,
+          begin: int = 0, parent: Tensor | None = None) -> Tensor:
+    return cls.__new__(cls)._set(source, ops, levels or (source.shape,), level, begin, parent)
+
   def _new(self, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], source: Declaration | None = None) -> Tensor:
-    return Tensor.__new__(type(self))._set(source or self._source, ops, levels, self._level, self._begin)
+    return self._of(source or self._source, ops, levels, self._level, self._begin)
 
   def _then(self, name: str, args: tuple[Any, ...], *shapes: _Shape, merged: int = 1, windows: _Shape = ()) -> Tensor:
     """With one more operation: ``shapes`` instead of this level (and of the ``merged - 1`` beneath it)."""
@@ -183,9 +184,9 @@ class Tensor:
     if len(want) != self.ndim: raise ShapeError(f"shape: {self.ndim} dimensions, got {want}; in {self}")
     if not self._ops and self._level == 0:   # as if it had been declared so
       same = [old if new is old else _dimension(new, o) for old, new, o in zip(self.shape, want, self.shape_options)]
-      given = tuple(g if new is old else new for g, old, new in zip(self._source.given, self.shape, same))
-      automatic = tuple(a and new is old for a, old, new in zip(self._source.automatic, self.shape, same))
-      source = replace(self._source, given=given, automatic=automatic).named(self.name)
+      s, kept = self._source, [new is old for old, new in zip(self.shape, same)]
+      given = tuple(g if k else new for g, k, new in zip(s.given, kept, same))
+      source = replace(s, given=given, automatic=tuple(a and k for a, k in zip(s.automatic, kept))).named(self.name)
       self._set(source, (), (source.shape,))
       return
     made: Tensor = self
@@ -209,8 +210,7 @@ class Tensor:
   @property
   def source(self) -> Tensor:
     """The parameter before any meta-operation."""
-    if not self._ops and self._level == 0: return self
-    return Tensor.__new__(type(self))._set(self._source, (), (self._source.shape,))
+    return self if not self._ops and self._level == 0 else self._of(self._source)
 
   @property
   def name(self) -> str:
@@ -264,7 +264,7 @@ class Tensor:
   def dtype(self) -> Any:
     """The next level, a Tensor; of the innermost level the element dtype, or None where the argument will say it."""
     if self._level + 1 == len(self._levels): return self._source.dtype
-    return Tensor.__new__(type(self))._set(self._source, self._ops, self._levels, self._level + 1, len(self._ops), self)
+    return self._of(self._source, self._ops, self._levels, self._level + 1, len(self._ops), self)
 
   @dtype.setter
   def dtype(self, value: Any) -> None:
@@ -303,7 +303,9 @@ class Tensor:
 
   def symbols(self) -> frozenset[Symbol]:
     """All Symbols in the source's shape and in the meta-operations."""
-    return frozenset(n for e in (*self._source.shape, *_symbols([o.args for o in self._ops])) for n in symbols_of(e))
+    found: list[Symbol] = []
+    _mapped((self._source.shape, *[o.args for o in self._ops]), found.append)
+    return frozenset(n for s in found for n in symbols_of(s))
 
   def __repr__(self) -> str:
     return f"{self.name}({', '.join(map(str, self._source.shape))})" + "".join(o.text() for o in self._ops)
@@ -330,8 +332,7 @@ class Tensor:
     return self._then("tile", (*args, bool(floor_mode)), outer, inner, windows=outer if floor_mode else ())
 
   def expand(self, shape: Sequence[Any]) -> Tensor:
-    """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone. One whose size is not known yet is checked before
-    the launch."""
+    """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone. An unknown size is checked before the launch."""
     want = self._refusing(shapes.expanded_shape, self.shape, shapes.sizes("expand", shape))
     return self._then("expand", (want,), want)
 
@@ -351,8 +352,7 @@ class Tensor:
     return self._then("permute", (order,), tuple(self.shape[d] for d in order))
 
   def flatten(self, start_dim: int | None = None, end_dim: int | None = None) -> Tensor:
-    """(a, b, c) -> (a, b*c): the dimensions from ``start_dim`` to ``end_dim``, that one not included, become one. One level
-    only."""
+    """(a, b, c) -> (a, b*c): the dimensions from ``start_dim`` to before ``end_dim`` become one. One level only."""
     first, last, out = self._refusing(shapes.flatten, self.shape, start_dim, end_dim)
     return self._then("flatten", (first, last), out)
 
@@ -376,8 +376,7 @@ class Tensor:
     return self._then("flip", (_alone(self._refusing(shapes.axes, "flip", dims, self.ndim)),), self.shape)
 
   def __getitem__(self, key: Any) -> Tensor:
-    """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them. Bounds and indices may be Symbols (of 0 or
-    more)."""
+    """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them; bounds and indices may be Symbols."""
     out = self._refusing(lambda: shapes.index(self.shape, full_key(key, self.ndim)))
     return self._then("index", (key if isinstance(key, tuple) else (key,),), out)
 
@@ -391,18 +390,15 @@ class Tensor:
     """With values for Symbols (given by name, or as Symbols), and shapes for tensors: ``{BM: 2, x: Tensor(shape=(5, 6))}``."""
     table = substitutions(values)
     names = {s.name for s in self.symbols()}
-    given = [(s, table[s.name]) for s in self.symbols() if not s.meta and isinstance(table.get(s.name), int)]
-    why = next((w for s, n in given if (w := s.refusal(n))), "")
-    if why: raise ShapeError(f"subs: {why}")
+    for s in self.symbols():
+      if not s.meta and isinstance(n := table.get(s.name), int) and (why := s.refusal(n)): raise ShapeError(f"subs: {why}")
     old = self._source
     shape = tuple(_filled(old.shape, table))
-    source = replace(
-      old, shape=shape, given=tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape))
-    )
-    ops = tuple(o.filled(table) for o in self._ops)
-    out = self._new(ops, tuple(_filled(self._levels, table)), source)
+    given = tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape))
+    source = replace(old, shape=shape, given=given)
+    out = self._new(tuple(o.filled(table) for o in self._ops), tuple(_filled(self._levels, table)), source)
     if all(isinstance(table.get(n), int) for n in names):
-      out._levels = tuple([numbers(level) for level in out._replayed(source.shape, {}).levels])
+      out._levels = tuple(numbers(level) for level in out._replayed(source.shape, {}).levels)
     return out
 
   def sizes(self, shape: Sequence[int]) -> dict[str, int]:
@@ -442,19 +438,17 @@ class Tensor:
   def _replayed(self, shape: Sequence[Any], values: Mapping[str, Dim]) -> Arrangement:
     a, o = Arrangement.of(tuple(shape)), None
     try:
-      for o in self._ops: a = getattr(a, o.name)(*_numbers(o.args, values), level=o.level)
+      for o in self._ops: a = getattr(a, o.name)(*_mapped(o.args, lambda s: evaluate_size(s, values)), level=o.level)
     except NtgradError as e:
       raise type(e)(f"{self.name}: {e}; in {self}, with {a}{o.text() + at_lines(o.line) if o else ''}") from None
     return a
 
   def eval(self, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The picture: each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels
-    together."""
+    """Each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels together."""
     return self.concrete(subs).elements()
 
   def offsets(self, dim: int | None = None, subs: Mapping[Any, Any] | None = None) -> Any:
-    """Each element's index in source dimension ``dim`` (default: a tuple with all of them), masked or not. int64, shaped as
-    ``eval``."""
+    """Each element's index in source dimension ``dim`` (default: a tuple of all), masked or not. int64, shaped as ``eval``."""
     out = self.concrete(subs).offsets()
     return out if dim is None else out[self._refusing(shapes.axes, "offsets", dim, len(out))[0]]
 
@@ -488,26 +482,18 @@ def subs(tensor: Tensor, values: Mapping[Any, Any]) -> Tensor:
 def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else axes
 
 
-def _symbols(args: Any) -> list[Expr]:
-  """The Symbols in nested arguments."""
-  if isinstance(args, Symbol): return [args]
-  if isinstance(args, slice): return _symbols((args.start, args.stop, args.step))
-  return [s for a in args for s in _symbols(a)] if isinstance(args, tuple | list) else []
+def _mapped(args: Any, fn: Callable[[Symbol], Any]) -> Any:
+  """Nested arguments with what ``fn`` makes of each Symbol in its place."""
+  match args:
+    case Symbol(): return fn(args)
+    case tuple(): return tuple(_mapped(a, fn) for a in args)
+    case slice(): return slice(*[_mapped(a, fn) for a in (args.start, args.stop, args.step)])
+  return args
 
 
 def _filled(args: Any, table: Mapping[str, Any]) -> Any:
   """Nested arguments with substitutions made."""
-  if isinstance(args, Symbol): return args.subs(table)
-  if isinstance(args, tuple): return tuple([_filled(a, table) for a in args])
-  return slice(*[_filled(a, table) for a in (args.start, args.stop, args.step)]) if isinstance(args, slice) else args
-
-
-def _numbers(args: Any, values: Mapping[str, Dim]) -> Any:
-  """Nested arguments with numbers for Symbols, or expressions of run-time sizes."""
-  if isinstance(args, tuple): return tuple([_numbers(a, values) for a in args])
-  if isinstance(args, Symbol): return evaluate_size(args, values)
-  if isinstance(args, slice): return slice(*[_numbers(a, values) for a in (args.start, args.stop, args.step)])
-  return args
+  return _mapped(args, lambda s: s.subs(table))
 
 
 def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -536,8 +522,7 @@ def check_takes(name: str, arrangement: Callable[..., Any], count: int) -> None:
 
 @checked
 def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
-  """The tensors under other names. Anonymous dimensions are renamed after them, also where other tensors of these use their
-  sizes."""
+  """The tensors under other names; anonymous dimensions are renamed after them, also where others of these use their sizes."""
   if len(names) != len(tensors): raise ArgumentError(f"named: {len(tensors)} tensors and {len(names)} names; one for each")
   sources = [t._source.named(n) for t, n in zip(tensors, names)]
   own = [{old.name: new for g, old, new in zip(s.given, t._source.shape, s.shape) if g is None and isinstance(old, Symbol)}

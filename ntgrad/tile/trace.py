@@ -2,40 +2,31 @@
 from __future__ import annotations
 
 import ast
+import operator
 import types
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
 from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import DTypeError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.kernel.accesses import gate_or_true
 from ntgrad.codegen.kernel.arrangement import Arrangement
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
 
-from .block import (
-  BlockValue,
-  DimSize,
-  _tracers,
-  as_index,
-  axis_for,
-  block,
-  block_binary,
-  block_reduce,
-  dim,
-  plain_value,
-  ranges_of,
-)
-from .finish import finished, known_sizes
+from . import block as _b
+from .block import BlockValue, DimSize, as_index, block, dim, plain_value, seen
 from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
 from .user_lines import Line
 
@@ -44,13 +35,17 @@ from .user_lines import Line
 class LocalArray:
   """Memory of a program's own: an array that a statement fills and others read."""
   uop: UOp
-  axes: tuple[UOp | None, ...]
+  axes: _b.Axes
 
   @property
   def block(self) -> BlockValue:
     return BlockValue(UOp(Ops.LOAD, self.uop.dtype, (self.uop, self.index)), self.axes)
   @property
-  def index(self) -> UOp: return UOp(Ops.INDEX, dtypes.index, tuple([a for a in self.axes if a is not None]))
+  def index(self) -> UOp: return UOp(Ops.INDEX, dtypes.index, tuple(a for a in self.axes if a is not None))
+
+  def value_of(self, name: str, x: Any) -> UOp:
+    """A value, called ``name``, as a function of the array's axes."""
+    return plain_value(_b.to_axes(name, block(x), self.axes), self.uop.dtype)
 
 
 class Region(NamedTuple):
@@ -61,47 +56,40 @@ class Region(NamedTuple):
   inside: list[int]
 
 
-@dataclass(eq=False)
 class Tracer:
-  """The kernel as far as it has been read."""
-  parameters: list[Parameter]
-  grid_shape: tuple[Dim, ...]
-  statements: list[UOp] = field(default_factory=list)
-  known: dict[UOp, UOp] = field(default_factory=dict)   # a value that lies in a variable -> the load of it
-  written: set[UOp] = field(default_factory=set)        # the parameters' memory that the region writes
-  outer: list[Region] = field(default_factory=list)     # around the region that is being read, outermost first
-  frames: list[dict[str, Any]] = field(default_factory=list)   # the names of the functions that are being read
-  held: list[Any] = field(default_factory=list)         # values of the expressions that are being read
-  materialized: list[int] = field(default_factory=list)   # the levels of values that were materialized, in order
-  line: str = ""                                        # of the application that is being read, with its file and number
-  at_line: Line | None = None                           # the same, for errors
-  lines: dict[str, None] = field(default_factory=dict)  # those that store something
-  reached: dict[int, Line | None] = field(default_factory=dict)   # those that come to a parameter first, by its slot
-  tf32: bool = False                                    # a product asks for factors rounded to tf32
-  checks: str = "entry"                                 # which checks the kernel makes: none, entry, all (``config.checks``)
-  asserts: dict[Check, int] = field(default_factory=dict)   # what it checks -> the number of its note
-  raw_loads: int = 0                                    # loads at computed places: not to be done where a condition forbids them
-  _next: int = 0
-  _variables: int = 0
+  """The kernel as far as it has been read. ``checks``: which it makes (``config.checks``)."""
 
-  def __post_init__(self) -> None:
+  def __init__(self, parameters: list[Parameter], grid_shape: tuple[Dim, ...], checks: str):
+    self.parameters, self.grid_shape, self.checks = parameters, grid_shape, checks
+    self.statements: list[UOp] = []
+    self.known: dict[UOp, UOp] = {}             # a value that lies in a variable -> the load of it
+    self.written: set[UOp] = set()              # the parameters' memory that the region writes
+    self.inside: list[int] = []                 # FOR axes around what is being read
+    self.outer: list[Region] = []               # around the region that is being read, outermost first
+    self.frames: list[dict[str, Any]] = []      # the names of the functions that are being read
+    self.held: list[Any] = []                   # values of the expressions that are being read
+    self.materialized: list[int] = []           # the levels of values that were materialized, in order
+    self.line = ""                              # of the application that is being read, with its file and number
+    self.at_line: Line | None = None            # the same, for errors
+    self.lines: dict[str, None] = {}            # those that store something
+    self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
+    self.tf32 = False                           # a product asks for factors rounded to tf32
+    self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
+    self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
     self.axes: list[Axis] = []
-    self.grid = [self.new_axis(n, AxisKind.GRID) for n in self.grid_shape]
-    self.inside: list[int] = []                         # FOR axes around what is being read
-    self.parents: dict[UOp, UOp] = {}                     # union-find of axes over one dimension: each leads to an older one
-    self._sources: dict[UOp, frozenset[UOp]] = {}       # what ``sources`` has found
+    self.grid = [self.new_axis(n, AxisKind.GRID) for n in grid_shape]
+    self.parents: dict[UOp, UOp] = {}           # union-find of axes over one dimension: each leads to an older one
+    self._sources: dict[UOp, frozenset[UOp]] = {}   # what ``sources`` has found
 
   def __enter__(self) -> Tracer:
-    _tracers.append(self)
+    _b._tracers.append(self)
     return self
-  def __exit__(self, *_: Any) -> None: _tracers.pop()
+  def __exit__(self, *_: Any) -> None: _b._tracers.pop()
 
   # ---- axes
   def new_axis(self, size: DimSize | Dim, kind: AxisKind) -> UOp:
-    a = Axis(self._next, dim(size), kind)
-    self._next += 1
-    self.axes.append(a)
-    return a.rng
+    self.axes.append(Axis(len(self.axes), dim(size), kind))
+    return self.axes[-1].rng
 
   def axis(self, size: DimSize | Dim) -> UOp:
     """A new block axis."""
@@ -109,15 +97,15 @@ class Tracer:
 
   def unify(self, a: UOp, b: UOp) -> None:
     """Two axes run over the same dimension: what one operand calls ``a`` the other calls ``b``."""
-    a, b = self.root(a), self.root(b)
-    if a is not b: self.parents[max(a, b, key=lambda r: int(r.arg[0]))] = min(a, b, key=lambda r: int(r.arg[0]))
+    old, new = sorted((self.root(a), self.root(b)), key=lambda r: int(r.arg[0]))
+    if old is not new: self.parents[new] = old
 
   def root(self, a: UOp) -> UOp:
     """The first of the axes that ``a`` was unified with."""
     while a in self.parents: a = self.parents[a]
     return a
 
-  def settled(self, axes: Sequence[UOp | None]) -> tuple[UOp | None, ...]:
+  def settled(self, axes: _b.AnyAxes) -> _b.Axes:
     """Axes under the names that the rest of the program has for them, so that equal values are equal expressions."""
     out = tuple(None if a is None else self.root(a) for a in axes)
     real = [a for a in out if a is not None]
@@ -132,21 +120,18 @@ class Tracer:
     if fill is None or valid is ix.TRUE or (fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0"): return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
 
-  def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None,
+  def store(self, p: Parameter, at: Sequence[UOp], value: UOp, valid: UOp, atomic: str | None = None,
             order: tuple[str, tuple[int, ...]] | None = None) -> None:
     """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
     self.reached.setdefault(p.slot, self.at_line)
     self.materialize(p)
     if any([q.one is not None for q in self.parameters]): value = self.refer(value)   # what was kept, rather than reading it anew
-    if order is not None:
-      value, valid, *places = [self.now(u, p) for u in (value, valid, *at)]
-      at = tuple(places)
+    if order is not None: value, valid, *at = [self.now(u, p) for u in (value, valid, *at)]
     p.written = True
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
     value, valid = self.refer(value), self.refer(valid)
-    where = UOp(Ops.INDEX, dtypes.index, tuple(self.refer(i) for i in at))
-    src = (p.uop, where, value) if valid is ix.TRUE else (p.uop, where, value, valid)
+    src = (p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,)))
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
 
@@ -178,7 +163,7 @@ class Tracer:
     """The memory of parameters that an expression reads."""
     memo = self._sources
     if u in memo: return memo[u]
-    for n in toposort((u,), stop=lambda n: n in memo):
+    for n in toposort((u,), stop=memo.__contains__):
       if n in memo: continue
       found = {n.src[0]} if n.op is Ops.LOAD and n.src[0].op is Ops.DEFINE_GLOBAL else set()
       memo[n] = frozenset(found.union(*(memo[s] for s in n.src)))
@@ -193,61 +178,56 @@ class Tracer:
     """Note where a condition does not hold, with the first thing that it compares, if it is a comparison."""
     if self.checks == "none": return
     value = plain_value(condition.value)
-    compared = [s for s in value.src if s.op is not Ops.CONST and s.dtype.kind != "b"] if value.arg in COMPARE else []
-    kind = "" if not compared else "f" if compared[0].dtype.kind == "f" else "i"
+    operands = value.src if value.arg in COMPARE else ()
+    compared = next((s for s in operands if s.op is not Ops.CONST and s.dtype.kind != "b"), None)
+    kind = "" if compared is None else "f" if compared.dtype.kind == "f" else "i"
     said = f"device_assert{': ' + message if message else ''} does not hold, {self.place}".replace("{", "{{").replace("}", "}}")
     shape = known_sizes((*self.grid_shape, *condition.dims))
     said += f"; last for element {{element}} of {shape}, the grid's dimensions first"
     if kind: said += ", where {value} is compared"
-    failed = UOp.alu(UnaryOps.NOT, value)
-    self.note(Check(said, shape, kind), failed, condition.axes, compared[0] if compared else None)
+    self.note(Check(said, shape, kind), UOp.alu(UnaryOps.NOT, value), condition.axes, compared)
 
-  def check_index(self, name: str, dim: int, size: Dim, index: UOp, axes: Sequence[UOp | None], where: UOp = ix.TRUE) -> None:
+  def check_index(self, name: str, dim: int, size: Dim, index: UOp, axes: _b.AnyAxes, where: UOp = ix.TRUE) -> None:
     """With ``checks="all"``, note where an index that only the kernel knows is outside of a dimension: where ``where`` holds."""
     outside = ix.both(ix.ge(index, 0), ix.lt(index, size))
     if self.checks != "all" or outside is ix.TRUE: return
     said = f"index {{value}} is outside dimension {dim} of {name}, which has {text_of(size)} elements ({self.place})"
-    shape = known_sizes((*self.grid_shape, *(1 if a is None else a.arg[1] for a in axes)))
-    failed = ix.both(where, UOp.alu(UnaryOps.NOT, outside))
-    self.note(Check(said, shape, "i", IndexOutOfRangeError), failed, axes, index)
+    shape = known_sizes((*self.grid_shape, *_b.dims_of(axes)))
+    self.note(Check(said, shape, "i", IndexOutOfRangeError), ix.both(where, UOp.alu(UnaryOps.NOT, outside)), axes, index)
 
   @property
   def place(self) -> str:
     """The line of the application that is being read: file and number."""
     return self.line.partition(": ")[0]
 
-  def note(self, check: Check, failed: UOp, axes: Sequence[UOp | None], value: UOp | None) -> None:
+  def note(self, check: Check, failed: UOp, axes: _b.AnyAxes, value: UOp | None) -> None:
     """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/device_asserts.py`` has it.
 
     Elements that are made of what lies outside of a tensor do not count.
     """
-    notes = next((p for p in self.parameters if p.notes), None)
-    if notes is None:
+    if (notes := next((p for p in self.parameters if p.notes), None)) is None:
       notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int64, notes=True)
       self.parameters.append(notes)
     site = self.asserts.setdefault(check, len(self.asserts))
     notes.arrangement = Arrangement.of((len(self.asserts),))
     number = ix.ZERO
     if prod(check.shape) < 1 << 31:
-      for a in [*self.grid, *(a for a in axes if a is not None)]:
-        number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
+      for a in [*self.grid, *axes]:
+        if a is not None: number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
     gates = [gate_or_true(u) for u in toposort((failed,)) if u.op is Ops.LOAD]
     inside = [g for g in gates if g is not None and g.ranges <= failed.ranges]
     noted = UOp.alu(BinaryOps.MUL, plain_value(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD_VALUES))
     if value is not None: noted = UOp.alu(BinaryOps.ADD, noted, word(value))
     self.store(notes, (ix.const(site),), noted, ix.both(failed, *inside), "max")
-    for s in self.statements[-2::-1]:   # one that is there already
-      if s.src[0] is not notes.uop: break
-      if s.src == self.statements[-1].src:
-        self.statements.pop()
-        break
+    before = takewhile(lambda s: s.src[0] is notes.uop, self.statements[-2::-1])
+    if any(s.src == self.statements[-1].src for s in before): self.statements.pop()   # it is there already
 
   # ---- variables
-  def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: Sequence[UOp | None] | None = None,
+  def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: _b.AnyAxes | None = None,
                any_size: bool = False) -> LocalArray:
     """Memory for a block; its sizes become numbers, unless it may be of ``any_size`` (see ``finished``)."""
-    own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
-    sizes = tuple([a.arg[1] for a in own if a is not None])
+    own = tuple(map(_b.axis_for, shape)) if axes is None else tuple(axes)
+    sizes = tuple(a.arg[1] for a in own if a is not None)
     if not any_size: sizes = known_sizes(sizes)
     name = f"v{self._variables}"
     self._variables += 1
@@ -270,7 +250,7 @@ class Tracer:
 
   def keep_node(self, u: UOp) -> None:
     """Compute a part of an expression now; wherever it comes again it is read from the variable."""
-    v = self.variable(u.dtype, (), [r for r in ranges_of(u) if self.kind(r) is AxisKind.TILE])
+    v = self.variable(u.dtype, (), [r for r in _b.ranges_of(u) if self.kind(r) is AxisKind.TILE])
     self.assign(v, u)
     self.known[u] = v.block.value
 
@@ -293,27 +273,28 @@ class Tracer:
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
     big = max(a.dtype.itemsize, b.dtype.itemsize)
-    d = dtype or (
-      (dtypes.float64 if big == 8 else dtypes.float32) if a.dtype.kind == "f" else dtypes.int64 if big == 8 else dtypes.int32
-    )
+    narrow, wide = (dtypes.float32, dtypes.float64) if a.dtype.kind == "f" else (dtypes.int32, dtypes.int64)
     left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (None, *b.axes))
-    product = block_binary(BinaryOps.MUL, left, right, d)
-    out = block_reduce(BinaryOps.ADD, product, 1, name="dot")
-    return out if acc is None else block_binary(BinaryOps.ADD, acc, out)
+    product = _b.block_binary(BinaryOps.MUL, left, right, dtype or (wide if big == 8 else narrow))
+    out = _b.block_reduce(BinaryOps.ADD, product, 1, name="dot")
+    return out if acc is None else _b.block_binary(BinaryOps.ADD, acc, out)
 
   # ---- regions
+  def region_here(self) -> Region: return Region(self.statements, self.known, self.written, self.inside)
+  def go_to(self, r: Region) -> None: self.statements, self.known, self.written, self.inside = r
+
   @contextmanager
   def region(self, written: set[UOp] | None = None) -> Iterator[list[UOp]]:
     """Statements go into a list of their own; values kept inside are not known outside, nor what is written over inside.
 
     ``written`` is what a loop's body writes: at its begin it may be written already.
     """
-    self.outer.append(Region(self.statements, self.known, self.written, self.inside))
-    self.statements, self.known, self.written, self.inside = [], dict(self.unchanged(written or set())), set(), list(self.inside)
+    self.outer.append(self.region_here())
+    self.go_to(Region([], dict(self.unchanged(written or set())), set(), list(self.inside)))
     try: yield self.statements
     finally:
       inner = self.written
-      self.statements, self.known, self.written, self.inside = self.outer.pop()
+      self.go_to(self.outer.pop())
       self.written |= inner
       self.known = self.unchanged(inner)
 
@@ -323,13 +304,13 @@ class Tracer:
     if level >= len(self.outer):
       yield
       return
-    regions = [*self.outer, Region(self.statements, self.known, self.written, self.inside)]
+    regions = [*self.outer, self.region_here()]
     self.outer[level:] = []
-    self.statements, self.known, self.written, self.inside = regions[level]
+    self.go_to(regions[level])
     try: yield
     finally:
       self.outer.extend(regions[level:-1])
-      self.statements, self.known, self.written, self.inside = regions[-1]
+      self.go_to(regions[-1])
 
   def update(self, changes: list[tuple[LocalArray, UOp]]) -> None:
     """Give variables their next contents, all at once; parts that several of them need are computed once."""
@@ -338,13 +319,9 @@ class Tracer:
     changes = [(v, self.refer(u)) for v, u in changes]
     waiting = dict(enumerate(changes))
     while waiting:
-      def others_read(i: int) -> bool:
-        v = waiting[i][0]
-        return any(reads(u, v) for j, (_, u) in waiting.items() if j != i)
-      free = next((i for i in waiting if not others_read(i)), None)
+      free = next((i for i, (v, _) in waiting.items() if not any(reads(u, v) for j, (_, u) in waiting.items() if j != i)), None)
       if free is None:   # a swap: one goes through another variable
-        i = next(iter(waiting))
-        v, u = waiting[i]
+        i, (v, u) = next(iter(waiting.items()))
         waiting[i] = (v, self.keep(BlockValue(u, v.axes)).value)
         continue
       v, u = waiting.pop(free)
@@ -354,23 +331,38 @@ class Tracer:
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
     statements = _needed(self.statements)
-    used: dict[UOp, None] = {}
-    for u in toposort(statements):
-      if u.op in (Ops.RANGE, Ops.DEFINE_GLOBAL): used[u] = None
-      elif u.op is Ops.REDUCE: used.update({self.axes[i].rng: None for i in u.arg[1]})
-      elif u.op is Ops.FOR: used[self.axes[u.arg].rng] = None
-    axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.rng in used)
     own = [p for p in self.parameters if p.one is None]
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
     new: dict[UOp, UOp] = {}
+    used: set[int] = set()   # axes
     for u in toposort(statements):
-      src = tuple(new[s] for s in u.src)
-      new[u] = table[u] if u in table else u if src == u.src else \
-        (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
+      new[u] = table[u] if u in table else u.replace(tuple(new[s] for s in u.src))
+      used.update(u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else [u.arg] if u.op is Ops.FOR else ())
+    axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.id in used)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     kernel = Kernel(params, axes, tuple(new[s] for s in statements))
     if kept := kept_sizes(kernel): known_sizes(kept)
     return finished(kernel) if kernel.variables or kernel.sorts else kernel
+
+
+def finished(kernel: Kernel) -> Kernel:
+  """A kernel as it has been read, in the form of the scheduler's where only that can be compiled: with a sort by bits, a running
+  sum that begins anew, or one along a size that is no number. Where it cannot have that form, the size becomes a number; raises
+  ApplicationError for the others."""
+  by_parts = any(u.op is Ops.SORTED or u.op is Ops.SCAN and any(u.arg[3:]) for u in kernel.nodes)
+  if not by_parts and all(isinstance(n, int) for v in kernel.variables for n in v.arg[1]): return kernel
+  found = inlined(kernel)
+  if is_scheduled(found): return without_tiles(found)
+  if by_parts:
+    raise ApplicationError("sort_bits, and a running sum that begins anew (every=), stand in an application that apart from that "
+                           "computes element by element and stores: one of a kind, in no loop or condition, beside no sum")
+  numbers = {v: v.replace((), arg=(v.arg[0], known_sizes(v.arg[1]), *v.arg[2:])) for v in kernel.variables}
+  return kernel.with_(body=rewrite(kernel.body, {Ops.DEFINE_LOCAL: lambda old, new: numbers.get(old, new)}))
+
+
+def known_sizes(sizes: Sequence[Dim]) -> tuple[int, ...]:
+  """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
+  return tuple(operator.index(seen(n)) for n in sizes)
 
 
 def word(value: UOp) -> UOp:
@@ -386,8 +378,7 @@ def word(value: UOp) -> UOp:
 
 
 def values_in(*roots: Any) -> Iterator[BlockValue | Place | list[Any] | dict[Any, Any]]:
-  """The blocks, places, lists and dicts among an application's values, and in lists, dicts, tuples, closures and objects; each
-  once."""
+  """The blocks, places, lists and dicts among values, and in lists, dicts, tuples, closures and objects; each once."""
   stack, seen = list(roots)[::-1], set[int]()
   while stack:
     x = stack.pop()
@@ -400,23 +391,8 @@ def values_in(*roots: Any) -> Iterator[BlockValue | Place | list[Any] | dict[Any
     else: stack.append(getattr(x, "__dict__", None))
 
 
-_FLAT = (
-  bool,
-  int,
-  float,
-  str,
-  bytes,
-  type,
-  types.ModuleType,
-  types.FunctionType,
-  types.BuiltinFunctionType,
-  ast.AST,
-  DType,
-  UOp,
-  Parameter,
-  Level,
-  SourceTensor,
-)
+_FLAT = (bool, int, float, str, bytes, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, ast.AST, DType, UOp,
+         Parameter, Level, SourceTensor)
 
 
 def _needed(statements: Sequence[UOp]) -> list[UOp]:
@@ -429,27 +405,23 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     elif u.op in (Ops.STORE, Ops.ATOMIC):
       if u.src[0].op is Ops.DEFINE_LOCAL: fills.setdefault(u.src[0], []).append(u)
       else: stack.extend(u.src)
-  read: set[UOp] = set()
   seen: set[UOp] = set()
   while stack:
     u = stack.pop()
     if u in seen: continue
     seen.add(u)
     stack.extend(u.src)
-    if u.op is Ops.LOAD and u.src[0] in fills and u.src[0] not in read:
-      read.add(u.src[0])
-      for s in fills[u.src[0]]: stack.extend(s.src[1:])
-  if len(read) == len(fills): return list(statements)
-  dead = {s for v, stores in fills.items() if v not in read for s in stores}
+    if u.op is Ops.LOAD: stack.extend(x for s in fills.get(u.src[0], ()) for x in s.src[1:])
+  dead = {s for v, stores in fills.items() if v not in seen for s in stores}
+  if not dead: return list(statements)
   new: dict[UOp, UOp] = {}
   for u in order:
     if u.op not in (Ops.FOR, Ops.WHILE, Ops.IF): continue
     body = [new.get(s, s) for s in u.src[1:] if s not in dead]
     if not body: dead.add(u)
     elif body != list(u.src[1:]):
-      new[u] = UOp.unique(
-        u.op, u.dtype, (u.src[0], *body), sum(s not in dead for s in u.src[1 : u.arg + 1]) if u.op is Ops.IF else u.arg
-      )
+      then = sum(s not in dead for s in u.src[1:u.arg + 1]) if u.op is Ops.IF else u.arg
+      new[u] = UOp.unique(u.op, u.dtype, (u.src[0], *body), then)
   return [new.get(s, s) for s in statements if s not in dead]
 
 
@@ -460,9 +432,9 @@ def reads(u: UOp, v: LocalArray) -> bool:
 
 def _reads_elsewhere(u: UOp, v: LocalArray) -> bool:
   """Whether an expression reads a variable at another element than its own."""
-  return any(n.op is Ops.LOAD and n.src[0] is v.uop and n is not v.block.value for n in toposort((u,))) or any(
-    n.op is Ops.REDUCE and reads(n, v) and set(n.arg[1]) & {a.arg[0] for a in v.axes if a is not None} for n in toposort((u,))
-  )
+  own = {a.arg[0] for a in v.axes if a is not None}
+  return any(n.op is Ops.LOAD and n.src[0] is v.uop and n is not v.block.value or
+             n.op is Ops.REDUCE and own.intersection(n.arg[1]) and reads(n, v) for n in toposort((u,)))
 
 
 def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:

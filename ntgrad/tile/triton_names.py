@@ -8,51 +8,30 @@ from typing import Any
 from ntgrad.codegen.ir.errors import ShapeError
 from ntgrad.codegen.ir.uop import BinaryOps
 
-from . import block as _b
-from .block import BlockValue, block, one
-from .operations import (
-  arange,
-  broadcast,
-  cos,
-  exp,
-  expand_dims,
-  expand_to,
-  fdiv,
-  int32,
-  log,
-  max,
-  maximum,
-  minimum,
-  rand,
-  randbits,
-  reshape,  # noqa: A004
-  sort,
-  sqrt,
-  sum,
-  uint32,
-  uint64,
-)
+from . import block as _b, operations as _o
+from .block import BlockValue, axis_number, block, block_binary, block_cast, one
+from .operations import arange, expand_dims, int32, maximum, minimum, randbits, reshape, sqrt, sum, uint32, uint64
 
 # ---- Triton's other spellings
 
 def add(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
   """x + y."""
-  return _b.block_binary(BinaryOps.ADD, x, y)
+  return block_binary(BinaryOps.ADD, x, y)
 
 
 def sub(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
   """x - y."""
-  return _b.block_binary(BinaryOps.SUB, x, y)
+  return block_binary(BinaryOps.SUB, x, y)
 
 
 def mul(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
   """x * y."""
-  return _b.block_binary(BinaryOps.MUL, x, y)
+  return block_binary(BinaryOps.MUL, x, y)
 
 
 def div_rn(x: Any, y: Any) -> BlockValue:
   """x / y, rounded to the nearest."""
-  return fdiv(x, y)
+  return _o.fdiv(x, y)
 
 
 def sqrt_rn(x: Any) -> BlockValue:
@@ -73,7 +52,7 @@ def unsqueeze(x: Any, dim: int) -> BlockValue:
 def squeeze(x: Any, dim: int) -> BlockValue:
   """Without a dimension of 1: (1, n) -> (n). Raises ShapeError for another size."""
   b = block(x)
-  at = _b.axis_number("squeeze", dim, b.ndim)
+  at = axis_number("squeeze", dim, b.ndim)
   if not one(b.shape[at]):
     raise ShapeError(f"squeeze: dimension {dim} of a block {b.shape} is {b.shape[at]}; only a dimension of 1 can go")
   return BlockValue(b.value, [a for d, a in enumerate(b.axes) if d != at])
@@ -83,7 +62,7 @@ def softmax(x: Any, dim: int | None = None, keep_dims: Any = False, ieee_roundin
   """exp(x) over its sum along a dimension, the first unless given; ``keep_dims`` changes nothing."""
   b = block(x)
   if dim is None: dim = 0
-  e = exp(b - max(b, dim, keep_dims=True))
+  e = _o.exp(b - _o.max(b, dim, keep_dims=True))
   return e / sum(e, dim, True)
 
 
@@ -105,16 +84,15 @@ def histogram(input: Any, num_bins: int, mask: Any = None) -> BlockValue:
 def topk(x: Any, k: int, dim: int | None = None, descending: Any = True) -> BlockValue:
   """The ``k`` greatest along the last dimension, the greatest first; the least where not ``descending``: (…, n) -> (…, k)."""
   b = block(x)
-  if dim is not None and _b.axis_number("topk", dim, b.ndim) != b.ndim - 1:
+  if dim is not None and axis_number("topk", dim, b.ndim) != b.ndim - 1:
     raise ShapeError(f"topk: dimension {dim} of a block {b.shape}; it goes along the last one")
-  return sort(b, -1, descending)[..., :k]
+  return _o.sort(b, -1, descending)[..., :k]
 
 
 def join(a: Any, b: Any) -> BlockValue:
   """Two blocks side by side in a new last dimension: (…) and (…) -> (…, 2)."""
-  x, y = broadcast(a, b)
-  first = expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0
-  return _b.block_where(first, expand_dims(x, x.ndim), expand_dims(y, y.ndim))
+  x, y = _o.broadcast(a, b)
+  return _b.block_where(_o.expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0, expand_dims(x, x.ndim), expand_dims(y, y.ndim))
 
 
 def split(a: Any) -> tuple[BlockValue, BlockValue]:
@@ -133,14 +111,14 @@ def interleave(a: Any, b: Any) -> BlockValue:
 def cat(input: Any, other: Any, can_reorder: Any = False, dim: int = 0) -> BlockValue:
   """Two blocks of one shape one behind the other along a dimension: (n, …) and (n, …) -> (2 n, …). They stay in order."""
   x = join(input, other)
-  at = _b.axis_number("cat", dim, x.ndim - 1)
+  at = axis_number("cat", dim, x.ndim - 1)
   x = _b.block_permute(x, (*range(at), x.ndim - 1, *range(at, x.ndim - 1)))
   return reshape(x, (*x.shape[:at], -1, *x.shape[at + 2:]))
 
 
 def umulhi(x: Any, y: Any) -> BlockValue:
   """The upper half of the product of two uint32."""
-  return _b.block_cast(_b.block_cast(x, uint64) * _b.block_cast(y, uint64) >> 32, uint32)
+  return block_cast(block_cast(x, uint64) * block_cast(y, uint64) >> 32, uint32)
 
 
 def xor_sum(input: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
@@ -160,9 +138,9 @@ def randint(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
 
 def randn(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
   """Normally distributed float32 numbers, one an element of ``offset``."""
-  at = _b.block_cast(offset, uint64) * 2
-  u, v = rand(seed, at), rand(seed, at + 1)
-  return sqrt(-2.0 * log(maximum(u, 2.0 ** -25))) * cos(2.0 * math.pi * v)
+  at = block_cast(offset, uint64) * 2
+  u, v = _o.rand(seed, at), _o.rand(seed, at + 1)
+  return sqrt(-2.0 * _o.log(maximum(u, 2.0 ** -25))) * _o.cos(2.0 * math.pi * v)
 
 
 def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[Any, Any]:

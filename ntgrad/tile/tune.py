@@ -2,14 +2,15 @@
 
 The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps
 the fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of
-two. All that it does, compiling too, counts for its seconds: each of its phases begins with what there is when the one before it
-has had its part.
+two. All that it does counts for its seconds: each phase begins with what there is when the one before has had its part.
 """
 from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _Values = dict[str, int]
 Read = Callable[[_Values], Any]   # of values the kernel that is specialised for them
 Candidate = tuple[_Values, Any]
+COMPILER_OPTIONS = ("num_warps", "num_stages")
 CONFIGS = 12                         # candidates that are measured at most
 READ = 200                           # candidates that are read at most
 DISTINCT, DISTINCT_BLOCKS = 40, 120  # candidates that are different kernels, at most: on a CPU, on targets with blocks
@@ -68,14 +70,13 @@ def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
   """Those that are the tuner's to choose. Raises ArgumentError for one that is neither a size, nor given, nor the tuner's."""
   left = [str(s) for s in symbols if not s.meta]
   if left: raise ArgumentError(f"{kernel.name}: no value for {', '.join(left)}; give {left[0]}=… with the call")
-  return [s for s in symbols if s.meta]
+  return list(symbols)
 
 
 # ---- the first choice
 
 def first_choice(symbols: Sequence[Symbol], blocks: bool) -> _Values:
-  """Powers of two within the bounds that are good enough to run: long when there is only one, larger for chips that compute with
-  blocks."""
+  """Powers of two within the bounds that are good enough to run: long for one alone, larger for chips with blocks."""
   out: _Values = {}
   for s in symbols:
     n = 1024 if len(symbols) == 1 else 128 if blocks and len(symbols) > 2 else 64
@@ -92,21 +93,18 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
   scheduler would choose for it as halving leads."""
   start = first_choice(symbols, target.blocks)
   if not target.blocks or not symbols: return start
-  fixed = {n: vs[0] for n, vs in settings.items() if n in _OPTIONS}
+  fixed = {n: vs[0] for n, vs in settings.items() if n in COMPILER_OPTIONS}
 
-  def smallest() -> Blocks | None:
-    """The best blocks of a product; by small ones it is padded least."""
-    try: s = read(fixed | {str(s): max(s.lower_bound or 1, min(start[str(s)], LEAST_DOT)) for s in symbols})
-    except NtgradError: return None
-    if s is None: return None
-    with rounding(s): return best_of(s.kernel, target)
-
-  def cost(values: _Values) -> tuple[float, float] | None:
-    """What a core lacks, and how far from the best it is; None where there is no such kernel."""
+  def of(values: _Values, fn: Callable[[Specialised], Any]) -> Any:
+    """``fn`` of the kernel for values; None where there is none."""
     try: s = read(fixed | values)
     except NtgradError: return None
     if s is None: return None
-    with rounding(s): return max(excess(s, target), 1.0), from_best(s.kernel, best, target)
+    with rounding(s): return fn(s)
+
+  def cost(values: _Values) -> tuple[float, float] | None:
+    """What a core lacks, and how far from the best it is; None where there is no such kernel."""
+    return of(values, lambda s: (max(excess(s, target), 1.0), from_best(s.kernel, best, target)))
 
   def steps(values: _Values) -> Iterator[_Values]:
     for s in symbols:
@@ -115,14 +113,15 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
     warps = values.get("num_warps", FEWEST_TRIED_WARPS)
     if "num_warps" not in fixed and warps < MOST_TRIED_WARPS: yield values | {"num_warps": 2 * warps}
 
-  best = None
+  best: Blocks | None = None
   values, least = start, cost(start)
   if least is None or least[0] <= 1: return start
-  best = smallest()
+  # of a product, by small blocks: it is padded least
+  small = {str(s): max(s.lower_bound or 1, min(start[str(s)], LEAST_DOT)) for s in symbols}
+  best = of(small, lambda s: best_of(s.kernel, target))
   least = cost(start) or least
   while least[0] > 1 or least[1] >= 1:
-    found = [(c, v) for v in steps(values) if (c := cost(v)) is not None]
-    now, better = min(found, key=lambda t: t[0], default=(least, values))
+    now, better = min([(c, v) for v in steps(values) if (c := cost(v)) is not None], key=lambda t: t[0], default=(least, values))
     if now >= least: break
     values, least = better, now
   return values
@@ -146,32 +145,20 @@ def model_seconds(s: Specialised, target: Target) -> float:
 
 # ---- what is remembered
 
-def tuning_key(
-  kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device
-) -> str:
+def tuning_key(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int],
+               device: Device) -> str:
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
   shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
-  arranged = [repr(t) for t in kernel.arranged]
-  return cache.key(
-    "tune",
-    kernel.identity,
-    arranged,
-    shapes,
-    sorted(numbers.items()),
-    rounded,
-    getattr(device, "identity", ""),
-    str(device.renderer.target),
-    sorted(kernel.settings.items()),
-    config.key(),
-  )
+  return cache.key("tune", kernel.identity, list(map(repr, kernel.arranged)), shapes, sorted(numbers.items()), rounded,
+                   getattr(device, "identity", ""), str(device.renderer.target), sorted(kernel.settings.items()), config.key())
 
 
 def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") -> _Values | None:
   """The choice of an earlier search. One that has other names, or values out of bounds, is removed."""
   found = cache.get(table, key, CHOICE)
   if found is None: return None
-  low, high = {n: 1 for n in _OPTIONS}, {n: MOST_TOLD for n in _OPTIONS}
+  low, high = {n: 1 for n in COMPILER_OPTIONS}, {n: MOST_TOLD for n in COMPILER_OPTIONS}
   for s in symbols:
     low[str(s)] = s.lower_bound or 1
     high[str(s)] = max(s.upper_bound or _MOST, 2 * low[str(s)])   # no power of two may be within the bounds
@@ -186,14 +173,21 @@ def remember_choice(key: str, values: _Values, table: str = "tile-tune") -> None
 
 
 # ---- the search
+@contextmanager
+def noting(lines: list[str], values: Mapping[str, Any]) -> Iterator[None]:
+  """What fails in the block is a line about values."""
+  try: yield
+  except NtgradError as e: lines.append(f"{shown_values(values)}: {str(e).splitlines()[0]}")
 
-_OPTIONS = ("num_warps", "num_stages")
+
+def shown_values(values: Mapping[str, Any]) -> str:
+  """Values as written in a call."""
+  return ", ".join(f"{n}={v}" for n, v in values.items())
 
 
-def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values | None = None) -> Iterator[_Values]:
-  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
-  with blocks."""
-  start = {n: vs[0] for n, vs in more.items()} | (start or first_choice(symbols, bool(more)))
+def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values) -> Iterator[_Values]:
+  """All values within the bounds, those near the first choice first, each with the settings in ``more`` (with blocks)."""
+  start = {n: vs[0] for n, vs in more.items()} | start
   def options(s: Symbol) -> list[int]:
     low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
     return [n for e in range(11) if low <= (n := 1 << e) <= high] or [start[str(s)]]
@@ -204,7 +198,7 @@ def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], st
 
 
 def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device,
-           inputs: Sequence[Any]) -> tuple[_Values, list[str]]:
+                  inputs: Sequence[Any]) -> tuple[_Values, list[str]]:
   """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
   lines: list[str] = []
   target, clock = device.renderer.target, Clock(device.renderer.target)
@@ -215,15 +209,14 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
   first = ranked[0]
   bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
   best: tuple[float, _Values] | None = None
-  with progress(kernel.name, len(ranked)) as shown:
+  with bar(f"tuning {kernel.name}", len(ranked), config.debug >= 2) as shown:
     programs = compiled_candidates(ranked, device, lines, clock, bench)
     over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
     for values, program in programs:
       if best is not None and time.perf_counter() > over: break
-      try: seconds = bench.measure(program)
-      except NtgradError as e: lines.append(f"{_show(values)}: {_said(e)}")
-      else:
-        lines.append(f"{_show(values)}: {seconds * 1e6:.1f} µs")
+      with noting(lines, values):
+        seconds = bench.measure(program)
+        lines.append(f"{shown_values(values)}: {seconds * 1e6:.1f} µs")
         if best is None or seconds < best[0]: best = seconds, values
       shown.update(1)
   return (best[1] if best is not None else first[0]), lines
@@ -231,8 +224,7 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
 
 def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, target: Target, clock: Clock,
               lines: list[str]) -> list[Candidate]:
-  """The candidates that make different kernels, the first choice in front, as far as the time for reading goes. Each is read once
-  for all numbers of warps and stages; what a core has no room for is left out."""
+  """The candidates that make different kernels, the first choice in front, within the time; each is read once for all warps."""
   read: dict[tuple[tuple[str, int], ...], Any] = {}
   def reading(values: _Values) -> Any:
     """Raises NtgradError again for what has raised one."""
@@ -242,7 +234,7 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
       try: read[key] = specialise(blocks)
       except NtgradError as e: read[key] = e
     if isinstance(s := read[key], NtgradError): raise s
-    told = tuple([(n, values[n]) for n in _OPTIONS if n in values])
+    told = tuple((n, values[n]) for n in COMPILER_OPTIONS if n in values)
     return replace(s, options=told) if told and s is not None else s
 
   told = {"num_warps": (FEWEST_TRIED_WARPS, MOST_TRIED_WARPS), "num_stages": (3,)} if target.blocks else {}
@@ -251,14 +243,12 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
   tight: list[tuple[float, Candidate]] = []
   for values in itertools.islice(_candidates(symbols, more, fitting(symbols, reading, target, kernel.settings)), READ):
     if out and clock.left(clock.READING) < 0: break
-    try: s = reading(values)
-    except NtgradError as e:
-      lines.append(f"{_show(values)}: {_said(e)}")
-      continue
+    s = None
+    with noting(lines, values): s = reading(values)
     if s is None: continue
     if target.blocks and (times := excess(s, target)) > 1:
       tight.append((times, (values, s)))
-      lines.append(f"{_show(values)}: {times:.1f} times what a core has room for, or is compiled in reasonable time")
+      lines.append(f"{shown_values(values)}: {times:.1f} times what a core has room for, or is compiled in reasonable time")
       continue
     lowered = lower_tiles(s.kernel) if s.kernel.plain and not target.blocks else s.kernel
     out.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else (id(s.kernel), s.options), (values, s))
@@ -269,20 +259,16 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
 def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list[Candidate]:
   """The first candidate, and the others in order of the model's times; of kernels of blocks without those that cannot win."""
   seconds: dict[int, float] = {}
-  for _, s in found:
-    if id(s.kernel) not in seconds: seconds[id(s.kernel)] = model_seconds(s, target)
-  first, *rest = found
-  most = HOPELESS * min(seconds.values())
-  hopeless = [(v, s) for v, s in rest if target.blocks and seconds[id(s.kernel)] > most]
-  for v, s in hopeless: lines.append(f"{_show(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model")
-  left = [c for c in rest if not any(c is h for h in hopeless)]
-  return [first, *sorted(left, key=lambda c: seconds[id(c[1].kernel)])]
+  for _, s in found: seconds[id(s.kernel)] = seconds.get(id(s.kernel)) or model_seconds(s, target)
+  most = HOPELESS * min(seconds.values()) if target.blocks else math.inf
+  rest = [(seconds[id(s.kernel)], (v, s)) for v, s in found[1:]]
+  lines += [f"{shown_values(v)}: {n * 1e6:.1f} µs by the model" for n, (v, _) in rest if n > most]
+  return [found[0], *[c for n, c in sorted(rest, key=lambda t: t[0]) if n <= most]]
 
 
 def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
-             bench: Bench | None = None) -> list[tuple[_Values, Program]]:
-  """The candidates' programs that are ready in time, and in ``bench`` what they are compared with. ``lines`` is told of those
-  that cannot be rendered, of those whose source another one has, and of those that take too long to compile."""
+                        bench: Bench | None = None) -> list[tuple[_Values, Program]]:
+  """The programs that are ready in time; ``bench`` gets what they are compared with, ``lines`` why the others are not there."""
   clock = clock or Clock(device.renderer.target)
   out: list[tuple[_Values, Program]] = []
   known: dict[Any, _Values] = {}
@@ -295,30 +281,16 @@ def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list
     if out and clock.left(clock.RENDERING) < 0:
       lines.append(f"{len(ranked) - n} more: no time is left to try them")
       break
-    try:
+    with noting(lines, values):
       spec = s.spec(device)
       first = known.setdefault((spec.source.text, spec.grid, spec.local, spec.options), values)
       if first is values: out.append((values, device.compile([spec])[0]))   # workers begin while the next is rendered
-      else: lines.append(f"{_show(values)}: the same program as {_show(first)}")
-    except NtgradError as e: lines.append(f"{_show(values)}: {_said(e)}")
+      else: lines.append(f"{shown_values(values)}: the same program as {shown_values(first)}")
   there = compiled_in_time([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), device.renderer.target.blocks)
   in_time = [c for c, done in zip(out, there[len(reference):]) if done]
-  lines += [f"{_show(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
+  lines += [f"{shown_values(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
   if bench is not None and in_time: bench.reference(reference[0] if reference and there[0] else in_time[0][1])
   return in_time
-
-
-def _said(e: NtgradError) -> str: return str(e).splitlines()[0]
-
-
-def _show(values: Mapping[str, int]) -> str:
-  """Values as written in a call."""
-  return ", ".join(f"{n}={v}" for n, v in values.items())
-
-
-def progress(name: str, total: int) -> Any:
-  """A bar with DEBUG=2 on a terminal."""
-  return bar(f"tuning {name}", total, config.debug >= 2)
 
 
 def fingerprint(*texts: str) -> str: return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()

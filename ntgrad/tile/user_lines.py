@@ -25,6 +25,12 @@ class Line(NamedTuple):
     return f"{self.file}:{self.number}, in {self.function}" + (f"\n    {text}" if text else "")
 
 
+def pointed(file: str, number: int, function: str, text: str, begin: int, end: int) -> str:
+  """A line as errors show it, with carets under some of its columns."""
+  lead = len(text) - len(text.lstrip())
+  return f"{file}:{number}, in {function}\n    {text.strip()}\n    {' ' * max(begin - lead, 0)}{'^' * max(end - begin, 1)}"
+
+
 def here() -> Line:
   """The line that called into ntgrad; of an annotation that is text, that of the function which has it."""
   f = user_frame(2)
@@ -36,4 +42,4 @@ def here() -> Line:
 
 def at_lines(*lines: Line | None) -> str:
   """What an error says below its message: each line once."""
-  return "".join([f"\n  {line}" for line in dict.fromkeys(lines) if line is not None])
+  return "".join(f"\n  {line}" for line in dict.fromkeys(lines) if line is not None)

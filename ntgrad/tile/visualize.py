@@ -1,14 +1,16 @@
-"""Pictures of arrangements: which program has which element of the source, how its levels divide it, what is masked."""
+"""What an arrangement does, without a kernel or a device: as arrays of numbers, and as pictures of which program has which
+element of the source, how its levels divide it, what is masked."""
 from __future__ import annotations
 
 import colorsys
+import inspect
 import itertools
 import math
 import os
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,14 +20,53 @@ from ntgrad.codegen.ir.paths import shown_path, usable
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.graph.checks import checked
 
-from .simulate import arranged
-from .tensor import Tensor
+from .tensor import Tensor, check_takes, named
 
 CELL, GAP, LINE_HEIGHT, MARGIN = 26.0, 22.0, 17.0, 12.0   # pixels
 MOST_CELLS, MOST_ELEMENTS = 10_000, 4_000_000   # that are drawn, and counted
 INK, GREY, MASKED, UNUSED = "#222222", "#9a9a9a", "#ececec", "#ffffff"
 WIDTHS = (3.0, 1.6, 0.9)  # of the borders of levels 0, 1 and all deeper ones but the innermost
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
+
+def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor], subs: Mapping[Any, Any]) -> tuple[Tensor, ...]:
+  """The tensors as ``arrangement`` gives them back, named after its parameters where it has as many."""
+  given = tuple(t.subs(subs) for t in tensors)
+  try: parameters = inspect.signature(arrangement).parameters.values()
+  except (TypeError, ValueError): parameters = {}.values()
+  names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:len(given)]
+  if len(names) == len(given):   # dimensions may be meant by the names that they have now
+    given = tuple(t.subs({k: v for k, v in subs.items() if isinstance(k, str)}) for t in named(given, names))
+  check_takes("arrangement", arrangement, len(given))
+  out = arrangement(*given)
+  out = (out,) if isinstance(out, Tensor) else tuple(out) if isinstance(out, (tuple, list)) else ()
+  if len(out) != len(given) or not all(isinstance(t, Tensor) for t in out):
+    raise ArgumentError("an arrangement gives one arranged tensor for each of its tensors; "
+                        f"this one gives {len(out)} arranged tensors for {len(given)}")
+  return out
+
+
+@checked
+def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tensor],
+                         subs: Mapping[Any, Any] | None = None) -> tuple[tuple[_Numbers, ...], tuple[_Numbers, ...]]:
+  """The elements of each source, numbered row by row, and the same numbers as the programs see them.
+
+  ``subs`` has values for Symbols, as ``Tensor.eval`` takes them. Two tuples of int64 arrays, one a tensor: the first with the
+  shapes of the sources; the second with the programs (the outermost level, flattened) first, then the dimensions of the other
+  levels, -1 where an element lies outside. Raises ArgumentError for Symbols without a value.
+  """
+  sources, targets = [], []
+  for t in arranged(arrangement, tensors, subs or {}):
+    whole = t.concrete(subs)
+    shape = numbers(whole.source)
+    sources.append(np.arange(math.prod(shape), dtype=np.int64).reshape(shape))
+    picture = whole.elements()
+    inner = picture.shape[len(whole.shape):]
+    targets.append(picture.reshape((-1, *inner) if whole.shape else inner))
+  return tuple(sources), tuple(targets)
+
+
+# ---- pictures
 
 @dataclass
 class Picture:
@@ -61,15 +102,11 @@ class Picture:
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" font-family="monospace">',
            f'<rect width="{w}" height="{h}" fill="white"/>']
     out += [f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" fill="{fill}"/>' for x, y, w, h, fill in self.rects]
-    out += [
-      f'<line x1="{a:g}" y1="{b:g}" x2="{c:g}" y2="{d:g}" stroke="{color}" stroke-width="{width:g}" stroke-linecap="square"/>'
-      for a, b, c, d, color, width in self.lines
-    ]
-    for x, y, text, size, color, centred in self.texts:
-      anchor = ' text-anchor="middle"' if centred else ""
-      out.append(
-        f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{color}" dominant-baseline="central"{anchor}>{escape(text)}</text>'
-      )
+    out += [f'<line x1="{a:g}" y1="{b:g}" x2="{c:g}" y2="{d:g}" stroke="{color}" stroke-width="{width:g}" '
+            f'stroke-linecap="square"/>' for a, b, c, d, color, width in self.lines]
+    anchors = "", ' text-anchor="middle"'
+    out += [f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{color}" dominant-baseline="central"{anchors[centred]}>'
+            f"{escape(text)}</text>" for x, y, text, size, color, centred in self.texts]
     return "\n".join([*out, "</svg>"])
 
   def _repr_svg_(self) -> str: return self.svg
@@ -98,23 +135,14 @@ class Picture:
     for a, b, c, d, color, width in self.lines:
       axes.plot((a, c), (b, d), color=color, linewidth=width, solid_capstyle="projecting")
     for x, y, text, size, color, centred in self.texts:
-      axes.text(
-        x,
-        y,
-        text.replace("$", r"\$"),
-        fontsize=size * 0.9,
-        color=color,
-        va="center",
-        ha="center" if centred else "left",
-        family="monospace",
-      )
+      axes.text(x, y, text.replace("$", r"\$"), fontsize=size * 0.9, color=color, va="center",
+                ha="center" if centred else "left", family="monospace")
     FigureCanvasAgg(figure).print_png(str(path))
 
 
 @dataclass(frozen=True)
 class Cell:
-  """An element of the source, or a place outside it: where it stands in each level (flat, outermost first) of the first program
-  that has it."""
+  """An element of the source, or a place outside it: where each level of the first program that has it has it (flat)."""
   where: tuple[int, ...]
   others: int            # how many more programs have it
   masked: bool
@@ -138,9 +166,8 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
   programs = math.prod(numbers(a.shape))
   program = flat // max(picture.size // max(programs, 1), 1)
   same = valid[first][np.searchsorted(spots, place)] == valid  # masked places that some program does have are that program's
-  owners = np.bincount(
-    np.searchsorted(spots, np.unique(place[same] * programs + program[same]) // programs), minlength=len(spots)
-  )
+  pairs = np.unique(place[same] * programs + program[same])
+  owners = np.bincount(np.searchsorted(spots, pairs // programs), minlength=len(spots))
   levels, rest = [], flat[first]
   for dims in reversed(a.levels):
     levels.append(rest % math.prod(numbers(dims)))
@@ -154,14 +181,9 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
 
 def _color(where: Sequence[int], masked: bool = False) -> str:
   """A program's colour; what its inner levels divide alternates in lightness."""
-  lightness = 0.80 - 0.07 * (sum(where[1:-1]) % 2)
-  red, green, blue = colorsys.hls_to_rgb(where[0] * 0.381966 % 1.0, lightness, 0.62)
+  red, green, blue = colorsys.hls_to_rgb(where[0] * 0.381966 % 1.0, 0.80 - 0.07 * (sum(where[1:-1]) % 2), 0.62)
   if masked: red, green, blue = (0.25 * c + 0.68 for c in (red, green, blue))
   return "#" + "".join(f"{round(255 * min(c, 1.0)):02x}" for c in (red, green, blue))
-
-
-def _slices(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-  return itertools.product(*(range(n) for n in shape[:-2]))
 
 
 def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
@@ -172,19 +194,17 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   y = top + 8 + LINE_HEIGHT
   two = (1,) * (2 - len(source)) + source                          # rows and columns, with the leading dimensions before
   index2 = {(0,) * (2 - len(source)) + i: c for i, c in found.items()}
-  rows = min([0, *(i[-2] for i in index2)]), max([two[-2] - 1, *(i[-2] for i in index2)])
-  columns = min([0, *(i[-1] for i in index2)]), max([two[-1] - 1, *(i[-1] for i in index2)])
-  panels = list(_slices(two))
-  width = (columns[1] - columns[0] + 1) * CELL
-  if (rows[1] - rows[0] + 1) * (columns[1] - columns[0] + 1) * len(panels) > MOST_CELLS:
-    raise ArgumentError(
-      f"visualize: {name} of {source} has too many elements for a picture ({MOST_CELLS} at most); give smaller sizes"
-    )
+  rows, columns = (range(min([0, *(i[d] for i in index2)]), max([two[d] - 1, *(i[d] for i in index2)]) + 1) for d in (-2, -1))
+  panels = list(itertools.product(*map(range, two[:-2])))
+  width = len(columns) * CELL
+  if len(rows) * len(columns) * len(panels) > MOST_CELLS:
+    raise ArgumentError(f"visualize: {name} of {source} has too many elements for a picture ({MOST_CELLS} at most); "
+                        "give smaller sizes")
   at_most = max(1, int(1400 // (width + GAP)))
   bottom = y
   for n, lead in enumerate(panels):
     x0 = MARGIN + n % at_most * (width + GAP)
-    y0 = y if n < at_most else y + n // at_most * ((rows[1] - rows[0] + 1) * CELL + GAP + LINE_HEIGHT)
+    y0 = y + n // at_most * (len(rows) * CELL + GAP + LINE_HEIGHT)
     if len(two) > 2:
       picture.text(x0, y0 + 6, f"[{', '.join(map(str, lead))}, :, :]", 11, GREY)
       y0 += LINE_HEIGHT
@@ -192,45 +212,26 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   return _legend(picture, bottom + 14, a, found)
 
 
-def _panel(
-  picture: Picture,
-  x0: float,
-  y0: float,
-  lead: tuple[int, ...],
-  index: Mapping[tuple[int, ...], Cell],
-  shape: Sequence[int],
-  rows: tuple[int, int],
-  columns: tuple[int, int],
-) -> float:
+def _panel(picture: Picture, x0: float, y0: float, lead: tuple[int, ...], index: Mapping[tuple[int, ...], Cell],
+           shape: Sequence[int], rows: range, columns: range) -> float:
   """Rows and columns of one slice of the source."""
-  for r, c in itertools.product(range(rows[0], rows[1] + 1), range(columns[0], columns[1] + 1)):
+  def is_inside(r: int, c: int) -> bool: return 0 <= r < shape[-2] and 0 <= c < shape[-1]
+  for r, c in itertools.product(rows, columns):
     x, y = x0 + (c - columns[0]) * CELL, y0 + (r - rows[0]) * CELL
-    cell = index.get((*lead, r, c))
-    inside = 0 <= r < shape[-2] and 0 <= c < shape[-1]
-    if cell is None:
-      if inside:
-        picture.rect(x, y, CELL, CELL, UNUSED)
-    else:
-      picture.rect(x, y, CELL, CELL, _color(cell.where, cell.masked))
-      if cell.masked:
-        picture.line(x + 3, y + CELL - 3, x + CELL - 3, y + 3, 1.0, GREY)
-      else:
-        label = f"{cell.where[0]}" + (f"+{cell.others}" if cell.others else "")
-        picture.text(x + CELL / 2, y + CELL / 2, label, min(12.0, 1.5 * CELL / max(len(label), 1)), INK, True)
-    for other, ends in (
-      ((r, c + 1), (x + CELL, y, x + CELL, y + CELL)),
-      ((r + 1, c), (x, y + CELL, x + CELL, y + CELL)),
-      ((r, c - 1), (x, y, x, y + CELL)),
-      ((r - 1, c), (x, y, x + CELL, y)),
-    ):
+    right, below, inside, cell = x + CELL, y + CELL, is_inside(r, c), index.get((*lead, r, c))
+    if cell is not None: picture.rect(x, y, CELL, CELL, _color(cell.where, cell.masked))
+    elif inside: picture.rect(x, y, CELL, CELL, UNUSED)
+    if cell is not None and cell.masked: picture.line(x + 3, below - 3, right - 3, y + 3, 1.0, GREY)
+    elif cell is not None:
+      label = f"{cell.where[0]}" + (f"+{cell.others}" if cell.others else "")
+      picture.text(x + CELL / 2, y + CELL / 2, label, min(12.0, 1.5 * CELL / max(len(label), 1)), INK, True)
+    for other, ends in (((r, c + 1), (right, y, right, below)), ((r + 1, c), (x, below, right, below)),
+                        ((r, c - 1), (x, y, x, below)), ((r - 1, c), (x, y, right, y))):
       beside = index.get((*lead, *other))
-      if other < (r, c) and (beside is not None or (0 <= other[0] < shape[-2] and 0 <= other[1] < shape[-1])):
-        continue  # it drew this border
-      if cell is not None or beside is not None:
-        picture.line(*ends, *_border(cell, beside))
-      elif inside:
-        picture.line(*ends, 0.4, GREY)
-  return y0 + (rows[1] - rows[0] + 1) * CELL
+      if other < (r, c) and (beside is not None or is_inside(*other)): continue  # it drew this border
+      if cell is not None or beside is not None: picture.line(*ends, *_border(cell, beside))
+      elif inside: picture.line(*ends, 0.4, GREY)
+  return y0 + len(rows) * CELL
 
 
 def _border(a: Cell | None, b: Cell | None) -> tuple[float, str]:
@@ -245,24 +246,22 @@ def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[tuple[int
   last = len(a.levels) - 1
   for n, dims in enumerate(a.levels):
     what = "one program an element" if n == 0 else "a tile" if n == last else "indexed or looped over"
-    if n < last or n == 0: picture.line(MARGIN, y, MARGIN + 20, y, WIDTHS[min(n, 2)])
-    else: picture.line(MARGIN, y, MARGIN + 20, y, 0.4, GREY)
+    picture.line(MARGIN, y, MARGIN + 20, y, *((WIDTHS[min(n, 2)], INK) if n < last or n == 0 else (0.4, GREY)))
     picture.text(MARGIN + 28, y, f"level {n}: {dims}, {what}", 11)
     y += LINE_HEIGHT
-  notes: list[tuple[str, bool, str]] = []
-  if any(c.masked for c in found.values()): notes.append((MASKED, True, "masked: no element of the source"))
-  if sum(not c.masked for c in found.values()) < math.prod(numbers(a.source)): notes.append((UNUSED, False, "no program has it"))
-  for fill, struck, text in notes:
+  masked = sum(c.masked for c in found.values())
+  for there_is, fill, text in ((masked > 0, MASKED, "masked: no element of the source"),
+                               (len(found) - masked < math.prod(numbers(a.source)), UNUSED, "no program has it")):
+    if not there_is: continue
     picture.rect(MARGIN + 4, y - 6, 12, 12, fill)
-    for ends in ((4, -6, 16, -6), (4, 6, 16, 6), (4, -6, 4, 6), (16, -6, 16, 6), *([(5, 5, 15, -5)] if struck else [])):
+    for ends in ((4, -6, 16, -6), (4, 6, 16, 6), (4, -6, 4, 6), (16, -6, 16, 6), *([(5, 5, 15, -5)] if fill == MASKED else [])):
       picture.line(MARGIN + ends[0], y + ends[1], MARGIN + ends[2], y + ends[3], 0.6, GREY)
     picture.text(MARGIN + 28, y, text, 11)
     y += LINE_HEIGHT
-  if any(c.others for c in found.values()):
-    picture.text(MARGIN, y, "p+n", 11)
-    picture.text(MARGIN + 28, y, "program p has it, and n more programs", 11)
-    y += LINE_HEIGHT
-  return y
+  if not any(c.others for c in found.values()): return y
+  picture.text(MARGIN, y, "p+n", 11)
+  picture.text(MARGIN + 28, y, "program p has it, and n more programs", 11)
+  return y + LINE_HEIGHT
 
 
 @checked

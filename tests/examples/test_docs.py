@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from ntgrad import config
-from ntgrad.engine import report
 from support.marks import long_where
+from support.numbering import reset_numbering
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,7 +59,7 @@ def same(got: str, want: str) -> bool:
 @long_where(lambda path: path.name == "tile.md")
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_blocks_run(path: Path) -> None:
-  report.reset_numbering()   # each page is a run of its own
+  reset_numbering()   # each page is a run of its own
   names: dict[str, Any] = {"__name__": "document"}
   for b in blocks(path.read_text()):
     printed = StringIO()

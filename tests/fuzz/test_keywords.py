@@ -17,7 +17,9 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, array_api as xp, nn
+from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO
 from ntgrad.errors import NtgradError
+from ntgrad.tensor.made import rows
 from support import calls_made, calls_names, calls_numeric, functional_cases, name_cases
 from support.marks import long_unless
 
@@ -247,6 +249,8 @@ NO_VALUES = {"distance_function", "avg_fn", "multi_avg_fn", "scale_fn", "transfo
              "custom_decoder", "caller", "options", "more", "stream", "out", "optimizer", "grad_variables", "adjust_lr_fn",
              "ns_params", "output_dir", "backward", "meta_parameters"}
 
+BY_PLACE = [n for n, row in rows(ARRAY | ARRAY_OF_TWO).items() if row.parameters in ("x, /", "x1, x2, /")]
+
 
 def test_every_parameter_of_every_public_function_has_a_value() -> None:
   """Beside its default, so that one that is lost is seen. Add a good call to ``test_arguments.py``, or a value to ``NONE``."""
@@ -265,5 +269,5 @@ def test_every_parameter_of_every_public_function_has_a_value() -> None:
   public = {name: fn for name, (fn, _) in calls_made.tables().items()}
   public |= {f"F.{n}": getattr(nn.functional, n) for n in nn.functional.__all__}
   public |= {f"xp.{n}": fn for n, fn in vars(xp).items() if inspect.isfunction(fn) and fn.__module__ == xp.__name__}
-  plain = {f"xp.{n}" for n in (*xp._ONE, *xp._TWO, "empty", "empty_like", "promote", "result_type")}   # by place alone
+  plain = {f"xp.{n}" for n in (*BY_PLACE, "empty", "empty_like", "promote", "result_type")}   # by place alone
   assert not [n for n, fn in public.items() if of(fn) not in known and n not in plain and "._" not in n], "without a call"

@@ -11,8 +11,7 @@ from ntgrad.codegen.explain.printing import form_text, index_form
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind
-from ntgrad.codegen.kernel.blocks import block_shapes
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel.linear import UOpList, block_shapes
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.schedule import create_schedule
 from support.descriptors import marked, product, source

@@ -15,7 +15,7 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import TensorDescriptor
-from ntgrad.codegen.verify.linear import verify_index, verify_linear
+from ntgrad.codegen.verify.forms import verify_index, verify_linear
 from ntgrad.engine.compile import extent
 
 from .statements import F32, I32, Builder, at

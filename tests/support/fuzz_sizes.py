@@ -213,6 +213,4 @@ def shortened(program: SizedCalls, problem: Problem, device: str, seconds: float
 
 def forget() -> None:
   """Forget all plans: what was met before changes what is guessed."""
-  planner._sized.clear()
   planner._plans.clear()
-  planner._general.clear()

@@ -11,7 +11,7 @@ from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.verify.linear import verify_index, verify_linear
+from ntgrad.codegen.verify.forms import verify_index, verify_linear
 from ntgrad.engine.compile import AxisKind, extent, options
 from ntgrad.schedule import create_schedule
 

@@ -29,6 +29,7 @@ from .ledger_names import steady
 from .network_build import grown
 from .network_machines import Machine, Pretended, opened
 from .network_run import Nothing, default
+from .numbering import reset_numbering
 
 # the cache on disk has plans and kernels without their parts
 SETTINGS: dict[str, Any] = {"cache": 0, "tune": 0, "verify": 0, "color": 0, "debug": 0, "show": "", "only": "", "beam": 0,
@@ -55,9 +56,9 @@ class Made:
 
 def forget() -> None:
   """Nothing has been compiled, and no kernel's name has a number."""
-  for found in (compile._programs, planner._plans, planner._sized, planner._general): found.clear()
+  for found in (compile._programs, planner._plans): found.clear()
   compile._by_spec.clear()
-  report.reset_numbering()
+  reset_numbering()
   refusals.clear()
 
 

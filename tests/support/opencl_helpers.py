@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from ntgrad.backends.cstyle.functions import Source, Type
-from ntgrad.backends.opencl import mathlib  # noqa: F401  (its helpers are found by name)
 from ntgrad.backends.opencl.prelude import Bad, OpenCLLibrary, trusted
 
 has = OpenCLLibrary().has

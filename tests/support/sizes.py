@@ -17,7 +17,7 @@ from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import OPTS, Opt, ShiftInwards, Vectorize
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.codegen.pipeline import finish
-from ntgrad.codegen.verify.linear import verify_index, verify_linear
+from ntgrad.codegen.verify.forms import verify_index, verify_linear
 from ntgrad.engine.compile import extent
 
 from .opts import drawn

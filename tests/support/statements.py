@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.verify.linear import verify_index, verify_linear
+from ntgrad.codegen.verify.forms import verify_index, verify_linear
 from ntgrad.engine.compile import extent
 
 F32, I32, INDEX = dtypes.float32, dtypes.int32, dtypes.index

@@ -350,7 +350,7 @@ def test_programs_of_workers(two: None, monkeypatch: pytest.MonkeyPatch) -> None
     for got, w in zip(outs, want): np.testing.assert_allclose(got.numpy(), w + 1, 1e-5)
   kernel = create_schedule([Tensor.empty(3, device="CPU") + 1])[-1].ast
   device = get_device("CPU")
-  job = programs.Making(kernel=kernel, name="CPU", renderer=device.renderer, refused="no such thing")
+  job = programs.Making(kernel=kernel, label="", device=programs.Elsewhere("CPU", device.renderer), refused="no such thing")
   with pytest.raises(CompileError, match="no such thing"): programs.compiled_program(kernel, device, job)
 
 

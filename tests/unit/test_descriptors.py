@@ -23,7 +23,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import Pad, TensorDescriptor
-from ntgrad.codegen.verify.linear import verify_linear
+from ntgrad.codegen.verify.forms import verify_linear
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.descriptors import box_copy, boxes, interpreted, linear, marked, numbers, product, rendered, source

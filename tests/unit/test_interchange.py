@@ -350,7 +350,7 @@ def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noq
   """Two of them; host memory stands for theirs. Nothing that was made for them stays."""
   fake.gpus, fake.room = 2, 1 << 24
   for kept in ("_programs", "_by_spec"): monkeypatch.setattr(compile, kept, {})
-  for kept in ("_plans", "_general"): monkeypatch.setattr(planner, kept, Recent(100))
+  monkeypatch.setattr(planner, "_plans", Recent(100))
   monkeypatch.setattr(Event, "is_done", True)
   real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
   def forget() -> None:

@@ -278,7 +278,7 @@ def test_kernels_of_the_scheduler_are_found_too(folder: Path, monkeypatch: pytes
   from ntgrad.engine import plan_cache, planner
   monkeypatch.setattr(plan_cache, "load_plan", lambda key: None)
   def forget() -> None:
-    for module, name in ((compiling, "_programs"), (planner, "_plans"), (planner, "_sized"), (planner, "_general")):
+    for module, name in ((compiling, "_programs"), (planner, "_plans")):
       monkeypatch.setattr(module, name, Recent(64))
   forget()   # another test may have had the same product
   want = calculated()

@@ -38,7 +38,7 @@ def census() -> dict[str, int]:
   gc.collect()
   return {"nodes": len(live_nodes()), "aliases": len(live_aliases), "pending": len(pending), "overwritten": len(overwritten),
           "storages": sum(type(o) is Storage for o in gc.get_objects()), "bytes": Device.memory().allocated,
-          "plans": len(planner._plans), "general": len(planner._general), "programs": len(engine_compile._programs),
+          "plans": len(planner._plans), "programs": len(engine_compile._programs),
           "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0}
 
 
@@ -116,7 +116,7 @@ import numpy as np
 from ntgrad import Tensor
 from ntgrad.backends import workers as pool
 from ntgrad.engine import compile, planner as plans, realize
-for known in (plans._plans, plans._general, compile._programs): known.most = 4
+for known in (plans._plans, compile._programs): known.most = 4
 def size(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 def step(n):
   x = Tensor(np.ones((n % 5 + 2, 100_000), np.float32))

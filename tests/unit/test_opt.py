@@ -53,7 +53,7 @@ from ntgrad.codegen.opts import (
 from ntgrad.codegen.passes.additions import MOST_ADDITIONS, additions, limit_additions
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.codegen.passes.statements import split_statements
-from ntgrad.codegen.verify.linear import verify_index
+from ntgrad.codegen.verify.forms import verify_index
 from ntgrad.engine.compile import chosen_for, options
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.search import changed

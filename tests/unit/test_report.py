@@ -24,6 +24,7 @@ from ntgrad.engine import compile, planner, report
 from ntgrad.engine.counters import PHASES, phase, take_phase_seconds
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.visualize import visualize
+from support.numbering import reset_labels, reset_numbering
 from support.sizes import elementwise, symbols
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
@@ -33,7 +34,7 @@ def shown(level: int, capsys: pytest.CaptureFixture[str], size: int, color: int 
   """What two runs of one structure print. ``size``: another structure for each test, as each is new once."""
   a = Tensor(list(range(size)), device="NUMPY", dtype="float32").realize()
   capsys.readouterr()
-  report.reset_numbering()
+  reset_numbering()
   with config(debug=level, color=color, cache=0, dynamic="never"):
     for _ in range(2): (a.exp() + 1).realize()
   return capsys.readouterr().out
@@ -71,7 +72,7 @@ def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_run_time_sizes_have_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
   """A launch says with which sizes it ran, and counts work and traffic for them; the kernel itself is for all sizes."""
-  report.reset_numbering()
+  reset_numbering()
   with config(debug=3, color=0, cache=0, dynamic="always"):
     for n in (35, 36): (Tensor([2.0] * n, device="NUMPY").realize().sqrt() * 3).realize()
   lines = capsys.readouterr().out.splitlines()
@@ -132,7 +133,7 @@ def test_only_some_kernels(capsys: pytest.CaptureFixture[str]) -> None:
   texts = {}
   for only in ("", "r_*", "E_54, r_nothing", "nothing"):
     capsys.readouterr()
-    report.reset_numbering()
+    reset_numbering()
     with config(debug=5, show="opts", only=only, color=0, cache=0, dynamic="never"), pytest.MonkeyPatch.context() as patch:
       patch.setattr(compile, "_programs", Recent(64))
       patch.setattr(planner, "_plans", Recent(64))
@@ -174,7 +175,7 @@ def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   a = Tensor(list(range(58)), device="NUMPY", dtype="float32").realize()
   sources = []
   for order in (("exp", "sin", "cos"), ("cos", "exp", "sin")):
-    report.reset_numbering()
+    reset_numbering()
     capsys.readouterr()
     for table in (compile._programs, compile._by_spec, planner._plans): table.clear()   # type: ignore[attr-defined]
     with config(debug=5, show="opts", color=0, cache=0, dynamic="never"), profile() as p:
@@ -201,7 +202,7 @@ def test_a_label_is_given_once() -> None:
     given += [report.new_label(n) for n in ("r_1n1", "r_1", "x", "x", "xn1", "x")]
     assert len(set(given)) == len(given) and len(counts) + len(counts.older) <= 8
   finally: report._counts, report._known = before
-  report.reset_labels()
+  reset_labels()
   assert [report.new_label(n) for n in ("x", "x", "xn1", "x")] == ["x", "xn1", "xn1n1", "xn2"]
 
 
@@ -222,7 +223,7 @@ def test_how_long_it_took_to_make_a_kernel(capsys: pytest.CaptureFixture[str], d
 
 def test_what_kernels_share_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
   """A function that an earlier kernel has shown is named; with the names the text of each kernel is still whole."""
-  report.reset_numbering()
+  reset_numbering()
   a = Tensor([1.0] * 71).realize()
   with config(debug=4, color=0, cache=0, dynamic="never"):
     a.exp().realize()

@@ -40,7 +40,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counts]:
     return new(self, *args)
   monkeypatch.setattr(plans, "make_plan", make_plan)
   monkeypatch.setattr(SizedProgram, "new", variant)
-  monkeypatch.setattr(plans, "_sized", type(plans._sized)(1024))
   monkeypatch.setattr(plans, "_plans", type(plans._plans)(1024))
   yield counts
 

@@ -21,7 +21,7 @@ from ntgrad.codegen.index.sizes import arguments, bounds_text, dim_text, evaluat
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import DeviceError, VerifyError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
-from ntgrad.codegen.verify.linear import verify_linear
+from ntgrad.codegen.verify.forms import verify_linear
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from support import metal, plain_c, triton

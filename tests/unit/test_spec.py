@@ -12,9 +12,8 @@ from ntgrad.codegen.ir.errors import VerifyError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.passes.parts import Part, Parts
-from ntgrad.codegen.verify.forms import verify_form
+from ntgrad.codegen.verify.forms import INDEX, LINEAR, verify_form, verify_index, verify_linear
 from ntgrad.codegen.verify.graph import GRAPH, verify_graph
-from ntgrad.codegen.verify.linear import INDEX, LINEAR, verify_index, verify_linear
 from support.linear import INT, Lines, dot
 
 F32, BOOL = dtypes.float32, dtypes.bool

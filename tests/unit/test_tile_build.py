@@ -13,6 +13,7 @@ import pytest
 import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError
@@ -310,9 +311,9 @@ def test_expressions_come_back_from_text() -> None:
   N, M = Symbol("N", lower_bound=1), Symbol("M", lower_bound=1)
   for e in (N, tile.cdiv(N, 16), N * M - 3, (N + M) // 4 % 7, tile.cdiv(N, M) * 2, N ** 2):
     there = manifest.expression(manifest.size_entry(e.node))
-    names = tuple(map(manifest.name_of, ("M", "N")))
+    names = tuple(map(ix.Size, ("M", "N")))
     for values in ((1, 1), (5, 100), (64, 63)):
-      assert evaluator((there,), tuple(n.arg for n in names))(values)[0] == tile.Symbol(e).subs(dict(zip("MN", values)))
+      assert evaluator((there,), names)(values)[0] == tile.Symbol(e).subs(dict(zip("MN", values)))
   with pytest.raises(ArgumentError, match="which a library cannot have"): manifest.checked_name("lambda")
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 # ruff: noqa: F841 (assigning a parameter stores)
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import config
 from ntgrad.errors import NtgradError
-from ntgrad.tile import Config, Tensor, configurations
+from ntgrad.tile import Config, Tensor
 
 
 def premake(factor: float, work: int = 1, width: int = 64) -> Any:
@@ -71,7 +72,7 @@ def test_one_that_cannot_be_made_is_left_out(tmp_path: Path) -> None:
 def test_by_the_model_for_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
   pytest.importorskip("triton")
   costs = iter([3.0, 1.0, 2.0])
-  monkeypatch.setattr(configurations, "estimate", lambda kernel, target: next(costs))
+  monkeypatch.setattr(sys.modules["ntgrad.tile.build"], "estimate", lambda kernel, target: next(costs))
   configs = [Config((2.0,), {"width": w}, [((4096,), "float32")] * 2) for w in (16, 64, 256)]
   with config(tune=1): tile.build(premake, configs, tmp_path, target="sm_90", kernel_name="scaled", meta_parameters=("width",))
   assert [k["binary"] for k in kept(tmp_path)] == ["scaled_1.bin"]

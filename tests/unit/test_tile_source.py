@@ -21,11 +21,12 @@ from ntgrad.codegen.ir.errors import ArgumentError, OverrideError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer, linearize
 from ntgrad.codegen.opts import Vectorize
-from ntgrad.engine import compile as engine_compile, overrides, report
+from ntgrad.engine import compile as engine_compile, overrides
 from ntgrad.engine.override_files import read
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.eject import Eject
 from support.marks import long
+from support.numbering import reset_numbering
 from support.triton_kernels import MORE as TRITON, WITH_BLOCKS
 
 E = Tensor.empty
@@ -364,7 +365,7 @@ def test_eject_edit_and_override(tmp_path: Path) -> None:
 
 
 def test_debug_3_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-  report.reset_numbering()
+  reset_numbering()
   with config(debug=3, color=0, cache=0): (Tensor(numbers(3, 7)).realize().sum(1) * 1.625).realize()
   shown = capsys.readouterr().out
   assert "as a file of the tile language" in shown and "  data0 = tl.sum(data1) * 1.625" in shown

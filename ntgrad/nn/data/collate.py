@@ -28,16 +28,14 @@ def default_collate(batch: Sequence[Any]) -> Any:
 class _Count:
   """How many columns there are: lists that hold each other twice have more than can be made."""
   n = 0
-  def more(self) -> None:
-    self.n += 1
-    if self.n > _MOST:
-      raise ShapeError(f"default_collate: rows of more than {_MOST} columns, or of lists that come again and again")
 
 
 def collated(rows: Sequence[Any], device: str | None, deep: int = 0, count: _Count | None = None) -> Any:
   """``default_collate`` with Tensors on ``device`` (None: the default one, or where the rows' Tensors are)."""
   count = count or _Count()
-  count.more()
+  count.n += 1
+  if count.n > _MOST:
+    raise ShapeError(f"default_collate: rows of more than {_MOST} columns, or of lists that come again and again")
   if not len(rows): raise ArgumentError("default_collate: no rows; a batch has one or more")
   if deep > _DEEP: raise ShapeError(f"default_collate: rows are nested more than {_DEEP} deep")
   first = rows[0]
@@ -52,8 +50,7 @@ def collated(rows: Sequence[Any], device: str | None, deep: int = 0, count: _Cou
   if kind == "arrays": return _stacked(rows, device)
   if kind == "Tensors": return _stacked([x.detach().numpy() for x in rows], device or first.device)
   if kind == "dicts":
-    if any(x.keys() != first.keys() for x in rows):
-      odd = next(x for x in rows if x.keys() != first.keys())
+    if (odd := next((x for x in rows if x.keys() != first.keys()), None)) is not None:
       raise ShapeError(f"default_collate: dicts with the keys {shown(list(first))} and {shown(list(odd))}; all must be alike")
     return {k: collated([x[k] for x in rows], device, deep + 1, count) for k in first}
   if kind == "lists":
@@ -61,9 +58,7 @@ def collated(rows: Sequence[Any], device: str | None, deep: int = 0, count: _Cou
     if len(lengths) > 1:
       raise ShapeError(f"default_collate: lists of {lengths[0]} and of {lengths[-1]} items; all rows must be alike, or give a "
                        "collate_fn")
-    made = [collated(column, device, deep + 1, count) for column in zip(*rows)]
-    if isinstance(first, list): return made
-    return type(first)(*made) if hasattr(first, "_fields") else tuple(made)
+    return _as(first, [collated(column, device, deep + 1, count) for column in zip(*rows)])
   raise DTypeError(f"default_collate: rows of {type(first).__name__} ({shown(first)}); they may be Tensors, arrays, numbers, "
                    "text, and tuples, lists and dicts of these. Give a collate_fn for others")
 
@@ -78,11 +73,13 @@ def placed(x: Any, device: str | None, deep: int = 0, count: _Count | None = Non
   if count.n > 1 << 24:
     raise ShapeError(f"DataLoader: a batch of more than {count.n} values, or of lists that come again and again")
   if isinstance(x, Mapping): return {k: placed(v, device, deep + 1, count) for k, v in x.items()}
-  if isinstance(x, list): return [placed(v, device, deep + 1, count) for v in x]
-  if isinstance(x, tuple):
-    items = [placed(v, device, deep + 1, count) for v in x]
-    return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
-  return x
+  return _as(x, [placed(v, device, deep + 1, count) for v in x])
+
+
+def _as(like: Any, items: list[Any]) -> Any:
+  """Items as a list, a tuple or a named tuple, whichever ``like`` is."""
+  if isinstance(like, list): return items
+  return type(like)(*items) if hasattr(like, "_fields") else tuple(items)
 
 
 def _known(dtype: np.dtype[Any]) -> bool:

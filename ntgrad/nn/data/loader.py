@@ -59,7 +59,12 @@ class DataLoader:
     self.dataset, self.num_workers, self.collate_fn, self.pin_memory = dataset, num_workers, collate_fn, pin_memory
     self.prefetch_factor, self.device = prefetch_factor, None if device is None else Device._located(device)
     self.iterable = isinstance(dataset, IterableDataset)
-    self._check_dataset(bool(shuffle) or sampler is not None or batch_sampler is not None)
+    if self.iterable:
+      if shuffle or sampler is not None or batch_sampler is not None:
+        raise ArgumentError("DataLoader: an IterableDataset comes in its own order; leave shuffle and samplers out")
+    elif not by_number(dataset):
+      raise ArgumentError(f"DataLoader: {shown(dataset)} is no dataset; it takes what has __getitem__ and __len__ (a Dataset, an "
+                          "array, a list) or an IterableDataset")
     if sampler is not None and shuffle: raise ArgumentError("DataLoader: a sampler says the order; leave shuffle out")
     if batch_sampler is not None:
       if batch_size != 1 or shuffle or sampler is not None or drop_last:
@@ -67,23 +72,13 @@ class DataLoader:
       batch_size = getattr(batch_sampler, "batch_size", None)
     if batch_size is None and drop_last: raise ArgumentError("DataLoader: drop_last without a batch_size")
     self.batch_size, self.drop_last = batch_size, drop_last
-    if not self.iterable and sampler is None and batch_sampler is None:
-      sampler = RandomSampler(dataset, generator=drawn) if shuffle else SequentialSampler(dataset)
-    if not self.iterable and batch_sampler is None and batch_size is not None:
-      assert sampler is not None
-      batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+    if not self.iterable and batch_sampler is None:
+      if sampler is None: sampler = RandomSampler(dataset, generator=drawn) if shuffle else SequentialSampler(dataset)
+      if batch_size is not None: batch_sampler = BatchSampler(sampler, batch_size, drop_last)
     self.sampler = getattr(batch_sampler, "sampler", None) if sampler is None else sampler
     self.batch_sampler = batch_sampler
     self._epoch = self._position = self._run = 0
     self._begun = False   # whether an iteration of this epoch has begun
-
-  def _check_dataset(self, ordered: bool) -> None:
-    d = self.dataset
-    if self.iterable:
-      if ordered: raise ArgumentError("DataLoader: an IterableDataset comes in its own order; leave shuffle and samplers out")
-    elif not by_number(d):
-      raise ArgumentError(f"DataLoader: {shown(d)} is no dataset; it takes what has __getitem__ and __len__ (a Dataset, an array,"
-                          " a list) or an IterableDataset")
 
   # ---- batches
   def __len__(self) -> int:
@@ -110,15 +105,12 @@ class DataLoader:
 
   def _jobs(self, skip: int) -> Iterator[Any]:
     """What each batch is made of: numbers of rows, or the rows of an IterableDataset."""
-    if self.iterable:
-      if self.batch_size is None: yield from islice(self.dataset, skip, None)
-      else: yield from batched(self.dataset, self.batch_size, self.drop_last, skip)
-    elif self.batch_sampler is None: yield from islice(self.sampler or (), skip, None)
+    if self.iterable and self.batch_size is not None: yield from batched(self.dataset, self.batch_size, self.drop_last, skip)
+    elif self.iterable: yield from islice(self.dataset, skip, None)
     elif type(self.batch_sampler) is BatchSampler: yield from batches(self.batch_sampler, skip)
-    else: yield from islice(self.batch_sampler, skip, None)
+    else: yield from islice(self.sampler or () if self.batch_sampler is None else self.batch_sampler, skip, None)
 
   def _batch(self, device: str | None) -> Callable[[Any], Any]:
-    """What makes a batch of a job."""
     dataset, collate, iterable = self.dataset, self.collate_fn, self.iterable
     single = self.batch_size is None and self.batch_sampler is None
     at_once = None if iterable or single or collate is not None else getter(dataset)
@@ -159,8 +151,7 @@ class DataLoader:
 
     Iterations that are on do not count any more. Raises StateError for a state of something else, and then nothing has changed.
     """
-    missing = [k for k in _STATE if k not in state_dict]
-    if missing or len(state_dict) != len(_STATE):
+    if set(state_dict) != set(_STATE):
       raise StateError(f"DataLoader: {shown(dict(state_dict))} is no state of a loader; it has {', '.join(_STATE)}")
     epoch, position, seed = (state_dict[k] for k in _STATE[:3])
     for name, n in (("epoch", epoch), ("position", position), *([("seed", seed)] if seed is not None else [])):

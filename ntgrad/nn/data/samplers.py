@@ -1,8 +1,4 @@
-"""In which order the rows of a dataset come.
-
-An order is a function of a seed and of the number of the epoch, so that it can be made again: that is how a loader goes on in the
-middle of an epoch.
-"""
+"""In which order the rows of a dataset come: a function of a seed and of the number of the epoch, that can be made again."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,9 +26,8 @@ def seed_of(name: str, generator: Any, seed: int | None = None) -> int:
   if isinstance(generator, np.random.Generator): return int(generator.integers(0, 2 ** 63))
   if isinstance(generator, (int, np.integer)) and not isinstance(generator, bool) and 0 <= generator < 2 ** 64:
     return int(generator)
-  raise ArgumentError(
-    f"{name}: generator {shown(generator)}; it takes a seed from 0 to 2**64 - 1, a numpy.random.Generator or an ntgrad.Generator"
-  )
+  raise ArgumentError(f"{name}: generator {shown(generator)}; it takes a seed from 0 to 2**64 - 1, a numpy.random.Generator or "
+                      "an ntgrad.Generator")
 
 
 class NoLength(ArgumentError, TypeError):
@@ -62,12 +57,10 @@ class _Ordered(Sampler):
   def __init__(self, seed: int): self.seed, self.epoch = seed, 0
 
   def order(self) -> Rows:
-    """The numbers of the rows in this epoch."""
+    """The numbers of the rows in this epoch, int64."""
     raise NotImplementedError
 
-  def rng(self) -> np.random.Generator:
-    """Random numbers that belong to the seed and the epoch."""
-    return np.random.default_rng((self.seed, self.epoch))
+  def rng(self) -> np.random.Generator: return np.random.default_rng((self.seed, self.epoch))
 
   def set_epoch(self, epoch: int) -> None:
     """Have the order of this epoch, from 0 on. Raises ArgumentError."""
@@ -115,7 +108,6 @@ class RandomSampler(_Ordered):
   def __len__(self) -> int: return count_of("RandomSampler", self.data_source) if self.given is None else self.given
 
   def order(self) -> Rows:
-    """The numbers of the rows in this epoch, int64."""
     n, many, rng = count_of("RandomSampler", self.data_source), len(self), self.rng()
     if self.replacement: return rng.integers(0, n, many)
     if many <= n: return rng.permutation(n)[:many]
@@ -128,11 +120,11 @@ class SubsetRandomSampler(_Ordered):
 
   def __init__(self, indices: Sequence[int], generator: Any = None):
     super().__init__(seed_of("SubsetRandomSampler", generator))
-    self.indices = _numbers("SubsetRandomSampler", indices)
+    try: self.indices = np.array(indices, np.int64)
+    except OverflowError:
+      raise ArgumentError(f"SubsetRandomSampler: indices {shown(indices)}; numbers of rows have 63 bits at most") from None
   def __len__(self) -> int: return len(self.indices)
-  def order(self) -> Rows:
-    """The numbers of the rows in this epoch, int64."""
-    return self.rng().permutation(self.indices)
+  def order(self) -> Rows: return self.rng().permutation(self.indices)
 
 
 @checked
@@ -151,9 +143,7 @@ class WeightedRandomSampler(_Ordered):
     self.weights, self.num_samples, self.replacement = w / w.sum(), num_samples, replacement
 
   def __len__(self) -> int: return self.num_samples
-  def order(self) -> Rows:
-    """The numbers of the rows in this epoch, int64."""
-    return self.rng().choice(len(self.weights), self.num_samples, self.replacement, self.weights)
+  def order(self) -> Rows: return self.rng().choice(len(self.weights), self.num_samples, self.replacement, self.weights)
 
 
 @checked
@@ -168,8 +158,7 @@ class BatchSampler(Sampler):
   def __iter__(self) -> Iterator[list[Any]]:
     for rows in batches(self): yield rows.tolist() if isinstance(rows, np.ndarray) else rows
 
-  def __len__(self) -> int:
-    return batch_count(count_of("BatchSampler", self.sampler), self.batch_size, self.drop_last)
+  def __len__(self) -> int: return batch_count(count_of("BatchSampler", self.sampler), self.batch_size, self.drop_last)
 
   def set_epoch(self, epoch: int) -> None:
     """Tell the sampler the number of the epoch, if it wants to know."""
@@ -184,14 +173,13 @@ def begin(sampler: Any, epoch: int) -> None:
 def batches(sampler: BatchSampler, skip: int = 0) -> Iterator[Any]:
   """The batches of a BatchSampler without the first ``skip``: arrays of the numbers of our samplers, lists of those of others."""
   size, inner = sampler.batch_size, sampler.sampler
-  if type(inner) in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, SequentialSampler):
-    order: Any = range(len(inner)) if isinstance(inner, SequentialSampler) else inner.order()  # type: ignore[attr-defined]
-    for at in range(skip * size, len(order), size):
-      rows = order[at:at + size]
-      if len(rows) < size and sampler.drop_last: return
-      yield np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+  if type(inner) not in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, SequentialSampler):
+    yield from batched(inner, size, sampler.drop_last, skip)
     return
-  yield from batched(inner, size, sampler.drop_last, skip)
+  order: Any = range(len(inner)) if isinstance(inner, SequentialSampler) else inner.order()  # type: ignore[attr-defined]
+  for at in range(skip * size, len(order) - (size - 1 if sampler.drop_last else 0), size):
+    rows = order[at:at + size]
+    yield np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
 def batched(rows: Iterable[Any], size: int, drop_last: bool, skip: int) -> Iterator[list[Any]]:
@@ -204,8 +192,3 @@ def batched(rows: Iterable[Any], size: int, drop_last: bool, skip: int) -> Itera
 def batch_count(n: int, size: int, drop_last: bool) -> int:
   """How many batches n rows make."""
   return n // size if drop_last else -(-n // size)
-
-
-def _numbers(name: str, indices: Sequence[int]) -> Rows:
-  try: return np.array(indices, np.int64)
-  except OverflowError: raise ArgumentError(f"{name}: indices {shown(indices)}; numbers of rows have 63 bits at most") from None

@@ -42,9 +42,7 @@ class IterableDataset(Dataset[T]):
 @checked
 class TensorDataset(Dataset[tuple[Any, ...]]):
   """Row ``i`` of each of ``tensors``, as a tuple: Tensors, numpy arrays (memory maps too) or lists, all of as many rows.
-
-  Arrays stay on the host; many rows are taken at once. Raises ShapeError for different lengths, DTypeError.
-  """
+  Arrays stay on the host; many rows are taken at once. Raises ShapeError for different lengths, DTypeError."""
 
   def __init__(self, *tensors: Any):
     if not tensors: raise ArgumentError("TensorDataset: no tensors; give one or more, each with a row for every sample")
@@ -61,9 +59,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
     i = row_of("TensorDataset", index, len(self))
     return tuple([t[i] for t in self.tensors])
 
-  def __getbatch__(self, rows: Rows) -> tuple[Any, ...]:
-    """Many rows at once."""
-    return tuple([taken(t, rows) for t in self.tensors])
+  def __getbatch__(self, rows: Rows) -> tuple[Any, ...]: return tuple([taken(t, rows) for t in self.tensors])
 
 
 @checked
@@ -87,8 +83,7 @@ class ConcatDataset(Dataset[T]):
     self.datasets = list(datasets)
     if not self.datasets: raise ArgumentError("ConcatDataset: no datasets; give one or more")
     for d in self.datasets:
-      if not by_number(d):
-        raise ArgumentError(f"ConcatDataset: {shown(d)} has no rows by number")
+      if not by_number(d): raise ArgumentError(f"ConcatDataset: {shown(d)} has no rows by number")
     self.cumulative_sizes = np.cumsum([count_of("ConcatDataset", d) for d in self.datasets]).tolist()
 
   def __len__(self) -> int: return int(self.cumulative_sizes[-1])
@@ -102,10 +97,8 @@ class ConcatDataset(Dataset[T]):
 @checked
 def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset]:
   """Cut the rows of ``dataset`` into Subsets of ``lengths`` rows, which rows is drawn by ``generator`` (see RandomSampler).
-
   ``lengths`` add up to the length, or are shares that add up to 1 (rows that are left over go to the first ones, one each).
-  Raises ArgumentError.
-  """
+  Raises ArgumentError."""
   n = count_of("random_split", dataset)
   said = f"random_split: lengths {shown(list(lengths))} of {n} rows; they add up to {n}, or as shares to 1"
   if not lengths or not all(0 <= x <= 2 ** 62 for x in lengths): raise ArgumentError(said)
@@ -143,9 +136,8 @@ def getter(dataset: Any) -> Callable[[Rows], Any] | None:
     inner = getter(dataset.dataset)
     return None if inner is None else lambda rows: inner(dataset.indices[_checked_rows(rows, len(dataset.indices))])
   if kind is ConcatDataset:
-    all_inner = [getter(d) for d in dataset.datasets]
-    inners = [g for g in all_inner if g is not None]
-    return _together(inners, dataset.cumulative_sizes) if len(inners) == len(all_inner) else None
+    inners = [g for d in dataset.datasets if (g := getter(d)) is not None]
+    return _together(inners, dataset.cumulative_sizes) if len(inners) == len(dataset.datasets) else None
   # a class that has another __getitem__ than the one that __getbatch__ was written for is asked row by row
   for c in kind.__mro__:
     if "__getbatch__" in vars(c): return dataset.__getbatch__
@@ -178,8 +170,7 @@ def _checked_rows(rows: Any, n: int) -> Rows:
 
 
 def _rows_in(t: Any) -> Any:
-  if isinstance(t, Tensor): out: Any = t
-  elif isinstance(t, np.ndarray): out = t
+  if isinstance(t, (Tensor, np.ndarray)): out: Any = t
   elif isinstance(t, (list, tuple, range)): out = array_of(list(t), None)
   elif foreign(t): out = Tensor(t)
   else: raise ArgumentError(f"TensorDataset: {shown(t)} is no tensor; give Tensors, arrays or lists")
@@ -207,13 +198,13 @@ def _joined(parts: list[Any], back: Rows) -> Any:
   """Batches of the same kind as one, whose rows are then put in order."""
   first = parts[0]
   if len({type(p) for p in parts}) == 1:
-    if isinstance(first, np.ndarray) and len({(p.dtype, p.shape[1:]) for p in parts}) == 1: return np.concatenate(parts)[back]
-    if isinstance(first, Tensor) and len({(p.dtype, p.shape[1:]) for p in parts}) == 1:
+    if isinstance(first, (np.ndarray, Tensor)) and len({(p.dtype, p.shape[1:]) for p in parts}) == 1:
+      if isinstance(first, np.ndarray): return np.concatenate(parts)[back]
       return Tensor.cat(*[p.to(first.device) for p in parts])[back].realize()
     if isinstance(first, Mapping) and all(p.keys() == first.keys() for p in parts):
       return {k: _joined([p[k] for p in parts], back) for k in first}
     if isinstance(first, (tuple, list)) and all(len(p) == len(first) for p in parts):
       return tuple([_joined(list(column), back) for column in zip(*parts)])
-  kinds = ", ".join(shown(p) for p in parts)
+  kinds = ", ".join(map(shown, parts))
   raise (DTypeError if len({getattr(p, "dtype", None) for p in parts}) > 1 else ShapeError)(
     f"ConcatDataset: rows of different shapes or dtypes in one batch: {kinds}")

@@ -1,8 +1,7 @@
 """Batches computed ahead by threads, given in order.
 
-The one who iterates puts empty *slots* into a queue; a thread takes one, draws the next job (under a mutex: slots and jobs go
-together in order), fills the slot and says so. No lock is shared with the one who iterates, so an iterator may be dropped at any
-time: its threads are then told to end.
+The one who iterates puts empty *slots* into a queue, which threads fill. No lock is shared with it, so an iterator may be dropped
+at any time: its threads are then told to end.
 """
 from __future__ import annotations
 
@@ -42,7 +41,6 @@ class _Work:
     self.threads: list[threading.Thread] = []
 
   def run(self, number: int) -> None:
-    """What one thread does until it is told to end."""
     while True:
       slot = None
       try:
@@ -76,10 +74,9 @@ class Ahead:
     self.work, self.process, self.count = _Work(jobs, do), os.getpid(), count
     self.slots: deque[_Slot] = deque()
     self.end = weakref.finalize(self, self.work.stop)
-    for i in range(workers):
-      context = contextvars.copy_context()
-      thread = threading.Thread(target=context.run, args=(self.work.run, i), name=f"DataLoader-{i}", daemon=True)
-      self.work.threads.append(thread)
+    self.work.threads += [
+      threading.Thread(target=contextvars.copy_context().run, args=(self.work.run, i), name=f"DataLoader-{i}", daemon=True)
+      for i in range(workers)]
     _living.add(self.work)
     for thread in self.work.threads: thread.start()
     self._fill()

@@ -12,7 +12,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.state.mapped import Mapped, Refuse
-from ntgrad.nn.state.pickles import Built, Called, load
+from ntgrad.nn.state.pickles import Built, Called, load, text_bytes
 
 from .digits import Images, folder_of, listing
 
@@ -27,38 +27,31 @@ def cifar10(data: str | os.PathLike[str]) -> Images:
   ``cifar-10-batches-py`` (``data_batch_1``, .., pickles, of which nothing is run), or the folder that it is in. There may be
   fewer than five batches. Raises ArgumentError where a file is missing, damaged or of another length.
   """
-  names = [f"data_batch_{i}" for i in range(1, 6)]
-  folder, end = _found("cifar10", data, ("cifar-10-batches-bin", "cifar-10-batches-py"), "data_batch_1", "test_batch")
-  read = _binary if end else _pickled
-  train = [read("cifar10", folder / (n + end), 10, 1, 0) for n in names if (folder / (n + end)).is_file()]
-  return _joined(train, read("cifar10", folder / ("test_batch" + end), 10, 1, 0))
+  return _images("cifar10", data, ("cifar-10-batches-bin", "cifar-10-batches-py"), [f"data_batch_{i}" for i in range(1, 6)],
+                 "test_batch", 10, 1, 0)
 
 
 @checked
 def cifar100(data: str | os.PathLike[str], coarse: bool = False) -> Images:
   """CIFAR-100: 32 × 32 pictures in 100 classes, or with ``coarse`` in the 20 classes above these; shapes as of ``cifar10``.
 
-  ``data`` is the folder as it is unpacked: ``cifar-100-binary`` (``train.bin``, ``test.bin``) or ``cifar-100-python`` (``train``,
-  ``test``), or the folder that it is in. Raises ArgumentError where a file is missing, damaged or of another length.
-  """
-  folder, end = _found("cifar100", data, ("cifar-100-binary", "cifar-100-python"), "train", "test")
-  read = _binary if end else _pickled
-  train, test = (read("cifar100", folder / (n + end), 20 if coarse else 100, 2, 0 if coarse else 1) for n in ("train", "test"))
-  return _joined([train], test)
+  ``data`` is as of ``cifar10``: ``cifar-100-binary`` (``train.bin``, ``test.bin``) or ``cifar-100-python`` (``train``, ``test``).
+  Raises as that does."""
+  return _images("cifar100", data, ("cifar-100-binary", "cifar-100-python"), ["train"], "test", 20 if coarse else 100, 2,
+                 0 if coarse else 1)
 
 
-def _found(name: str, data: str | os.PathLike[str], inner: tuple[str, str], *files: str) -> tuple[Path, str]:
-  """The folder that has the files, and how their names end."""
+def _images(name: str, data: str | os.PathLike[str], inner: tuple[str, str], train: list[str], test: str, *how: int) -> Images:
+  """The files of a folder, or of one in it, in either form: the first to train on and the one to test on have to be there."""
   top = folder_of(name, data, "its files")
   for folder in (top, *[top / i for i in inner]):
-    for end in (".bin", ""):
-      if all((folder / (f + end)).is_file() for f in files): return folder, end
-  raise ArgumentError(f"{name}: {str(top)!r} has no {' and '.join(f'{f}.bin' for f in files)}, nor the same without .bin; it has "
+    for read, end in ((_binary, ".bin"), (_pickled, "")):
+      there = [path for n in (*train, test) if (path := folder / (n + end)).is_file()]
+      if not {folder / (n + end) for n in (train[0], test)} <= set(there): continue
+      *first, last = [read(name, path, *how) for path in there]
+      return Images(np.concatenate([x for x, _ in first]), np.concatenate([y for _, y in first]), *last)
+  raise ArgumentError(f"{name}: {str(top)!r} has no {train[0]}.bin and {test}.bin, nor the same without .bin; it has "
                       f"{listing(top)}")
-
-
-def _joined(train: list[tuple[np.ndarray, np.ndarray]], test: tuple[np.ndarray, np.ndarray]) -> Images:
-  return Images(np.concatenate([x for x, _ in train]), np.concatenate([y for _, y in train]), *test)
 
 
 def _binary(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,9 +66,8 @@ def _binary(name: str, path: Path, classes: int, labels: int, which: int) -> tup
 
 def _checked(name: str, path: Path, pixels: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
   if labels.max() >= classes or labels.min() < 0:
-    raise ArgumentError(
-      f"{name}: the labels of {str(path)!r} go from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}"
-    )
+    raise ArgumentError(f"{name}: the labels of {str(path)!r} go from {labels.min()} to {labels.max()}, expected 0 to "
+                        f"{classes - 1}")
   return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int32)
 
 
@@ -90,7 +82,6 @@ class _DType(Built):
 
 
 class _Array(Built):
-  """numpy.ndarray of bytes."""
   def __init__(self, *how: Any): self.array: np.ndarray | None = None
 
   def build(self, state: Any) -> None:
@@ -103,15 +94,10 @@ class _Array(Built):
     self.array = np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
-def _text_bytes(text: Any, how: Any = None) -> bytes:
-  if not isinstance(text, str): raise TypeError(f"{shown(text)}, expected text")
-  return text.encode("latin-1")
-
-
-_KNOWN: dict[str, Any] = {"numpy.dtype": Called("numpy.dtype", _DType), "numpy.ndarray": None,
-                          "_codecs.encode": Called("_codecs.encode", _text_bytes)}
-for _module in ("numpy.core", "numpy._core"):
-  _KNOWN[f"{_module}.multiarray._reconstruct"] = Called("numpy's _reconstruct", _Array)
+_KNOWN: dict[str, Any] = {
+  "numpy.dtype": Called("numpy.dtype", _DType), "numpy.ndarray": None, "_codecs.encode": Called("_codecs.encode", text_bytes),
+  **dict.fromkeys(("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct"),
+                  Called("numpy's _reconstruct", _Array))}
 
 
 def _pickled(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:

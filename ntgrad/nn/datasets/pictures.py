@@ -15,7 +15,8 @@ from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
-from ntgrad.nn.files import plain_file, read_file
+from ntgrad.nn.files import plain_file
+from ntgrad.nn.state.mapped import Mapped
 from ntgrad.nn.state.npz import array_header
 
 from .digits import folder_of, listing
@@ -46,16 +47,15 @@ class ImageFolder(Dataset[tuple[Any, int]]):
     self.root, self.transform, self.channels = root, transform, channels
     self.classes = tuple([f.name for f in folders])
     self.paths: list[Path] = []
-    labels: list[int] = []
-    for label, folder in enumerate(folders):
+    counts = []
+    for folder in folders:
       found = sorted([p for p in folder.rglob("*") if p.suffix.lower() in _OWN + _PILLOW and p.name[0] != "." and p.is_file()])
       if not found:
-        raise ArgumentError(
-          f"image_folder: {str(folder)!r} has no pictures ({', '.join(_OWN + _PILLOW)}); it has {listing(folder)}"
-        )
+        raise ArgumentError(f"image_folder: {str(folder)!r} has no pictures ({', '.join(_OWN + _PILLOW)}); it has "
+                            f"{listing(folder)}")
       self.paths += found
-      labels += [label] * len(found)
-    self.labels = np.array(labels, np.int32)
+      counts.append(len(found))
+    self.labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
   def __len__(self) -> int: return len(self.paths)
 
@@ -77,8 +77,7 @@ def _read(path: Path) -> Array:
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"image_folder: {shown_path(path)} is no whole picture: {why}")
   kind = path.suffix.lower()
   if kind in _PILLOW: return _by_pillow(path, refuse)
-  data = read_file("image_folder", path)
-  return {".npy": _npy, ".bmp": _bmp}.get(kind, _pnm)(data, refuse)
+  return {".npy": _npy, ".bmp": _bmp}.get(kind, _pnm)(Mapped("image_folder", path)[:].tobytes(), refuse)
 
 
 Refuse = Callable[[str], ArgumentError]

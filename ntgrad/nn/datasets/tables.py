@@ -17,6 +17,7 @@ from ntgrad.graph.checks import checked
 from .texts import text
 
 Array = np.ndarray[Any, Any]
+_BOOLS = {"true": True, "false": False, "1": True, "0": False}
 
 
 class Table:
@@ -29,8 +30,7 @@ class Table:
   def names(self) -> tuple[str, ...]:
     """The columns' names, without the label's."""
     return tuple(self.columns)
-  def __len__(self) -> int:
-    return len(self.label if self.label is not None else next(iter(self.columns.values())))
+  def __len__(self) -> int: return len(self.label if self.label is not None else next(iter(self.columns.values())))
   def __getitem__(self, name: str) -> Array:
     if not isinstance(name, str) or name not in self.columns:
       raise ArgumentError(f"Table: no column {shown(name)}; there are {few(self.names)}")
@@ -75,7 +75,10 @@ def csv(path: str | os.PathLike[str], label: str | int | None = None, header: bo
     numbers.append(line)
     rows.append(row)
   if not rows: raise ArgumentError(f"csv: {name!r} has names of columns and no rows")
-  wanted = _wanted(names, dtype)
+  by_name = dtype if isinstance(dtype, Mapping) else {} if dtype is None else dict.fromkeys(names, dtype)
+  for n in by_name:
+    if n not in names: raise ArgumentError(f"csv: a dtype for a column {shown(n)}; there are {few(names)}")
+  wanted = {n: str if d is str else dtypes.of(d) for n, d in by_name.items()}
   columns = {n: _column(name, n, cells, numbers, wanted.get(n)) for n, cells in zip(names, map(list, zip(*rows)))}
   found = None if label is None else columns.pop(_label(names, label))
   if found is None or found.dtype.kind != "U": return Table(columns, found, ())
@@ -86,18 +89,10 @@ def csv(path: str | os.PathLike[str], label: str | int | None = None, header: bo
 def _rows(name: str, whole: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
   """Rows that are not empty, with their lines."""
   reader = python_csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter, strict=True)
-  while True:
-    try: row = next(reader)
-    except StopIteration: return
-    except python_csv.Error as e: raise ArgumentError(f"csv: line {reader.line_num} of {name!r} is damaged: {e}") from None
-    if row: yield reader.line_num, row
-
-
-def _wanted(names: list[str], given: Any) -> dict[str, DType | type[str]]:
-  by_name = given if isinstance(given, Mapping) else {} if given is None else dict.fromkeys(names, given)
-  for n in by_name:
-    if n not in names: raise ArgumentError(f"csv: a dtype for a column {shown(n)}; there are {few(names)}")
-  return {n: str if d is str else dtypes.of(d) for n, d in by_name.items()}
+  try:
+    for row in reader:
+      if row: yield reader.line_num, row
+  except python_csv.Error as e: raise ArgumentError(f"csv: line {reader.line_num} of {name!r} is damaged: {e}") from None
 
 
 def _label(names: list[str], label: str | int) -> str:
@@ -109,13 +104,13 @@ def _label(names: list[str], label: str | int) -> str:
 def _column(path: str, name: str, cells: list[str], lines: list[int], wanted: DType | type[str] | None) -> Array:
   if wanted is str: return _texts(path, name, cells)
   if isinstance(wanted, DType):
-    if wanted is dtypes.bool: return _bools(path, name, cells, lines)
-    for cell, line in zip(cells, lines):
-      value = _number(cell, wanted.kind in "iu")
-      if value is None or (wanted.kind in "iu" and not dtypes.min(wanted) <= value <= dtypes.max(wanted)):
-        raise ArgumentError(f"csv: line {line} of {path!r} has {shown(cell)} in column {name!r}, expected {wanted.name}")
-    if wanted.kind in "iu": return np.array([_number(c, True) for c in cells], wanted.np)
-    return np.array([_number(c, False) for c in cells], np.float64).astype(wanted.np)
+    truth, ints = wanted is dtypes.bool, wanted.kind in "iu"
+    values = [_BOOLS.get(c.strip().lower()) if truth else _number(c, ints) for c in cells]
+    for cell, line, value in zip(cells, lines, values):
+      if value is None or ints and not dtypes.min(wanted) <= value <= dtypes.max(wanted):
+        raise ArgumentError(f"csv: line {line} of {path!r} has {shown(cell)} in column {name!r}, expected "
+                            f"{'true, false, 1 or 0' if truth else wanted.name}")
+    return np.array(values, wanted.np if ints else None).astype(wanted.np)
   whole = [_number(c, True) for c in cells]
   if all(n is not None and -2 ** 63 <= n < 2 ** 63 for n in whole): return np.array(whole, np.int64)
   floats = [_number(c, False) for c in cells]
@@ -130,16 +125,6 @@ def _texts(path: str, name: str, cells: list[str]) -> Array:
     raise ArgumentError(f"csv: column {name!r} of {path!r} has a text of {longest} characters beside {len(cells)} of "
                         f"{whole // len(cells)}; arrays keep all as wide: leave it out or cut it")
   return np.array(cells)
-
-
-_BOOLS = {"true": True, "false": False, "1": True, "0": False}
-
-
-def _bools(path: str, name: str, cells: list[str], lines: list[int]) -> Array:
-  for cell, line in zip(cells, lines):
-    if cell.strip().lower() not in _BOOLS:
-      raise ArgumentError(f"csv: line {line} of {path!r} has {shown(cell)} in column {name!r}, expected true, false, 1 or 0")
-  return np.array([_BOOLS[c.strip().lower()] for c in cells])
 
 
 def _number(cell: str, whole: bool) -> Any:

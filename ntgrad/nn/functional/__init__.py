@@ -24,7 +24,7 @@ from .products import *
 if TYPE_CHECKING:
   from .made import *
 
-_MADE = functions(FUNCTIONAL)
+_MADE = functions(FUNCTIONAL, __name__)
 globals().update(_MADE)
 __all__ = sorted([*_MADE, *[n for part in (attention, ctc, losses, moves, products) for n in part.__all__]])  # noqa: PLE0605
 

@@ -38,8 +38,6 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   if one: x = x.unsqueeze(1)
   steps, n, classes = x.shape
   if not 0 <= blank < classes: raise ArgumentError(f"{_NAME}: blank {blank}; it goes from 0 to {classes - 1}")
-  if reduction not in ("mean", "sum", "none"):
-    raise ArgumentError(f"{_NAME}: reduction {reduction!r}; it takes 'mean', 'sum' or 'none'")
   input_lengths, target_lengths = [_lengths(what, t, n) for what, t in (
     ("input_lengths", input_lengths), ("target_lengths", target_lengths))]
   labels = _labels(targets, target_lengths, n)
@@ -52,7 +50,6 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
 
 
 def _lengths(what: str, t: Any, n: int) -> Any:
-  """Lengths as (n,) ints."""
   if t.dtype.kind not in "iu": raise DTypeError(f"{_NAME}: {what} of {t.dtype.name}; they must be ints")
   if t.shape != (n,) and (n != 1 or t.shape != ()):
     raise ShapeError(f"{_NAME}: {what} of shape {text(t)} for {n} samples; give ({n},)")
@@ -104,7 +101,6 @@ class _Likelihood(Function):
 
 
 def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
-  """The log likelihood of each sample."""
   steps, n, classes = x.shape
   if 0 in x.shape: x = x.zeros(max(steps, 1), n, classes, dtype=x.dtype, device=x.device) + x.sum()
   if not n: return x.sum((0, 2))

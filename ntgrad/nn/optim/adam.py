@@ -8,16 +8,15 @@ from typing import Any
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth
-from .descent import New, States, decayed
+from .base import Numbers, Optimizer, ParamGroup, decayed
+from .descent import New
 from .flat import Flat
 
 
 class AdamLike(Optimizer):
   """Running means of the gradient (m) and of its square (v), and how far both still are from their limits."""
-  _checks = {"lr": AT_LEAST_0, "betas": pair(BELOW_1), "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "maximize": truth,
-             "amsgrad": truth}
   _states: Sequence[str] = ("exp_avg", "exp_avg_sq")
+  _states_with = {"amsgrad": "max_exp_avg_sq"}
   _scalars_of: Sequence[str] = ("step", "bias1", "bias2")   # t, 1 - b1ᵗ, 1 - b2ᵗ
   _kept: Sequence[str] = ("bias1", "bias2")
   _recurrent = True
@@ -31,49 +30,30 @@ class AdamLike(Optimizer):
             "log1": math.log(b1) if b1 else -1e30, "log2": math.log(b2) if b2 else -1e30}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
     return [t, -(t * n.log1).expm1(), -(t * n.log2).expm1()]
 
-  def _means(self, states: States, g: Tensor, n: Numbers) -> dict[str, Tensor]:
-    return {"exp_avg": n.b1 * states["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * states["exp_avg_sq"] + n.c2 * (g * g)}
-
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers) -> Tensor:
     """The direction from the new means (which may take more state with them)."""
-    return (new["exp_avg"] / c.bias1) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
+    v = new["exp_avg_sq"]
+    if "max_exp_avg_sq" in flat.states: v = new["max_exp_avg_sq"] = flat["max_exp_avg_sq"].maximum(v)
+    return (new["exp_avg"] / n.bias1) / ((v / n.bias2).sqrt() + n.eps)
 
-  def _direction(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+  def _direction(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
     """The direction, with the weight decay, and the new state."""
     decoupled = group.get("decoupled_weight_decay", self.decoupled)
     if not decoupled: g = decayed(group, p, g, n)
-    new = self._means(flat.states, g, n)
-    up = self._up(flat, new, g, n, c)
+    new = {"exp_avg": n.b1 * flat["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * flat["exp_avg_sq"] + n.c2 * (g * g)}
+    up = self._up(flat, new, g, n)
     return decayed(group, p, up, n) if decoupled else up, new
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    up, new = self._direction(group, flat, p, g, n, c)
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    up, new = self._direction(group, flat, p, g, n)
     return p - n.lr * up, new
 
 
-class _Adam(AdamLike):
-  def __init__(self, params: Iterable[Any], lr: float, betas: Any, eps: float, weight_decay: float, amsgrad: bool,
-               decoupled: bool, maximize: bool, options: dict[str, Any]):
-    self.decoupled = decoupled
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-                                  "maximize": maximize}, options)
-
-  @classmethod
-  def _state_names(cls, group: ParamGroup) -> Sequence[str]:
-    return (*cls._states, "max_exp_avg_sq") if group["amsgrad"] else cls._states
-
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
-    most = flat.states.get("max_exp_avg_sq")
-    if most is None: return super()._up(flat, new, g, n, c)
-    v = new["max_exp_avg_sq"] = most.maximum(new["exp_avg_sq"])
-    return super()._up(flat, {**new, "exp_avg_sq": v}, g, n, c)
-
-
 @checked
-class Adam(_Adam):
+class Adam(AdamLike):
   """Adam (https://arxiv.org/abs/1412.6980) with bias correction. ``weight_decay`` is added to the gradient, as in PyTorch.
 
   ``m = b1·m + (1-b1)·g``; ``v = b2·v + (1-b2)·g²``; ``p -= lr · m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps)``.
@@ -85,82 +65,70 @@ class Adam(_Adam):
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-8,
                weight_decay: float = 0.0, amsgrad: bool = False, *, betas: tuple[float, float] | None = None,
                maximize: bool = False, decoupled_weight_decay: bool = False, **options: Any):
-    betas = betas_of("Adam", b1, b2, 0.999, betas)
-    super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay, maximize, options)
+    self.decoupled = decoupled_weight_decay
+    del decoupled_weight_decay   # no option of a group
+    self._start(locals())
 
 
 @checked
-class AdamW(_Adam):
+class AdamW(AdamLike):
   """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101): as :class:`Adam`, and ``p -= lr · weight_decay · p``."""
+  decoupled = True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-8,
                weight_decay: float = 0.01, amsgrad: bool = False, *, betas: tuple[float, float] | None = None,
-               maximize: bool = False, **options: Any):
-    super().__init__(params, lr, betas_of("AdamW", b1, b2, 0.999, betas), eps, weight_decay, amsgrad, True, maximize, options)
+               maximize: bool = False, **options: Any): self._start(locals())
 
 
 @checked
 class Adamax(AdamLike):
   """Adam with the greatest gradient in place of the mean square (https://arxiv.org/abs/1412.6980), as PyTorch has it.
-
-  ``u = max(b2·u, |g| + eps)``; ``p -= lr/(1-b1ᵗ) · m/u``. Raises as :class:`Adam`.
-  """
-  _states = ("exp_avg", "exp_inf")
+  ``u = max(b2·u, |g| + eps)``; ``p -= lr/(1-b1ᵗ) · m/u``. Raises as :class:`Adam`."""
+  _states, _decays = ("exp_avg", "exp_inf"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, options)
+               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any): self._start(locals())
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    g = decayed(group, p, g, n)
-    m, u = n.b1 * flat.states["exp_avg"] + n.c1 * g, (n.b2 * flat.states["exp_inf"]).maximum(g.abs() + n.eps)
-    return p - n.lr / c.bias1 * (m / u), {"exp_avg": m, "exp_inf": u}
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    m, u = n.b1 * flat["exp_avg"] + n.c1 * g, (n.b2 * flat["exp_inf"]).maximum(g.abs() + n.eps)
+    return p - n.lr / n.bias1 * (m / u), {"exp_avg": m, "exp_inf": u}
 
 
 @checked
 class NAdam(AdamLike):
   """Adam with Nesterov's momentum (https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ), as PyTorch has it.
-
   ``muₜ = b1·(1 - 0.96^(t·momentum_decay)/2)``; ``p -= lr · (g·(1-muₜ)/(1-Πmu) + m·muₜ₊₁/(1-Πmu·muₜ₊₁)) / (√(v/(1-b2ᵗ)) + eps)``.
-  Raises as :class:`Adam`.
-  """
-  _checks = {**AdamLike._checks, "momentum_decay": AT_LEAST_0, "decoupled_weight_decay": truth}
+  Raises as :class:`Adam`."""
   _scalars_of = ("bias2", "mu_product", "of_g", "of_m")
   _kept, _recurrent = ("mu_product",), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-               maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
+               maximize: bool = False, **options: Any): self._start(locals())
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {**super()._numbers(group), "decay": group["momentum_decay"] * math.log(0.96)}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
     mu, after = [n.b1 * (1 - 0.5 * (k * n.decay).exp()) for k in (t, t + 1)]
-    product = (t > 1).where(before.mu_product * mu, mu)
+    product = (t > 1).where(n.mu_product * mu, mu)
     return [-(t * n.log2).expm1(), product, (1 - mu) / (1 - product), after / (1 - product * after)]
 
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
-    return (g * c.of_g + new["exp_avg"] * c.of_m) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers) -> Tensor:
+    return (g * n.of_g + new["exp_avg"] * n.of_m) / ((new["exp_avg_sq"] / n.bias2).sqrt() + n.eps)
 
 
 @checked
 class RAdam(AdamLike):
   """Rectified Adam (https://arxiv.org/abs/1908.03265), as PyTorch has it: without v while that is of too few gradients.
-
-  Raises as :class:`Adam`.
-  """
-  _checks = {**AdamLike._checks, "decoupled_weight_decay": truth}
+  Raises as :class:`Adam`."""
   _scalars_of, _kept, _recurrent = ("bias1", "bias2", "rectified"), (), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
+    self._start(locals())
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -169,15 +137,15 @@ class RAdam(AdamLike):
     return {**super()._numbers(group), "most": most, "begin": most + 2 / math.log(b2) if b2 else 0.0}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
     # rho = most - 2·t·b2ᵗ/(1 - b2ᵗ), of large numbers that nearly cancel; with x = -t·log(b2) it is
     # begin + 2·t·(1/x - 1/(eˣ - 1))
     x = -t * n.log2
     small = 0.5 - x / 12 + x ** 3 / 720 - x ** 5 / 30240
     rho = n.begin + 2 * t * (x < 0.5).where(small, 1 / x - 1 / x.expm1())
     ratio = (rho - 4) * (rho - 2) * n.most / ((n.most - 4) * (n.most - 2) * rho)
-    return [*super()._scalars(n, t, before)[1:], (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
+    return [*super()._scalars(n, t)[1:], (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
 
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
-    scaled = c.rectified * c.bias2.sqrt() / (new["exp_avg_sq"].sqrt() + n.eps)
-    return new["exp_avg"] / c.bias1 * (c.rectified > 0).where(scaled, 1.0)
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers) -> Tensor:
+    scaled = n.rectified * n.bias2.sqrt() / (new["exp_avg_sq"].sqrt() + n.eps)
+    return new["exp_avg"] / n.bias1 * (n.rectified > 0).where(scaled, 1.0)

@@ -1,8 +1,7 @@
 """``Optimizer``, what all optimizers have: groups of parameters with options, a step, state that can be saved.
 
-Parameters live in one flat buffer a group, dtype and device, so that a step is one kernel each, however many there are. Options
-that are numbers (learning rate, momentum, ..) live in a small buffer, which the kernels read: changing one compiles nothing, and
-a captured step follows.
+Parameters live in one flat buffer a group, dtype and device: a step is one kernel each. Options that are numbers live in a small
+buffer, which the kernels read: changing one compiles nothing, and a captured step follows.
 """
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
 from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
-from ntgrad.reads import Reads, Where
+from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
 from .flat import Flat, moves, own
@@ -28,18 +27,14 @@ _RATES = ("initial_lr", "max_lr", "min_lr")   # that schedules write down
 
 
 class Numbers:
-  """Numbers of a small buffer by name, as Tensors of shape (1,)."""
+  """Numbers of small buffers by name, as Tensors of shape (1,)."""
 
-  def __init__(self, values: Tensor, names: Sequence[str]): self._values, self._names = values, tuple(names)
+  def __init__(self, *parts: tuple[Tensor, tuple[str, ...]]): self._parts = parts
 
   def __getattr__(self, name: str) -> Tensor:
-    if name not in self._names: raise AttributeError(name)
-    i = self._names.index(name)
-    return self._values[i:i + 1]
-
-  def on(self, device: str, dtype: DType) -> Numbers:
-    """The same elsewhere."""
-    return Numbers(self._values.to(device).cast(dtype), self._names)
+    for values, names in self._parts:
+      if name in names: return values[(i := names.index(name)):i + 1]
+    raise AttributeError(name)
 
 
 class ParamGroup(MutableMapping[str, Any]):
@@ -106,6 +101,7 @@ class ParamGroup(MutableMapping[str, Any]):
     if option not in self.kind._checks:
       self.options[option] = value
       return
+    value = self.kind._checks[option](self.kind.__name__, option, value)
     before, lr = self.options.get(option), self["lr"]
     self.options["lr"], self.options[option] = lr, value
     try: self.check()
@@ -127,9 +123,16 @@ class ParamGroup(MutableMapping[str, Any]):
 
   def write_scalars(self) -> None:
     """Have the scalars be as if the options had always been what they are."""
-    if not self.kind._recurrent: return
-    exact = self.kind._scalars(Numbers(self.buffer, self.names), self.steps.clone().realize(), Numbers(self.scalars, ()))
-    self.scalars.assign(side_by_side(exact)).realize()
+    if self.kind._recurrent: self.scalars.assign(self.scalars_at(self.steps.clone().realize())).realize()
+
+  def scalars_at(self, t: Tensor) -> Tensor:
+    """The scalars of step ``t``, after those of the one before, side by side, which a single kernel computes."""
+    found = self.kind._scalars(Numbers((self.buffer, self.names), (self.scalars, self.scalar_names)), t)
+    out = found[0]
+    if len(found) == 1: return out
+    i = Tensor.arange(len(found), device=out.device)
+    for k, s in enumerate(found[1:], 1): out = i.eq(k).where(s, out)
+    return out
 
   def tensors(self) -> list[Tensor]:
     """All that a step writes, and the buffer."""
@@ -141,13 +144,9 @@ class ParamGroup(MutableMapping[str, Any]):
     return f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: {shown}"
 
 
-def side_by_side(scalars: Sequence[Tensor]) -> Tensor:
-  """Tensors (1,) as one, which a single kernel computes."""
-  out = scalars[0]
-  if len(scalars) == 1: return out
-  i = Tensor.arange(len(scalars), device=out.device)
-  for k, s in enumerate(scalars[1:], 1): out = i.eq(k).where(s, out)
-  return out
+def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
+  """The gradient (or the direction of a step) with that of ``weight_decay / 2 · p²``."""
+  return g + n.weight_decay * p if group["weight_decay"] else g
 
 
 # ---- what options take
@@ -169,15 +168,13 @@ def truth(name: str, what: str, value: Any) -> bool:
   return bool(value)
 
 
-POSITIVE, AT_LEAST_0, BELOW_1 = number(beyond=True), number(), number(below=1.0)
-
-
-def betas_of(name: str, b1: Any, b2: Any, default: float, betas: Any) -> Any:
-  """Betas given as PyTorch does (one tuple) or as tinygrad does (two numbers)."""
-  if betas is not None: return betas
-  if not isinstance(b1, (tuple, list)): return b1, b2
-  if b2 != default: raise ArgumentError(f"{name}: betas {b1} and then {shown(b2)}; give what comes after betas by name (eps=..)")
-  return b1
+AT_LEAST_0, BELOW_1 = number(), number(below=1.0)
+_CHECKS: dict[str, Check] = {   # by option
+  **dict.fromkeys("lr momentum weight_decay eps lr_decay initial_accumulator_value momentum_decay tcoef lambd t0".split(),
+                  AT_LEAST_0),
+  **dict.fromkeys("maximize nesterov classic centered amsgrad decoupled_weight_decay adam".split(), truth),
+  "alpha": BELOW_1, "rho": BELOW_1, "betas": pair(BELOW_1), "etas": pair(number(beyond=True)), "step_sizes": pair(AT_LEAST_0),
+  "dampening": number(-1e38)}
 
 
 @checked
@@ -195,12 +192,17 @@ class Optimizer:
   Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
   parameter that is not a float.
   """
-  _checks: Mapping[str, Check] = {"lr": AT_LEAST_0}
-  _states: Sequence[str] = ()       # state of parameters by PyTorch's names
+  _checks: Mapping[str, Check] = _CHECKS
+  _states: Sequence[str] = ()             # state of parameters by PyTorch's names
+  _states_with: Mapping[str, str] = {}    # more of it, each with an option
+  _begin_at: Mapping[str, str] = {}       # options that state begins with, else with 0
+  _reads: Sequence[str] = ()              # options that kernels read as they are, beside the learning rate
+  _rest = ""                              # the option of which they read 1 - it, as ``rest``, before these
   _scalars_of: Sequence[str] = ()   # numbers that depend on how many steps were made
   _kept: Sequence[str] = ()         # those of them that are state
   _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
   _alone = False                    # whether each parameter is updated by itself
+  _decays = False                   # whether the weight decay is a part of the gradient that rules get
 
   def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
                more: Mapping[str, Any] | None = None):
@@ -209,15 +211,25 @@ class Optimizer:
       if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
     if isinstance(params, Tensor): raise ArgumentError(f"{name}: params is one Tensor, expected a list of them")
     self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
-    self.param_groups: list[ParamGroup] = []
-    self.params: list[Tensor] = []
-    self.buffers: list[Tensor] = []
+    self.param_groups, self.params, self.buffers = list[ParamGroup](), list[Tensor](), list[Tensor]()
     given = list(params)
-    if not any(isinstance(g, Mapping) for g in given): given = [{"params": given}]
-    for g in given: self._add(g, "params")
+    for g in given if any(isinstance(g, Mapping) for g in given) else [{"params": given}]: self._add(g, "params")
     if not self.params:
       raise ArgumentError(f"{name}: none of the {len(self.buffers)} params has requires_grad; set it on those to train")
     self._begin(self.param_groups)
+
+  def _start(self, given: Mapping[str, Any]) -> None:
+    """Begin with the locals of a subclass's ``__init__``: its arguments. Betas come as in PyTorch (one tuple) or as in tinygrad
+    (two numbers)."""
+    options = {k: v for k, v in given.items() if k not in ("self", "__class__", "params", "lr", "options", "b1", "b2")}
+    if "b1" in given:
+      b1, b2, options = given["b1"], given["b2"], {"betas": None, **options}
+      if options["betas"] is None:
+        options["betas"] = b1 if isinstance(b1, (tuple, list)) else (b1, b2)
+        if options["betas"] is b1 and b2 != 0.999:
+          raise ArgumentError(f"{type(self).__name__}: betas {b1} and then {shown(b2)}; "
+                              "give what comes after betas by name (eps=..)")
+    Optimizer.__init__(self, given["params"], given["lr"], options, given["options"])
 
   def add_param_group(self, param_group: Mapping[str, Any]) -> None:
     """Another group: ``{"params": [..], "lr": ..}``; options that are not given are the optimizer's. Raises as the class."""
@@ -230,7 +242,7 @@ class Optimizer:
     if not isinstance(given, Mapping) or "params" not in given:
       raise ArgumentError(f"{name}: {what} has {shown(given)}, expected {{'params': [..], ..}}")
     params = given["params"]
-    params = [params] if isinstance(params, Tensor) else list(params) if isinstance(params, Iterable) else [params]
+    params = list(params) if isinstance(params, Iterable) and not isinstance(params, Tensor) else [params]
     for option in given:
       if option not in {"params", "initial_lr", *self.defaults, *_WITHOUT_EFFECT}:
         raise ArgumentError(f"{name}: a group has {option!r}; its options are {', '.join(self.defaults)}")
@@ -256,7 +268,8 @@ class Optimizer:
   def _begin(self, groups: Sequence[ParamGroup]) -> None:
     """Make the state of new groups, and their parameters views of the flat buffers."""
     for g in groups:
-      for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in self._state_names(g)})
+      names = (*self._states, *[s for option, s in self._states_with.items() if g.get(option)])
+      for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in names})
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
     for g in groups:
       if isinstance(lr := g.options["lr"], Tensor): g["lr"] = lr
@@ -274,39 +287,33 @@ class Optimizer:
     """Raise ShapeError for a parameter that is none for this optimizer."""
 
   @classmethod
-  def _state_names(cls, group: ParamGroup) -> Sequence[str]: return cls._states
-  @classmethod
-  def _initial(cls, group: ParamGroup, state: str) -> float: return 0.0
-
+  def _initial(cls, group: ParamGroup, state: str) -> float: return group[cls._begin_at[state]] if state in cls._begin_at else 0.0
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     """What kernels read beside the learning rate. Differences such as 1 - beta are made here, in float64."""
-    return {}
+    return {**({"rest": 1 - group[cls._rest]} if cls._rest else {}), **{k: group[k] for k in cls._reads}}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
-    """The numbers ``_scalars_of`` for step ``t`` = 1, 2, ..: each (1,). ``before`` are those of the last step."""
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
+    """The numbers ``_scalars_of`` for step ``t`` = 1, 2, ..: each (1,). ``n`` has those of the last step."""
     return []
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers,
-              c: Numbers) -> tuple[Tensor, dict[str, Tensor]]:
-    """The new parameters and state from the old (``p``, ``flat.states``) and the gradient, all flat and wide;
-    ``n`` are the numbers, ``c`` the scalars."""
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> tuple[Tensor, dict[str, Tensor]]:
+    """The new parameters and state from the old (``p``, ``flat["name"]``) and the gradient, all flat and wide; ``n`` are the
+    numbers and scalars."""
     raise NotImplementedError(f"{type(self).__name__} has no rule for a step")
 
-  def _note_reads(self, reads: Reads, text: str, where: Where) -> None:
+  def _note_reads(self, reads: Reads, text: str) -> None:
     """Note what a captured step has as constants: which groups there are, and options that are no numbers."""
-    for i, g in enumerate(reads.whole(self.param_groups, f"{text}.param_groups", where)):
+    for i, g in enumerate(reads.whole(self.param_groups, f"{text}.param_groups")):
       for k, v in g.options.items():
-        if v is None or isinstance(v, (bool, str)): reads.item(g.options, k, f"{text}.param_groups[{i}][{k!r}]", where)
+        if v is None or isinstance(v, (bool, str)): reads.item(g.options, k, f"{text}.param_groups[{i}][{k!r}]")
 
   # ---- what everyone calls
   @property
   def lr(self) -> Tensor:
     """The learning rate of the first group, (1,), float32 (float64 if a parameter is).
-
-    Assign a number (``opt.lr = 0.01``) or a one-element Tensor: all groups have it, and nothing is compiled anew.
-    """
+    Assign a number (``opt.lr = 0.01``) or a one-element Tensor: all groups have it, and nothing is compiled anew."""
     return self.param_groups[0].buffer[:1]
 
   @lr.setter
@@ -329,26 +336,26 @@ class Optimizer:
     """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to
     happen."""
     found = [[f.gradients() for f in g.flats] for g in self.param_groups]
-    if not any(any(grads) for grads in found):
+    if not any(map(any, found)):
       raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "
                           "call loss.backward() first, with Tensors that have requires_grad")
     out: list[Tensor] = []
     for group, all_grads in zip(self.param_groups, found):
-      numbers, scalars = Numbers(group.buffer, group.names), Numbers(group.scalars, group.scalar_names)
-      if group.scalar_names:
-        n = len(group.scalar_names)
-        if self._recurrent: group.scalars.assign(group.buffer[1:n + 1] * group.scalars + group.buffer[n + 1:2 * n + 1])
-        else:
-          group.steps.assign(group.steps + 1)
-          group.scalars.assign(side_by_side(self._scalars(numbers, group.steps, scalars)))
+      if self._recurrent:
+        many = len(group.scalar_names)
+        group.scalars.assign(group.buffer[1:many + 1] * group.scalars + group.buffer[many + 1:2 * many + 1])
+      elif group.scalar_names:
+        group.steps.assign(group.steps + 1)
+        group.scalars.assign(group.scalars_at(group.steps))
       for flat, grads in zip(group.flats, all_grads):
         if grads is None: continue
         grad, mask = grads
         flat.move()
-        old = flat.flat.cast(flat.wide)
-        g = grad.cast(flat.wide)
-        new, states = self._update(group, flat, old, -g if group.get("maximize") else g,
-                                   numbers.on(flat.device, flat.wide), scalars.on(flat.device, flat.wide))
+        old, g = flat.flat.cast(flat.wide), grad.cast(flat.wide)
+        n = Numbers(*[(x.to(flat.device).cast(flat.wide), names) for x, names in (
+          (group.buffer, group.names), (group.scalars, group.scalar_names))])
+        if group.get("maximize"): g = -g
+        new, states = self._update(group, flat, old, decayed(group, old, g, n) if self._decays else g, n)
         if mask is not None:
           new = mask.where(new, old)
           states = {k: mask.where(s, flat.states[k]) for k, s in states.items()}
@@ -364,17 +371,15 @@ class Optimizer:
 
     The Tensors are views of the state: writing into them (``nn.state.load_state_dict``) is loading it.
     """
-    state: dict[int, dict[str, Tensor]] = {}
-    groups, first = [], 0
+    state, groups, first = dict[int, dict[str, Tensor]](), [], 0
     for g in self.param_groups:
       groups.append({**{k: g[k] for k in g if k != "params"}, "params": list(range(first, first + len(g.params)))})
       first += len(g.params)
-      scalars = Numbers(g.scalars, g.scalar_names)
+      scalars = Numbers((g.scalars, g.scalar_names))
       common = {"step": g.steps.reshape(())} if g.scalar_names else {}
       common |= {name: getattr(scalars, name).reshape(()) for name in self._kept}
       for f in g.flats:
-        for k, i in enumerate(f.numbers):
-          state[i] = {**common, **{name: f.view(s, k) for name, s in f.states.items()}}
+        for k, i in enumerate(f.numbers): state[i] = {**common, **{name: f.view(s, k) for name, s in f.states.items()}}
     return {"state": {i: s for i, s in sorted(state.items()) if s}, "param_groups": groups}
 
   @property
@@ -385,11 +390,9 @@ class Optimizer:
 
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Take what :meth:`state_dict` gave, of this optimizer or PyTorch's. A parameter without state there begins anew.
-
-    Raises StateError for other groups or parameters, state that is missing or unknown, or another shape.
-    """
+    Raises StateError for other groups or parameters, state that is missing or unknown, or another shape."""
     name = f"{type(self).__name__}.load_state_dict"
-    if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+    if not {"state", "param_groups"} <= set(state_dict):
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
     groups, states = state_dict["param_groups"], state_dict["state"]
     if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all([_is_group(g) for g in groups]):
@@ -397,10 +400,8 @@ class Optimizer:
                        "expected a list of dicts with 'params', and a dict")
     sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
     if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
-    order = [i for g in groups for i in g["params"]]
-    written: list[tuple[Tensor, Tensor]] = []
-    computed = False
-    begun: set[tuple[int, str]] = set()   # small state that a parameter of the group has given a value
+    order, computed = [i for g in groups for i in g["params"]], False
+    written, begun = list[tuple[Tensor, Tensor]](), set[tuple[int, str]]()   # (begun: small state)
     for i, mine in self.state_dict()["state"].items():
       given = states.get(order[i], states.get(str(order[i]), {}))
       if not isinstance(given, Mapping) or not all([isinstance(k, str) for k in given]):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 from ntgrad.codegen.ir.dtype import dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
@@ -25,16 +26,14 @@ class Flat:
     self.dtype, self.device = params[0].dtype, params[0].device
     self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
     step = max(1, _ALIGN // self.dtype.itemsize) if moves and len(params) > 1 else 1
-    self.slices: list[tuple[int, int]] = []
-    at = 0
-    for p in params:
-      n = math.prod(p.shape)
-      self.slices.append((at, at + n))
-      at += -(-n // step) * step
-    self.size = at
+    sizes = [math.prod(p.shape) for p in params]
+    *begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
+    self.slices = [(at, at + n) for at, n in zip(begins, sizes)]
     self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1).requires_grad_(False)
     self.states: dict[str, Tensor] = {}
     self.masks: dict[tuple[bool, ...], Tensor] = {}
+
+  def __getitem__(self, state: str) -> Tensor: return self.states[state]
 
   def join(self, parts: Sequence[Tensor]) -> Tensor:
     """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""

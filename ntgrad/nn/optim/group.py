@@ -59,9 +59,9 @@ class OptimizerGroup:
 
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Take what :meth:`state_dict` gave. Raises StateError."""
-    if not isinstance(state_dict, Mapping) or set(state_dict) != {str(i) for i in range(len(self.optimizers))}:
-      raise StateError(f"OptimizerGroup.load_state_dict: {shown(state_dict)}; "
-                       f"expected a dict of {len(self.optimizers)}, by number")
+    if set(state_dict) != {str(i) for i in range(len(self.optimizers))}:
+      raise StateError(f"OptimizerGroup.load_state_dict: {shown(state_dict)}; expected a dict of {len(self.optimizers)}, by "
+                       "number")
     for i, o in enumerate(self.optimizers): o.load_state_dict(state_dict[str(i)])
 
   def __repr__(self) -> str: return "\n  ".join(["OptimizerGroup(", *[repr(o) for o in self.optimizers]]) + "\n)"

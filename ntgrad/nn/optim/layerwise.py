@@ -11,8 +11,8 @@ from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
 from .adam import AdamLike
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, truth
-from .descent import New, decayed, numbers
+from .base import BELOW_1, Numbers, Optimizer, ParamGroup, decayed
+from .descent import New, with_momentum
 from .flat import Flat
 
 
@@ -27,53 +27,36 @@ class LARS(Optimizer):
   ``b = momentum·b + lr·r·g``; ``p -= (lr·r·g + momentum·b if nesterov else b)``. Without ``classic`` the momentum comes before
   ``lr·r``. Raises as :class:`Optimizer`.
   """
-  _checks = {"lr": AT_LEAST_0, "momentum": AT_LEAST_0, "weight_decay": AT_LEAST_0, "nesterov": truth, "classic": truth,
-             "tcoef": AT_LEAST_0, "maximize": truth}
-  _alone = True
+  _states_with, _reads, _alone = {"momentum": "momentum_buffer"}, ("momentum", "weight_decay", "tcoef"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.9, weight_decay: float = 1e-4,
                nesterov: bool = False, classic: bool = True, tcoef: float = 0.001, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov, "classic": classic,
-                                  "tcoef": tcoef, "maximize": maximize}, options)
+    self._start(locals())
 
-  @classmethod
-  def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
-  @classmethod
-  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return numbers(group, "momentum", "weight_decay", "tcoef")
-
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
     rate = n.lr
     if group["tcoef"]:
       of_p, of_g = _length(p), _length(g)
       rate = rate * ((of_p > 0) & (of_g > 0)).where(n.tcoef * of_p / (of_g + n.weight_decay * of_p), 1.0)
     g = decayed(group, p, g, n)
     if group["classic"]: g = g * rate
-    b = {}
-    if "momentum_buffer" in flat.states:
-      b["momentum_buffer"] = n.momentum * flat.states["momentum_buffer"] + g
-      g = g + n.momentum * b["momentum_buffer"] if group["nesterov"] else b["momentum_buffer"]
+    g, b = with_momentum(group, flat, g, n)
     return p - (g if group["classic"] else g * rate), b
 
 
 @checked
 class LAMB(AdamLike):
   """Layer-wise adaptive moments (https://arxiv.org/abs/1904.00962), as tinygrad has it.
-
   ``u = m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps) + weight_decay·p``; ``p -= lr · |p|/|u| · u`` (``adam``: without the lengths).
-  Raises as :class:`Adam`.
-  """
-  _checks = {**AdamLike._checks, "adam": truth}
-  _alone, decoupled = True, True
+  Raises as :class:`Adam`."""
+  _alone = decoupled = True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-6,
                weight_decay: float = 0.0, adam: bool = False, *, betas: tuple[float, float] | None = None, maximize: bool = False,
-               **options: Any):
-    super().__init__(params, lr, {"betas": betas_of("LAMB", b1, b2, 0.999, betas), "eps": eps, "weight_decay": weight_decay,
-                                  "adam": adam, "maximize": maximize}, options)
+               **options: Any): self._start(locals())
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    up, new = self._direction(group, flat, p, g, n, c)
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    up, new = self._direction(group, flat, p, g, n)
     rate = n.lr
     if not group["adam"]:
       of_p, of_up = _length(p), _length(up)
@@ -110,10 +93,9 @@ class Muon(Optimizer):
   https://arxiv.org/abs/2502.16982) or 1 ("none", as tinygrad). Raises as :class:`Optimizer`, and ShapeError for a parameter of
   less than two dimensions.
   """
-  _checks = {"lr": AT_LEAST_0, "weight_decay": AT_LEAST_0, "momentum": BELOW_1, "nesterov": truth,
-             "ns_coefficients": _coefficients, "eps": AT_LEAST_0, "ns_steps": _steps, "adjust_lr_fn": _adjusted,
-             "maximize": truth}
-  _states, _alone = ("momentum_buffer",), True
+  _checks = {**Optimizer._checks, "momentum": BELOW_1, "ns_coefficients": _coefficients, "ns_steps": _steps,
+             "adjust_lr_fn": _adjusted}
+  _states, _rest, _reads, _alone = ("momentum_buffer",), "momentum", ("momentum", "weight_decay"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.95, weight_decay: float = 0.1,
                ns_steps: int = 5, ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315), nesterov: bool = True, *,
@@ -128,12 +110,9 @@ class Muon(Optimizer):
     if p.ndim < 2:
       raise ShapeError(f"Muon: a parameter of shape {p.shape}; it takes matrices (train others by another optimizer, "
                        "such as AdamW)")
-  @classmethod
-  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"rest": 1 - group["momentum"], **numbers(group, "momentum", "weight_decay")}
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    b = n.momentum * flat.states["momentum_buffer"] + n.rest * g
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    b = n.momentum * flat["momentum_buffer"] + n.rest * g
     up = n.momentum * b + n.rest * g if group["nesterov"] else b
     shape = flat.params[0].shape
     rows, columns = shape[0], math.prod(shape[1:])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +19,13 @@ from ntgrad.nn.common import number
 from .base import Optimizer
 from .group import OptimizerGroup
 
-Function = Callable[[int], float]
+_PLAIN = (int, float, str, type(None))   # what lists and dicts of a schedule's state hold
+_THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
+_FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 
 
 def _optimizer(name: str, optimizer: Any) -> Any:
-  if not isinstance(optimizer, (Optimizer, OptimizerGroup)):
-    raise ArgumentError(f"{name}: {shown(optimizer)} is no optimizer")
+  if not isinstance(optimizer, (Optimizer, OptimizerGroup)): raise ArgumentError(f"{name}: {shown(optimizer)} is no optimizer")
   return optimizer
 
 
@@ -42,9 +42,13 @@ def _whole(name: str, what: str, value: Any, least: int = 1) -> int:
   return value
 
 
+def _one_of(name: str, what: str, value: Any, *choices: str) -> str:
+  if value in choices: return str(value)
+  raise ArgumentError(f"{name}: {what} is {shown(value)}, expected {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
+
+
 def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float: return number(least)(name, what, value)
 def _floats(name: str, what: str, value: Any, n: int) -> list[float]:
-  """A number of at least 0 for each group, given for all or each."""
   return [_float(name, what, m, 0) for m in _each(name, what, value, n)]
 
 
@@ -86,15 +90,14 @@ class LRScheduler:
     self.last_epoch = self.last_epoch + 1 if epoch is None else _whole(type(self).__name__, "epoch", epoch, 0)
     rates = None if epoch is None else self._at(self.last_epoch)
     self._set(self.get_lr() if rates is None else rates)
-  def _set(self, rates: Sequence[float]) -> None:
+  def _set(self, rates: list[float]) -> None:
     for g, rate in zip(self.groups, rates):
       if g["lr"] != rate: g["lr"] = rate
-    self._last_lr = list(rates)
+    self._last_lr = rates
 
   def get_last_lr(self) -> list[float]:
     """The rates that were set last."""
     return self._last_lr
-
   def _rates(self) -> list[float]: return [g["lr"] for g in self.groups]
 
   def state_dict(self) -> dict[str, Any]:
@@ -103,13 +106,12 @@ class LRScheduler:
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Take what :meth:`state_dict` gave; the optimizer's rates are its own state. Raises StateError for another schedule's."""
     mine = self.state_dict()
-    if not isinstance(state_dict, Mapping) or set(state_dict) - set(mine) - _THEIRS or set(mine) - set(state_dict) - {"_last_lr"}:
+    if set(state_dict) - set(mine) - _THEIRS or set(mine) - set(state_dict) - {"_last_lr"}:
       raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; expected {', '.join(map(repr, mine))}")
     for k, v in state_dict.items():
       if k in mine and not _alike(v, mine[k]):
         raise StateError(f"{type(self).__name__}.load_state_dict: {k} is {shown(v)}, expected something as {shown(mine[k])}")
     vars(self).update({k: v for k, v in state_dict.items() if k in mine})
-
 
 
 def _alike(given: Any, mine: Any) -> bool:
@@ -119,25 +121,20 @@ def _alike(given: Any, mine: Any) -> bool:
     first = next(iter(_inside(mine)), None)
     return all([_alike(n, first) if isinstance(first, (list, tuple)) else isinstance(n, _PLAIN) for n in _inside(given)])
   if isinstance(mine, (bool, str)): return isinstance(given, type(mine))
-  if isinstance(mine, int): return isinstance(given, int)
-  return isinstance(given, (int, float, type(None), type(mine)))
+  return isinstance(given, int if isinstance(mine, int) else (int, float, type(None), type(mine)))
 
 
 def _inside(x: Any) -> Any: return x.values() if isinstance(x, Mapping) else x
 
 
-_PLAIN = (int, float, str, type(None))
-
-
-_THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
-_FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 _LRScheduler = LRScheduler
 
 
 class _ByFunction(LRScheduler):
   def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: int = -1):
     name = type(self).__name__
-    self._fns: Sequence[Function] = _each(name, "lr_lambda", lr_lambda, len(_optimizer(name, optimizer).param_groups))
+    n = len(_optimizer(name, optimizer).param_groups)
+    self._fns: Sequence[Callable[[int], float]] = _each(name, "lr_lambda", lr_lambda, n)
     if not all(map(callable, self._fns)):
       raise ArgumentError(f"{name}: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
     super().__init__(optimizer, last_epoch)
@@ -146,8 +143,7 @@ class _ByFunction(LRScheduler):
 @checked
 class LambdaLR(_ByFunction):
   """The first rate times a function of the step (one, or one a group)."""
-  def get_lr(self) -> list[float]:
-    return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self._fns)]
+  def get_lr(self) -> list[float]: return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self._fns)]
 
 
 @checked
@@ -158,48 +154,53 @@ class MultiplicativeLR(_ByFunction):
     return [lr * fn(self.last_epoch) for lr, fn in zip(self._rates(), self._fns)]
 
 
+class _ByFactor(LRScheduler):
+  """The rate times a factor of the step."""
+  def get_lr(self) -> list[float]: return [lr * self._factor(self.last_epoch) for lr in self._rates()]
+  def _at(self, epoch: int) -> list[float]: return [base * self._total(epoch) for base in self.base_lrs]
+
+  def _factor(self, n: int) -> float:
+    """What the rate before step n is multiplied with."""
+    raise NotImplementedError
+  def _total(self, n: int) -> float:
+    """What the first rate is multiplied with at step n, all in all."""
+    raise NotImplementedError
+
+
 @checked
-class StepLR(LRScheduler):
+class StepLR(_ByFactor):
   """The rate times ``gamma`` every ``step_size`` steps."""
   def __init__(self, optimizer: Any, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
     self.step_size, self.gamma = _whole("StepLR", "step_size", step_size), _float("StepLR", "gamma", gamma)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    falls = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
-    return [lr * self.gamma for lr in self._rates()] if falls else self._rates()
-  def _at(self, epoch: int) -> list[float]: return [base * self.gamma ** (epoch // self.step_size) for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return self.gamma if n > 0 and n % self.step_size == 0 else 1.0
+  def _total(self, n: int) -> float: return float(self.gamma ** (n // self.step_size))
 
 
 @checked
-class MultiStepLR(LRScheduler):
+class MultiStepLR(_ByFactor):
   """The rate times ``gamma`` at each of the ``milestones``."""
   def __init__(self, optimizer: Any, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1):
     self.milestones = sorted([_whole("MultiStepLR", "a milestone", m, 0) for m in milestones])
     self.gamma = _float("MultiStepLR", "gamma", gamma)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    times = Counter(self.milestones)[self.last_epoch]
-    return [lr * self.gamma ** times for lr in self._rates()]
-  def _at(self, epoch: int) -> list[float]:
-    return [base * self.gamma ** bisect_right(self.milestones, epoch) for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return float(self.gamma ** self.milestones.count(n))
+  def _total(self, n: int) -> float: return float(self.gamma ** bisect_right(self.milestones, n))
 
 
 @checked
-class ConstantLR(LRScheduler):
+class ConstantLR(_ByFactor):
   """The rate times ``factor`` until step ``total_iters``."""
   def __init__(self, optimizer: Any, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
     self.factor, self.total_iters = _float("ConstantLR", "factor", factor, 0), _whole("ConstantLR", "total_iters", total_iters, 0)
     if not 0 < factor <= 1: raise ArgumentError(f"ConstantLR: factor is {factor!r}, expected above 0, up to 1")
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    if self.last_epoch == 0: return [lr * self.factor for lr in self._rates()]
-    return [lr / self.factor for lr in self._rates()] if self.last_epoch == self.total_iters else self._rates()
-  def _at(self, epoch: int) -> list[float]:
-    return [base * (self.factor if epoch < self.total_iters else 1.0) for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return self.factor if n == 0 else 1 / self.factor if n == self.total_iters else 1.0
+  def _total(self, n: int) -> float: return self.factor if n < self.total_iters else 1.0
 
 
 @checked
-class LinearLR(LRScheduler):
+class LinearLR(_ByFactor):
   """The rate times what goes from ``start_factor`` to ``end_factor`` in ``total_iters`` steps, along a line: a warm-up."""
   def __init__(self, optimizer: Any, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
                last_epoch: int = -1):
@@ -209,39 +210,34 @@ class LinearLR(LRScheduler):
     if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
       raise ArgumentError(f"LinearLR: factors {start_factor!r} and {end_factor!r}, expected from 0 to 1 (the first above 0)")
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    if self.last_epoch == 0: return [lr * self.start_factor for lr in self._rates()]
-    if self.last_epoch > self.total_iters: return self._rates()
-    n, rise = self.total_iters, self.end_factor - self.start_factor
-    return [lr * (1 + rise / (n * self.start_factor + (self.last_epoch - 1) * rise)) for lr in self._rates()]
-  def _at(self, epoch: int) -> list[float]:
-    part = min(self.total_iters, epoch) / self.total_iters
-    return [base * (self.start_factor + (self.end_factor - self.start_factor) * part) for base in self.base_lrs]
+  def _factor(self, n: int) -> float:
+    if n == 0: return self.start_factor
+    rise = self.end_factor - self.start_factor
+    return 1.0 if n > self.total_iters else 1 + rise / (self.total_iters * self.start_factor + (n - 1) * rise)
+  def _total(self, n: int) -> float:
+    return self.start_factor + (self.end_factor - self.start_factor) * (min(self.total_iters, n) / self.total_iters)
 
 
 @checked
-class ExponentialLR(LRScheduler):
+class ExponentialLR(_ByFactor):
   """The rate times ``gamma`` every step."""
   def __init__(self, optimizer: Any, gamma: float, last_epoch: int = -1):
     self.gamma = _float("ExponentialLR", "gamma", gamma)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]: return [lr * self.gamma for lr in self._rates()] if self.last_epoch else self._rates()
-  def _at(self, epoch: int) -> list[float]: return [base * self.gamma ** epoch for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return self.gamma if n else 1.0
+  def _total(self, n: int) -> float: return float(self.gamma ** n)
 
 
 @checked
-class PolynomialLR(LRScheduler):
+class PolynomialLR(_ByFactor):
   """The first rate times (1 - step/total_iters)^power, then 0."""
   def __init__(self, optimizer: Any, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
     self.total_iters, self.power = _whole("PolynomialLR", "total_iters", total_iters), _float("PolynomialLR", "power", power, 0)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    n = self.last_epoch
-    if n == 0 or n > self.total_iters: return self._rates()
-    factor = ((1.0 - n / self.total_iters) / (1.0 - (n - 1) / self.total_iters)) ** self.power
-    return [lr * factor for lr in self._rates()]
-  def _at(self, epoch: int) -> list[float]:
-    return [base * (1.0 - min(self.total_iters, epoch) / self.total_iters) ** self.power for base in self.base_lrs]
+  def _factor(self, n: int) -> float:
+    if n == 0 or n > self.total_iters: return 1.0
+    return float(((1.0 - n / self.total_iters) / (1.0 - (n - 1) / self.total_iters)) ** self.power)
+  def _total(self, n: int) -> float: return float((1.0 - min(self.total_iters, n) / self.total_iters) ** self.power)
 
 
 @checked
@@ -275,10 +271,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
   def step(self, epoch: float | None = None) -> None:
     """Go on by one step, or to ``epoch``, a number of at least 0."""
     at = self.last_epoch + 1 if epoch is None else _float("CosineAnnealingWarmRestarts", "epoch", epoch, 0)
-    begin, size = 0, self.T_0
-    if self.T_mult == 1: begin = int(at // size) * size
-    else:
-      while begin + size <= at: begin, size = begin + size, size * self.T_mult
+    begin, size = int(at // self.T_0) * self.T_0 if self.T_mult == 1 else 0, self.T_0
+    while begin + size <= at: begin, size = begin + size, size * self.T_mult
     self.T_i, self.T_cur, self.last_epoch = size, at - begin, math.floor(at)
     self._set(self.get_lr())
 
@@ -290,7 +284,8 @@ def _cycled(name: str, g: Any) -> str:
   raise ArgumentError(f"{name}: cycle_momentum with an optimizer that has neither momentum nor betas; pass cycle_momentum=False")
 
 
-def _set_momentum(g: Any, option: str, value: float) -> None:
+def _set_momentum(name: str, g: Any, value: float) -> None:
+  option = _cycled(name, g)
   g[option] = (value, g["betas"][1]) if option == "betas" else value
 
 
@@ -312,46 +307,39 @@ class OneCycleLR(LRScheduler):
     self.total_steps = _whole(name, "total_steps", total_steps)
     if not 0 <= _float(name, "pct_start", pct_start) <= 1:
       raise ArgumentError(f"{name}: pct_start is {pct_start!r}, expected from 0 to 1")
-    if anneal_strategy not in ("cos", "linear"):
-      raise ArgumentError(f"{name}: anneal_strategy is {shown(anneal_strategy)}, expected 'cos' or 'linear'")
-    self.anneal_strategy, self.cycle_momentum = anneal_strategy, cycle_momentum
+    self.anneal_strategy = _one_of(name, "anneal_strategy", anneal_strategy, "cos", "linear")
+    self.cycle_momentum = cycle_momentum
     n = len(groups)
     low, high = _floats(name, "base_momentum", base_momentum, n), _floats(name, "max_momentum", max_momentum, n)
     if last_epoch == -1:
       for g, most, m in zip(groups, _floats(name, "max_lr", max_lr, n), high):
-        g["max_lr"] = most
-        begin = g["max_lr"] / _float(name, "div_factor", div_factor, 1e-30)
-        g["min_lr"] = begin / _float(name, "final_div_factor", final_div_factor, 1e-30)
-        g["lr"] = begin
-        if cycle_momentum: _set_momentum(g, _cycled(name, g), m)
+        begin = most / _float(name, "div_factor", div_factor, 1e-30)
+        g.update(max_lr=most, min_lr=begin / _float(name, "final_div_factor", final_div_factor, 1e-30), lr=begin)
+        if cycle_momentum: _set_momentum(name, g, m)
     if not all("max_lr" in g for g in groups):
       raise ArgumentError(f"{name}: last_epoch {last_epoch} for groups without 'max_lr'; load the optimizer's state first")
     # (the last step, rate from, to, momentum from, to)
-    up = float(pct_start * total_steps) - 1
-    rates = [(g["max_lr"] / div_factor, g["max_lr"], g["min_lr"]) for g in groups]
     self._phases = []
-    for (begin, most, least), low_m, high_m in zip(rates, low, high):
-      last = (total_steps - 1, begin if three_phase else most, least, high_m if three_phase else low_m, high_m)
+    for g, low_m, high_m in zip(groups, low, high):
+      begin, most = g["max_lr"] / div_factor, g["max_lr"]
+      up = (float(pct_start * total_steps) - 1, begin, most, high_m, low_m)
       down = [(2 * pct_start * total_steps - 2, most, begin, low_m, high_m)] if three_phase else []
-      self._phases.append([(up, begin, most, high_m, low_m), *down, last])
+      last = (total_steps - 1, begin if three_phase else most, g["min_lr"], high_m if three_phase else low_m, high_m)
+      self._phases.append([up, *down, last])
     super().__init__(optimizer, last_epoch)
 
   def _between(self, a: float, b: float, part: float) -> float:
     return b + (a - b) / 2 * (1 + math.cos(math.pi * part)) if self.anneal_strategy == "cos" else (b - a) * part + a
 
   def get_lr(self) -> list[float]:
-    if self.last_epoch > self.total_steps:
-      raise ArgumentError(f"OneCycleLR: step {self.last_epoch} of {self.total_steps}")
+    if self.last_epoch > self.total_steps: raise ArgumentError(f"OneCycleLR: step {self.last_epoch} of {self.total_steps}")
     out = []
     for g, phases in zip(self.groups, self._phases):
-      begin = 0.0
-      for i, (end, a, b, m, k) in enumerate(phases):
-        if self.last_epoch <= end or i == len(phases) - 1:
-          part = (self.last_epoch - begin) / (end - begin) if end > begin else 1.0
-          out.append(self._between(a, b, part))
-          if self.cycle_momentum: _set_momentum(g, _cycled("OneCycleLR", g), self._between(m, k, part))
-          break
-        begin = end
+      i = next((i for i, (end, *_) in enumerate(phases) if self.last_epoch <= end), len(phases) - 1)
+      begin, (end, a, b, m, k) = phases[i - 1][0] if i else 0.0, phases[i]
+      part = (self.last_epoch - begin) / (end - begin) if end > begin else 1.0
+      out.append(self._between(a, b, part))
+      if self.cycle_momentum: _set_momentum("OneCycleLR", g, self._between(m, k, part))
     return out
 
 
@@ -368,10 +356,8 @@ class CyclicLR(LRScheduler):
     n = len(groups)
     if scale_fn is not None and not callable(scale_fn):
       raise ArgumentError(f"{name}: scale_fn is {shown(scale_fn)}, expected a function of a number")
-    if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-      raise ArgumentError(f"{name}: mode is {shown(mode)}, expected 'triangular', 'triangular2' or 'exp_range'")
-    if scale_mode not in ("cycle", "iterations"):
-      raise ArgumentError(f"{name}: scale_mode is {shown(scale_mode)}, expected 'cycle' or 'iterations'")
+    if scale_fn is None: _one_of(name, "mode", mode, "triangular", "triangular2", "exp_range")
+    _one_of(name, "scale_mode", scale_mode, "cycle", "iterations")
     up = _whole(name, "step_size_up", step_size_up)
     self.total_size = float(up + (up if step_size_down is None else _whole(name, "step_size_down", step_size_down)))
     self.step_ratio = up / self.total_size
@@ -399,18 +385,19 @@ class CyclicLR(LRScheduler):
     scale = self._scaled(cycle if self.scale_mode == "cycle" else self.last_epoch)
     if self.cycle_momentum:
       for g, low, high in zip(self.groups, self.base_momentums, self.max_momentums):
-        _set_momentum(g, _cycled("CyclicLR", g), high - (high - low) * part * scale)
+        _set_momentum("CyclicLR", g, high - (high - low) * part * scale)
     return [base + (most - base) * part * scale for base, most in zip(self.base_lrs, self.max_lrs)]
 
 
 class _OfSchedules(LRScheduler):
   _schedulers: list[LRScheduler]
 
+  def _count(self, epoch: int | None) -> None:
+    if epoch is not None: raise ArgumentError(f"{type(self).__name__}: step takes no epoch")
+    self.last_epoch += 1
   def state_dict(self) -> dict[str, Any]:
-    """Its own state, and that of each schedule."""
     return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-    """Take what :meth:`state_dict` gave. Raises StateError."""
     theirs = state_dict.get("_schedulers") if isinstance(state_dict, Mapping) else None
     if not isinstance(theirs, (list, tuple)) or len(theirs) != len(self._schedulers):
       raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; "
@@ -418,7 +405,7 @@ class _OfSchedules(LRScheduler):
     own = {k: v for k, v in state_dict.items() if k in vars(self) and k != "_schedulers"}
     if wrong := [k for k, v in own.items() if not _alike(v, vars(self)[k])]:
       raise StateError(f"{type(self).__name__}.load_state_dict: {wrong[0]} is {shown(own[wrong[0]])}")
-    for s, state in zip(self._schedulers, state_dict["_schedulers"]): s.load_state_dict(state)
+    for s, state in zip(self._schedulers, theirs): s.load_state_dict(state)
     vars(self).update(own)
 
 
@@ -439,8 +426,7 @@ class SequentialLR(_OfSchedules):
 
   def step(self, epoch: int | None = None) -> None:
     """Go on by one step."""
-    if epoch is not None: raise ArgumentError("SequentialLR: step takes no epoch")
-    self.last_epoch += 1
+    self._count(epoch)
     at = bisect_right(self._milestones, self.last_epoch)
     scheduler = self._schedulers[at]
     if at > 0 and self._milestones[at - 1] == self.last_epoch: scheduler.step(0)
@@ -459,10 +445,10 @@ class ChainedScheduler(_OfSchedules):
     self._last_lr = self._rates()
   def step(self, epoch: int | None = None) -> None:
     """A step of each."""
-    if epoch is not None: raise ArgumentError("ChainedScheduler: step takes no epoch")
-    self.last_epoch += 1
+    self._count(epoch)
     for s in self._schedulers: s.step()
     self._last_lr = self._rates()
+
 
 def _scheduled(name: str, schedulers: Sequence[Any], optimizer: Any) -> None:
   if not schedulers: raise ArgumentError(f"{name}: no schedules")
@@ -482,10 +468,9 @@ class ReduceLROnPlateau(LRScheduler):
                threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0.0, eps: float = 1e-8):
     name = "ReduceLROnPlateau"
     self.optimizer = _optimizer(name, optimizer)
-    if mode not in ("min", "max"): raise ArgumentError(f"{name}: mode is {shown(mode)}, expected 'min' or 'max'")
-    if threshold_mode not in ("rel", "abs"):
-      raise ArgumentError(f"{name}: threshold_mode is {shown(threshold_mode)}, expected 'rel' or 'abs'")
-    self.mode, self.threshold_mode, self.factor = mode, threshold_mode, _float(name, "factor", factor, 0)
+    self.mode, self.threshold_mode = _one_of(name, "mode", mode, "min", "max"), _one_of(
+      name, "threshold_mode", threshold_mode, "rel", "abs")
+    self.factor = _float(name, "factor", factor, 0)
     if self.factor >= 1: raise ArgumentError(f"{name}: factor is {factor!r}, expected below 1")
     self.patience, self.cooldown = _whole(name, "patience", patience, 0), _whole(name, "cooldown", cooldown, 0)
     self.threshold, self.eps = _float(name, "threshold", threshold, 0), _float(name, "eps", eps, 0)

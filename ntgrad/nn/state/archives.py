@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -41,50 +41,34 @@ def tar_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
   folder, DTypeError for a tensor of another dtype.
   """
   data, refuse = _opened("tar_extract", fn, "tar archive")
-  return {name: _bytes_tensor(source, device) for name, source in tar_members(data, refuse).items()}
+  return _tensors(*tar_members(data, refuse), refuse, device)
 
 
 @checked
 def zip_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tensor]:
-  """The files in a zip archive, by name: each a uint8 tensor (bytes,) on ``device`` (None: the default one).
-
-  ``fn`` is a path, or a uint8 tensor (n,) that holds an archive. Members are read, and those that are compressed unpacked, when
-  they are first used; checksums are compared then, or now where there is little. Raises MissingFileError, StateError for what is
-  no whole archive, has encrypted members, a name twice or one that leads out of its folder, DTypeError for a tensor of another
-  dtype.
-  """
+  """The files in a zip archive, by name, as :func:`tar_extract` has those of a tar archive. Members are read, and those that are
+  compressed unpacked, when they are first used; checksums are compared then, or now where there is little. Raises as it does, and
+  StateError for encrypted members."""
   data, refuse = _opened("zip_extract", fn, "zip archive")
-  return {name: _bytes_tensor(_unpacked(data, name, m, refuse), device) for name, m in zip_members(data, refuse).items()}
+  return _tensors(data, zip_members(data, refuse), refuse, device)
 
 
-def _bytes_tensor(source: Callable[[], Bytes], device: str | None) -> Tensor:
-  size = source.size if isinstance(source, Source) else len(source())
-  return tensor_of(source, dtypes.uint8, (size,), device)
-
-
-class Source:
-  """Gives bytes when it is asked for them, and says before how many."""
-  def __init__(self, size: int, read: Callable[[], Bytes]): self.size, self.read = size, read
-  def __call__(self) -> Bytes: return self.read()
-
-
-def _part(data: Mapped | Bytes, begin: int, end: int) -> Source: return Source(end - begin, lambda: data[begin:end])
+def _tensors(data: Mapped | Bytes, members: dict[str, Member], refuse: Refuse, device: str | None) -> dict[str, Tensor]:
+  return {name: tensor_of(partial(member_bytes, data, name, m, refuse), dtypes.uint8, (m.size,), device)
+          for name, m in members.items()}
 
 
 def _opened(name: str, fn: Path | Tensor, what: str) -> tuple[Mapped | Bytes, Refuse]:
-  if isinstance(fn, Tensor):
-    if fn.dtype is not dtypes.uint8 or fn.ndim != 1:
-      raise DTypeError(f"{name}: a tensor of {fn.dtype.name} and shape {fn.shape}; it takes bytes, uint8 of shape (n,)")
-    said, data = f"a tensor of {fn.numel()} bytes", fn.numpy()
-    return data, lambda why: StateError(f"{name}: {said} is not a whole {what}: {why}")
-  return Mapped(name, fn), lambda why: StateError(f"{name}: {shown_path(fn)} is not a whole {what}: {why}")
+  if isinstance(fn, Tensor) and (fn.dtype is not dtypes.uint8 or fn.ndim != 1):
+    raise DTypeError(f"{name}: a tensor of {fn.dtype.name} and shape {fn.shape}; it takes bytes, uint8 of shape (n,)")
+  said, data = (f"a tensor of {fn.numel()} bytes", fn.numpy()) if isinstance(fn, Tensor) else (shown_path(fn), Mapped(name, fn))
+  return data, lambda why: StateError(f"{name}: {said} is not a whole {what}: {why}")
 
 
 def _plain_name(name: str, refuse: Refuse, path: bool = True) -> str:
   """The name of a member, refused where it is none or, a path, leads out of the folder that it is unpacked in."""
   if not name or "\0" in name: raise refuse(f"a member has the name {shown(name)}")
-  if not path: return name
-  if name[0] in "/\\" or ".." in name.replace("\\", "/").split("/"):
+  if path and (name[0] in "/\\" or ".." in name.replace("\\", "/").split("/")):
     raise refuse(f"{shown(name)} leads out of the archive's folder")
   return name
 
@@ -95,21 +79,22 @@ _BLOCK = 512
 _PACKED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz"}
 
 
-def tar_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Source]:
-  """The files of a tar archive, by name; the archive may be compressed."""
+def tar_members(data: Mapped | Bytes, refuse: Refuse) -> tuple[Mapped | Bytes, dict[str, Member]]:
+  """A tar archive, unpacked where it is compressed, and its files, by name."""
   if (packed := _PACKED.get(data[:2].tobytes())) is not None:
     data = np.frombuffer(unpacked(data[:].data, packed, refuse), np.uint8)
-  whole, at = data[:].data, 0
-  found: dict[str, Source] = {}
-  name, size = None, None   # what headers in front of a member's say of it
+  whole, at, found = data[:].data, 0, dict[str, Member]()
+  name = size = None   # what headers in front of a member's say of it
   while at + _BLOCK <= len(whole):
     header = whole[at:at + _BLOCK].tobytes()
-    if not any(header): return found
-    if _octal(header[148:156]) not in _sums(header): raise refuse(f"there is no header of a member at byte {at}")
+    if not any(header): return data, found
+    summed = header[:148] + b" " * 8 + header[156:]   # old programs took bytes with signs
+    if _octal(header[148:156]) not in (sum(summed), sum(summed) - 256 * sum([b > 127 for b in summed])):
+      raise refuse(f"there is no header of a member at byte {at}")
     if (n := _octal(header[124:136]) if size is None else size) is None: raise refuse(f"the header at byte {at} has no size")
-    kind, at = header[156:157], at + _BLOCK
-    if at + n > len(whole): raise refuse(f"the member at byte {at} takes {n} bytes, it has {len(whole)}")
-    begin, at = at, at + -(-n // _BLOCK) * _BLOCK
+    kind, begin = header[156:157], at + _BLOCK
+    if begin + n > len(whole): raise refuse(f"the member at byte {begin} takes {n} bytes, it has {len(whole)}")
+    at = begin + -(-n // _BLOCK) * _BLOCK
     if kind in b"LKxg":   # of GNU a long name, of links too; of POSIX attributes, of one member or of all behind
       text = whole[begin:begin + min(n, 1 << 20)].tobytes()
       if kind == b"L": name = text.split(b"\0")[0]
@@ -125,9 +110,9 @@ def tar_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Source]:
     name = size = None
     if kind not in b"07\0" or said_name.endswith("/"): continue
     if _plain_name(said_name, refuse) in found: raise refuse(f"{shown(said_name)} is in it twice")
-    found[said_name] = _part(data, begin, begin + n)
+    found[said_name] = Member(begin, begin + n, False, n)
   if at != len(whole) or not found: raise refuse(f"it ends at byte {len(whole)}, in the middle of a block of {_BLOCK}")
-  return found
+  return data, found
 
 
 def _octal(text: bytes) -> int | None:
@@ -137,16 +122,9 @@ def _octal(text: bytes) -> int | None:
   return int(text or b"0", 8) if all([c in b"01234567" for c in text]) else None
 
 
-def _sums(header: bytes) -> tuple[int, int]:
-  """The sum of a header's bytes, and of the same with signs, as old programs wrote it."""
-  rest = header[:148] + b" " * 8 + header[156:]
-  return sum(rest), sum(rest) - 256 * sum([b > 127 for b in rest])
-
-
 def _attributes(text: bytes, refuse: Refuse) -> dict[bytes, bytes]:
   """Lines of a length, a name and a value."""
-  out: dict[bytes, bytes] = {}
-  at = 0
+  out, at = dict[bytes, bytes](), 0
   while at < len(text) and text[at]:
     digits = text[at:at + 12].split(b" ")[0]
     n = _number(digits, refuse)
@@ -178,9 +156,8 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dic
   ``paths``, which lead nowhere else, or any. Checksums of what is little are compared now."""
   whole = data[:].data
   at, size, entries, shift = _directory(whole, refuse)
-  start, end, count = at, at + size, 0
-  out: dict[str, Member] = {}
-  places: list[tuple[int, int]] = []
+  start, end = at, at + size
+  out, places = dict[str, Member](), list[tuple[int, int]]()
   while at < end:
     if at + _ENTRY.size > end or whole[at:at + 4].tobytes() != b"PK\1\2": raise refuse(f"its directory is damaged at byte {at}")
     _, _, _, flags, method, _, _, crc, packed, n, length, more, comment, disk, _, _, begin = _ENTRY.unpack_from(whole, at)
@@ -189,7 +166,6 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dic
     if at > end: raise refuse(f"its directory is damaged at byte {at}")
     if _LARGE in (n, packed, begin):
       n, packed, begin = _large(whole[at - more - comment:at - comment], [n, packed, begin], refuse)
-    count += 1
     try: name = _plain_name(raw.decode("utf-8" if flags & 0x800 else "cp437"), refuse, paths)
     except UnicodeDecodeError: raise refuse(f"a member has the name {shown(raw)}, which is not UTF-8") from None
     begin += shift
@@ -203,13 +179,13 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dic
     if name.endswith("/"): continue
     if name in out: raise refuse(f"{shown(name)} is in it twice")
     if (flags | own[2]) & 1: raise refuse(f"{shown(name)} is encrypted")
-    if method not in (0, 8):
-      raise refuse(f"{shown(name)} is compressed by method {method}; stored and deflated ones are read")
+    if method not in (0, 8): raise refuse(f"{shown(name)} is compressed by method {method}; stored and deflated ones are read")
     # deflate makes at most 1032 bytes of one: a damaged length must not make us ask for gigabytes
     if (packed != n) if method == 0 else n > packed * 1032 + 64:
       raise refuse(f"{shown(name)} cannot have {n} bytes from {packed}")
     out[name] = Member(first, first + packed, method == 8, n, crc)
-  if at != end or count != entries: raise refuse(f"its directory has {count} entries to byte {at}, it says {entries} to {end}")
+  if at != end or len(places) != entries:
+    raise refuse(f"its directory has {len(places)} entries to byte {at}, it says {entries} to {end}")
   at = 0
   for begin, end in sorted(places):
     if begin < at or end > start: raise refuse(f"its members lie in each other or beyond byte {start}: one from {begin} to {end}")
@@ -278,7 +254,3 @@ def first_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse, n: i
   if not m.packed: return found
   try: return zlib.decompressobj(-15).decompress(found, min(n, m.size))
   except zlib.error as e: raise refuse(f"{shown(name)}: {e}") from None
-
-
-def _unpacked(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse) -> Source:
-  return Source(m.size, lambda: member_bytes(data, name, m, refuse))

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import math
 import os
-import struct
-from collections.abc import Callable
+from functools import partial
 from sys import getsizeof
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .mapped import Bytes, Mapped, Refuse, checked_shape, tensor_of
+from .mapped import Mapped, Refuse, checked_shape, dtype_table, tensor_of
 from .pickles import ROOM
 from .quantised import QUANTISED, unpacked
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _TEXT, _LIST, _DEEPEST = 8, 9, 4
-_PLAIN: dict[int, DType] = {0: dtypes.float32, 1: dtypes.float16, 24: dtypes.int8, 25: dtypes.int16, 26: dtypes.int32,
-                            27: dtypes.int64, 28: dtypes.float64, 30: dtypes.bfloat16}
-_TYPES = {2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
-_OTHERS = {9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
-           21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}
+_PLAIN = {int(k): d for k, d in dtype_table(
+  "0:float32 1:float16 24:int8 25:int16 26:int32 27:int64 28:float64 30:bfloat16").items()}
+_TYPES = {int(k): name for k, name in [pair.split(":") for pair in (
+  "2:Q4_0 3:Q4_1 6:Q5_0 7:Q5_1 8:Q8_0 9:Q8_1 10:Q2_K 11:Q3_K 12:Q4_K 13:Q5_K 14:Q6_K 15:Q8_K 16:IQ2_XXS 17:IQ2_XS 18:IQ3_XXS "
+  "19:IQ1_S 20:IQ4_NL 21:IQ3_S 22:IQ2_S 23:IQ4_XS 29:IQ1_M 34:TQ1_0 35:TQ2_0 39:MXFP4").split()]}
 
 
 class _Entry(NamedTuple):
@@ -67,27 +66,21 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
     if key in metadata: raise refuse(f"the value {shown(key)} stands twice in it")
     metadata[key] = r.value(r.number("<u4", f"the type of {shown(key)}"), shown(key))
   entries = [_entry(r) for _ in range(tensors)]
-  start = _start(metadata, r.at, refuse)
-  _check_places(entries, start, len(data), metadata, refuse)
+  alignment = metadata.get("general.alignment", 32)
+  if not isinstance(alignment, int) or isinstance(alignment, bool) or alignment < 1 or alignment & (alignment - 1):
+    raise refuse(f"its general.alignment is {shown(alignment)}, expected a power of two")
+  start = -(-r.at // alignment) * alignment
+  _check_places(entries, start, len(data), alignment, refuse)
   return metadata, {e.name: _tensor(data, e, start, device) for e in entries}
 
 
 def _tensor(data: Mapped, e: _Entry, start: int, device: str | None) -> Tensor:
-  source: Callable[[], Bytes] = lambda: data[start + e.begin:start + e.begin + e.nbytes]
+  source = partial(data.__getitem__, slice(start + e.begin, start + e.begin + e.nbytes))
   if e.kind in _PLAIN: return tensor_of(source, _PLAIN[e.kind], e.shape, device)
   return unpacked(tensor_of(source, dtypes.uint8, (e.nbytes,), device), QUANTISED[_TYPES[e.kind]], e.shape)
 
 
-def _start(metadata: dict[str, Any], at: int, refuse: Refuse) -> int:
-  """Where the data begins."""
-  alignment = metadata.get("general.alignment", 32)
-  if not isinstance(alignment, int) or isinstance(alignment, bool) or alignment < 1 or alignment & (alignment - 1):
-    raise refuse(f"its general.alignment is {shown(alignment)}, expected a power of two")
-  return -(-at // alignment) * alignment
-
-
 def _entry(r: _Cursor) -> _Entry:
-  """What a file says of a tensor."""
   r.take(2000)
   name = r.text("the name of a tensor")
   said = shown(name)
@@ -96,20 +89,19 @@ def _entry(r: _Cursor) -> _Entry:
   shape = tuple([int(n) for n in np.frombuffer(r.bytes(8 * ndim, f"the sizes of {said}"), "<u8")][::-1])
   kind, begin = r.number("<u4", f"the type of {said}"), r.number("<u8", f"the place of {said}")
   if kind in _PLAIN: return _Entry(name, kind, shape, begin, checked_shape(shape, _PLAIN[kind], said, r.refuse))
-  if kind not in _TYPES:
-    raise r.refuse(f"{said} is of type {_OTHERS.get(kind, kind)}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
+  if (type_name := _TYPES.get(kind, kind)) not in QUANTISED:
+    raise r.refuse(f"{said} is of type {type_name}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
                    f"{', '.join(QUANTISED)}")
   checked_shape(shape, dtypes.float32, said, r.refuse)
-  how = QUANTISED[_TYPES[kind]]
+  how = QUANTISED[type_name]
   if not shape or shape[-1] % how.numbers:
-    raise r.refuse(f"{said} of {_TYPES[kind]} has the shape {shape}; its last dimension comes in blocks of {how.numbers}")
+    raise r.refuse(f"{said} of {type_name} has the shape {shape}; its last dimension comes in blocks of {how.numbers}")
   return _Entry(name, kind, shape, begin, math.prod(shape) // how.numbers * how.nbytes)
 
 
-def _check_places(entries: list[_Entry], start: int, size: int, metadata: dict[str, Any], refuse: Refuse) -> None:
+def _check_places(entries: list[_Entry], start: int, size: int, alignment: int, refuse: Refuse) -> None:
   """Tensors lie in the file, where one may begin, and none in another."""
-  alignment, names = metadata.get("general.alignment", 32), set()
-  at, before = 0, ""
+  at, before, names = 0, "", set()
   for e in sorted(entries, key=lambda e: (e.begin, e.nbytes)):
     if e.name in names: raise refuse(f"the tensor {shown(e.name)} stands twice in it")
     names.add(e.name)
@@ -135,24 +127,20 @@ class _Cursor:
       raise self.refuse(f"its values take more than {ROOM[0] >> 20} MiB and {ROOM[1]} bytes for each of the file's")
 
   def bytes(self, n: int, what: str) -> bytes:
-    """The next n bytes."""
     if self.at + n > len(self.all): raise self.refuse(f"{what} takes {n} bytes at byte {self.at}, it has {len(self.all)} bytes")
     self.at += n
     return self.all[self.at - n:self.at].tobytes()
 
   def number(self, kind: str, what: str) -> Any:
-    """The next number."""
     d = np.dtype(kind)
     return np.frombuffer(self.bytes(d.itemsize, what), d)[0].item()
 
   def text(self, what: str) -> str:
     """The next text: its length, and so many bytes of UTF-8."""
-    n = struct.unpack("<Q", self.bytes(8, what))[0]
-    try:
-      found = self.bytes(n, what).decode()
-      self.take(getsizeof(found) + 32)
-      return found
+    try: found = self.bytes(self.number("<u8", what), what).decode()
     except UnicodeDecodeError as e: raise self.refuse(f"{what} is not UTF-8 ({e})") from None
+    self.take(getsizeof(found) + 32)
+    return found
 
   def value(self, kind: int, what: str, deep: int = 0) -> Any:
     """The next value of a type: a number, text, or a list of values of one type."""

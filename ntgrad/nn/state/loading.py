@@ -2,18 +2,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import StateError, shown
+from ntgrad.codegen.ir.errors import StateError
 from ntgrad.engine import interchange
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .names import get_state_dict
+from .names import get_state_dict, listed
 
 _MOST, _CANDIDATES = 8, 2000   # names that an error lists; names that one is compared with to find what was meant
 _HALVES = (dtypes.float16, dtypes.bfloat16)
@@ -49,15 +49,15 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
     raise StateError("load_state_dict: " + _difference(mine, given, *((missing, extra) if strict else ([], [])), wrong))
   pairs = {id(target): (target, given[name]) for name, target in mine.items() if name in given and given[name] is not target}
   cast = sorted({value.dtype.name for target, value in pairs.values() if value.dtype is not target.dtype})
-  _realize(value for _, value in pairs.values())
+  if pairs: Tensor.realize(*[value for _, value in pairs.values()])
   # what they are now: a target may be another one's value
   values = [value.detach().to(target.device).cast(target.dtype) for target, value in pairs.values()]
   for (target, _), value in zip(pairs.values(), values): target.assign(value)
-  _realize([target for target, _ in pairs.values()])
+  if pairs: Tensor.realize(*[target for target, _ in pairs.values()])
   if cast: print(f"ntgrad: load_state_dict: weights of {' and '.join(cast)} are cast to the model's float32", file=sys.stderr)
   if verbose:
-    print(f"loaded {len(mine) - len(missing)} tensors" + (f", without {_names(missing)}" if missing else "")
-          + (f", ignored {_names(extra)}" if extra else ""))
+    print(f"loaded {len(mine) - len(missing)} tensors" + (f", without {listed(missing)}" if missing else "")
+          + (f", ignored {listed(extra)}" if extra else ""))
   return Unmatched(missing, extra)
 
 
@@ -65,9 +65,8 @@ def _without_prefix(state_dict: Mapping[str, Any], prefix: str) -> dict[str, Any
   """The tensors of a state dict whose names begin with a prefix, by the rest of the name."""
   found = {k[len(prefix):] if prefix else k: _tensor(v) for k, v in state_dict.items()
            if not prefix or isinstance(k, str) and k.startswith(prefix)}
-  if not prefix: return found
-  if not found:
-    raise StateError(f"load_state_dict: no name of the state dict begins with {prefix!r}; it has {_names(list(state_dict))}")
+  if prefix and not found:
+    raise StateError(f"load_state_dict: no name of the state dict begins with {prefix!r}; it has {listed(list(state_dict))}")
   return found
 
 
@@ -90,16 +89,15 @@ def _differs(name: str, value: Any, target: Tensor) -> str | None:
 def _difference(mine: Mapping[str, Tensor], given: Mapping[str, Any], missing: Sequence[str], extra: Sequence[str],
                 wrong: Sequence[str]) -> str:
   """All that differs, a line each."""
-  lines: list[str] = []
-  if missing: lines.append(f"the model needs {_names(missing)}, which the state dict lacks")
-  if extra: lines.append(f"the state dict has {_names(extra)}, which the model lacks")
+  lines = [f"the model needs {listed(missing)}, which the state dict lacks"] if missing else []
+  if extra: lines.append(f"the state dict has {listed(extra)}, which the model lacks")
   lines += wrong[:_MOST]
   if len(wrong) > _MOST: lines.append(f"{len(wrong) - _MOST} more have another shape or dtype")
   hint = _prefixed(missing, extra)
   near = [] if hint else _near(mine, given, missing, extra)
-  if hint: lines.append(hint)
   if near: lines.append("near names: " + ", ".join(f"{a!r} and {b!r}" for a, b in near))
-  if (missing or extra) and not hint: lines.append("rename them, or pass strict=False to load only the names that both have")
+  if hint: lines.append(hint)
+  elif missing or extra: lines.append("rename them, or pass strict=False to load only the names that both have")
   return lines[0] if len(lines) == 1 else "\n  ".join(["the state dict does not fit the model:", *lines])
 
 
@@ -126,13 +124,3 @@ def _near(mine: Mapping[str, Tensor], given: Mapping[str, Any], missing: Sequenc
     same = [k for k in others if isinstance(given[k], Tensor) and given[k].shape == mine[name].shape]
     if found := get_close_matches(name, same or others, n=1): out.append((name, found[0]))
   return out
-
-
-def _realize(tensors: Iterable[Tensor]) -> None:
-  tensors = list(tensors)
-  if tensors: tensors[0].realize(*tensors[1:])
-
-
-def _names(names: Sequence[Any]) -> str:
-  said = ", ".join(map(shown, names[:_MOST]))
-  return said if len(names) <= _MOST else f"{said} and {len(names) - _MOST} more"

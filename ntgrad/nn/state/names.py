@@ -1,9 +1,10 @@
 """The tensors of a model by name."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.codegen.ir.errors import StateError
+from ntgrad.codegen.ir.errors import StateError, shown
 from ntgrad.graph.buffer_names import remember_names
 from ntgrad.graph.checks import checked
 from ntgrad.nn.tree import walk
@@ -41,3 +42,9 @@ def get_parameters(obj: Any) -> list[Tensor]:
   Includes tensors that are not trained (running statistics); optimizers train those with ``requires_grad`` and leave the others.
   """
   return list({id(t): t for t in tensors_in(obj).values()}.values())
+
+
+def listed(names: Sequence[Any], most: int = 8) -> str:
+  """The first names for a message, and how many more there are."""
+  said = ", ".join(map(shown, names[:most]))
+  return said if len(names) <= most else f"{said} and {len(names) - most} more"

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
 from .archives import Member, first_bytes, member_bytes, zip_members
-from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
+from .mapped import Mapped, Refuse, checked_bools, checked_shape, host_bytes, swapped, tensor_of
 
 _HEADER = 1 << 16   # bytes of a .npy header, at most
 # dtypes that the format has
@@ -27,15 +27,15 @@ _NUMPY = frozenset(d for d in dtypes.all if d.np.type.__module__ == "numpy")
 def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compressed: bool = False) -> None:
   """Write ``tensors`` to an npz file at ``path``, which numpy.load reads; ``compressed`` makes it smaller and slower to read.
 
-  They are written one after the other, and a file that was there is replaced only when the new one is whole, as for
-  ``safe_save``.
+  They are written one after the other; a file that was there is replaced only when the new one is whole, as for ``safe_save``.
   Raises StateError for a name that is no string, for bfloat16 and fp8, which numpy's format has not, and for a path where a
   folder or a device is; MissingFileError where there is no such folder.
   """
   import zipfile
   to = plain_file("npz_save", path, new=True)
   for name, t in tensors.items():
-    if not isinstance(name, str) or not name or "\0" in name or _unwritable(name):
+    if not isinstance(name, str) or not name or "\0" in name or len(said := name.encode(errors="ignore")) > 60000 \
+       or said.decode() != name:
       raise StateError(f"npz_save: {shown(name)} cannot be an array's name; use a string")
     if not isinstance(t, Tensor): raise StateError(f"npz_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _NUMPY:
@@ -51,12 +51,6 @@ def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compre
         header = {"descr": np.lib.format.dtype_to_descr(t.dtype.np), "fortran_order": False, "shape": tuple(map(int, t.shape))}
         np.lib.format.write_array_header_1_0(member, header)
         member.write(host_bytes(t).data)
-
-
-def _unwritable(name: str) -> bool:
-  try: name.encode()
-  except UnicodeError: return True
-  return len(name.encode()) > 60000
 
 
 @checked
@@ -83,8 +77,7 @@ def _array(data: Mapped, name: str, m: Member, refuse: Refuse, device: str | Non
   if start + size != m.size:
     raise refuse(f"{shown(name)} has {m.size - start} bytes of data, shape {shown(shape)} of {dtype.name} takes {size}")
   read = checked_bools(lambda: member_bytes(data, name, m, refuse)[start:], dtype, size, m.packed, shown(name), refuse)
-  source: Callable[[], Bytes] = lambda: _native(read(), order)
-  t = tensor_of(source, dtype, shape[::-1] if fortran else shape, device)
+  t = tensor_of(read if order.isnative else swapped(read, order.itemsize), dtype, shape[::-1] if fortran else shape, device)
   return t.permute(*range(len(shape))[::-1]) if fortran and len(shape) > 1 else t
 
 
@@ -112,8 +105,3 @@ def array_header(begins: bytes, name: str, refuse: Refuse) -> tuple[tuple[int, .
   except (NtgradError, TypeError, ValueError, SyntaxError):
     raise refuse(f"{shown(name)} holds {there}, which no tensor is made of") from None
   return shape, found["fortran_order"] == "True", dtype, there, start
-
-
-def _native(data: Bytes, order: np.dtype[Any]) -> Bytes:
-  """Bytes in the order that the machine has."""
-  return data if order.isnative else data.view(order.newbyteorder("=")).byteswap().view(np.uint8)

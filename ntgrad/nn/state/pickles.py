@@ -1,11 +1,6 @@
-"""A reader of pickles that runs nothing in them.
-
-A pickle is a program for a small stack machine. Here only what makes plain values is carried out: numbers, text, lists, tuples,
-dicts, sets, and calls of the few functions that the caller names. Every other name in it is refused with a sentence.
-
-Files come from strangers, so a pickle gets so much memory as its file has bytes for (``ROOM``): each instruction is charged with
-what it makes. Keys are numbers, text and short tuples of them; what is deep is refused, and so is what has itself or would be far
-larger than its pickle if it were written out.
+"""A reader of pickles that runs nothing in them: a small stack machine makes plain values, and calls the few functions that the
+caller names; every other name is refused with a sentence. Files come from strangers: what they may make is limited as
+docs/architecture.md says.
 """
 from __future__ import annotations
 
@@ -68,8 +63,7 @@ def load(data: memoryview, known: Mapping[str, Any], persistent: Callable[[Any],
     machine.measure(machine.stack[0], 100_000 + 8 * (machine.at - at))
     return Loaded(machine.stack[0], machine.at)
   except NtgradError: raise
-  except (ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError, MemoryError, RecursionError, AttributeError,
-          AssertionError, struct.error) as e:
+  except Exception as e:   # whatever an instruction meets
     raise refuse(f"its pickle is damaged ({type(e).__name__}: {str(e)[:200]})") from None
   finally:
     if collecting: gc.enable()
@@ -78,15 +72,23 @@ def load(data: memoryview, known: Mapping[str, Any], persistent: Callable[[Any],
 def key(x: Any) -> Any:
   """A key of a dict, or what is in a set: a number, text, or a short tuple of them, whose hash takes no time and which cannot all
   have the same one. Raises ValueError."""
-  if type(x) is tuple and len(x) <= 8:
-    if all([isinstance(n, _FLAT) and (not isinstance(n, int) or -1 << 31 <= n < 1 << 31) for n in x]): return x
-  elif isinstance(x, _FLAT) and (not isinstance(x, int) or -_KEY < x < _KEY): return x
+  if len(x) <= 8 and all([_flat(n, 1 << 31) for n in x]) if type(x) is tuple else _flat(x, _KEY): return x
   raise ValueError(f"a key {shown(x)}, expected a number, text or a short tuple of them")
+
+
+def _flat(x: Any, most: int) -> bool: return isinstance(x, _FLAT) and (not isinstance(x, int) or -most <= x < most)
 
 
 def pairs(found: Any) -> dict[Any, Any]:
   """A dict of pairs, whose keys are flat."""
   return {key(k): v for k, v in found}
+
+
+def text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
+  """Bytes as Python 2's pickles have them: text, a character each."""
+  if isinstance(x, (bytes, bytearray)): return bytes(x)
+  if not isinstance(x, str) or encoding not in ("latin1", "latin-1"): raise TypeError(f"{shown(x)} in {shown(encoding)}")
+  return x.encode("latin1")
 
 
 class _Machine:
@@ -108,9 +110,8 @@ class _Machine:
       op = data[self.at]
       self.at += 1
       if op == 46: return
-      found = _STEPS.get(op)
-      if found is None: raise self.refuse(f"its pickle has the instruction {_name_of(op)} at byte {self.at - 1}, which is not "
-                                          "carried out")
+      if (found := _STEPS.get(op)) is None:
+        raise self.refuse(f"its pickle has the instruction {_name_of(op)} at byte {self.at - 1}, which is not carried out")
       do, cost = found
       self.room -= cost
       if self.room < 0: self.take(0)
@@ -131,13 +132,10 @@ class _Machine:
     return self.data[self.at - n:self.at]
 
   def byte(self) -> int:
-    """The next byte as a number."""
     self.at += 1
     return self.data[self.at - 1]
 
-  def number(self, n: int, signed: bool = False) -> int:
-    """The next n bytes as a number."""
-    return int.from_bytes(self.part(n), "little", signed=signed)
+  def number(self, n: int, signed: bool = False) -> int: return int.from_bytes(self.part(n), "little", signed=signed)
 
   def line(self) -> bytes:
     """The bytes up to the end of a line."""
@@ -149,21 +147,16 @@ class _Machine:
     self.take(2 * found)
     return bytes(self.data[begin:begin + found])
 
-  def text(self, n: int) -> str: return str(self.part(n), "utf-8", "surrogatepass")
-
   # ---- the stack
   def push(self, x: Any) -> None:
-    """Put a new value on the stack."""
     self.take(getsizeof(x))
     self.stack.append(x)
 
   def top(self) -> Any:
-    """The value on top of the stack."""
     if len(self.stack) <= (self.marks[-1] if self.marks else 0): raise ValueError("a mark where a value should be")
     return self.stack[-1]
 
   def pop(self) -> Any:
-    """Take the value on top off the stack."""
     self.top()
     return self.stack.pop()
 
@@ -174,11 +167,11 @@ class _Machine:
     del self.stack[at:]
     return found
 
-  def onto(self, kind: type) -> Any:
-    """The list, dict or set on top of the stack."""
+  def into(self, kind: Any, found: Any = ()) -> None:
+    """Add to the list, dict or set on top of the stack."""
     x = self.top()
     if type(x) is not kind: raise TypeError(f"{type(x).__name__} where {kind.__name__} is expected")
-    return x
+    (x.extend if kind is list else x.update)(found)
 
   def put(self, i: int) -> None:
     """Keep the value on top, to be used again as number i."""
@@ -188,12 +181,9 @@ class _Machine:
       self.take(150)
       self.odd[i] = self.top()
 
-  def get(self, i: int) -> None:
-    """A value that was kept."""
-    self.stack.append(self.memo[i] if 0 <= i < len(self.memo) else self.odd[i])
+  def get(self, i: int) -> None: self.stack.append(self.memo[i] if 0 <= i < len(self.memo) else self.odd[i])
 
   def pop_any(self) -> None:
-    """Take a value or a mark off."""
     if self.marks and self.marks[-1] == len(self.stack): self.marks.pop()
     else: self.stack.pop()
 
@@ -207,19 +197,13 @@ class _Machine:
     found = tuple(self.stack[at:])
     del self.stack[at:]
     self.stack.append(found)
-  def append(self) -> None:
-    x = self.pop()
-    self.onto(list).append(x)
   def appends(self) -> None:
     found = self.marked()
     self.take(len(found))
-    self.onto(list).extend(found)
+    self.into(list, found)
   def setitem(self) -> None:
     value, k = self.pop(), self.pop()
-    self.onto(dict)[key(k)] = value
-  def setitems(self) -> None:
-    found = self.marked_pairs()
-    self.onto(dict).update(found)
+    self.into(dict, {key(k): value})
   def marked_pairs(self) -> dict[Any, Any]:
     """What is marked, as keys and values in turn."""
     found = self.marked()
@@ -227,16 +211,11 @@ class _Machine:
     self.take(42 * len(found))
     return pairs(zip(found[::2], found[1::2]))
   def marked_keys(self) -> frozenset[Any]:
-    """What is marked, as a set."""
     found = self.marked()
     self.take(92 * len(found))
     return frozenset(map(key, found))
-  def additems(self) -> None:
-    found = self.marked_keys()
-    self.onto(set).update(found)
 
   def name(self, module: Any, name: Any) -> None:
-    """What a name of the pickle stands for."""
     if not isinstance(module, str) or not isinstance(name, str): raise TypeError(f"a name {shown(module)}, {shown(name)}")
     full = f"{_NAMES.get(module, module)}.{name}"
     if full not in self.known:
@@ -246,7 +225,6 @@ class _Machine:
   def stack_global(self) -> None:
     name, module = self.pop(), self.pop()
     self.name(module, name)
-  def line_global(self) -> None: self.name(*[str(self.line(), "utf-8") for _ in range(2)])
 
   def reduce(self) -> None:
     """The result of a call; what it takes may be copied."""
@@ -260,7 +238,7 @@ class _Machine:
   def build(self) -> None:
     """Attributes of a dict (an OrderedDict's ``_metadata``) are left out; else only a Built has any."""
     state = self.pop()
-    if not isinstance(x := self.top(), Built): self.onto(dict)
+    if not isinstance(x := self.top(), Built): self.into(dict)
     else:
       self.take(_larger(state) if isinstance(state, tuple) else 0)
       x.build(state)
@@ -269,7 +247,6 @@ class _Machine:
   def line_int(self) -> None:
     said = self.line()
     self.push(said == b"01" if said in (b"00", b"01") else int(said))
-  def line_long(self) -> None: self.push(int(self.line().removesuffix(b"L")))
   def line_string(self) -> None:
     said = self.line().strip()
     if len(said) < 2 or said[:1] not in (b"'", b'"') or said[:1] != said[-1:]: raise ValueError("text without quotes")
@@ -277,35 +254,29 @@ class _Machine:
 
   def measure(self, root: Any, most: int) -> None:
     """Refuse a value that has itself, is deep, or has more than ``most`` parts where what it holds twice counts twice."""
-    done: dict[int, int] = {}   # by identity, of what is through: parts, and how deep; of what is not: 0
-    stack = [[root, iter(_inside(root)), 1 + len(_inside(root)), 1]] if type(root) in _NESTS else []
-    while stack:
-      x, rest, parts, deep = frame = stack[-1]
-      done[id(x)] = 0
-      for c in rest:
+    done: dict[int, tuple[int, int]] = {}   # by identity, of what is through: parts, and how deep; of what is not: 0, 0
+
+    def visit(x: Any, above: int) -> tuple[int, int]:
+      done[id(x)] = 0, 0
+      inside = x.values() if type(x) is dict else x
+      parts, deep = 1 + len(inside), 1
+      for c in inside:
         if type(c) not in _NESTS: continue
-        found = done.get(id(c))
-        if found == 0: raise self.refuse(f"its pickle makes a {type(c).__name__} that has itself")
-        if found is None:
-          if len(stack) >= DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+        if (found := done.get(id(c))) is None:
+          if above >= DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
           self.take(100)
-          stack.append([c, iter(_inside(c)), 1 + len(_inside(c)), 1])
-          break
-        parts, deep = parts + (found >> 8) - 1, max(deep, 1 + (found & 255))
-      else:
-        stack.pop()
-        if parts > most: raise self.refuse(f"its pickle makes what would have more than {most} parts if it were written out")
-        if deep > DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
-        if deep > 1 or parts > 8:
-          self.take(100)
-          done[id(x)] = parts << 8 | deep
-        else: del done[id(x)]   # as quickly counted again
-        if stack: stack[-1][2:] = stack[-1][2] + parts - 1, max(stack[-1][3], 1 + deep)
-        continue
-      frame[2:] = parts, deep
+          found = visit(c, above + 1)
+        if not found[0]: raise self.refuse(f"its pickle makes a {type(c).__name__} that has itself")
+        parts, deep = parts + found[0] - 1, max(deep, 1 + found[1])
+      if parts > most: raise self.refuse(f"its pickle makes what would have more than {most} parts if it were written out")
+      if deep > DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+      if deep > 1 or parts > 8:
+        self.take(100)
+        done[id(x)] = parts, deep
+      else: del done[id(x)]   # as quickly counted again
+      return parts, deep
 
-
-def _inside(x: Any) -> Any: return x.values() if type(x) is dict else x
+    if type(root) in _NESTS: visit(root, 1)
 
 
 def _larger(args: tuple[Any, ...]) -> int:
@@ -319,35 +290,40 @@ def _name_of(op: int) -> str:
   return known.name if known else f"{op}, which is none"
 
 
-# what an instruction does, and the bytes that it takes; those whose size is known later charge it themselves
-_STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
-  # a place on the stack is 8 bytes, which go into what is made of it; what leaves little is charged so that it cannot go on
-  ord("N"): (lambda m: m.stack.append(None), 16), 0x88: (lambda m: m.stack.append(True), 16),
-  0x89: (lambda m: m.stack.append(False), 16), ord("]"): (lambda m: m.push([]), 24), ord(")"): (lambda m: m.stack.append(()), 16),
-  ord("}"): (lambda m: m.push({}), 24), 0x8f: (lambda m: m.push(set()), 24), ord("("): (_Machine.mark, 48),
-  ord("0"): (_Machine.pop_any, 48), ord("1"): (lambda m: m.marked(), 48), ord("2"): (lambda m: m.stack.append(m.top()), 24),
-  0x80: (lambda m: m.part(1), 48), 0x95: (lambda m: m.part(8), 48),
-  # values
-  ord("I"): (_Machine.line_int, 8), ord("L"): (_Machine.line_long, 8), ord("S"): (_Machine.line_string, 16),
-  ord("F"): (lambda m: m.push(float(m.line())), 8), ord("V"): (lambda m: m.push(str(m.line(), "raw-unicode-escape")), 16),
-  ord("J"): (lambda m: m.push(m.number(4, True)), 8), ord("K"): (lambda m: m.stack.append(m.byte()), 8),
-  ord("M"): (lambda m: m.push(m.number(2)), 8), 0x8a: (lambda m: m.push(m.number(m.byte(), True)), 8),
-  0x8b: (lambda m: m.push(m.number(m.number(4), True)), 8), ord("G"): (lambda m: m.push(struct.unpack(">d", m.part(8))[0]), 8),
-  ord("T"): (lambda m: m.push(str(m.part(m.number(4)), "latin-1")), 16),
-  ord("U"): (lambda m: m.push(str(m.part(m.byte()), "latin-1")), 16), ord("X"): (lambda m: m.push(m.text(m.number(4))), 16),
-  0x8c: (lambda m: m.push(m.text(m.byte())), 16), 0x8d: (lambda m: m.push(m.text(m.number(8))), 16),
-  ord("B"): (lambda m: m.push(bytes(m.part(m.number(4)))), 16), ord("C"): (lambda m: m.push(bytes(m.part(m.byte()))), 16),
-  0x8e: (lambda m: m.push(bytes(m.part(m.number(8)))), 16), 0x96: (lambda m: m.push(bytearray(m.part(m.number(8)))), 16),
-  # what holds others
-  ord("a"): (_Machine.append, 1), ord("e"): (_Machine.appends, 1), ord("l"): (lambda m: m.stack.append(m.marked()), 80),
-  ord("t"): (lambda m: m.stack.append(tuple(m.marked())), 64), 0x85: (lambda m: m.row(1), 56), 0x86: (lambda m: m.row(2), 56),
-  0x87: (lambda m: m.row(3), 56), ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 80), ord("s"): (_Machine.setitem, 84),
-  ord("u"): (_Machine.setitems, 1), 0x90: (_Machine.additems, 1), 0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
-  # values that are used again, names, calls
-  ord("p"): (lambda m: m.put(int(m.line())), 9), ord("q"): (lambda m: m.put(m.byte()), 9),
-  ord("r"): (lambda m: m.put(m.number(4)), 9), 0x94: (lambda m: m.memo.append(m.top()), 16),
-  ord("g"): (lambda m: m.get(int(m.line())), 8), ord("h"): (lambda m: m.get(m.byte()), 8),
-  ord("j"): (lambda m: m.get(m.number(4)), 8), ord("c"): (_Machine.line_global, 8), 0x93: (_Machine.stack_global, 8),
-  ord("R"): (_Machine.reduce, 8), ord("b"): (_Machine.build, 16),
-  ord("P"): (lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))), 64),
-  ord("Q"): (lambda m: m.stack.append(m.persistent(m.pop())), 64)}
+def _reads(n: int, make: Callable[[memoryview], Any]) -> Callable[[_Machine], Any]:
+  """Puts on the stack what is made of some bytes, whose number stands in n before them."""
+  return lambda m: m.push(make(m.part(m.number(n))))
+
+
+def _latin1(b: memoryview) -> str: return str(b, "latin-1")
+def _utf8(b: memoryview) -> str: return str(b, "utf-8", "surrogatepass")
+
+
+# by the bytes that it takes (those whose size is known later charge it themselves): what an instruction does. A place on the
+# stack is 8 bytes, which go into what is made of it; what leaves little is charged so that it cannot go on
+_BY_COST: dict[int, dict[str, Callable[[_Machine], Any]]] = {
+  1: {"a": lambda m: m.into(list, [m.pop()]), "e": _Machine.appends, "u": lambda m: m.into(dict, m.marked_pairs()),
+      "\x90": lambda m: m.into(set, m.marked_keys())},
+  8: {"I": _Machine.line_int, "L": lambda m: m.push(int(m.line().removesuffix(b"L"))), "F": lambda m: m.push(float(m.line())),
+      "J": lambda m: m.push(m.number(4, True)), "K": lambda m: m.stack.append(m.byte()), "M": lambda m: m.push(m.number(2)),
+      "\x8a": lambda m: m.push(m.number(m.byte(), True)), "\x8b": lambda m: m.push(m.number(m.number(4), True)),
+      "G": lambda m: m.push(struct.unpack(">d", m.part(8))[0]), "g": lambda m: m.get(int(m.line())),
+      "h": lambda m: m.get(m.byte()), "j": lambda m: m.get(m.number(4)),
+      "c": lambda m: m.name(*[str(m.line(), "utf-8") for _ in range(2)]),
+      "\x93": _Machine.stack_global, "R": _Machine.reduce},
+  9: {"p": lambda m: m.put(int(m.line())), "q": lambda m: m.put(m.byte()), "r": lambda m: m.put(m.number(4))},
+  16: {"N": lambda m: m.stack.append(None), "\x88": lambda m: m.stack.append(True), "\x89": lambda m: m.stack.append(False),
+       ")": lambda m: m.stack.append(()), "S": _Machine.line_string, "V": lambda m: m.push(str(m.line(), "raw-unicode-escape")),
+       "T": _reads(4, _latin1), "U": _reads(1, _latin1), "X": _reads(4, _utf8), "\x8c": _reads(1, _utf8),
+       "\x8d": _reads(8, _utf8), "B": _reads(4, bytes), "C": _reads(1, bytes), "\x8e": _reads(8, bytes),
+       "\x96": _reads(8, bytearray), "\x94": lambda m: m.memo.append(m.top()), "b": _Machine.build},
+  24: {"]": lambda m: m.push([]), "}": lambda m: m.push({}), "\x8f": lambda m: m.push(set()),
+       "2": lambda m: m.stack.append(m.top())},
+  48: {"(": _Machine.mark, "0": _Machine.pop_any, "1": lambda m: m.marked(), "\x80": lambda m: m.part(1),
+       "\x95": lambda m: m.part(8)},
+  56: {"\x85": lambda m: m.row(1), "\x86": lambda m: m.row(2), "\x87": lambda m: m.row(3)},
+  64: {"t": lambda m: m.stack.append(tuple(m.marked())), "P": lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))),
+       "Q": lambda m: m.stack.append(m.persistent(m.pop()))},
+  80: {"l": lambda m: m.stack.append(m.marked()), "d": lambda m: m.stack.append(m.marked_pairs())},
+  84: {"s": _Machine.setitem}, 240: {"\x91": lambda m: m.stack.append(m.marked_keys())}}
+_STEPS = {ord(op): (do, cost) for cost, steps in _BY_COST.items() for op, do in steps.items()}

@@ -43,16 +43,14 @@ def _fifth(qh: Tensor) -> Tensor:
   return (((qh.reshape(-1, 4, 1) >> _counted(8, 1, qh, (8,))) & 1) << 4).reshape(-1, 32)
 
 
-def _q4_0(b: Tensor) -> Tensor: return (_nibbles(b[:, 2:]).cast(dtypes.float32) - 8) * _half(b[:, :2])
-def _q4_1(b: Tensor) -> Tensor: return _nibbles(b[:, 4:]).cast(dtypes.float32) * _half(b[:, :2]) + _half(b[:, 2:4])
-
-
-def _q5_0(b: Tensor) -> Tensor:
-  return ((_nibbles(b[:, 6:]) | _fifth(b[:, 2:6])).cast(dtypes.float32) - 16) * _half(b[:, :2])
-
-
-def _q5_1(b: Tensor) -> Tensor:
-  return (_nibbles(b[:, 8:]) | _fifth(b[:, 4:8])).cast(dtypes.float32) * _half(b[:, :2]) + _half(b[:, 2:4])
+def _small(fifth: bool, least: bool) -> Callable[[Tensor], Tensor]:
+  """The values of blocks of a scale, a minimum (``least``; else they are around 0), the fifth bits, and four bits of each."""
+  def values(b: Tensor) -> Tensor:
+    at = 4 if least else 2
+    q = _nibbles(b[:, at + 4 * fifth:])
+    x = (q | _fifth(b[:, at:at + 4]) if fifth else q).cast(dtypes.float32)
+    return x * _half(b[:, :2]) + _half(b[:, 2:4]) if least else (x - (16 if fifth else 8)) * _half(b[:, :2])
+  return values
 
 
 def _q8_0(b: Tensor) -> Tensor: return b[:, 2:].bitcast(dtypes.int8).cast(dtypes.float32) * _half(b[:, :2])
@@ -75,15 +73,14 @@ def _four_bits(qs: Tensor) -> Tensor:
   return (qs.reshape(-1, 4, 1, 32) >> _counted(2, 4, qs, (2, 1))).reshape(-1, 8, 32) & 15
 
 
-def _q4_k(b: Tensor) -> Tensor:
-  scale, least = _scales(b[:, :16])
-  return (_four_bits(b[:, 16:]).cast(dtypes.float32) * scale - least).reshape(-1, 256)
-
-
-def _q5_k(b: Tensor) -> Tensor:
-  scale, least = _scales(b[:, :16])
-  fifth = ((b[:, 16:48].reshape(-1, 1, 32) >> _counted(8, 1, b, (8, 1))) & 1) << 4
-  return ((_four_bits(b[:, 48:]) | fifth).cast(dtypes.float32) * scale - least).reshape(-1, 256)
+def _large(fifth: bool) -> Callable[[Tensor], Tensor]:
+  """The values of blocks of scales and minima, the fifth bits, and four bits of each."""
+  def values(b: Tensor) -> Tensor:
+    scale, least = _scales(b[:, :16])
+    q = _four_bits(b[:, 48 if fifth else 16:])
+    if fifth: q = q | (((b[:, 16:48].reshape(-1, 1, 32) >> _counted(8, 1, b, (8, 1))) & 1) << 4)
+    return (q.cast(dtypes.float32) * scale - least).reshape(-1, 256)
+  return values
 
 
 def _q6_k(b: Tensor) -> Tensor:
@@ -96,9 +93,9 @@ def _q6_k(b: Tensor) -> Tensor:
 
 
 QUANTISED = {
-  "Q4_0": Format(32, 18, _q4_0), "Q4_1": Format(32, 20, _q4_1), "Q5_0": Format(32, 22, _q5_0), "Q5_1": Format(32, 24, _q5_1),
-  "Q8_0": Format(32, 34, _q8_0),
-  "Q4_K": Format(256, 144, _q4_k), "Q5_K": Format(256, 176, _q5_k), "Q6_K": Format(256, 210, _q6_k)}
+  "Q4_0": Format(32, 18, _small(False, False)), "Q4_1": Format(32, 20, _small(False, True)),
+  "Q5_0": Format(32, 22, _small(True, False)), "Q5_1": Format(32, 24, _small(True, True)), "Q8_0": Format(32, 34, _q8_0),
+  "Q4_K": Format(256, 144, _large(False)), "Q5_K": Format(256, 176, _large(True)), "Q6_K": Format(256, 210, _q6_k)}
 
 
 def unpacked(packed: Tensor, how: Format, shape: tuple[int, ...]) -> Tensor:

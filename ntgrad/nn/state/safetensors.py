@@ -2,20 +2,19 @@
 
 A safetensors file is a little-endian u64 header length, that many bytes of JSON
 (``{name: {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {str: str}}``), then the raw data. An index is a JSON
-file
-``{"metadata": {..}, "weight_map": {name: the file that has it}}``.
+file ``{"metadata": {..}, "weight_map": {name: the file that has it}}``.
 """
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import MissingFileError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
@@ -24,14 +23,12 @@ from ntgrad.graph.checks import checked
 from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
-from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
+from .mapped import Mapped, Refuse, checked_bools, checked_shape, dtype_table, host_bytes, tensor_of
+from .names import listed
 
 # what files call the dtypes; the format has no others that ntgrad could hold
-SAFE_DTYPES: dict[str, DType] = {
-  "BOOL": dtypes.bool, "I8": dtypes.int8, "U8": dtypes.uint8, "I16": dtypes.int16, "U16": dtypes.uint16, "I32": dtypes.int32,
-  "U32": dtypes.uint32, "I64": dtypes.int64, "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3, "F8_E5M2": dtypes.float8_e5m2,
-  "F8_E8M0": dtypes.float8_e8m0,
-  "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
+SAFE_DTYPES = dtype_table("BOOL:bool I8:int8 U8:uint8 I16:int16 U16:uint16 I32:int32 U32:uint32 I64:int64 U64:uint64 "
+  "F8_E4M3:float8_e4m3 F8_E5M2:float8_e5m2 F8_E8M0:float8_e8m0 F16:float16 BF16:bfloat16 F32:float32 F64:float64")
 _SAFE_NAMES = {d: name for name, d in SAFE_DTYPES.items()}
 _MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not make us read gigabytes
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"   # what folders of models call them
@@ -49,40 +46,31 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   for name, t in tensors.items():
     if not isinstance(name, str) or name == "__metadata__":
       raise StateError(f"safe_save: {shown(name)} cannot be a tensor's name; use a string other than '__metadata__'")
-    if not isinstance(t, Tensor):
-      raise StateError(f"safe_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
+    if not isinstance(t, Tensor): raise StateError(f"safe_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _SAFE_NAMES:
       raise StateError(f"safe_save: {shown(name)} is {t.dtype}, the format has only {', '.join(d.name for d in _SAFE_NAMES)}")
   header: dict[str, Any] = {}
   if metadata is not None:
-    bad = [k for k, v in metadata.items() if not (isinstance(k, str) and isinstance(v, str))]
-    if bad:
-      raise StateError(f"safe_save: metadata {shown(bad[0])} is not a string with a string value; "
-                       "use json.dumps for other values")
+    for k, v in metadata.items():
+      if not isinstance(k, str) or not isinstance(v, str):
+        raise StateError(f"safe_save: metadata {shown(k)} is not a string with a string value; use json.dumps for other values")
     header["__metadata__"] = dict(metadata)
   # widest elements first: every tensor then starts at a multiple of its item size without holes, which the format forbids
   remember_names(tensors)
   order = sorted(tensors, key=lambda n: -tensors[n].dtype.itemsize)
-  begin: dict[str, int] = {}
-  at = 0
-  for name in order:
-    begin[name] = at
-    at += math.prod(tensors[name].shape) * tensors[name].dtype.itemsize
+  ends = dict(zip(order, accumulate([tensors[n].nbytes() for n in order])))
   for name, t in tensors.items():
-    size = math.prod(t.shape) * t.dtype.itemsize
-    header[name] = {"dtype": _SAFE_NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [begin[name], begin[name] + size]}
+    header[name] = {"dtype": _SAFE_NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [ends[name] - t.nbytes(), ends[name]]}
   text = json.dumps(header, separators=(",", ":")).encode()
   text += b" " * (-len(text) % 8)
   if len(text) > _MAX_HEADER:
     raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}")
   with replaced_when_whole(to) as f:
     f.write(len(text).to_bytes(8, "little") + text)
-    for name in order:
-      f.write(host_bytes(tensors[name]).data)
+    for name in order: f.write(host_bytes(tensors[name]).data)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
   name: str
   dtype: DType
   shape: tuple[int, ...]
@@ -108,7 +96,7 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
   for name, file in where.items():
     if name not in shards[file]:
       raise StateError(f"safe_load: {shown_path(at)} says that {shown(name)} is in {file!r}, "
-                       f"which has {_few(list(shards[file]))}")
+                       f"which has {listed(list(shards[file]))}")
   return {name: shards[file][name] for name, file in where.items()}
 
 
@@ -125,13 +113,9 @@ def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def _tensors(path: Path, device: str | None) -> dict[str, Tensor]:
   file, entries, _ = _parse(path)
-  def source(e: _Entry) -> Callable[[], Bytes]: return lambda: file[e.begin:e.end]
-  reads = [checked_bools(source(e), e.dtype, e.end - e.begin, False, shown(e.name), _refuser(path)) for e in entries]
+  reads = [checked_bools(partial(file.__getitem__, slice(e.begin, e.end)), e.dtype, e.end - e.begin, False, shown(e.name),
+                         _refuser(path)) for e in entries]
   return {e.name: tensor_of(read, e.dtype, e.shape, device) for e, read in zip(entries, reads)}
-
-
-def _few(names: list[str]) -> str:
-  return ", ".join(map(shown, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 # ---- several files with an index
@@ -202,8 +186,7 @@ def _parse(path: Path) -> tuple[Mapped, list[_Entry], dict[str, str]]:
   if length > _MAX_HEADER: raise refuse(f"its header length is {length} bytes, the format allows {_MAX_HEADER}")
   if 8 + length > len(raw): raise refuse(f"its header of {length} bytes does not fit the file of {len(raw)} bytes")
   header = _json(raw[8:8 + length].tobytes(), refuse, "its header", len(raw))
-  metadata = header.pop("__metadata__", None)
-  if metadata is None: metadata = {}
+  metadata = {} if (given := header.pop("__metadata__", None)) is None else given
   if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
     raise refuse("its __metadata__ is not an object of strings")
 

@@ -6,37 +6,50 @@ offset, size and strides; ``pickles.py`` reads it.
 """
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph.checks import checked
 from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, tensor_of
-from .pickles import ROOM, Called, Loaded, key, load, pairs
+from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, dtype_table, swapped, tensor_of
+from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
-STORAGES = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
-            "Long": dtypes.int64, "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8,
-            "Bool": dtypes.bool}
-DTYPES = {d.name: d for d in (*STORAGES.values(), dtypes.uint16, dtypes.uint32, dtypes.uint64, dtypes.float8_e5m2)} | {
-  "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
-_ABSENT = ("ComplexFloat", "ComplexDouble", "ComplexHalf", "QInt8", "QUInt8", "QInt32", "QUInt4x2", "QUInt2x4")
+STORAGES = dtype_table("Float:float32 Double:float64 Half:float16 BFloat16:bfloat16 Long:int64 Int:int32 Short:int16 Char:int8 "
+                       "Byte:uint8 Bool:bool")
+DTYPES = {d.name: d for d in STORAGES.values()} | dtype_table(
+  "uint16:uint16 uint32:uint32 uint64:uint64 float8_e5m2:float8_e5m2 float8_e4m3fn:float8_e4m3 float8_e8m0fnu:float8_e8m0")
+_ABSENT = "ComplexFloat ComplexDouble ComplexHalf QInt8 QUInt8 QInt32 QUInt4x2 QUInt2x4".split()
 
 
+@dataclass
 class _Kind:
-  """A class of storages: its dtype, None for bytes alone."""
-  def __init__(self, dtype: DType | None): self.dtype = dtype
+  """A class of storages: its dtype, None for bytes alone; or the name of one that ntgrad has not."""
+  dtype: DType | None
+  absent: str = ""
+
+
+# classes and dtypes that a pickle names
+_KNOWN: dict[str, Any] = {
+  **{f"{module}.{n}Storage": _Kind(d) for module in ("torch", "torch.cuda") for n, d in STORAGES.items()},
+  **{f"torch.{n}Storage": _Kind(None, n) for n in _ABSENT}, **{f"torch.{n}": d for n, d in DTYPES.items()},
+  **dict.fromkeys(("torch.storage.UntypedStorage", "torch.UntypedStorage"), _Kind(None)),
+  **dict.fromkeys(["torch.nn.parameter.Parameter", "torch._utils.Tensor", "torch.Tensor"], Tensor),
+  **{f"torch.{n}Tensor": Tensor for n in STORAGES}}
 
 
 class _Storage:
@@ -53,32 +66,25 @@ class _Reader:
     self.device, self.refuse, self.swapped = device, refuse, False
     self.storages: dict[str, _Storage] = {}
     self.flat: dict[tuple[str, DType], Tensor] = {}   # a storage, seen as a dtype
-    known: dict[str, Any] = {}
-    for module in ("torch", "torch.cuda"): known |= {f"{module}.{n}Storage": _Kind(d) for n, d in STORAGES.items()}
-    known |= {f"torch.{n}": d for n, d in DTYPES.items()} | {f"torch.{n}Tensor": Tensor for n in STORAGES}
-    known |= {"torch.storage.UntypedStorage": _Kind(None), "torch.UntypedStorage": _Kind(None), "torch.Tensor": Tensor,
-              "torch.nn.parameter.Parameter": Tensor, "torch._utils.Tensor": Tensor}
     functions: dict[str, Callable[..., Any]] = {
       "torch._utils._rebuild_tensor": lambda storage, offset, size, strides: self.tensor(storage, offset, size, strides),
       "torch._utils._rebuild_tensor_v2": self.tensor_v2, "torch._utils._rebuild_tensor_v3": self.tensor_v3,
       "torch._utils._rebuild_parameter": self.parameter, "torch._utils._rebuild_parameter_with_state": self.parameter,
-      "torch._tensor._rebuild_from_type_v2": self.of_type, "torch.Size": _size, "torch.device": _device,
-      "torch.serialization._get_layout": _layout, "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
+      "torch._tensor._rebuild_from_type_v2": self.of_type, "torch.device": _device,
+      "torch.Size": lambda x=(): tuple(_said("a size", x, isinstance(x, (list, tuple)) and all(map(_natural, x)))),
+      "torch.serialization._get_layout": lambda name: _said("a layout", name, _are_text(name)),
+      "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
       "builtins.set": lambda x=(): set(map(key, _plain(x))), "builtins.frozenset": lambda x=(): frozenset(map(key, _plain(x))),
       "builtins.complex": lambda a, b=0.0: complex(*_numbers(a, b)), "builtins.slice": lambda *x: slice(*_numbers(*x)),
-      "builtins.range": _range, "builtins.xrange": _range,   # as Python 2 calls it
-      "builtins.bytearray": lambda x=b"", *how: _text_bytes(x, *how), "_codecs.encode": _text_bytes}
-    known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
-    for n in _ABSENT: known[f"torch.{n}Storage"] = _Absent(n)
-    self.known = known
+      **dict.fromkeys(("builtins.range", "builtins.xrange"), lambda *x: range(*_numbers(*x))),   # as Python 2 calls it
+      "builtins.bytearray": lambda x=b"", *how: text_bytes(x, *how), "_codecs.encode": text_bytes}
+    self.known = _KNOWN | {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
 
   def load(self, data: memoryview, at: int = 0, persistent: Callable[[Any], Any] | None = None,
            size: int | None = None) -> Loaded:
-    """The value of the pickle at a place, and where it ends."""
     return load(data, self.known, persistent or self.persistent, self.refuse, at, size)
 
   def persistent(self, pid: Any) -> _Storage:
-    """A storage that a pickle names."""
     if not isinstance(pid, tuple) or len(pid) not in (5, 6) or not _are_text(pid[0], pid[2]) or pid[0] != "storage":
       raise self.refuse(f"its pickle asks for {shown(pid)}, which is no storage")
     _, kind, name, _, numel, *view = pid
@@ -87,7 +93,8 @@ class _Reader:
 
   def storage(self, key: str, kind: Any, numel: Any) -> _Storage:
     """A storage of a class and a number of elements, the same each time."""
-    if isinstance(kind, _Absent): raise self.refuse(f"it holds a storage of {kind.name}, and ntgrad has no such dtype")
+    if isinstance(kind, _Kind) and kind.absent:
+      raise self.refuse(f"it holds a storage of {kind.absent}, and ntgrad has no such dtype")
     if not isinstance(kind, _Kind) or not _natural(numel):
       raise self.refuse(f"the storage {shown(key)} has {shown(numel)} elements of {shown(kind)}")
     new = _Storage(key, numel * (kind.dtype.itemsize if kind.dtype else 1), kind.dtype)
@@ -101,7 +108,7 @@ class _Reader:
     """A view of a storage; all views of one share its memory."""
     if not isinstance(storage, _Storage): raise self.refuse(f"a tensor of {shown(storage)}, which is no storage")
     d = storage.dtype if dtype is None else dtype
-    if d is None or not isinstance(d, DType): raise self.refuse(f"a tensor of the dtype {shown(d)}")
+    if not isinstance(d, DType): raise self.refuse(f"a tensor of the dtype {shown(d)}")
     if not (isinstance(size, tuple) and isinstance(strides, tuple) and len(size) == len(strides)
             and all(_natural(n) for n in (*size, *strides, offset))):
       raise self.refuse(f"a tensor of size {shown(size)}, strides {shown(strides)} and offset {shown(offset)}")
@@ -110,30 +117,22 @@ class _Reader:
     end = offset + sum((n - 1) * s for n, s in zip(size, strides)) + 1
     if end > storage.nbytes // d.itemsize:
       raise self.refuse(f"a tensor takes elements {offset} to {end} of a storage of {storage.nbytes // d.itemsize} elements")
-    if (storage.key, d) not in self.flat: self.flat[storage.key, d] = self.flat_tensor(storage, d)
-    return _view(self.flat[storage.key, d], offset, end, size, strides)
-
-  def flat_tensor(self, storage: _Storage, d: DType) -> Tensor:
-    """All elements of a storage."""
-    read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
-    def source() -> Bytes:
-      data = read()
-      return data.view(f"u{d.itemsize}").byteswap().view(np.uint8) if self.swapped and d.itemsize > 1 else data
-    return tensor_of(source, d, (storage.nbytes // d.itemsize,), self.device)
+    if (flat := self.flat.get((storage.key, d))) is None:
+      read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
+      if self.swapped and d.itemsize > 1: read = swapped(read, d.itemsize)
+      flat = self.flat[storage.key, d] = tensor_of(read, d, (storage.nbytes // d.itemsize,), self.device)
+    return _view(flat, offset, end, size, strides)
 
   def tensor_v2(self, storage: Any, offset: Any, size: Any, strides: Any, requires_grad: Any = False, hooks: Any = None,
                 metadata: Any = None) -> Tensor:
-    """A tensor of a storage with a dtype."""
     return self.parameter(self.tensor(storage, offset, size, strides), requires_grad)
 
   def tensor_v3(self, storage: Any, offset: Any, size: Any, strides: Any, requires_grad: Any, hooks: Any, dtype: Any,
                 metadata: Any = None) -> Tensor:
-    """A tensor of a storage of bytes."""
     if not isinstance(dtype, DType): raise self.refuse(f"a tensor of the dtype {shown(dtype)}")
     return self.parameter(self.tensor(storage, offset, size, strides, dtype), requires_grad)
 
   def parameter(self, data: Any, requires_grad: Any = False, hooks: Any = None, state: Any = None) -> Tensor:
-    """A tensor that requires a gradient, or not."""
     if not isinstance(data, Tensor): raise self.refuse(f"a parameter of {shown(data)}, which is no tensor")
     if requires_grad is True and data.dtype.kind == "f": data.requires_grad = True
     return data
@@ -145,13 +144,13 @@ class _Reader:
     return self.parameter(fn.fn(*args))
 
 
-class _Absent:
-  """A class of storages whose dtype ntgrad has not."""
-  def __init__(self, name: str): self.name = name
-
-
 def _natural(n: Any) -> bool: return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 63
 def _are_text(*x: Any) -> bool: return all([isinstance(s, str) for s in x])
+
+
+def _said(what: str, x: Any, fits: bool) -> Any:
+  if not fits: raise TypeError(f"{what} {shown(x)}")
+  return x
 
 
 def _device(kind: Any, index: Any = None) -> str:
@@ -159,23 +158,9 @@ def _device(kind: Any, index: Any = None) -> str:
   return str(kind) if index is None else f"{kind}:{index}"
 
 
-def _layout(name: Any) -> str:
-  if not _are_text(name): raise TypeError(f"a layout {shown(name)}")
-  return str(name)
-
-
-def _size(size: Any = ()) -> tuple[int, ...]:
-  if not isinstance(size, (list, tuple)) or not all([_natural(n) for n in size]): raise TypeError(f"a size {shown(size)}")
-  return tuple(size)
-
-
 def _numbers(*x: Any) -> tuple[Any, ...]:
-  """Numbers, or None, as they are."""
   if not all([n is None or isinstance(n, (int, float)) for n in x]): raise TypeError(f"{shown(x)} where numbers are expected")
   return x
-
-
-def _range(*x: Any) -> range: return range(*_numbers(*x))
 
 
 def _plain(x: Any) -> Any:
@@ -186,22 +171,11 @@ def _plain(x: Any) -> Any:
 def _ordered(found: Any = ()) -> dict[Any, Any]: return dict(found) if isinstance(found, dict) else pairs(_plain(found))
 
 
-def _text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
-  """Bytes as Python 2's pickles have them: text, a character each."""
-  if isinstance(x, (bytes, bytearray)): return bytes(x)
-  if not isinstance(x, str) or encoding not in ("latin1", "latin-1"): raise TypeError(f"{shown(x)} in {shown(encoding)}")
-  return x.encode("latin1")
-
-
 def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequence[int]) -> Tensor:
   """Elements of a tensor of one dimension at offset, size and strides: a view of it; where windows overlap they are looked up
   when they are used."""
-  size = tuple(int(n) for n in size)
-  dense, want = [], 1
-  for n in reversed(size):
-    dense.append(want)
-    want *= n
-  if all([n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])]):
+  size = tuple(map(int, size))
+  if all([n == 1 or s == math.prod(size[i + 1:]) for i, (n, s) in enumerate(zip(size, strides))]):
     return flat._seen((Ops.SHRINK, ((begin, end),)), (Ops.RESHAPE, size))
   from ntgrad.engine.interchange import gather_strided, strided
   base = flat.lazydata
@@ -209,7 +183,6 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
   if node is None: return Tensor._from_node(gather_strided(base, size, strides, begin))
   moves: list[Any] = []
   while node is not base:
-    assert node.op in MOVEMENT
     moves.append((node.op, node.arg))
     node = node.src[0]
   return flat._seen(*moves[::-1])
@@ -234,9 +207,8 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None, map_loca
   def refuse(why: str) -> StateError: return StateError(f"torch_load: {shown_path(path)} cannot be loaded: {why}")
   data = Mapped("torch_load", path)
   reader = _Reader(device, refuse)
-  if is_zip(data): return _zip(data, reader, refuse)
-  if data[257:262].tobytes() == b"ustar": return _tar(data, reader, refuse)
-  return _pickles(data, reader, refuse)
+  form = _zip if is_zip(data) else _tar if data[257:262].tobytes() == b"ustar" else _pickles
+  return form(data, reader, refuse)
 
 
 def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
@@ -303,16 +275,21 @@ class _Dry(_Reader):
 def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   """As torch 0.1 wrote it: ``storages``, then ``tensors`` that are views of them, then ``pickle``, which names tensors by
   number."""
-  parts = {name: source() for name, source in tar_members(data, refuse).items() if name in ("storages", "tensors", "pickle")}
+  whole, members = tar_members(data, refuse)
+  parts = {n: member_bytes(whole, n, m, refuse) for n, m in members.items() if n in ("storages", "tensors", "pickle")}
   if len(parts) != 3: raise refuse("it is a tar archive without storages, tensors and pickle")
+  def counted(n: Any) -> range:
+    if not _natural(n): raise refuse(f"it says that it has {shown(n)} storages or tensors")
+    return range(n)
+
   kept: dict[Any, tuple[_Storage, int]] = {}   # by key: the storage, and where in it the one of this key begins
   part = parts["storages"]
   count, at = reader.load(part.data)
-  for _ in range(_count(count, refuse)):
+  for _ in counted(count):
     said, at = reader.load(part.data, at)
     name, _, kind = _three(said, refuse)
     s = reader.storage(str(name), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
-    s.read = _slice(part, at + 8, s.nbytes)
+    s.read = partial(part.__getitem__, slice(at + 8, at + 8 + s.nbytes))
     at += 8 + s.nbytes
     if at > len(part): raise refuse(f"the storage {shown(name)} of {s.nbytes} bytes is not whole")
     kept[name] = s, 0
@@ -325,7 +302,7 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   tensors: dict[str, Tensor] = {}
   part = parts["tensors"]
   count, at = reader.load(part.data)
-  for _ in range(_count(count, refuse)):
+  for _ in counted(count):
     said, at = reader.load(part.data, at)
     name, storage, _ = _three(said, refuse)
     ndim = int.from_bytes(part[at:at + 4].tobytes(), "little")
@@ -342,14 +319,6 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     return tensors[str(pid)]
 
   return reader.load(parts["pickle"].data, 0, persistent, len(data)).value
-
-
-def _slice(data: Bytes, begin: int, size: int) -> Callable[[], Bytes]: return lambda: data[begin:begin + size]
-
-
-def _count(n: Any, refuse: Refuse) -> int:
-  if not _natural(n): raise refuse(f"it says that it has {shown(n)} storages or tensors")
-  return int(n)
 
 
 def _named(x: Any) -> bool:

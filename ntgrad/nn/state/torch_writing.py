@@ -2,6 +2,7 @@
 bytes. ``torch.load`` and :func:`torch_load` read them."""
 from __future__ import annotations
 
+import math
 import os
 import struct
 import sys
@@ -34,7 +35,6 @@ class _Writer:
     self.kept: dict[int, tuple[int, Any]] = {}   # lists, tuples and dicts by identity: their number in the pickle
 
   def code(self, x: Any) -> bytes:
-    """The instructions that make a value."""
     if x is None or isinstance(x, (bool, np.bool_)): return b"N" if x is None else b"\x88" if x else b"\x89"
     if isinstance(x, Tensor): return self.tensor(x)
     if isinstance(x, DType): return _name("torch", _NAMES.get(x, x.name))
@@ -64,7 +64,7 @@ class _Writer:
       key = self.keys[id(t)] = len(self.tensors)
       self.tensors.append(t)
     shape = tuple(map(int, t.shape))
-    strides = tuple(int(np.prod(shape[i + 1:], dtype=np.int64)) for i in range(len(shape)))
+    strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
     typed = _STORAGES.get(t.dtype)
     kind = _name("torch", typed + "Storage") if typed else _name("torch.storage", "UntypedStorage")
     size = t.numel() if typed else t.nbytes()

@@ -22,12 +22,9 @@ def _tensors(name: str, given: Any) -> list[Tensor]:
   return given
 
 
-def _limit(name: str, what: str, value: Any, least: float = 0.0) -> float:
-  try: x = float(value)
-  except (TypeError, ValueError, OverflowError):
-    raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
-  if not x >= least: raise ArgumentError(f"{name}: {what} is {value!r}, expected a number of at least {least:g}")
-  return x
+def _limit(name: str, what: str, value: float, least: float = 0.0) -> float:
+  if not value >= least: raise ArgumentError(f"{name}: {what} is {value!r}, expected a number of at least {least:g}")
+  return float(value)
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:

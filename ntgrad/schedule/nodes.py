@@ -1,0 +1,49 @@
+"""What every step of scheduling asks of a node, and the nodes that it makes."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.view import Shape as Shape, pull
+from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
+
+Nodes = tuple[UOp, ...]
+Idx = Nodes
+Body = Nodes                           # the statements of a kernel
+Copies = dict[UOp, tuple[UOp, Body]]   # a copy's node -> what it copies, and the body of the kernel that does
+
+
+def viewed(u: UOp) -> UOp:
+  """What a value is a view of: the version of memory, the products that windows are made of."""
+  while u.op in MOVEMENT: u = u.src[0]
+  return u
+
+
+# about how many elements a value has, and its bytes in memory; what some axes go through together; whether all sizes are numbers
+def elements_of(u: UOp) -> int: return ix.elements(u.shape)
+def node_bytes(u: UOp) -> int: return ix.elements(u.shape) * u.dtype.itemsize
+def axes_size(axes: Iterable[UOp]) -> int: return ix.elements([r.arg[1] for r in axes])
+def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all([isinstance(n, int) for n in shape])
+
+
+# the axes that indices, or conditions, go along; where a movement finds an element in its source, and when there is one
+def axes_in(*indices: UOp) -> frozenset[UOp]: return frozenset().union(*[i.ranges for i in indices])
+def pulled(u: UOp, idx: Idx) -> tuple[Idx, UOp]: return pull(u.op, u.src[0].shape, u.arg, idx)
+
+
+def in_bounds(idx: Iterable[UOp], shape: Iterable[ix.Dim]) -> UOp:
+  """Whether an index is one of an element."""
+  return ix.both(*[c for i, n in zip(idx, shape) for c in (ix.ge(i, 0), ix.lt(i, n))])
+
+
+# the index of a LOAD or STORE; an access at another index; nodes of one source, with its dtype, whose sizes may be expressions
+def indexed(idx: Idx) -> UOp: return UOp(Ops.INDEX, ix.INT, idx)
+def at_place(access: UOp, idx: Idx) -> UOp: return access.replace((access.src[0], indexed(idx), *access.src[2:]))
+def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
+def reshaped(x: UOp, shape: Shape) -> UOp: return movement(Ops.RESHAPE, x, shape)
+def in_memory(x: UOp) -> UOp: return movement(Ops.CONTIGUOUS, x, None)
+
+
+def with_axis(x: UOp, axis: int, *sizes: ix.Dim, after: int = 1) -> UOp:
+  """An axis, or ``after`` axes from it on, as others: (.., n, ..) -> (.., parts, n / parts, ..)."""
+  return reshaped(x, (*x.shape[:axis], *sizes, *x.shape[axis + after:]))
