@@ -24,7 +24,7 @@ from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, ind
 from ntgrad.graph.pairs import Several
 
 from .elementwise import Elementwise, Host
-from .families import member
+from .families import class_member, member
 from .movement import Movement, several
 from .promotion import cut_to_int, scalar_node
 
@@ -195,16 +195,13 @@ class Creation(Elementwise, Movement):
     return cls._made(scalar_node("full", cut_to_int("full", fill_value, d), d, s), device, requires_grad)
 
   @classmethod
-  def zeros(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-            requires_grad: bool | None = None) -> Self:
-    """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    return cls.full(new_shape("zeros", shape, size), 0, dtype=_float(dtype), device=device, requires_grad=requires_grad)
-
-  @classmethod
-  def ones(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-           requires_grad: bool | None = None) -> Self:
-    """Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    return cls.full(new_shape("ones", shape, size), 1, dtype=_float(dtype), device=device, requires_grad=requires_grad)
+  def _filled(cls, name: str, value: int, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+              requires_grad: bool | None = None) -> Self:
+    return cls.full(new_shape(name, shape, size), value, dtype=_float(dtype), device=device, requires_grad=requires_grad)
+  zeros = class_member(
+    _filled, 0, "Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
+  ones = class_member(
+    _filled, 1, "Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
 
   @classmethod
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
@@ -350,24 +347,17 @@ class Creation(Elementwise, Movement):
     return self._wrap(reshape(u, (size, size)))
 
   @classmethod
-  def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
-                   device: str | None = None) -> Self:
-    """(2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
-    otherwise. Raises ArgumentError."""
-    return cls._triangle_indices("tril_indices", np.tril_indices, row, col, offset, dtype, device)
-
-  @classmethod
-  def triu_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
-                   device: str | None = None) -> Self:
-    """(2, k): rows and columns of the elements at and above a diagonal, as ``tril_indices``. Raises ArgumentError."""
-    return cls._triangle_indices("triu_indices", np.triu_indices, row, col, offset, dtype, device)
-
-  @classmethod
-  def _triangle_indices(cls, name: str, make: Any, row: int, col: int | None, offset: int, dtype: Any, device: Any) -> Self:
+  def _triangle_indices(cls, name: str, make: Any, row: int, col: int | None = None, offset: int = 0, *,
+                        dtype: DType | str | None = None, device: str | None = None) -> Self:
     n, m = new_shape(name, (row, row if col is None else col))
     if n * m > dtypes.max(dtypes.int32): raise ArgumentError(f"{name}: a matrix of shape {(n, m)}; at most 2**31 - 1 elements")
     found = np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32)
-    return cls(found, device=device, dtype=dtypes.int32 if dtype is None else dtypes.of(dtype))
+    return cls(found, device=device, dtype=dtypes.of(dtype, dtypes.int32))
+  tril_indices = class_member(_triangle_indices, np.tril_indices, """
+    (2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
+    otherwise. Raises ArgumentError.""")
+  triu_indices = class_member(_triangle_indices, np.triu_indices, """
+    (2, k): rows and columns of the elements at and above a diagonal, as ``tril_indices``. Raises ArgumentError.""")
 
   def one_hot(self, num_classes: int) -> Self:
     """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class. Raises DTypeError,
@@ -429,40 +419,27 @@ class Creation(Elementwise, Movement):
   # ---- window functions: ``window_length`` numbers, computed on the host in float64. ``periodic``: as if one more, the first
   # again, came behind the last. All raise ArgumentError, and DTypeError for a dtype without fractions.
   @classmethod
-  def _window(cls, name: str, n: int, periodic: bool, fn: Callable[[Any], Any], dtype: Any, *given: Any) -> Self:
-    """fn of places from 0 to 1; the device and requires_grad."""
-    d = _float(dtype)
+  def _window(cls, name: str, fn: Callable[[Any], Any], window_length: int, periodic: bool = True, *, dtype: Any = None,
+              device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """fn of places from 0 to 1."""
+    d, n = _float(dtype), window_length
     if d.kind != "f": raise DTypeError(f"{name}: dtype {d.name}; it takes floats")
     if not 0 <= n <= _MOST_NUMBERS: raise ArgumentError(f"{name}: window_length {n}; it goes from 0 to {_MOST_NUMBERS}")
-    return cls(fn(np.arange(n) / (n if periodic else n - 1)) if n > 1 else np.ones(n), given[0], d, given[1])
+    return cls(fn(np.arange(n) / (n if periodic else n - 1)) if n > 1 else np.ones(n), device, d, requires_grad)
 
-  @classmethod
-  def hann_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
-                  requires_grad: bool | None = None) -> Self:
-    """1/2 - 1/2 cos(2 pi t)."""
-    return cls._window("hann_window", window_length, periodic, lambda t: 0.5 - 0.5 * np.cos(2 * math.pi * t), dtype,
-                       device, requires_grad)
+  hann_window = class_member(_window, lambda t: 0.5 - 0.5 * np.cos(2 * math.pi * t), "1/2 - 1/2 cos(2 pi t).")
+  blackman_window = class_member(
+    _window, lambda t: np.maximum(0.42 - 0.5 * np.cos(2 * math.pi * t) + 0.08 * np.cos(4 * math.pi * t), 0),
+    "0.42 - 0.5 cos(2 pi t) + 0.08 cos(4 pi t).")
+  bartlett_window = class_member(_window, lambda t: 1 - np.abs(2 * t - 1), "1 - |2 t - 1|: a triangle.")
 
   @classmethod
   def hamming_window(cls, window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
                      dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """alpha - beta cos(2 pi t)."""
     a, b = [real_number("hamming_window", *given) for given in (("alpha", alpha), ("beta", beta))]
-    return cls._window("hamming_window", window_length, periodic, lambda t: a - b * np.cos(2 * math.pi * t), dtype,
-                       device, requires_grad)
-
-  @classmethod
-  def blackman_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
-                      requires_grad: bool | None = None) -> Self:
-    """0.42 - 0.5 cos(2 pi t) + 0.08 cos(4 pi t)."""
-    def fn(t: Any) -> Any: return np.maximum(0.42 - 0.5 * np.cos(2 * math.pi * t) + 0.08 * np.cos(4 * math.pi * t), 0)
-    return cls._window("blackman_window", window_length, periodic, fn, dtype, device, requires_grad)
-
-  @classmethod
-  def bartlett_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
-                      requires_grad: bool | None = None) -> Self:
-    """1 - |2 t - 1|: a triangle."""
-    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype, device, requires_grad)
+    def fn(t: Any) -> Any: return a - b * np.cos(2 * math.pi * t)
+    return cls._window("hamming_window", fn, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
   @classmethod
   def kaiser_window(cls, window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,
@@ -471,4 +448,4 @@ class Creation(Elementwise, Movement):
     b = real_number("kaiser_window", "beta", beta)
     if not abs(b) <= 700: raise ArgumentError(f"kaiser_window: beta {beta}; it goes from -700 to 700")
     def fn(t: Any) -> Any: return np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b))
-    return cls._window("kaiser_window", window_length, periodic, fn, dtype, device, requires_grad)
+    return cls._window("kaiser_window", fn, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)

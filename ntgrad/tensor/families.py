@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Callable, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 _A = TypeVar("_A")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -12,7 +12,7 @@ _P = ParamSpec("_P")
 _Method = Callable[Concatenate[_S, _P], _R]
 
 
-class _Member:
+class _Member(Generic[_P]):
   """Becomes a method of the class that it stands in, by the name that it is first assigned to."""
   made: Any = None
 
@@ -20,12 +20,14 @@ class _Member:
 
   def __set_name__(self, owner: type, name: str) -> None:
     if self.made is None: self.made = self.method(owner, name)
-    setattr(owner, name, self.made)
+    setattr(owner, name, classmethod(self.made) if isinstance(self.parts[0], classmethod) else self.made)
+
+  def __get__(self, instance: Any, owner: type[_S]) -> Callable[_P, _S]: raise AttributeError   # for mypy: of class methods
 
   def method(self, owner: type, name: str) -> Any:
     """A function of the parameters that are left: ``def exp(self): return _fn(self, _0)``. It is written out, as a call by
     ``*args`` takes longer; errors show it in the line of the method that it calls."""
-    fn, *given = [x.made if isinstance(x, _Member) else x for x in self.parts]
+    fn, *given = [x.made if isinstance(x, _Member) else getattr(x, "__func__", x) for x in self.parts]
     code = fn.__code__
     if code.co_varnames[1:2] == ("name",): given = [name, *given]
     n, known = code.co_argcount, {f"_{i}": x for i, x in enumerate(given)}
@@ -56,6 +58,11 @@ def member(*parts: Any) -> Any:
   """A method with what is given behind ``self``, and a docstring: ``exp = member(_unary, UnaryOps.EXP, "e to the power ..")``.
   A method whose first parameter is ``name`` is given the new one's name in front."""
   return _Member("{call}", parts[-1], *parts[:-1])
+
+
+def class_member(fn: Callable[Concatenate[type[Any], str, _A, _P], Any], given: _A, doc: str) -> _Member[_P]:
+  """The same of a class method that gives an object of the class."""
+  return _Member("{call}", doc, fn, given)
 
 
 def in_place(fn: _F) -> _F:
