@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Self
+from typing import Any, Callable, Self
 
 import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number, whole_number
 from ntgrad.engine.buffer import Buffer, transfer_watchers
 from ntgrad.engine.device import Device
@@ -26,7 +26,7 @@ from ntgrad.graph.nodes import Shape, cast, const, expand, minimum, reshape, see
 
 from .creation import new_shape, node_of, number_dtype
 from .elementwise import Host
-from .families import member
+from .families import class_member, member
 from .sorting import Sorting
 
 
@@ -136,6 +136,15 @@ def _fraction(r: UOp, dtype: DType) -> UOp:
   return cast(cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32), acc_dtype(dtype)) * 2.0 ** -n
 
 
+def _normal(r: UOp, dtype: DType) -> UOp:
+  """Normal with mean 0 and variance 1 (Box-Muller). One hash, two uniforms: the high word gives the radius, the low word the
+  angle."""
+  work = acc_dtype(dtype)
+  angle = cast(cast((r & 2 ** 32 - 1) >> 8, dtypes.int32), work) * (2 * math.pi * 2.0 ** -24)
+  left = 1.0 - cast(_fraction(r, dtypes.float32), work)   # (0, 1]: its logarithm is finite
+  return graph.sqrt(graph.log(left) * -2.0) * graph.cos(angle)
+
+
 def below(value: float, dtype: DType) -> float:
   """The greatest number less than ``value`` that a dtype has."""
   least = np.array(-448 if dtype is dtypes.float8_e4m3 else -math.inf, np.float32).astype(dtype.np)
@@ -223,11 +232,15 @@ class Random(Sorting):
     return new_shape(name, shape, size), Device._located(device), d
 
   @classmethod
-  def rand(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
-           requires_grad: bool | None = None) -> Self:
-    """Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError."""
-    s, dev, d = cls._random("rand", shape, device, dtype, size)
-    return cls._made(cast(_fraction(_bits(s, dev, generator), d), d), None, requires_grad)
+  def _of_bits(cls, name: str, fn: Callable[[UOp, DType], UOp], *shape: Any, size: Any = None, generator: Generator | None = None,
+               device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
+    s, dev, d = cls._random(name, shape, device, dtype, size)
+    return cls._made(cast(fn(_bits(s, dev, generator), d), d), None, requires_grad)
+  rand = class_member(_of_bits, _fraction, """
+    Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError.""")
+  randn = class_member(_of_bits, _normal, """
+    Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
+    ArgumentError, DTypeError.""")
 
   @classmethod
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
@@ -252,20 +265,6 @@ class Random(Sorting):
     # fractions of high stay below it; a sum may be rounded up to it
     if low or u.dtype is not acc_dtype(d): u = minimum(u, max(below(held(high, d), d), held(low, d)))
     return cls._made(u, None, requires_grad)
-
-  @classmethod
-  def randn(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
-            requires_grad: bool | None = None) -> Self:
-    """Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
-    ArgumentError, DTypeError."""
-    s, dev, d = cls._random("randn", shape, device, dtype, size)
-    r = _bits(s, dev, generator)
-    work = acc_dtype(d)
-    # one hash, two uniforms: the high word gives the radius, the low word the angle
-    a = _fraction(r, dtypes.float32)
-    angle = cast(cast((r & 2 ** 32 - 1) >> 8, dtypes.int32), work) * (2 * math.pi * 2.0 ** -24)
-    left = 1.0 - cast(a, work)  # (0, 1]: its logarithm is finite
-    return cls._made(cast(graph.sqrt(graph.log(left) * -2.0) * graph.unary(UnaryOps.COS, angle), d), None, requires_grad)
 
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
