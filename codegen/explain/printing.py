@@ -89,7 +89,7 @@ class Printer:
     buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
-    at = ", ".join([self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src)))])
+    at = ", ".join(self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src))))
     name = buffer.arg[0 if local else 1]
     if self.gates is None: return f"{name}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
     place = f"{name}[{at}]"

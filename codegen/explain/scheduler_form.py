@@ -74,7 +74,7 @@ def without_tiles(kernel: Kernel) -> Kernel:
   """A kernel in which tiles and the grid around them are one axis; of one that sorts, each row is."""
   if not kernel.sorts: return with_numbered_sorts(tiles.lower_tiles(kernel))
   within = kernel.bound | {r.arg[0] for u in kernel.sorts for r in u.src[1].ranges}
-  axes = tuple([replace(a, kind=AxisKind.LOOP if a.id in within else AxisKind.GRID) for a in kernel.axes if a.size != 1])
+  axes = tuple(replace(a, kind=AxisKind.LOOP if a.id in within else AxisKind.GRID) for a in kernel.axes if a.size != 1)
   return with_numbered_sorts(kernel.with_(axes=axes, applied=()))
 
 

@@ -325,7 +325,7 @@ class Export:
     args = [f"axis={dims.index(i)}", *[f"keep={keep}"] * bool(keep), *["bitonic=True"] * bitonic]
     said = _call("sort_bits", dims, text, low, high, *args)[0]
     if u.src[1].op is not Ops.RANGE:   # the least one alone
-      return f"{said}[{', '.join(['0' if d == i else ':' for d in dims])}]", ATOM, tuple([d for d in dims if d != i])
+      return f"{said}[{', '.join('0' if d == i else ':' for d in dims)}]", ATOM, tuple(d for d in dims if d != i)
     now = [u.src[1].arg[0] if d == i else d for d in dims]
     order = sorted(range(len(now)), key=now.__getitem__)
     if order != list(range(len(now))): said = f"tl.permute({said}, {_tuple(order, True)})"

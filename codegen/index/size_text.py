@@ -16,7 +16,7 @@ _T = TypeVar("_T", bound=Hashable)
 def without_options(u: UOp) -> UOp:
   """The expression of names of which nothing else is known."""
   if u.op is Ops.SIZE: return UOp(Ops.SIZE, u.dtype, (), ix.Size(u.arg.name))
-  src = tuple([without_options(s) for s in u.src])
+  src = tuple(without_options(s) for s in u.src)
   return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
 
 
@@ -29,7 +29,7 @@ def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Seq
     n = stack[-1]
     if n not in found:
       found[n] = operands(n)
-      stack.extend([o for o in reversed(found[n]) if o not in found])
+      stack.extend(o for o in reversed(found[n]) if o not in found)
     else: out.setdefault(stack.pop(), found[n])
   return out
 

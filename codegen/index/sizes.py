@@ -121,6 +121,6 @@ def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[S
   def value(size: ix.Size) -> str:
     if size in sizes: return f"v[{sizes.index(size)}]"
     raise ArgumentError(f"{bounds_text(size)} is none of the sizes {', '.join(map(bounds_text, sizes)) or '(there are none)'}")
-  parts = "".join([f"{dim_text(e, value)}, " for e in exprs])
+  parts = "".join(f"{dim_text(e, value)}, " for e in exprs)
   found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
   return found

@@ -97,7 +97,7 @@ def block_shapes(uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
   sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
   if not sizes: return {}
   order, axes = axis_order(uops), block_axes(uops)
-  return {u: tuple([sizes[i] for i in order if i in axes[u]]) for u in uops if axes[u] and u.op not in NO_VALUE}
+  return {u: tuple(sizes[i] for i in order if i in axes[u]) for u in uops if axes[u] and u.op not in NO_VALUE}
 
 
 def axis_order(uops: Sequence[UOp]) -> list[int]:

@@ -71,7 +71,7 @@ class Persistent(Opt):
   def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:
     """Persistent programs, and descriptors, which pay with them: neither, or both, or descriptors alone."""
     opts: Opts = kernel.applied
-    others = tuple([o for o in opts if not isinstance(o, (Persistent, TensorDescriptor))])
+    others = tuple(o for o in opts if not isinstance(o, (Persistent, TensorDescriptor)))
     if others != opts: return (yield others)
     boxes = TensorDescriptor.all(kernel) if target.descriptors else ()
     programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))

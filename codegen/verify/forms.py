@@ -31,12 +31,6 @@ REDUCTIONS = table(
 # ---- the linear form
 
 
-def _acc(u: UOp) -> str | None:
-  want = python_type(u.dtype)
-  if isinstance(u.arg, (int, float)) and (want is float or not isinstance(u.arg, float)): return None
-  return f"the arg of DEFINE_ACC is its start value, a Python {want.__name__}, got {u.arg!r}"
-
-
 def _loop(u: UOp) -> str | None:
   step = step_of(u)
   ends = [s.dtype for s in (*u.src[:2], step) if s is not None]
@@ -59,10 +53,8 @@ def _phi(u: UOp) -> str | None:
 
 
 def _ends(opener: Ops) -> Rule:
-  def rule(u: UOp) -> str | None:
-    if u.src and u.src[0].op is opener: return None
-    return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
-  return rule
+  return lambda u: None if u.src and u.src[0].op is opener else \
+    f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
 
 
 def _product(u: UOp) -> str | None:
@@ -75,17 +67,17 @@ def _product(u: UOp) -> str | None:
   return argument(lambda a: fields(a, str, tuple) and len(a[1]) == 1, f"({DOT!r}, (axis id,))")(u)
 
 
-def _programs(size: Any) -> bool: return size >= 1 if type(size) is int else isinstance(size, UOp) and of_sizes(size)
-
-
 LINEAR = table(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
   REDUCE=_product,
   DEFINE_GLOBAL=(KERNEL[Ops.DEFINE_GLOBAL], no_sources),
   DEFINE_LOCAL=local_rule,
-  DEFINE_ACC=_acc,
+  DEFINE_ACC=lambda u:
+    None if isinstance(u.arg, (int, float)) and (python_type(u.dtype) is float or not isinstance(u.arg, float)) else
+    f"the arg of DEFINE_ACC is its start value, a Python {python_type(u.dtype).__name__}, got {u.arg!r}",
   DEFINE_VAR=KERNEL[Ops.SIZE],
   SPECIAL=(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and _programs(a[2]),
+    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and
+      (a[2] >= 1 if type(a[2]) is int else isinstance(a[2], UOp) and of_sizes(a[2])),
       "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
     no_sources,

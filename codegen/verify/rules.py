@@ -54,10 +54,8 @@ def table(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict
 
 def source_count(least: int, what: str, most: int | None = None) -> Rule:
   """From ``least`` to ``most`` sources (default: exactly ``least``); ``what`` names them: "a base and an index"."""
-  def rule(u: UOp) -> str | None:
-    n = len(u.src)
-    return None if least <= n <= (least if most is None else most) else f"{u.op.name} has {what}, got {n} sources"
-  return rule
+  return lambda u: None if least <= len(u.src) <= (least if most is None else most) else \
+    f"{u.op.name} has {what}, got {len(u.src)} sources"
 
 
 def argument(fits: Callable[[Any], bool], what: str) -> Rule:
@@ -126,8 +124,7 @@ size_rule = all_of(
 
 
 def cast_rule(u: UOp) -> str | None:
-  """One source of the same count, or a scalar that is broadcast."""
-  if wrong := one_source(u): return wrong
+  """A source of the same count, or a scalar that is broadcast."""
   src = u.src[0].dtype
   if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
   if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
@@ -146,7 +143,7 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-VALUES = table(CONST=const_rule, ALU=alu_rule, CAST=cast_rule, BITCAST=cast_rule)
+VALUES = table(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), BITCAST=(one_source, cast_rule))
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
@@ -218,7 +215,6 @@ def _vectorize(u: UOp) -> str | None:
 
 def _gep(u: UOp) -> str | None:
   """One lane of a vector."""
-  if wrong := one_source(u): return wrong
   v = u.src[0].dtype
   if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
@@ -228,4 +224,4 @@ def _gep(u: UOp) -> str | None:
 KERNEL = table(
   VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global,
   DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
-VECTORS = table(VECTORIZE=_vectorize, GEP=_gep)
+VECTORS = table(VECTORIZE=_vectorize, GEP=(one_source, _gep))
