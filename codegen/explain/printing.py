@@ -66,7 +66,9 @@ class Printer:
     if u.op is Ops.CONST: return constant_text(u), ATOM if u.arg >= 0 else PRODUCT
     if u.op is Ops.SPECIAL: return f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", ATOM
     if u.op is Ops.RANGE: return _axes(fn[:1]), ATOM
-    if u.dtype is dtypes.index and ix.of_sizes(u): return _size_text(u)
+    if u.dtype is dtypes.index and ix.of_sizes(u):
+      text, (terms, c) = text_of(u), ix.linear(u)
+      return text, ATOM if text.isidentifier() else SUM if len(terms) > 1 or c else PRODUCT
     if u.op is Ops.LOAD: return self.place(u), ATOM
     if u.op is Ops.CAST and u.dtype is dtypes.index: return self.text(src[0], ATOM), ATOM
     if fn is TernaryOps.WHERE:
@@ -117,12 +119,6 @@ def _operands(u: UOp) -> Sequence[UOp]:
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
   if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_none(u))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
-
-
-def _size_text(u: UOp) -> Text:
-  """An expression of run-time sizes, as shapes have it."""
-  text, (terms, c) = text_of(u), ix.linear(u)
-  return text, ATOM if text.isidentifier() else SUM if len(terms) > 1 or c else PRODUCT
 
 
 def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)

@@ -386,19 +386,15 @@ def add(a: UOp, b: UOp | int) -> UOp:
   """a + b"""
   if isinstance(b, int): b = const(b)
   if a.op is CONST: a, b = b, a
-  if b.op is CONST: return _plus(a, b.arg)
+  if b.op is CONST:   # the same terms, so there is nothing to put in order, nor to join
+    n = b.arg
+    if a.op is CONST: return const(a.arg + n)
+    if n and a.arg is ADD and a.src[1].op is CONST: a, n = a.src[0], a.src[1].arg + n
+    return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
   (ta, ca), (tb, cb) = linear(a), linear(b)
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k
   return _build(terms, ca + cb)
-
-
-def _plus(a: UOp, n: int) -> UOp:
-  """a + n: the same terms, so there is nothing to put in order, nor to join."""
-  if n == 0: return a
-  if a.op is CONST: return const(a.arg + n)
-  if a.arg is ADD and a.src[1].op is CONST: a, n = a.src[0], a.src[1].arg + n
-  return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
 
 
 def sub(a: UOp, b: UOp | int) -> UOp: return add(a, -b if isinstance(b, int) else mul(b, -1))
