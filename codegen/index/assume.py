@@ -63,11 +63,4 @@ def below(a: Dim, b: Dim) -> bool:
   return a < b if isinstance(a, int) and isinstance(b, int) else condition_holds(ix.lt(ix.node(a), ix.node(b)))
 
 
-def greater(a: Dim, b: Dim) -> Dim:
-  """max(a, b)"""
-  return max(a, b) if isinstance(a, int) and isinstance(b, int) else ix.number(ix.greatest(ix.node(a), ix.node(b)))
-
-
-def lesser(a: Dim, b: Dim) -> Dim:
-  """min(a, b)"""
-  return min(a, b) if isinstance(a, int) and isinstance(b, int) else ix.number(ix.least(ix.node(a), ix.node(b)))
+greater, lesser = ix.of_dims(max, ix.greatest), ix.of_dims(min, ix.least)   # of two sizes

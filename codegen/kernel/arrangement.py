@@ -20,15 +20,14 @@ from ..index.size_text import shape_text, text_of
 from ..index.sizes import Dim, numbers
 from ..index.view import Pulled, Regrouped, Shape, View, pull, rest, window_count
 from ..ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir.uop import Ops, UOp, toposort
 
 _Ints = int | Sequence[int]
 Key = Dim | slice | EllipsisType | None
 _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _T = TypeVar("_T")
-_NUMPY: dict[BinaryOps, np.ufunc] = {
-  BinaryOps.ADD: np.add, BinaryOps.MUL: np.multiply, BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod,
-  BinaryOps.MIN: np.minimum, BinaryOps.CMPLT: np.less, BinaryOps.CMPEQ: np.equal, BinaryOps.AND: np.logical_and}
+_NUMPY = dict(ADD=np.add, MUL=np.multiply, IDIV=np.floor_divide, MOD=np.mod, MIN=np.minimum, CMPLT=np.less, CMPEQ=np.equal,
+              AND=np.logical_and)
 
 
 def _sizes(name: str, values: Dim | Sequence[Dim], n: int, what: str) -> Shape:
@@ -153,7 +152,7 @@ class Arrangement:
     values: dict[UOp, Any] = {r: np.arange(n).reshape([-1 if d == e else 1 for e in range(len(shape))])
                               for d, (r, n) in enumerate(zip(ranges, shape)) if n > 1}
     for u in toposort((*at, valid)):
-      if u not in values: values[u] = u.arg if u.op is Ops.CONST else _NUMPY[u.arg](*(values[s] for s in u.src))
+      if u not in values: values[u] = u.arg if u.op is Ops.CONST else _NUMPY[u.arg.name](*(values[s] for s in u.src))
     return [values[i] for i in at], values[valid]
 
   # ---- helpers

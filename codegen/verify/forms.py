@@ -19,7 +19,7 @@ from .rules import *
 # ---- values that both forms have
 
 _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
-REDUCTIONS = table(
+REDUCTIONS = op_rules(
   REDUCE=(argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
     same_dtype, lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None, _COMBINES),
   SCAN=(same_dtype,
@@ -67,7 +67,7 @@ def _product(u: UOp) -> str | None:
   return argument(lambda a: fields(a, str, tuple) and len(a[1]) == 1, f"({DOT!r}, (axis id,))")(u)
 
 
-LINEAR = table(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
+LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
   REDUCE=_product,
   DEFINE_GLOBAL=(KERNEL[Ops.DEFINE_GLOBAL], no_sources),
   DEFINE_LOCAL=local_rule,
@@ -236,7 +236,7 @@ def _sorted(u: UOp) -> str | None:
   return argument(lambda a: fields(tuple(a), int, int, int, int, bool), "(axis id, low, high, keep, bitonic)")(u)
 
 
-INDEX = table(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
+INDEX = op_rules(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
   SORTED=_sorted,
   INDEX=lambda u: None,
   CACHE_READ=_cache_read,
@@ -333,7 +333,7 @@ def _filled(u: UOp) -> str | None:
 
 
 _EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)
-EXPANDED = table(KERNEL, VECTORS, access_rules(
+EXPANDED = op_rules(KERNEL, VECTORS, access_rules(
   lambda i: None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"),
   REDUCE=_EACH_COPY, SCAN=_EACH_COPY, SORT=_EACH_COPY, SPECIAL=lambda u: None, CACHE_READ=_filled)
 _EXPANDED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE

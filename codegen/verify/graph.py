@@ -123,7 +123,7 @@ def _updates(u: UOp) -> str | None:
   return _value(u, u.src[1], part)
 
 
-GRAPH = table(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
+GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   ALU=(alu_rule, _same_shapes),
   BUFFER=(lambda u: None if hasattr(u.arg, "shape") else f"the arg of BUFFER is a Buffer, got {u.arg!r}",
     lambda u: None if u.dtype is u.arg.dtype else f"a BUFFER node of {u.dtype} on a Buffer of {u.arg.dtype}"),

@@ -45,7 +45,7 @@ def all_of(*rules: Rule) -> Rule:
   return lambda u: next((wrong for rule in rules if (wrong := rule(u))), None)
 
 
-def table(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict[Ops, Rule]:
+def op_rules(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict[Ops, Rule]:
   """Rules by the names of ops, one or several an op, after and over those of shared tables."""
   out: dict[Ops, Rule] = {}
   for t in shared: out.update(t)
@@ -143,7 +143,7 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-VALUES = table(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), BITCAST=(one_source, cast_rule))
+VALUES = op_rules(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), BITCAST=(one_source, cast_rule))
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
@@ -221,7 +221,7 @@ def _gep(u: UOp) -> str | None:
 
 
 # tables that forms of a kernel share
-KERNEL = table(
+KERNEL = op_rules(
   VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global,
   DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
-VECTORS = table(VECTORIZE=_vectorize, GEP=(one_source, _gep))
+VECTORS = op_rules(VECTORIZE=_vectorize, GEP=(one_source, _gep))
