@@ -61,7 +61,6 @@ class Printer:
     if self.named is not None: self.known[u] = self.named(self.text(u)), ATOM
 
   def _text(self, u: UOp) -> Text:
-    """The text of a node whose operands are known."""
     fn, src = u.arg, u.src
     if u.op is Ops.CONST: return constant_text(u), ATOM if u.arg >= 0 else PRODUCT
     if u.op is Ops.SPECIAL: return f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", ATOM
@@ -115,7 +114,6 @@ class Printer:
 
 
 def _operands(u: UOp) -> Sequence[UOp]:
-  """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
   if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_none(u))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
@@ -237,7 +235,6 @@ def _shared(nodes: Sequence[UOp]) -> dict[UOp, None]:
 
 
 def _effect(printer: Printer, s: UOp) -> str:
-  """A STORE or ATOMIC."""
   place, value = printer.place(s), printer.text(s.src[2])
   if s.op is Ops.ATOMIC: return f"atomic {s.arg} {place}, {value}"
   how, axes = s.arg if isinstance(s.arg, tuple) else ("set", None)

@@ -36,7 +36,6 @@ def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Seq
 
 @memoized
 def size_nodes(u: UOp) -> frozenset[UOp]:
-  """The SIZE nodes beneath an expression."""
   if u.op is Ops.SIZE: return frozenset((u,))
   found = {size_nodes(s) for s in u.src}
   return next(iter(found)) if len(found) == 1 else frozenset().union(*found)
@@ -82,7 +81,6 @@ _PRINTED = BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOp
 
 
 def _written_parts(u: UOp) -> list[UOp]:
-  """What must be written before an expression can be."""
   if u.op is Ops.RANGE: return []
   if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
   return [x for t in _terms(u)[0] for x in (t.atoms if t.up is None else (t.up, t.atoms[0].src[1]))]
@@ -113,7 +111,6 @@ def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text
 
 
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
-  """An expression of which the parts are written."""
   if u.op is Ops.CONST: return str(u.arg), ATOM if u.arg >= 0 else SUM
   if u.op is Ops.SIZE: return _multiple(u.arg.name, u.arg.unit)
   if u.op is Ops.RANGE: return f"a{u.arg[0]}", ATOM

@@ -56,8 +56,7 @@ def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   return negative(product(g, mul(u, u)))
 
 
-def _erf(u: UOp, g: UOp) -> UOp:
-  return product(g, scaled(exp(neg(mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
+def _erf(u: UOp, g: UOp) -> UOp: return product(g, scaled(exp(neg(mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
 
 
 def _abs(u: UOp, g: UOp) -> UOp:

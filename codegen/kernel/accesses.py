@@ -90,7 +90,6 @@ def ids_of(u: UOp) -> frozenset[int]: return frozenset(r.arg[0] for r in u.range
 
 
 def access_profile(kernel: Kernel) -> AccessProfile:
-  """Collect accesses, arithmetic and reductions."""
   out = AccessProfile([], {}, [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth: dict[UOp, int] = {}   # how many reductions come one after the other up to a node

@@ -31,7 +31,6 @@ _NUMPY = dict(ADD=np.add, MUL=np.multiply, IDIV=np.floor_divide, MOD=np.mod, MIN
 
 
 def _sizes(name: str, values: Dim | Sequence[Dim], n: int, what: str) -> Shape:
-  """``values`` as ``n`` sizes."""
   got = (values,) * n if isinstance(values, (int, UOp)) else tuple(values)
   if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {shape_text(got)}")
   if not all(isinstance(v, (int, UOp)) for v in got): raise ArgumentError(f"{name}: each {what} is an int, got {got}")
@@ -158,7 +157,6 @@ class Arrangement:
   # ---- helpers
 
   def _dims(self, name: str, level: int) -> Shape:
-    """The shape of a level that there is."""
     if not 0 <= level < len(self.levels): raise AxisError(f"{name}: level {level}; {self} has levels 0 to {len(self.levels) - 1}")
     return self.levels[level]
 
@@ -427,7 +425,6 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
 
 
 def _arg_text(x: object) -> str:
-  """An argument of a meta-operation as written."""
   if isinstance(x, UOp): return text_of(x)
   if isinstance(x, tuple): return f"({', '.join(map(_arg_text, x))}{',' * (len(x) == 1)})"
   return str(x)

@@ -282,7 +282,6 @@ def _within(x: Any) -> tuple[Any, ...]:
 
 
 def _nodes_in(x: Any) -> list[UOp]:
-  """The nodes in an argument."""
   out, stack = [], [x]
   while stack:
     x = stack.pop()
@@ -292,7 +291,6 @@ def _nodes_in(x: Any) -> list[UOp]:
 
 
 def _arg_text(x: Any, number: dict[UOp, int]) -> str:
-  """An argument as text, nodes by their number."""
   if x is None or type(x) in (int, bool, str): return repr(x)
   if isinstance(x, UOp): return f"%{number[x]}"
   if type(x) is float: return x.hex()

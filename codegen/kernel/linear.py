@@ -35,9 +35,7 @@ class UOpList(list[UOp]):
     return [f"{i:4d} {str(u.op):20s}: {typed(u):25s} {str([number[s] for s in u.src]):32s} {arg(u)}" for i, u in enumerate(self)]
 
   def __str__(self) -> str: return "\n".join(self.lines())
-  def print(self) -> None:
-    """Print the listing."""
-    print(self)
+  def print(self) -> None: print(self)
 
 
 def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda u: u.src) -> UOpList:

@@ -22,7 +22,6 @@ def new_id(kernel: Kernel) -> int: return max(a.id for a in kernel.axes) + 1   #
 
 
 def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
-  """The axes of a kernel with others where ``axis`` stood."""
   return tuple(x for a in kernel.axes for x in (axes if a.id == axis.id else (a,)))
 
 
@@ -41,8 +40,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
   With ``keep``, a condition on these axes, reductions take the identity where it is false."""
   ids = [a.id for a in axes if a.size != 1]
 
-  def those(before: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(j for i in before for j in (ids if i == axis.id else (i,)))
+  def those(before: tuple[int, ...]) -> tuple[int, ...]: return tuple(j for i in before for j in (ids if i == axis.id else (i,)))
   def reduced(old: UOp, new: UOp) -> UOp | None:
     fn, over = old.arg
     if axis.id not in over: return None
@@ -93,7 +91,6 @@ class SplitOpt(SizedOpt, abstract=True):
     return kernel if n == 1 else split_axis(kernel, axis, n, self.kind or axis.kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
-    """Raises OptError where the axis cannot get this kind."""
     self.plain(kernel, axis, self.kind in (None, AxisKind.LOOP))
     if self.kind is None: return
     if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)

@@ -48,7 +48,6 @@ def _moves(u: UOp) -> str | None:
 
 
 def _text(arg: Any) -> str:
-  """An argument with sizes as they are written."""
   if isinstance(arg, tuple): return f"({', '.join(map(_text, arg))}{',' * (len(arg) == 1)})"
   return text_of(arg) if isinstance(arg, UOp) else repr(arg)
 

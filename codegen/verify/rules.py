@@ -124,7 +124,6 @@ size_rule = all_of(
 
 
 def cast_rule(u: UOp) -> str | None:
-  """A source of the same count, or a scalar that is broadcast."""
   src = u.src[0].dtype
   if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
   if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
@@ -147,7 +146,6 @@ VALUES = op_rules(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), 
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
-  """What reduces, and which dtypes it takes."""
   if op not in COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in COMBINERS)}"
   return refusal(op, dtype, f"a reduction by {op.name}")
 
@@ -194,7 +192,6 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
 
 
 def _elements(fits: Callable[[Any], bool], what: str) -> Rule:
-  """An arg that ``fits``, of a buffer."""
   return all_of(argument(fits, what), lambda u: f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None)
 
 
@@ -214,7 +211,6 @@ def _vectorize(u: UOp) -> str | None:
 
 
 def _gep(u: UOp) -> str | None:
-  """One lane of a vector."""
   v = u.src[0].dtype
   if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
