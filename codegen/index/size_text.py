@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
+from functools import reduce
+from typing import Callable, Hashable, Mapping, Sequence, TypeVar
 
 from ..ir.spelling import ATOM, PRODUCT, PYTHON, SUM, UNARY, Text, infix, inside
 from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, memoized
@@ -41,27 +42,20 @@ def size_nodes(u: UOp) -> frozenset[UOp]:
   return next(iter(found)) if len(found) == 1 else frozenset().union(*found)
 
 
-class Term(NamedTuple):
-  """A term of a sum as it is written: ``k`` times the product of ``atoms``, or times ``cdiv(up, by)``."""
-  k: int
-  atoms: tuple[UOp, ...]
-  up: UOp | None = None
+# a term of a sum as it is written: its number, times the product of atoms, or times ``cdiv(up, by)``
+_Term = tuple[int, tuple[UOp, ...], UOp | None]
 
 
-def _terms(u: UOp) -> tuple[list[Term], int]:
+def _terms(u: UOp) -> tuple[list[_Term], int]:
   """A sum's terms in the order in which they are written, and its constant: most factors first, then by name."""
   terms, c = ix.linear(u)
-  out: list[Term] = []
-  found = [(_written_order(t), k) for t, k in terms]
+  out: list[_Term] = []
+  found = [(tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f)))), k) for t, k in terms]
   for atoms, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
     up = _rounds_up(atoms[0], c, k) if len(atoms) == 1 else None
     if up is not None and atoms[0].src[1].op is not Ops.CONST: c -= k
-    out.append(Term(k, atoms, up))
+    out.append((k, atoms, up))
   return out, c
-
-
-def _written_order(t: UOp) -> tuple[UOp, ...]:
-  return tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f))))
 
 
 def _first_name(u: UOp) -> tuple[str, str]:
@@ -83,7 +77,7 @@ _PRINTED = BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOp
 def _written_parts(u: UOp) -> list[UOp]:
   if u.op is Ops.RANGE: return []
   if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
-  return [x for t in _terms(u)[0] for x in (t.atoms if t.up is None else (t.up, t.atoms[0].src[1]))]
+  return [x for _, atoms, up in _terms(u)[0] for x in (atoms if up is None else (up, atoms[0].src[1]))]
 
 
 def text_of(u: UOp | int) -> str:
@@ -100,11 +94,9 @@ COMPARISONS = {fn: PYTHON[fn][0].strip() for fn in BinaryOps if fn in COMPARE}
 def condition_text(c: UOp) -> str:
   """A comparison of sizes as people write it, nothing negative on either side: ``M < N + 8``."""
   terms, k = ix.linear(ix.sub(*c.src))
-  sides: list[UOp] = []
-  for sign in (1, -1):
-    each = [ix.mul(t, n * sign) for t, n in terms if n * sign > 0]
-    sides.append(ix.node(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0)))))))
-  return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
+  left, right = (reduce(ix.add, (ix.mul(t, n * sign) for t, n in terms if n * sign > 0), ix.const(max(k * sign, 0)))
+                 for sign in (1, -1))
+  return f"{text_of(left)} {COMPARISONS[c.arg]} {text_of(right)}"
 
 
 def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"

@@ -414,8 +414,8 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
     if below(v, 0): v = plus(v, n)
     most = n if low == 0 else minus(n, 1)
     return low if below(v, low) else most if below(most, v) else v
-  start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
-    bound(k.start, -1, minus(n, 1)), bound(k.stop, -1, -1))
+  low, begin, end = (0, 0, n) if step > 0 else (-1, minus(n, 1), -1)
+  start, stop = bound(k.start, low, begin), bound(k.stop, low, end)
   span = minus(stop, start) if step > 0 else minus(start, stop)
   if not below(0, span): return 0, 0, 1, 0
   count = ix.rounds(span, abs(step))
