@@ -124,7 +124,6 @@ _ROWS = dict(
   XOR=_Function(takes="iub", identity=lambda d: 0),
   SHL=_Function(takes="iu"), SHR=_Function(takes="iu"),
   THREEFRY=_Function(100, 80, dtypes.uint64),
-  WHERE=_Function(takes="fiube", gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], 0.0, g))),
-)
+  WHERE=_Function(takes="fiube", gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], 0.0, g))))
 FUNCTIONS: dict[Fn, _Function] = {fn: _ROWS[fn.name] for kind in (UnaryOps, BinaryOps, TernaryOps) for fn in kind}
 COMBINERS = tuple(fn for fn, about in FUNCTIONS.items() if about.identity is not None)
