@@ -23,6 +23,4 @@ def renderer(target: str) -> Renderer:
   return getattr(import_module(module, __name__), name)()
 
 
-def render(target: str, name: str, uops: Sequence[UOp]) -> str:
-  """The source of a linear program for a target, as text."""
-  return renderer(target).render(name, uops).text
+def render(target: str, name: str, uops: Sequence[UOp]) -> str: return renderer(target).render(name, uops).text

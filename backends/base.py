@@ -62,15 +62,16 @@ class ProgramSpec:
   def __getstate__(self) -> dict[str, Any]: return {**self.__dict__, "again": None}   # for this process alone
 
   @property
-  def label(self) -> str:
-    """The name that messages have."""
-    return self.given or self.name
+  def label(self) -> str: return self.given or self.name   # the name that messages have
 
   @property
   def text(self) -> str:
     """The source for people to read, with the kernel's label in place of its name."""
     text = self.source.text
     return text if self.label == self.name else re.sub(rf"\b{re.escape(self.name)}\b", self.label, text)
+
+
+Specs: TypeAlias = Sequence[ProgramSpec]
 
 
 def remade(spec: ProgramSpec, error: CompileError) -> ProgramSpec:
@@ -185,9 +186,7 @@ class Device:
     """An argument of a launch: what lies in an allocation from byte ``offset`` on, for a param that has an ``align``."""
     raise NotImplementedError
 
-  def reset_peak(self) -> None:
-    """Start measuring ``peak`` anew."""
-    self.peak = self.allocated
+  def reset_peak(self) -> None: self.peak = self.allocated
 
   def copy_from(self, raw: Raw, source: Device, source_raw: Raw, nbytes: int) -> bool:
     """Copy an allocation of another device, in order with what both have launched; False where it has to go through the host."""
@@ -201,15 +200,15 @@ class Device:
     """Device to host after all earlier launches: a fresh flat uint8 array. ``raw`` may be what ``at`` gives."""
     raise NotImplementedError
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Compile many kernels at once; from the disk cache where it has them."""
     raise NotImplementedError
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """Kernels compiled ahead of time, as bytes. Raises DeviceError where the device has none."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
+  def unpack(self, data: bytes, specs: Specs) -> None:
     """Take in kernels that :meth:`pack` made, for ``compile`` to find. Raises StateError for what this device does not take."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 

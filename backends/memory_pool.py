@@ -8,8 +8,7 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import OutOfMemoryError
+from ntgrad.codegen.ir import OutOfMemoryError, config
 
 from .base import Device, Raw
 
@@ -28,9 +27,7 @@ class Pooled(Device):
     self._pool: dict[int, list[Raw]] = {}
     self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
 
-  def forked(self) -> None:
-    """The lock's holder may be no thread of the fork. See :meth:`Device.forked`."""
-    self._lock = threading.RLock()
+  def forked(self) -> None: self._lock = threading.RLock()   # its holder may be no thread of the fork
 
   def alloc(self, nbytes: int) -> Raw:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""

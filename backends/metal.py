@@ -7,8 +7,7 @@ and the fp8 dtypes are integers of their size.
 from __future__ import annotations
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir import DType, Target, dtypes
-from ntgrad.codegen.ir.spelling import SUM, Text, inside
+from ntgrad.codegen.ir import SUM, DType, Target, Text, dtypes, inside
 
 from .cstyle.functions import FUNCTIONS, Library, Type
 from .cstyle.kernel import CStyleRenderer

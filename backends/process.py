@@ -95,9 +95,7 @@ class uninterrupted:
       self.handler = handler
       _signal.signal(_signal.SIGINT, self.catch)
 
-  def catch(self, signal: int, frame: FrameType | None) -> None:
-    """The signal's handler during the block."""
-    self.caught.append((signal, frame))
+  def catch(self, signal: int, frame: FrameType | None) -> None: self.caught.append((signal, frame))
 
   def __exit__(self, *_: object) -> None:
     if self.handler is None: return

@@ -16,9 +16,7 @@ class _Nothing:
   def close(self) -> None: pass
 
 
-def wanted(show: bool = True) -> bool:
-  """Whether a bar would be seen: ``show``, and stderr is a terminal."""
-  return show and sys.stderr is not None and sys.stderr.isatty()
+def wanted(show: bool = True) -> bool: return show and sys.stderr is not None and sys.stderr.isatty()
 
 
 def bar(text: str, total: int, show: bool = True) -> Any:

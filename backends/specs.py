@@ -1,25 +1,11 @@
 """Rendered kernels as records: the forms of what a disk cache keeps of them, and what must be so of one that was read."""
+# ruff: noqa: F403, F405 - forms are those of records.py
 from __future__ import annotations
 
 from math import prod
 
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
-from ntgrad.codegen.index.records import (
-  COUNTS,
-  DIM,
-  DTYPE,
-  FLOAT,
-  INT,
-  SIZE,
-  STR,
-  TEXT,
-  Between,
-  Object,
-  OneOf,
-  RecordError,
-  Sequence,
-  TupleForm,
-)
+from ntgrad.codegen.index.records import *
 from ntgrad.codegen.index.sizes import evaluator
 
 from .base import KernelSource, ProgramSpec, grid_of

@@ -15,8 +15,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, Callable
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir import CompileError, config
 
 LOOK = 1.0                    # seconds between checks that the parent lives
 GRACE = 3.0                   # seconds to remove temporary folders in, then the process is ended

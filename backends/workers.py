@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.handlers import interrupted
+from ntgrad.codegen.ir import CompileError, config, interrupted
 
 from . import cache
 from .process import uninterrupted
@@ -69,9 +67,7 @@ class Queue:
     self._todo: dict[weakref.ref[Job], None] = {}
     with changed: _queues.add(self)
 
-  def waiting(self) -> list[Job]:
-    """The jobs that are not built and not begun."""
-    return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
+  def waiting(self) -> list[Job]: return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
 
   def add(self, job: Job) -> None:
     """Put a job at the end."""

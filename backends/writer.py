@@ -1,12 +1,15 @@
 """What renderers share that write text: the lines so far, names, the texts of values, the assignments at a loop's end."""
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from typing import Callable, Container, Iterable, Sequence
 
-from ntgrad.codegen.ir import DType, Ops, UOp, dtypes, number_text
-from ntgrad.codegen.ir.spelling import ATOM, UNARY, Text
+from ntgrad.codegen.index import Size
+from ntgrad.codegen.ir import ATOM, UNARY, DType, Ops, Text, UOp, dtypes, number_text
 from ntgrad.codegen.kernel.linear import accumulator
+
+from .base import size_names
 
 
 class Usage:
@@ -35,16 +38,18 @@ class Writer:
   reads: dict[UOp, frozenset[UOp]]
   end = ""                                 # of a statement
 
-  def __init__(self) -> None:
+  def __init__(self, name: str, uops: Sequence[UOp], sizes: Iterable[Size], taken: re.Pattern[str], words: Iterable[str] = ()):
+    """``taken`` and ``words`` are what a size cannot be called."""
+    self.name = name
+    own = {name, *words, *(u.arg[u.op is Ops.DEFINE_GLOBAL] for u in uops if u.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_GLOBAL))}
+    self.called = size_names(sizes, lambda called: called in own or taken.fullmatch(called) is not None)
     self.lines: list[str] = []
     self.depth = 1
     self.text: dict[UOp, Text] = {}        # of every value
     self.names = Counter[str]()            # how many names begin with a word
     self.phis: list[UOp] = []              # assignments that have not been written yet
 
-  def emit(self, line: str) -> None:
-    """Add a line."""
-    self.lines.append("  " * self.depth + line)
+  def emit(self, line: str) -> None: self.lines.append("  " * self.depth + line)
 
   def fresh(self, prefix: str) -> str:
     """A name that no variable has yet: ``val0``, ``val1``, .."""
@@ -71,6 +76,15 @@ class Writer:
     for acc, text in values.items():
       if text != self.text[acc][0]: self.emit(f"{self.text[acc][0]} = {text}{self.end}")
     self.phis.clear()
+
+
+def touched(uops: Sequence[UOp], *ops: Ops) -> set[UOp]: return {u.src[0] for u in uops if u.op in ops}
+
+
+def parameters(uops: Sequence[UOp]) -> dict[str, UOp | None]:
+  """The buffers of a program by name, in slot order; None for a slot that it has no use for."""
+  at = {u.arg[0]: u for u in uops if u.op is Ops.DEFINE_GLOBAL}
+  return {at[i].arg[1] if i in at else f"unused{i}": at.get(i) for i in range(max(at, default=-1) + 1)}
 
 
 def float_text(value: float, dtype: DType) -> Text:

@@ -351,8 +351,7 @@ class Base(Valued):
 
     Raises DeviceError for what is neither a device nor a dtype.
     """
-    places = [] if device is None else [device]
-    kind = None if dtype is None else dtypes.of(dtype)
+    places, kind = [] if device is None else [device], None if dtype is None else dtypes.of(dtype)
     for x in where:
       if isinstance(x, Base): places, kind = [*places, x.device], x.dtype
       elif x is not None and (named := dtypes.find(x)) is not None: kind = named
@@ -360,8 +359,7 @@ class Base(Valued):
     t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
     here = self.lazydata.device or Device.DEFAULT
     name = Device._located(places[-1] if places else None) if places or kind is None else here
-    if name == here: return t._own() if t is self else t
-    return t._wrap(graph.copy(t.lazydata, name))
+    return t._own() if t is self else t if name == here else t._wrap(graph.copy(t.lazydata, name))
   def to_(self, device: str | None) -> Self:
     """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
     if Device._located(device) == self.device: return self

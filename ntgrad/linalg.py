@@ -9,14 +9,13 @@ from ntgrad.compat.public import show
 from ntgrad.compat.signatures import LINALG
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.linalg import SVD
 from ntgrad.tensor.made import functions
 
 if TYPE_CHECKING:
   from ntgrad.functions.linalg import *
 
 _MADE = functions(LINALG, __name__)
-_OWN = ["cond", "lstsq", "matrix_norm", "matrix_rank", "norm", "pinv", "svd", "svdvals", "vander", "vecdot", "vector_norm"]
+_OWN = ["cond", "matrix_norm", "matrix_rank", "norm", "pinv", "vander", "vecdot", "vector_norm"]
 
 
 # ---- norms
@@ -80,24 +79,6 @@ def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, atol
   """The pseudo-inverses (.., n, m) of (.., m, n); singular values up to ``rtol`` (or ``rcond``) times the greatest, or up to
   ``atol``, count as 0. Raises ShapeError, ArgumentError."""
   return A.pinv(_relative("pinv", A, atol, rcond if rtol is None else rtol))
-
-
-@checked
-def lstsq(A: Tensor, B: Operand, rcond: float | None = None, *, driver: str | None = None) -> Any:
-  """See :meth:`Tensor.lstsq`; there is one way to compute it, whatever ``driver`` says."""
-  return A.lstsq(B, rcond)
-
-
-@checked
-def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
-  """See :meth:`Tensor.svd`; there is one way to compute it, whatever ``driver`` says."""
-  return A.svd(full_matrices)
-
-
-@checked
-def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
-  """The singular values, falling: (.., m, n) -> (.., k). Raises ShapeError."""
-  return A.svdvals()
 
 
 # ---- products

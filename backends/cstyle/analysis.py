@@ -11,7 +11,7 @@ from ntgrad.codegen.index import bounds, linear, vmin
 from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, memoized
 from ntgrad.codegen.kernel.linear import NARROW, accumulator
 
-from ..writer import Usage
+from ..writer import Usage, touched
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
@@ -86,7 +86,7 @@ def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
 
   A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all.
   """
-  read = {u.src[0] for u in uops if u.op is Ops.LOAD}
+  read = touched(uops, Ops.LOAD)
   seen: set[UOp] = set()
   before = -1
   while before < len(seen):  # a loop's accumulator carries the fact back from its PHI

@@ -25,9 +25,7 @@ class Type:
   names: ClassVar[Mapping[str, str]] = {}   # of bases that the language calls otherwise
 
   def __str__(self) -> str: return self.names.get(self.base, self.base) + ("" if self.n == 1 else str(self.n))
-  def of(self, base: str) -> Type:
-    """The type of the same width with another element."""
-    return type(self)(base, self.n)
+  def of(self, base: str) -> Type: return type(self)(base, self.n)
 
   def to(self, base: str, x: str) -> str:
     """C text that converts the value ``x`` to elements of ``base``."""
@@ -77,9 +75,7 @@ def helper(templates: Templates, *bases: str, name: str = "") -> Callable[[Templ
 common, _of_ints = helper(COMMON), helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
 
 
-def library(name: str, t: Type, *args: str) -> str:
-  """Text for a template that calls a function of type ``t``."""
-  return f"@{name}:{t.base}{t.n}({', '.join(args)})"
+def library(name: str, t: Type, *args: str) -> str: return f"@{name}:{t.base}{t.n}({', '.join(args)})"
 
 
 _CALL = re.compile(r"@(\w+)(?::(\w+))?")

@@ -16,8 +16,8 @@ from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
 from ntgrad.codegen.kernel.linear import NARROW
 
-from ..base import KernelSource, size_names
-from ..writer import Writer
+from ..base import KernelSource
+from ..writer import Writer, parameters, touched
 from .analysis import after, analyse, factor
 from .functions import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
 from .language import AND, COND, EQUAL, KEYWORDS, LAND, LESS, LOR, C, Language
@@ -49,8 +49,9 @@ class CKernel(Writer):
   end = ";"
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
-    super().__init__()
-    self.language, self.name, self.uops = language, name, uops
+    self.sizes = arguments(uops)
+    super().__init__(name, uops, self.sizes, _TAKEN, {*KEYWORDS, *(language.reserved or ()), *BUILTIN})
+    self.language, self.uops = language, uops
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(uops)
     self.reads = self.facts.reads
@@ -58,10 +59,6 @@ class CKernel(Writer):
     self.modular: dict[UOp, Text] = {}   # of ints that wrap: their text as unsigned ints
     self.helpers: dict[str, str] = {}
     self.typedefs = {line: line for line in language.header}
-    self.sizes = arguments(uops)
-    own = {u.arg[u.op is Ops.DEFINE_GLOBAL] for u in uops if u.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_GLOBAL)}
-    taken = {name, *own, *KEYWORDS, *(language.reserved or ()), *BUILTIN}
-    self.called = size_names(self.sizes, lambda name: name in taken or _TAKEN.fullmatch(name) is not None)
 
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
@@ -82,12 +79,8 @@ class CKernel(Writer):
     text, helpers = self.language.library.resolve(text, t)
     self.helpers.update(helpers)
     return text
-  def call(self, name: str, t: Type, *args: str) -> Text:
-    """A call of a function of the language, or of a helper."""
-    return f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM
-  def inside(self, text: Text, prec: int) -> str:
-    """A text, in parentheses unless it binds at least as tightly as ``prec``."""
-    return inside(text, min(prec, UNARY) if self.language.parenthesised else prec)
+  def call(self, name: str, t: Type, *args: str) -> Text: return f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM
+  def inside(self, text: Text, prec: int) -> str: return inside(text, min(prec, UNARY) if self.language.parenthesised else prec)
   def c(self, u: UOp, prec: int = COND) -> str: return self.inside(self.text[u], prec)
   def element(self, u: UOp, i: int) -> str:
     """Element ``i`` of a vector; a scalar is every element."""
@@ -101,12 +94,8 @@ class CKernel(Writer):
     if u.dtype.kind == "b": return f"(int{n})({'-' + self.c(u, UNARY) if u.op is not Ops.CONST else str(-int(u.arg))})"
     t = self.value_type(u.dtype.vec(n))
     return self.c(u, prec) if bare and t.size >= 4 else f"({t})({self.c(u)})"
-  def sign(self, infix: str) -> str:
-    """An operator between blanks, as the language writes it."""
-    return infix.strip() if self.language.parenthesised else infix
-  def choice(self, cond: str, yes: str, no: str) -> Text:
-    """``cond ? yes : no``."""
-    return f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND
+  def sign(self, infix: str) -> str: return infix.strip() if self.language.parenthesised else infix
+  def choice(self, cond: str, yes: str, no: str) -> Text: return f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND
   def mask(self, t: Type, text: str, prec: int) -> Text:
     """A comparison of vectors of type ``t`` as intN."""
     return (text, prec) if t.n == 1 or t.size == 4 else (t.to("int", text), ATOM)
@@ -416,18 +405,15 @@ class CKernel(Writer):
     reserved = self.language.reserved
     if reserved is not None and self.name in reserved.union(self.helpers):
       raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
-    loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
-    stored = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
+    loaded, stored = touched(self.uops, Ops.LOAD), touched(self.uops, Ops.STORE, Ops.ATOMIC)
     args: dict[str, str] = {}
-    params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
-    for u in params:
-      slot, name, written = u.arg[:3]
-      for i in range(len(args), slot):
-        args[f"unused{i}"] = self.language.param(self.stored_type(dtypes.uint8), f"unused{i}", False, False)
-      args[name] = self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded & stored)
+    params = parameters(self.uops)
+    for name, p in params.items():
+      if p is None: args[name] = self.language.param(self.stored_type(dtypes.uint8), name, False, False)
+      else: args[name] = self.language.param(self.stored_type(p.dtype), name, p.arg[2] or p in stored, p not in loaded & stored)
     for size, dtype in self.sizes.items():
       args[self.called[size]] = self.language.size_param(self.value_type(dtype), self.called[size])
-    begun = tuple((u.arg[0], u.arg[3]) for u in params if u.arg[3:])
+    begun = tuple((p.arg[0], p.arg[3]) for p in params.values() if p is not None and p.arg[3:])
     if self.language.offsets: args.update({f"at{slot}": f"{self.stored_type(dtypes.uint64)} at{slot}" for slot, _ in begun})
     local = {u.arg[1]: u.arg[2] for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
     place = "\0" * len(self.name)   # of the name, which is another one where several kernels are in one program

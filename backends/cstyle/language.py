@@ -5,8 +5,7 @@ import math
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir import CompileError, DType, UOp, dtypes, held
-from ntgrad.codegen.ir.spelling import ATOM, SHIFT, SUM, UNARY, Text, signs
+from ntgrad.codegen.ir import ATOM, SHIFT, SUM, UNARY, CompileError, DType, Text, UOp, dtypes, held, signs
 from ntgrad.codegen.kernel.linear import NARROW
 
 from ..base import Renderer
@@ -98,9 +97,7 @@ class Language(Renderer):
     """The declaration of a buffer; ``alone``: no other pointer reaches what is written through this one."""
     return f"{self.spaces['global']}{'' if written else 'const '}{t}* {'restrict ' if alone else ''}{name}"
 
-  def size_param(self, t: Type, name: str) -> str:
-    """The declaration of a size that a launch gives."""
-    return f"const {t} {name}"
+  def size_param(self, t: Type, name: str) -> str: return f"const {t} {name}"
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     """What stands before the body, with its brace; ``size`` is that of a group."""
@@ -115,9 +112,7 @@ class Language(Renderer):
     ``lidx0``, .. where a parameter or loop of this name says it."""
     raise NotImplementedError
 
-  def element(self, buffer: str, index: Text) -> str:
-    """The C lvalue of an element."""
-    return f"{buffer}[{index[0]}]"
+  def element(self, buffer: str, index: Text) -> str: return f"{buffer}[{index[0]}]"   # the C lvalue of an element
 
   def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
     """What does ``*place = how(*place, value)`` in one step. Raises CompileError."""

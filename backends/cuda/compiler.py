@@ -20,8 +20,7 @@ from types import ModuleType
 from typing import Any, Callable, Sequence, TypeVar
 
 from ntgrad.codegen.index import records
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, Recent
 
 from .. import cache, workers
 from ..base import KernelSource, ProgramSpec
@@ -68,9 +67,8 @@ class Binary:
 
 
 _COUNTS = "num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"
-BINARY = records.Object(
-  Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
-  **dict.fromkeys(_COUNTS, records.COUNT))
+BINARY = records.Object(Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
+                        **dict.fromkeys(_COUNTS, records.COUNT))
 
 
 @once
@@ -155,9 +153,7 @@ def build(r: Request) -> Binary:
   return found
 
 
-def cached(r: Request) -> Binary | None:
-  """What :func:`build` would find in the disk cache."""
-  return cache.get(_TABLE, r.key, BINARY)
+def cached(r: Request) -> Binary | None: return cache.get(_TABLE, r.key, BINARY)
 
 
 def shared_memory(capability: int) -> int:

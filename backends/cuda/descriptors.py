@@ -25,6 +25,8 @@ from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
 
+from ..writer import touched
+
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them
 MOST_DIMENSIONS = 5   # dimensions of a tensor that has a descriptor
@@ -58,14 +60,10 @@ class Box:
   dims: tuple[Dimension, ...]
 
   @property
-  def axes(self) -> list[int]:
-    """The TILE axes of the block, outermost in memory first."""
-    return [dim.axis for dim in self.dims if dim.axis is not None]
+  def axes(self) -> list[int]: return [dim.axis for dim in self.dims if dim.axis is not None]
 
   @property
-  def atoms(self) -> list[UOp]:
-    """The values that say where the block begins."""
-    return [x for dim in self.dims for x in dim.terms]
+  def atoms(self) -> list[UOp]: return [x for dim in self.dims for x in dim.terms]
 
   @property
   def layout(self) -> Layout:
@@ -93,9 +91,7 @@ def _constant(u: UOp) -> int:
   return int(u.arg)
 
 
-def _at_most(a: UOp, b: UOp | int) -> bool:
-  """Whether a <= b whatever the sizes are."""
-  return ix.vmax(ix.sub(a, b)) <= 0
+def _at_most(a: UOp, b: UOp | int) -> bool: return ix.vmax(ix.sub(a, b)) <= 0
 
 
 def _divides(n: int, u: UOp) -> bool: return ix.mod(u, n) is ix.ZERO
@@ -221,7 +217,7 @@ def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, frozenset[int]],
   """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
   boxes = {}
   pointers: dict[str, str] = {}
-  loaded = {u.src[0] for u in uops if u.op is Ops.LOAD}
+  loaded = touched(uops, Ops.LOAD)
   stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
   loops = []   # the LOOPs and WHILEs that are open
   for u in uops:

@@ -19,12 +19,10 @@ from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError, StateError
-from ntgrad.codegen.ir.handlers import not_in_handler
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, StateError, config, not_in_handler
 
 from .. import rates
-from ..base import Device, Graph, Grid, Node, Program, ProgramSpec, Sizes, remade
+from ..base import Device, Graph, Grid, Node, Program, ProgramSpec, Sizes, Specs, remade
 from ..memory_pool import Pooled
 from ..process import forked
 from . import compiler, driver as nvidia
@@ -253,13 +251,9 @@ class CUDADevice(Pooled):
       f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})"
     )
 
-  def part(self, raw: int, offset: int, nbytes: int) -> int:
-    """An address in it."""
-    return raw + offset
+  def part(self, raw: int, offset: int, nbytes: int) -> int: return raw + offset
 
-  def at(self, raw: int, offset: int) -> int:
-    """An address in it."""
-    return raw + offset
+  def at(self, raw: int, offset: int) -> int: return raw + offset
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
@@ -306,17 +300,11 @@ class CUDADevice(Pooled):
     return call(self.driver.cuDevicePrimaryCtxRetain(self.number), f"{self.name}: asking for its context failed")
 
   # ---- memory shared with other libraries
-  def adopt(self, address: int, nbytes: int) -> int:
-    """The address itself. See :meth:`Device.adopt`."""
-    return address
+  def adopt(self, address: int, nbytes: int) -> int: return address
 
-  def address(self, raw: int, nbytes: int) -> int:
-    """An allocation is its address. See :meth:`Device.address`."""
-    return raw
+  def address(self, raw: int, nbytes: int) -> int: return raw
 
-  def stream_handle(self) -> int:
-    """The stream's address. See :meth:`Device.stream_handle`."""
-    return int(self.stream.handle)
+  def stream_handle(self) -> int: return int(self.stream.handle)
 
   def follow(self, stream: int) -> None:
     """See :meth:`Device.follow`; 1 is the legacy default stream, 2 the thread's."""
@@ -357,7 +345,7 @@ class CUDADevice(Pooled):
     with self.explained("a kernel failed"): call(self.driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
   # ---- programs
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Programs that are compiled when they are needed, or before that by a worker."""
     out = [CUDAProgram(self, s) for s in specs]
     new = [p for p in out if _packed_key(p.spec) not in self._packed]
@@ -389,14 +377,14 @@ class CUDADevice(Pooled):
       "make its blocks smaller"
     )
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """Compiled kernels as bytes. See :meth:`Device.pack`."""
     programs = self.compile(specs)   # workers build what comes later
     packed = b"".join(self.build(s).pack() for s in specs)
     del programs
     return packed
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
+  def unpack(self, data: bytes, specs: Specs) -> None:
     """Take in kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
     try: binaries = Binary.unpack(data)
     except ValueError: raise StateError(f"{self.name}: these are no kernels for CUDA of this version; build them again") from None
@@ -425,9 +413,8 @@ class CUDADevice(Pooled):
 
 
 # after these CUDA refuses everything in this process
-_LASTING = ("ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ILLEGAL_INSTRUCTION",
-            "INVALID_ADDRESS_SPACE", "INVALID_PC", "HARDWARE_STACK_ERROR", "ASSERT", "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED",
-            "DEVICE_UNAVAILABLE", "CONTAINED", "UNKNOWN")
+_LASTING = """ILLEGAL_ADDRESS MISALIGNED_ADDRESS LAUNCH_FAILED LAUNCH_TIMEOUT ILLEGAL_INSTRUCTION INVALID_ADDRESS_SPACE INVALID_PC
+HARDWARE_STACK_ERROR ASSERT ECC_UNCORRECTABLE CONTEXT_IS_DESTROYED DEVICE_UNAVAILABLE CONTAINED UNKNOWN""".split()
 
 
 def _packed_key(spec: ProgramSpec) -> tuple[Any, ...]: return spec.name, spec.source, spec.options

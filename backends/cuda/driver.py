@@ -139,13 +139,9 @@ class Events:
     try: return self.free.popleft()
     except IndexError: return None
 
-  def spare(self) -> Any:
-    """An event to record in any stream."""
-    return self._spare() or self.record()
+  def spare(self) -> Any: return self._spare() or self.record()   # an event to record in any stream
 
-  def give(self, event: Any) -> None:
-    """Take an event back, for reuse."""
-    self.free.append(event)
+  def give(self, event: Any) -> None: self.free.append(event)
 
 
 class Staging:

@@ -51,9 +51,7 @@ def constant(dtype: DType, value: float) -> Text:
 def zero(dtype: DType) -> str: return constant(dtype, 0)[0]
 
 
-def sizes(ns: Iterable[int]) -> str:
-  """A tuple: ``(16,)``."""
-  return str(tuple(ns))
+def sizes(ns: Iterable[int]) -> str: return str(tuple(ns))
 
 
 def permuted(text: str, order: Sequence[int]) -> str:

@@ -12,20 +12,9 @@ from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, toposort
-from ntgrad.codegen.kernel.linear import (
-  NARROW,
-  accesses_variable,
-  accumulator,
-  axis_order,
-  block_axes,
-  is_dot,
-  layout,
-  named_sources,
-  prune,
-  terms,
-)
+from ntgrad.codegen.kernel import linear
+from ntgrad.codegen.kernel.linear import NARROW, accesses_variable, accumulator, is_dot, named_sources, terms
 
-from ..base import size_names
 from ..writer import Usage, Writer
 from .descriptors import Box, find_boxes
 
@@ -60,9 +49,7 @@ def triton_type(dtype: DType) -> str:
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
 
 
-def power_of_two(n: int) -> int:
-  """The least power of two that is at least ``n``."""
-  return 1 << (n - 1).bit_length()
+def power_of_two(n: int) -> int: return 1 << (n - 1).bit_length()
 
 
 class Facts(Writer):
@@ -71,16 +58,13 @@ class Facts(Writer):
   ``padded`` their elements as they are and rounded up."""
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
-    super().__init__()
+    super().__init__(name, uops, arguments, TAKEN)
     self.used: dict[str, None] = {}                     # by the source: helpers, and the element numbers and masks of axes
-    self.name = name
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     self.arguments = arguments
-    taken = {name, *(u.arg[1] for u in self.params), *(u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL)}
-    self.called = size_names(arguments, lambda called: called in taken or TAKEN.fullmatch(called) is not None)
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
-    self.dims = block_axes(uops)
-    self.order = axis_order(uops)
+    self.dims = linear.block_axes(uops)
+    self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
     self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
     through = self._through()
@@ -91,7 +75,7 @@ class Facts(Writer):
     self.boxes: dict[UOp, Box] = {}
     self.pointers: dict[str, str] = {}                  # params whose marked accesses are no boxes, and why
     if descriptors: self.boxes, self.pointers = find_boxes(uops, self.dims, self.padded)
-    self.uops = prune(uops, self.sources)               # without what only indices of boxes and variables needed
+    self.uops = linear.prune(uops, self.sources)               # without what only indices of boxes and variables needed
     self.at = {u: i for i, u in enumerate(self.uops)}
     self.ends = {u.src[0]: i for i, u in enumerate(self.uops) if u.op in (Ops.ENDLOOP, Ops.ENDWHILE)}   # of each LOOP and WHILE
     self.exact = self._exact()                          # values whose last bits are seen
@@ -103,13 +87,9 @@ class Facts(Writer):
     return CompileError(f"kernel {self.name}: Triton cannot express {u!r}{why and f': {why}'}")
 
   def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
-  def ragged(self, axis: int) -> bool:
-    """Whether lanes have been added to an axis."""
-    return self.padded[axis] != self.sizes[axis]
+  def ragged(self, axis: int) -> bool: return self.padded[axis] != self.sizes[axis]
 
-  def body(self, loop: UOp) -> list[UOp]:
-    """What stands in a LOOP or WHILE."""
-    return self.uops[self.at[loop] + 1:self.ends[loop]]
+  def body(self, loop: UOp) -> list[UOp]: return self.uops[self.at[loop] + 1:self.ends[loop]]   # what stands in a LOOP or WHILE
 
   def sources(self, u: UOp) -> Sequence[UOp]:
     """What the text of a node names."""
@@ -147,7 +127,7 @@ class Facts(Writer):
     out: dict[UOp, tuple[int, ...]] = {}
     for u in uops:
       if not accesses_variable(u): continue
-      found = layout(u.src[0].arg[1], u.src[1])
+      found = linear.layout(u.src[0].arg[1], u.src[1])
       if found is not None and len(found) > len(out.get(u.src[0], ())): out[u.src[0]] = found
     return {u: out.get(u, () if u.arg[1] == 1 else (u.arg[1],)) for u in uops if u.op is Ops.DEFINE_LOCAL}
 

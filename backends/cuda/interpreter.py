@@ -18,7 +18,7 @@ import numpy as np
 
 from ntgrad.codegen.ir.errors import CompileError, VerifyError
 
-from ..base import Program, ProgramSpec, Sizes
+from ..base import Program, ProgramSpec, Sizes, Specs
 from ..numpy.device import NumpyDevice
 from ..numpy.functions import erf
 from ..numpy.memory import Array
@@ -222,6 +222,4 @@ class InterpreterDevice(NumpyDevice):
 
   def __init__(self) -> None: self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Each program's source, loaded."""
-    return [InterpretedProgram(s) for s in specs]
+  def compile(self, specs: Specs) -> list[Program]: return [InterpretedProgram(s) for s in specs]

@@ -16,15 +16,14 @@ from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
-from ntgrad.codegen.ir import BinaryOps, DType, Ops, Target, UOp, dtypes, step_of
-from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes, step_of
 from ntgrad.codegen.ir.functions import FUNCTIONS, identity
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
-from ..writer import head_text
+from ..writer import head_text, parameters, touched
 from . import helpers
 from .descriptors import CAPABILITY, Box, Layout
 from .expressions import Expressions, constant, permuted, sizes, zero
@@ -66,11 +65,8 @@ class TritonRenderer(Renderer):
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
   """Triton's type of each parameter of a program, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
-  out: dict[str, str] = {}
-  for u in sorted((u for u in uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: int(u.arg[0])):
-    while len(out) < u.arg[0]: out[f"unused{len(out)}"] = "*u8"
-    out[u.arg[1]] = "*" + _POINTER.get(u.dtype.name, f"{'fp' if u.dtype.kind == 'f' else u.dtype.kind}{8 * u.dtype.itemsize}")
-  return out
+  def pointer(d: DType) -> str: return "*" + _POINTER.get(d.name, f"{'fp' if d.kind == 'f' else d.kind}{8 * d.itemsize}")
+  return {name: "*u8" if u is None else pointer(u.dtype) for name, u in parameters(uops).items()}
 
 
 def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
@@ -86,9 +82,7 @@ def sort_key(dtype: DType) -> DType:
   return dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
 
 
-def to_int32(text: str) -> str:
-  """An int or bool as int32."""
-  return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
+def to_int32(text: str) -> str: return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
 
 
 def in_one_dimension(grid: Sequence[Dim]) -> bool:
@@ -119,8 +113,8 @@ class _TritonKernel(Expressions):
     # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
     self.accessed: defaultdict[UOp, set[UOp | None]] = defaultdict(set)
     self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same when it began
-    loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))
-    self.ordered = {p for p in loads & stores if p.op is Ops.DEFINE_GLOBAL}
+    accessed = touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
+    self.ordered = {p for p in accessed if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
 
   # ---- the module

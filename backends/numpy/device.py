@@ -14,7 +14,7 @@ from ntgrad.codegen.ir import Ops, OutOfMemoryError, Target, UOp, VerifyError
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.verify.forms import verify_linear
 
-from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, grid_of
+from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, Specs, grid_of
 from ..memory_pool import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
@@ -96,25 +96,15 @@ class NumpyDevice(Device):
     """Count it; the array itself goes with the last reference to it."""
     self.allocated -= nbytes
 
-  def part(self, raw: Array, offset: int, nbytes: int) -> Array:
-    """A slice."""
-    return raw[offset:offset + nbytes]
+  def part(self, raw: Array, offset: int, nbytes: int) -> Array: return raw[offset:offset + nbytes]
 
-  def at(self, raw: Array, offset: int) -> Array:
-    """A slice."""
-    return raw[offset:]
+  def at(self, raw: Array, offset: int) -> Array: return raw[offset:]
 
-  def copyin(self, raw: Array, data: np.ndarray) -> None:
-    """Host bytes into an allocation that is at least as large."""
-    raw[:data.nbytes] = data
+  def copyin(self, raw: Array, data: np.ndarray) -> None: raw[:data.nbytes] = data
 
-  def copyout(self, raw: Array, nbytes: int) -> np.ndarray:
-    """A copy of the first ``nbytes`` bytes."""
-    return np.array(raw[:nbytes])
+  def copyout(self, raw: Array, nbytes: int) -> np.ndarray: return np.array(raw[:nbytes])
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Each program's own UOps; nothing is kept on disk."""
-    return [NumpyProgram(s) for s in specs]
+  def compile(self, specs: Specs) -> list[Program]: return [NumpyProgram(s) for s in specs]
 
   def synchronize(self) -> None:
     """Nothing to do: a launch has finished when it returns."""
@@ -124,6 +114,4 @@ class NumpyDevice(Device):
     """An array over it. See :meth:`Device.adopt`."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
-  def address(self, raw: Array, nbytes: int) -> int:
-    """The array's own. See :meth:`Device.address`."""
-    return int(raw.ctypes.data)
+  def address(self, raw: Array, nbytes: int) -> int: return int(raw.ctypes.data)

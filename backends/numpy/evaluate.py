@@ -17,6 +17,7 @@ from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir import Ops, UOp, VerifyError, dtypes, step_of
 from ntgrad.codegen.kernel.linear import UOpList
 
+from ..writer import touched
 from .functions import cast, function
 from .memory import Array, Memory, Tracker
 
@@ -49,8 +50,7 @@ class Evaluator:
     )
     self.ones = (1,) * (len(self.groups) + len(self.locals) + 1)
     self.items = math.prod(u.arg[2] for u in self.locals)
-    self.written = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
-    self.read = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
+    self.written, self.read = touched(self.uops, Ops.STORE, Ops.ATOMIC), touched(self.uops, Ops.LOAD)
     self.weight = max(
       [u.dtype.count for u in self.uops]
       + [u.arg[1] if u.arg[2] == "private" else -(-u.arg[1] // self.items) for u in self.uops if u.op is Ops.DEFINE_LOCAL]

@@ -77,9 +77,7 @@ class Memory:
     out = self.data[i]
     return out if gate is None or other is None else np.where(gate, out, other)
 
-  def _of(self, i: Array, bad: Array) -> int:
-    """The first bad index, within its part."""
-    return int(i[_first(bad)]) % max(self.size, 1)
+  def _of(self, i: Array, bad: Array) -> int: return int(i[_first(bad)]) % max(self.size, 1)
 
   def _reading(self, tracker: Tracker, i: Array, gate: Array | None) -> None:
     if (reader := tracker.reader) is None: return
@@ -134,9 +132,7 @@ def _others(last: Array, who: Array) -> Array:
   return np.asarray((last != NOBODY) & (last != who))
 
 
-def _shape(gate: Array | None, *shapes: Shape) -> Shape:
-  """The shape of an access."""
-  return np.broadcast_shapes(*shapes, () if gate is None else gate.shape)
+def _shape(gate: Array | None, *shapes: Shape) -> Shape: return np.broadcast_shapes(*shapes, () if gate is None else gate.shape)
 
 
 def _pick(shape: Shape, gate: Array | None, *xs: Array) -> list[Array]:

@@ -15,17 +15,14 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable
 from weakref import WeakValueDictionary
 
 from ntgrad.codegen.index.records import BYTES, STR, OneOf, Table, TupleForm
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError, StateError
-from ntgrad.codegen.ir.handlers import keep_handlers, not_in_handler
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, Recent, StateError, config, keep_handlers, not_in_handler
 
 from .. import cache, workers
-from ..base import ProgramSpec
+from ..base import ProgramSpec, Specs
 from . import binaries
 from .cpuname import missing
 from .declared import WITHOUT_HEADER, declared
@@ -49,7 +46,7 @@ __kernel void bits_128(void) {}
 #endif
 """
 
-Build = Callable[[str, Sequence[ProgramSpec]], bytes]   # of a device's name and kernels a packed program, in a worker
+Build = Callable[[str, Specs], bytes]   # of a device's name and kernels a packed program, in a worker
 _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
 
 
@@ -91,9 +88,7 @@ class Unit(workers.Job):
     return self.in_worker, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
 
 
-def is_pocl(device: Any) -> bool:
-  """Whether a pyopencl device is PoCL's."""
-  return "portable computing" in device.platform.name.lower()
+def is_pocl(device: Any) -> bool: return "portable computing" in device.platform.name.lower()
 
 
 class Compiler:
@@ -137,7 +132,7 @@ class Compiler:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
     return cache.key(FORMAT, self.identity, spec.name, spec.source.text, tuple(spec.local))
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
+  def compile(self, specs: Specs) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
     out = [self.units.get(k := self.key(s)) or self.load(k) or self.add(k, s) for s in specs]
     self.queue.serve()
@@ -264,7 +259,7 @@ class Compiler:
     try: return self.load_source(source) if binary is None else self.load_program(OPTIONS, [self.device], [binary]), files
     except self.cl.Error: return None, files
 
-  def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
+  def take_packed(self, packed: bytes, specs: Specs) -> None:
     """Know the kernels of a program packed from ``specs``. Raises StateError for one that this driver does not take."""
     unit = self.unit(specs)
     unit.program, unit.files = self.load_packed(packed)

@@ -19,16 +19,14 @@ _UNKNOWN = b"generic\0"
 _BEFORE = b"x86_64-"  # what begins the name of the platform, which comes before the CPU's
 _WORDS = 128          # of the description that are looked at; the name is the 80th or so
 # the levels of the x86-64 ABI, which are names of CPUs for LLVM since version 12, and flags of /proc/cpuinfo that they need
-_LEVELS = {
-  "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
-  "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
-  "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"}, "x86-64": set()}
+_LEVELS = {"x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl avx2 bmi1 bmi2 f16c fma movbe",
+           "x86-64-v3": "avx avx2 bmi1 bmi2 f16c fma movbe", "x86-64-v2": "cx16 popcnt sse4_1 sse4_2 ssse3", "x86-64": ""}
 _names: dict[str, ctypes.Array[ctypes.c_char]] = {}   # that drivers' descriptions point at
 
 
 def level(flags: set[str]) -> str:
   """The highest level of the x86-64 ABI that a CPU with these flags of /proc/cpuinfo has."""
-  return next(name for name, needs in _LEVELS.items() if needs <= flags)
+  return next(name for name, needs in _LEVELS.items() if {*needs.split()} <= flags)
 
 
 @lru_cache(maxsize=16)

@@ -22,22 +22,19 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Target, dtypes
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
 from .. import rates, workers as pool
-from ..base import Graph, Node, Program, ProgramSpec, grid_of
+from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries
 from .compiler import Compiler, is_pocl
 from .cpuname import give_name
-from .direct import CPUGraph, threads_of
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
 from .selftest import Functions
-from .threads import Threads, allocated, works_like_this
+from .threads import CPUGraph, Threads, allocated, threads_of, works_like_this
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
@@ -90,9 +87,7 @@ def _cl_devices() -> list[Any]:
     raise DeviceError(f"no OpenCL device: {e}; pip install 'pyopencl[pocl]' brings one for the CPU") from None
 
 
-def _threads() -> set[int]:
-  """The ids of this process's threads; none where the system has no such list."""
-  return {int(t) for t in os.listdir("/proc/self/task")} if sys.platform == "linux" else set()
+def _threads() -> set[int]: return {int(t) for t in os.listdir("/proc/self/task")} if sys.platform == "linux" else set()
 
 
 def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
@@ -216,9 +211,7 @@ class OpenCLDevice(Pooled):
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
   @property
-  def busy(self) -> bool:
-    """Whether the queue may have something to do."""
-    return self.ended != self.enqueued
+  def busy(self) -> bool: return self.ended != self.enqueued   # whether the queue may have something to do
 
   def drain(self) -> None:
     """Wait until the queue is empty."""
@@ -252,9 +245,7 @@ class OpenCLDevice(Pooled):
     if self.on_host: return self._over(raw.host[offset:offset + nbytes], raw.address + offset)
     return raw.get_sub_region(offset, nbytes)
 
-  def at(self, raw: Any, offset: int) -> Any:
-    """The buffer and the offset, two arguments of a kernel."""
-    return Part(raw, offset)
+  def at(self, raw: Any, offset: int) -> Any: return Part(raw, offset)
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
@@ -287,7 +278,7 @@ class OpenCLDevice(Pooled):
     return out
 
   # ---- programs
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Programs that are built when they are needed. Raises CompileError for a group that is too large."""
     most = int(self.device.max_work_group_size)
     for s in specs:
@@ -307,15 +298,13 @@ class OpenCLDevice(Pooled):
     except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
     return pool.once((build, (self.name, list(specs))))
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None: self.compiler.take_packed(data, specs)
+  def unpack(self, data: bytes, specs: Specs) -> None: self.compiler.take_packed(data, specs)
 
-  def disassemble(self, spec: ProgramSpec) -> str:
-    """The machine code of a kernel as text, or a sentence that says why there is none."""
-    return self.compiler.disassemble(spec)
+  def disassemble(self, spec: ProgramSpec) -> str: return self.compiler.disassemble(spec)
 
   def synchronize(self) -> None:
     """Wait for everything launched."""
@@ -361,12 +350,10 @@ class _Lost(OpenCLDevice):
 def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 
 
-def _number(size: Size) -> int:
-  """What a size is where it does not matter: small."""
-  return max(1, size.lower or 1)
+def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
 
 
-def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
+def build(name: str, specs: Specs) -> bytes:
   """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
   there costs the worker only. Raises CompileError."""
   device = _worker_device(name)

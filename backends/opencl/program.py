@@ -197,10 +197,6 @@ class OpenCLProgram(Program):
     if direct != self._direct: self._args, self._direct = [], direct
     self._sizes = sizes
 
-  def clone(self) -> OpenCLProgram:
-    """Another kernel object of the same program."""
-    return OpenCLProgram(self._device, self.spec, self.unit)
+  def clone(self) -> OpenCLProgram: return OpenCLProgram(self._device, self.spec, self.unit)
 
-  def forget(self) -> None:
-    """Let go of the buffers of the last launch, which must have ended."""
-    self._args = []
+  def forget(self) -> None: self._args = []

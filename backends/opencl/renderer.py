@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir import DType, Ops, Target, UOp
-from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir import DType, Ops, Target, UOp, config
 from ntgrad.codegen.kernel.linear import NARROW
 
 from ..cstyle.kernel import CStyleRenderer

@@ -13,8 +13,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.codegen.index.records import COUNTS
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import DeviceError
+from ntgrad.codegen.ir import DeviceError, config
 
 from .. import cache
 from .prelude import LIBRARY, Type, either, registers
@@ -22,8 +21,8 @@ from .prelude import LIBRARY, Type, either, registers
 TABLE = "opencl-functions"
 WIDTHS = 2, 3, 4, 8, 16   # lanes of vectors
 # numbers that take all ways through the functions, in lanes beside each other
-NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.0, 1e-3, 10.0, 88.0, -88.0, 700.0, 1e4, 1e-30, np.inf, -np.inf, np.nan, 2.5,
-           -1.5, -3.0, 1e-40, 0.1, 1e30)
+NUMBERS = tuple(map(float, """0 -0 1 -1 0.5 2 3 -2 1e-3 10 88 -88 700 1e4 1e-30 inf -inf nan 2.5 -1.5 -3 1e-40 0.1
+1e30""".split()))
 COUNT = len(NUMBERS) ** 2          # every pair of them; all widths divide it
 CLOSE = {"float": 1e-5, "double": 1e-13}   # far more than functions may differ by, far less than a spoilt lane does
 

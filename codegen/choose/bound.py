@@ -2,11 +2,10 @@
 
 Work is counted in the index form, before any Opt, so it does not depend on how the kernel is computed:
 
-- bytes: each element of a param that is read counts once, each that is written once more. Of a param that is read through other
-  data (a gather) at most as many elements count as are asked for, and never more than the param has. Overlapping windows count
-  once. Padding is not read.
+- bytes: each element of a param that is read counts once, each that is written once more. Of a gather at most as many elements
+  count as are asked for, and never more than the param has. Overlapping windows count once. Padding is not read.
 - operations, by the unit that can do them: sums of products with rows, columns and a contraction are matrix work, ``exp``, ``/``
-  and the like are special work, all other arithmetic is vector work. Index arithmetic and masks made of indices count nothing.
+  and the like special work, all other arithmetic vector work. Index arithmetic and masks made of indices count nothing.
 
 Sizes of the launch stay expressions. The body of a WHILE counts once, both branches of an IF count: how often they run is data.
 """
@@ -24,7 +23,7 @@ from ..index.sizes import Dim, sizes_of
 from ..ir.dtype import DType
 from ..ir.target import Target
 from ..ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
-from ..kernel import EFFECTS, AxisKind, Kernel, walk_statements
+from ..kernel import EFFECTS, Kernel, walk_statements
 from ..kernel.accesses import gate_or_true, is_masked
 from ..opts.merged_axes import split_axes
 
@@ -122,7 +121,7 @@ _EMPTY: frozenset[UOp] = frozenset()
 @lru_cache(maxsize=256)
 def work_of(kernel: Kernel) -> Work:
   """What one launch of a kernel in index form does at least."""
-  if kernel.plain and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # rows and columns of a flattened product
+  if kernel.plain and not kernel.tiles: kernel = split_axes(kernel)   # rows and columns of a flattened product
   sizes: dict[UOp, Dim] = {a.rng: a.count if a.varies else a.size for a in kernel.axes}
   nodes = _around(kernel)
   return Work(_bytes(kernel, nodes, sizes), _operations(kernel, nodes, sizes), tuple(sizes.values()))
@@ -135,7 +134,7 @@ def _around(kernel: Kernel) -> _Nodes:
   """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on: of a
   kernel with statements, which may depend on variables, the programs and the FORs around."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
-  grid = frozenset(a.rng for a in kernel.of_kind(AxisKind.GRID))
+  grid = frozenset(a.rng for a in kernel.grid)
   out: _Nodes = []
   for s, fors in walk_statements(kernel.body):
     around = grid.union([kernel.axis(i).rng for i in fors])

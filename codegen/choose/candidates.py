@@ -2,8 +2,8 @@
 
     ways to optimise a kernel, the best first   ->   the result of the first way that the kernel takes; else the kernel as it is
 
-A way whose Opts a kernel refuses is dropped. That is a defect of whoever made the way, not of the kernel, and no user has to hear
-of it. It is counted here and said with ``DEBUG=1``. Tests, benches and the fuzzers fail where there was one.
+A way whose Opts a kernel refuses is dropped. That is a defect of whoever made the way: it is counted here, said with ``DEBUG=1``,
+and tests fail where there was one.
 """
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def choose(parts: Parts, target: Target | None) -> Parts:
   if not parts.kernel.plain: return choose_statements(parts, target)
   if config.noopt or target is None: return parts
   kernel = parts.kernel
-  if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
+  if kernel.sizes and not kernel.tiles: kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
   return Parts.of(as_twin(kernel, target, lambda k: optimize(k, target, bool(kernel.sizes))))
 
 
@@ -36,8 +36,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   def one(part: Part) -> Part:
     kernel = part.kernel
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED_KINDS): return part
-    def chosen(k: Kernel) -> Kernel: return several(k) if chooses(target) else whole_axis(k)
-    return replace(part, kernel=as_twin(kernel, target, chosen))
+    return replace(part, kernel=as_twin(kernel, target, several if chooses(target) else whole_axis))
   def several(kernel: Kernel) -> Kernel:
     kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
     kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))

@@ -1,7 +1,7 @@
-"""Heuristics: which Opts make a kernel fast on a target, from a cost model of vector loads, arithmetic, registers and reuse.
+"""Heuristics for CPUs: which Opts make a kernel fast, from a cost model of vector loads, arithmetic, registers and reuse.
 
-For CPUs: one axis becomes vector lanes, others register copies, where that lets loads be shared; the rest is spread over programs
-that are long enough to be worth starting. Nothing here changes what a kernel computes.
+One axis becomes vector lanes, others register copies, where that lets loads be shared; the rest is spread over programs that are
+long enough to be worth starting.
 """
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..passes.expand import is_spaced
 from .candidates import first
 from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .gpu import choose_tiles
+from .roles import free
 
 # ---- what is tried
 COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16)   # copies of an axis, in registers
@@ -75,25 +76,23 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
   if target.locals: return first(kernel, [lambda k: work_items(k, target)])
   if target.lanes == 1 or not kernel.axes: return kernel
-  choices = Search(kernel, target, exact).choices()
-  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in choices))
+  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in Search(kernel, target, exact).choices()))
 
 
 def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
-  kernel = choice.applied(kernel)
-  return stream(spread(_in_runs(kernel, target), target, choice.panel, exact), target)
+  return stream(spread(_in_runs(choice.applied(kernel), target), target, choice.panel, exact), target)
 
 
 def _in_runs(kernel: Kernel, target: Target) -> Kernel:
   """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
   a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
   the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
-  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.count > 1]
+  grid = [a for a in kernel.grid if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
   for x in access_profile(kernel).accesses:
-    steps = {a.id: abs(x.steps.get(a.id) or 0) * x.itemsize for a in grid}
+    steps = {a.id: x.stride(a.id) for a in grid}
     along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE_BYTES), None)
     if x.write or not x.linear or along is None or steps[inner.id] < PAGE_BYTES: continue
     many = RUN_BYTES // steps[along.id]
@@ -108,28 +107,24 @@ def _in_runs(kernel: Kernel, target: Target) -> Kernel:
 
 def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
   """The bytes between the rows of an access that copies or lanes beside an axis's steps read; the step itself where none do."""
-  step = abs(x.steps[axis] or 0)
-  inside = [abs(x.steps.get(a.id) or 0) for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.LANE)]
-  return min([n for n in inside if n and step % n == 0 and n * x.itemsize >= PAGE_BYTES], default=step) * x.itemsize
+  inside, step = [x.stride(a.id) for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.LANE)], x.stride(axis)
+  return min([n for n in inside if n >= PAGE_BYTES and step % n == 0], default=step)
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
   """For GPUs, neighbouring elements of the output by neighbouring work-items: a0:1024 GRID -> a0:4 GRID, a1:256 LOCAL."""
   stores = [x for x in access_profile(kernel).accesses if x.write]
-  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
-  if not grid: return kernel
+  if not (grid := free(kernel)): return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
   amount = max(d for d in range(1, target.work_items + 1) if axis.count % d == 0)
-  if amount < SHORT_GROUP <= axis.count:
-    amount = PADDED_GROUP
-    kernel = Pad(axis.id, amount).apply(kernel)
+  if amount < SHORT_GROUP <= axis.count: amount, kernel = PADDED_GROUP, Pad(axis.id, PADDED_GROUP).apply(kernel)
   return Local(axis.id, amount).apply(kernel) if amount > 1 else kernel
 
 
 def stream(kernel: Kernel, target: Target) -> Kernel:
   """Stores of large outputs are nontemporal (past the cache): what they would evict is worth more."""
   for p in kernel.params:
-    if p.written and not kernel.in_place and prod(map(ix.count, p.shape)) * p.dtype.itemsize >= target.stream:
+    if p.written and not kernel.in_place and ix.elements(p.shape) * p.dtype.itemsize >= target.stream:
       kernel = NonTemporal(p.slot).apply(kernel)
   return kernel
 
@@ -173,7 +168,7 @@ class Search:
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
     self.info: AccessProfile = access_profile(kernel)
-    self.sizes = {a.id: a.count for a in kernel.axes}
+    self.sizes = kernel.counts
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
@@ -182,7 +177,7 @@ class Search:
     self.panel: int | None = None           # of the last cost
     self.far = {x.node: self._far(x) for x in self.info.accesses}
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
-    self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
+    self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in self.info.accesses}
 
   def choices(self) -> Iterator[Choice]:
     """All choices, the cheapest first."""
@@ -299,7 +294,7 @@ class Search:
     """What a load costs more that jumps to another page or line with each step, with what lies beside it."""
     if not jumps_far(x, self.bound): return 0.0
     along = [b for b in self.bound if b in x.steps]   # its gate may vary along others
-    rounds, step = prod(self.sizes[b] for b in along), min([abs(x.steps[b] or 0) * x.itemsize for b in along])
+    rounds, step = prod(self.sizes[b] for b in along), min(map(x.stride, along))
     return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
   def distinct(self, x: MemoryAccess, trial: Trial) -> int:
@@ -394,10 +389,9 @@ class Search:
 
 def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  if panel is not None:
-    panels = first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
-    if panels is not kernel: return panels
-  grid = kernel.of_kind(AxisKind.GRID)
+  panels = kernel if panel is None else first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
+  if panels is not kernel: return panels
+  grid = kernel.grid
   programs = volume(grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
@@ -405,12 +399,9 @@ def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool
   want = min(most, _PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
-    rest = programs // a.count
-    if rest >= want:
-      kernel = Serial(a.id).apply(kernel)
-      programs = rest
+    if (rest := programs // a.count) >= want:
+      kernel, programs = Serial(a.id).apply(kernel), rest
       continue
     each_one = share(a.count, rest, want, target.cores)
-    if each_one > 1: kernel = Serial(a.id, each_one).apply(kernel)
-    break
+    return Serial(a.id, each_one).apply(kernel) if each_one > 1 else kernel
   return kernel

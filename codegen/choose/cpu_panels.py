@@ -42,8 +42,7 @@ def most_packed(target: Target) -> int:
 
 def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
   """Whether a load jumps to another line with each step along any of the axes that are reduced."""
-  steps = [abs(x.steps[b] or 0) * x.itemsize for b in bound if b in x.steps]
-  return bool(steps) and not x.write and min(steps) >= NEAR
+  return not x.write and min([x.stride(b) for b in bound if b in x.steps], default=0) >= NEAR
 
 
 def share(count: int, rest: int, want: int, cores: int) -> int:
@@ -56,9 +55,8 @@ def share(count: int, rest: int, want: int, cores: int) -> int:
 
 def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
   """The LOADs of a product with lanes along its columns that may have a panel."""
-  lanes = kernel.of_kind(AxisKind.LANE)
-  loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
-  if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
+  lanes = kernel.lanes
+  if not lanes or lanes[0].id in kernel.bound or not kernel.reduced_loops or len(kernel.reduces) != 1: return
   here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in access_profile(kernel).accesses:   # variables are near already
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
@@ -83,7 +81,7 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
   """The kernel of one statement with a panel, where no more bytes are needed than are ``left``, which get less: x[a0, a1] * y[a1,
   a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2])."""
   for x in panels(kernel):
-    lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
+    lane, inner = kernel.lanes[0], kernel.reduced_loops[-1].id
     if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
     again = volume(a for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
     if x.gated or again < _USES: continue
@@ -99,7 +97,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   it cannot have one. ``exact``: the sizes stand for others."""
   x = next((x for x in panels(kernel) if x.slot == slot), None)
   if x is None: return None
-  lane = kernel.of_kind(AxisKind.LANE)[0]
+  lane = kernel.lanes[0]
   if (size := panel_bytes(kernel, x, lane)) > room(target): return None
   others = [y for y in access_profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
   # the other factor, where each step goes to another line
@@ -116,8 +114,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
 def pack_each(kernel: Kernel, target: Target, jumps: Sequence[MemoryAccess]) -> Kernel:
   """A product with a panel, where rows of factors that are read from far apart are copied too, if they fit and it pays."""
   for y in jumps:
-    again = volume(a for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
-    if again < 2: continue
+    if volume(a for a in kernel.loops if a.id not in kernel.bound | y.axes) < 2: continue
     packed, before = CacheRead(y.slot, summed_along(kernel, y), each_round=True).apply(kernel), local_bytes(kernel)
     if before < local_bytes(packed) <= min(before + MOST_PACKED, target.local_memory): kernel = packed
   return kernel
@@ -131,7 +128,7 @@ def summed_along(kernel: Kernel, x: MemoryAccess) -> int:
 def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> list[Serial]:
   """How a product whose columns go through panels of ``x``, of so many bytes, is cut into programs: the panels that each fills,
   and the blocks of rows, so that no core ends late: a0:43 GRID, a1:4 GRID -> a0:3 GRID, a3:15 LOOP, a1:4 GRID."""
-  grid, lane = kernel.of_kind(AxisKind.GRID), kernel.of_kind(AxisKind.LANE)[0]
+  grid, lane = kernel.grid, kernel.lanes[0]
   columns, rows = [a for a in grid if a.id in x.axes], [a for a in grid if a.id not in x.axes]
   rounds = volume(a for a in kernel.axes if a.id in kernel.bound)
   copies = [a for a in kernel.axes if a.kind is AxisKind.UPCAST]
@@ -165,24 +162,21 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
 def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis) -> Kernel | None:
   """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` one by one, which takes so
   many bytes, all rows of the block. None where they do not fit."""
-  grid = kernel.of_kind(AxisKind.GRID)
+  grid = kernel.grid
   rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
   if len(rows) != 1 or len(columns) != 1: return None
   r, c = rows[0], columns[0]
   held = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
-  one = y.itemsize * prod(room_along(kernel, a) for a in held)
-  most = (most_packed(target) - size) // one
+  most = (most_packed(target) - size) // (y.itemsize * prod(room_along(kernel, a) for a in held))
   rest = volume(a for a in grid if a not in (r, c))
   blocks = min(share(r.count, rest, PACK_PROGRAMS * target.cores, target.cores), most)
   if blocks < min(LEAST_ROWS, r.count): blocks = min(LEAST_ROWS, most)
   if blocks < min(LEAST_ROWS, r.count) or c.count < 2: return None
-  programs = rest * -(-r.count // blocks)
-  kernel = Serial(c.id, share(c.count, programs, PACK_PROGRAMS * target.cores, target.cores)).apply(kernel)
-  kernel = Serial(r.id, blocks).apply(kernel)
+  panels = share(c.count, rest * -(-r.count // blocks), PACK_PROGRAMS * target.cores, target.cores)
+  kernel = Serial(r.id, blocks).apply(Serial(c.id, panels).apply(kernel))
   read = {i for y in access_profile(kernel).accesses if y.slot == x.slot and not y.write for i in y.axes}
-  loop = next((a for a in kernel.of_kind(AxisKind.LOOP) if a.id in read - kernel.bound), None)
+  loop = next((a for a in kernel.loops if a.id in read - kernel.bound), None)
   if loop is None: return None
-  kernel = Reorder(loop.id, True).apply(kernel)
-  kernel = CacheRead(x.slot, lane.id, each_round=True).apply(kernel)
+  kernel = CacheRead(x.slot, lane.id, each_round=True).apply(Reorder(loop.id, True).apply(kernel))
   kernel = CacheRead(y.slot, summed_along(kernel, y)).apply(kernel)
   return kernel if local_bytes(kernel) <= target.local_memory else None

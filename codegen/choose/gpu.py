@@ -10,7 +10,7 @@ from .. import index as ix
 from ..ir.target import Target
 from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, volume
-from ..kernel.accesses import access_profile
+from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
@@ -18,7 +18,7 @@ from .candidates import first
 from .gpu_cost import NO_COPIES, STAGES, Streams, places
 from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
 from .gpu_resources import LEAST_DOT
-from .roles import VECTOR_BYTES, Role, Roles, fastest_axis, flat, product_of, vector
+from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, product_of, vector
 
 WINDOW, WINDOWS = 16, 64  # elements of reduced axes that may be written out: of each, and of all together
 _ROWS = (2, 4, 8, 16)     # steps that are tried of an axis that is not written out
@@ -36,7 +36,7 @@ _WORTH = 0.85                          # of the time with the usual warps: anoth
 def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
   """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
   if not kernel.plain: return kernel
-  if not kernel.of_kind(AxisKind.TILE):
+  if not kernel.tiles:
     kernel = first(kernel, [lambda k: flat(merge_axes(split_axes(k)))])
     kernel = first(kernel, [lambda k: multiplied(k, target), lambda k: streamed(in_a_line(k), target)])
   kernel = first(kernel, [lambda k: grouped(k, target)])
@@ -56,7 +56,7 @@ def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
 def grouped(kernel: Kernel, target: Target) -> Kernel:
   """Programs of a product in groups of ``target.group`` blocks of rows, which the last GRID axis goes through, unless a wave is
   all there is, or the cache holds most of the factors: a0:64 GRID, a1:32 GRID -> a0:8 GRID, a1:32 GRID, a2:8 GRID."""
-  grid = kernel.of_kind(AxisKind.GRID)
+  grid = kernel.grid
   if len(grid) < 2 or volume(grid) <= target.cores or not is_product(kernel): return kernel
   if ix.count(work_of(kernel).bytes) <= target.cache // 2: return kernel
   rows = grid[-2]
@@ -68,26 +68,26 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the
   chip has them. Where smaller blocks are best, several programs on a core do what one pipeline would. As few programs as take no
   more rounds: a last round that leaves cores idle gains nothing."""
-  programs = volume(kernel.of_kind(AxisKind.GRID))
+  programs = volume(kernel.grid)
   if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
   found = product_of(kernel)
   if found is None or any(u.dtype.itemsize > HALF for u in toposort(found.sides) if u.op is Ops.LOAD): return kernel
   # a short sum is over before the pipeline is full: several programs a core, each at another point, use the core better
-  if volume(a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound) < PIPELINE: return kernel
+  if volume(kernel.reduced_loops) < PIPELINE: return kernel
   accesses = access_profile(kernel).accesses
-  tiles = {a.id: a.count for a in kernel.of_kind(AxisKind.TILE)}
-  if any(None in x.steps.values() for x in accesses): return kernel   # no descriptor has it
-  sizes = {a.id: a.count for a in kernel.axes}
+  tiles = {a.id: a.count for a in kernel.tiles}
+  if not all(x.linear for x in accesses): return kernel   # no descriptor has it
+  boxes = [x for x in accesses if len(x.axes & tiles.keys()) > 1]   # a bias is read by its addresses
   # rows that begin anywhere have no descriptor; a store by addresses takes the registers that the next block is multiplied in
-  if any(vector(x, fastest_axis(x, sizes)) < VECTOR_BYTES for x in accesses if len(x.axes & tiles.keys()) > 1): return kernel
-  if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE_BLOCK_ELEMENTS: return kernel
+  if any(vector(x, fastest_axis(x, kernel.counts)) < VECTOR_BYTES for x in boxes): return kernel
+  def elements(x: MemoryAccess) -> int: return prod(tiles.get(i, 1) for i in x.axes)
+  if max(elements(x) for x in accesses if x.write) <= LARGE_BLOCK_ELEMENTS: return kernel
   # what goes through shared memory on its way to or from a descriptor must leave room for the pipeline
-  size = [(prod(tiles.get(i, 1) for i in x.axes) * x.itemsize, bool(x.axes & kernel.bound)) for x in accesses]
-  staged, pipeline = max(n for n, summed in size if not summed), STAGES * sum(n for n, summed in size if summed)
+  staged = max(elements(x) * x.itemsize for x in accesses if not x.axes & kernel.bound)
+  pipeline = STAGES * sum(elements(x) * x.itemsize for x in accesses if x.axes & kernel.bound)
   if staged + pipeline > target.local_memory: return kernel
   kernel = Persistent(even(programs, target.cores)).apply(kernel)
-  boxes = {x.slot for x in accesses if len(x.axes & tiles.keys()) > 1}   # a bias is read by its addresses
-  for slot in sorted(boxes): kernel = TensorDescriptor(slot).apply(kernel)
+  for slot in sorted({x.slot for x in boxes}): kernel = TensorDescriptor(slot).apply(kernel)
   return kernel
 
 
@@ -155,8 +155,7 @@ def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
   """Blocks to choose from: along the axes that memory goes along, and one more that is reduced and one that is not; others are
   added where these are all of a block."""
   room = target.row if roles.bound else 2 * target.block   # without a loop
-  each = volume((*roles.free, *roles.bound)) // target.cores
-  least = min(target.mapped, max(LEAST_BLOCK, power_of_two(each)))
+  least = min(target.mapped, max(LEAST_BLOCK, power_of_two(volume((*roles.free, *roles.bound)) // target.cores)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
   short = windows and len(windows) == len(roles.bound) and volume(windows) <= WINDOWS
   ways: list[tuple[list[Axis], Mapping[int, int]]] = [([], NO_COPIES)]
@@ -172,11 +171,10 @@ def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
 def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:
   """Axes of which a program may make several steps, and how many: those along which the windows of neighbours share rows, which
   are then read once. Four steps at once of y[a0] = x[a0] + x[a0 + 1] + x[a0 + 2] read six and not twelve."""
-  each = volume(windows)
   for a in roles.free:
     if a.id in roles.along: continue
     for n in _ROWS:
-      if n > a.count or n * each > STATEMENTS: break
+      if n > a.count or n * volume(windows) > STATEMENTS: break
       reads = [[(x.steps.get(i) or 0, m) for i, m in ((a.id, n), *[(w.id, w.count) for w in windows])]
                for x in roles.accesses if not x.write and x.steps.get(a.id)]
       if any(places(r) < prod(m for step, m in r if step) for r in reads): yield a.id, n
@@ -207,9 +205,8 @@ def filled(tiles: dict[int, int], keys: list[Axis], others: list[Axis], target: 
   """Some blocks, and where they have all of their axes, the same with the next axes too."""
   yield tiles
   if not others or any(tiles[a.id] < a.count for a in keys): return
-  size = prod(tiles.values())
   for room in (target.mapped, target.block):
-    more, left = dict(tiles), room // size
+    more, left = dict(tiles), room // prod(tiles.values())
     for a in others:
       if left <= 1: break
       more[a.id] = min(left, power_of_two(a.count))
@@ -221,9 +218,8 @@ def filled(tiles: dict[int, int], keys: list[Axis], others: list[Axis], target: 
 
 def is_product(kernel: Kernel) -> bool:
   """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
-  roles = Roles(kernel)
-  blocks = [a for a in kernel.of_kind(AxisKind.TILE) if a.count >= LEAST_DOT]
-  return all(roles.of(role, blocks) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED))
+  roles, blocks = Roles(kernel), [a for a in kernel.tiles if a.count >= LEAST_DOT]
+  return all(roles.of(role, blocks) for role in PRODUCT_ROLES)
 
 
 def _product(kernel: Kernel, target: Target) -> tuple[Kernel, list[int]] | None:
@@ -231,7 +227,7 @@ def _product(kernel: Kernel, target: Target) -> tuple[Kernel, list[int]] | None:
   of one role (a convolution has them) one is made. None for any other kernel."""
   roles = Roles(kernel)
   among = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound]
-  axes = [roles.of(role, among) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED)]
+  axes = [roles.of(role, among) for role in PRODUCT_ROLES]
   found = roles.product
   if found is None or any(volume(map(kernel.axis, ids)) < LEAST_DOT for ids in axes): return None
   if found.reduce.dtype.itemsize > 4 and not target.double_dots: return None

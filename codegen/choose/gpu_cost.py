@@ -1,8 +1,7 @@
 """A cost model of kernels with blocks. Candidates are chosen by it, or sorted by it before some are measured.
 
-Three things bound a kernel. First, data that goes through the memory, the cache and the cores takes its time at their rates.
-Second, a program's loads take a while to come, and only so many programs fit on a core: memory delivers in that while what these
-programs have asked for together. Third, programs run in waves, and the last wave may be part full.
+Three things bound a kernel: the rates of memory, cache and cores; the time until a program's loads come, for as many programs as
+fit on a core; and waves of programs, the last of which may be part full.
 """
 from __future__ import annotations
 
@@ -36,7 +35,6 @@ FOLDED = 2                        # about how far an axis moves that stands for 
 TOUCH = 4                         # operations of a load or store, for each vector of a thread: its address, its condition, itself
 SHUFFLE = 6                       # of a step in which the lanes of a warp combine their values
 NO_COPIES: Mapping[int, int] = MappingProxyType({})
-ALONE = 1              # cycles between two operations of a thread that has others to do meanwhile
 
 
 def powers(first: int, last: int) -> Iterator[int]:
@@ -72,18 +70,14 @@ class Streams:
   def __init__(self, roles: Roles, target: Target):
     self.target, self.sizes = target, roles.sizes
     self.free = [a.id for a in roles.free]
-    self.bound = [i for i in self.sizes if i not in set(self.free)]
-    self.spread = set(self.free)
+    self.bound = [i for i in self.sizes if i not in self.free]
     self.joins = len(roles.kernel.reduces)
     self.last = next(reversed(self.sizes), 0)
     self.work = [(ids, n) for ids, n in roles.work.items() if n]
     rounds = rounds_of(roles.kernel)
     order = {i: n for n, i in enumerate(self.free)}
     self.reads = sum(not x.write and len(x.axes) >= len(self.sizes) for x in roles.accesses)
-    # an address and a condition for each element, where no thread takes several at once
-    self.scattered = ADDRESS * any(
-      (i := fastest_axis(x, self.sizes)) is not None and vector(x, i) < VECTOR_BYTES // 2 for x in roles.accesses)
-    self.accesses = []
+    self.accesses, self.scattered = [], 0
     for x in roles.accesses:
       # an axis that stands for several (a0//56, a0%56) goes on through memory, what an index in memory says does not
       folded = not any(u.op is Ops.LOAD for u in toposort(x.node.src[1:2]))
@@ -94,12 +88,13 @@ class Streams:
       apart = [i for i in repeated if order[i] < last] if size > REST * target.cache else []   # programs read it again much later
       own = fastest_axis(x, self.sizes)
       wide = vector(x, own) // x.itemsize if own is not None else 1
+      # an address and a condition for each element, where no thread takes several at once
+      if own is not None and vector(x, own) < VECTOR_BYTES // 2: self.scattered = ADDRESS
       self.accesses.append((x, steps, size, rounds.get(x.node, 1), apart, own, wide))
 
   def occupancy(self, block: int, warps: int, values: int) -> int:
     """Programs on a core at the same time, each with ``values`` blocks in registers; 0 where they do not fit."""
-    target = self.target
-    registers = KEPT_REGISTERS + values * -(-block // (WARP * warps))
+    registers, target = KEPT_REGISTERS + values * -(-block // (WARP * warps)), self.target
     if registers > MOST_REGISTERS: return 0
     return min(target.warps // warps, target.resident, target.register_file // (registers * WARP * warps))
 
@@ -164,7 +159,7 @@ class Streams:
                                    asked * max(1, near / TAGS, WARP * taken * x.itemsize / target.line))
       touched += each * copies * asked * WARP * TOUCH
       again = prod([trips[i] for i in apart])
-      shared = prod([trips[i] for _, i in steps if i in self.spread])
+      shared = prod([trips[i] for _, i in steps if i in self.free])
       if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
       memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * x.itemsize))
     elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
@@ -175,7 +170,7 @@ class Streams:
     slots = fit * target.cores
     each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
     alone = target.start + phases * rounds * each_round + self.joins * target.join
-    alone += alu / (programs * WARP * warps) * ALONE / target.clock
+    alone += alu / (programs * WARP * warps) / target.clock
     return overlapped_time((
       memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
       alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,
@@ -207,7 +202,7 @@ def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, tar
 
 def estimate(kernel: Kernel, target: Target) -> float:
   """Seconds of a kernel after its Opts: by ``Streams`` where it makes no product, else by :func:`of_product`."""
-  if not (target.blocks and kernel.plain and kernel.of_kind(AxisKind.TILE)): return of_product(kernel, target)
+  if not (target.blocks and kernel.plain and kernel.tiles): return of_product(kernel, target)
   roles = Roles(kernel)
   if roles.product is not None or any(a.programs for a in kernel.axes): return of_product(kernel, target)
   told = [o.n for o in kernel.applied if o.name == "warps"]
@@ -219,10 +214,10 @@ def estimate(kernel: Kernel, target: Target) -> float:
 def of_product(kernel: Kernel, target: Target) -> float:
   """Seconds, from memory traffic, cores that idle in the last wave, and blocks that overflow registers or shared memory."""
   sizes = {a.rng: a.count for a in kernel.axes}
-  tiles = {a.rng for a in kernel.of_kind(AxisKind.TILE)}
+  tiles = {a.rng for a in kernel.tiles}
   spread = {a.rng: a.count for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs
   programs = prod(spread.values())
-  rounds = volume(a for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
+  rounds = volume(a for a in kernel.loops if not a.programs)
   cores = max(target.cores, 1)
   traffic = live = read = 0.0
   for u in kernel.nodes:

@@ -8,7 +8,7 @@ from typing import Iterable, Iterator, Sequence
 from ..ir.config import config
 from ..ir.target import Target
 from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
-from ..kernel import AxisKind, Kernel, volume
+from ..kernel import Kernel, volume
 from ..kernel.accesses import access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
 from .roles import VECTOR_BYTES, free
@@ -57,8 +57,8 @@ class ProductWork:
   def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> ProductWork:
     """The product that a kernel makes, its blocks along axes ``m`` and ``n``."""
     others = volume(a for a in free(kernel) if a.id not in (m, n))
-    summed = volume(a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound)
-    return ProductWork.around(kernel, (kernel.axis(m).count, kernel.axis(n).count, summed, others), frozenset((m, n)), sides)
+    sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
+    return ProductWork.around(kernel, sizes, frozenset((m, n)), sides)
 
   @staticmethod
   def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:
@@ -72,8 +72,7 @@ class ProductWork:
     info = access_profile(kernel)
     beside = sum(x.itemsize for x in info.accesses if not x.write and x.node not in within and each <= x.axes)
     operations = sum(cost for axes, cost in info.work.items() if each <= axes and not axes & kernel.bound)
-    multiplied = max(s.dtype.itemsize for s in sides)
-    return ProductWork(*sizes, read, multiplied, written, sum(known), beside, operations)
+    return ProductWork(*sizes, read, max(s.dtype.itemsize for s in sides), written, sum(known), beside, operations)
 
   @property
   def exact(self) -> bool:
@@ -138,8 +137,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   # what is read besides and what is stored is laid out anew before it meets the sum, or after it
   needed = KEPT_REGISTERS + ADDRESSES + each * (1 + (work.beside + work.written) / 4 if work.beside else 1)
   registers = int(min(needed, MOST_REGISTERS))   # what needs more of them goes to memory and back
-  stages = min(rounds, PIPELINE)
-  fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (stages * moved),
+  fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (min(rounds, PIPELINE) * moved),
                    target.warps // warps))
   multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
   loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS)

@@ -14,10 +14,10 @@ from ..ir.config import config
 from ..ir.dtype import dtypes
 from ..ir.target import Target
 from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
-from ..kernel import Axis, AxisKind, Kernel, is_variable
+from ..kernel import Axis, Kernel, is_variable
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, warps_for
 from .gpu_products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
-from .roles import Role, Roles, multiplication, narrow_value
+from .roles import PRODUCT_ROLES, Role, Roles, multiplication, narrow_value
 
 LEAST_DOT = 16       # elements along each axis of a block that is multiplied as one
 WRITTEN_OUT = 2048   # multiplications of a thread; each takes the compiler about half a millisecond, many more than twice so many
@@ -37,9 +37,9 @@ class Room:
 
 def room_of(kernel: Kernel, warps: int = 0, stages: int = 0) -> Room:
   """What a program takes with so many warps and stages (0: as many as the target's renderer would say)."""
-  tiles = {a.id: power_of_two(a.count) for a in kernel.of_kind(AxisKind.TILE)}
+  tiles = {a.id: power_of_two(a.count) for a in kernel.tiles}
   def block(u: UOp) -> int: return prod(tiles.get(r.arg[0], 1) for r in u.ranges)
-  loops = {a.id for a in kernel.of_kind(AxisKind.LOOP) if a.count > 1}
+  loops = {a.id for a in kernel.loops if a.count > 1}
   dots = [found for r in kernel.reduces if (found := factors_of(r, tiles)) is not None]
   results = [block(r) for r, _, _ in dots]
   variables = [(prod(power_of_two(ix.count(n)) for n in u.arg[1]), u.dtype) for u in kernel.nodes if is_variable(u)]
@@ -51,8 +51,7 @@ def room_of(kernel: Kernel, warps: int = 0, stages: int = 0) -> Room:
   staged = written_out = 0
   for r, sides, summed in dots:
     for u in {u for u in toposort(sides) if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL}:
-      inside = any(x.arg[0] in loops for x in u.ranges)
-      staged += block(u) * u.dtype.itemsize * (stages if inside else 1)
+      staged += block(u) * u.dtype.itemsize * (stages if any(x.arg[0] in loops for x in u.ranges) else 1)
     if r.dtype is dtypes.float32 and not config.allow_tf32 and all(narrow_value(s).dtype.itemsize > 2 for s in sides):
       written_out += block(r) * summed // threads
   return Room(KEPT_REGISTERS + words // threads, staged, written_out)
@@ -70,14 +69,14 @@ def factors_of(r: UOp, tiles: dict[int, int]) -> tuple[UOp, tuple[UOp, UOp], int
 
 def _work_of(kernel: Kernel, target: Target) -> tuple[ProductWork, Blocks] | None:
   """The product that a kernel with TILE axes is, and its blocks; None where it is none, or has blocks that are too small."""
-  tiles = kernel.of_kind(AxisKind.TILE)
+  tiles = kernel.tiles
   roles = Roles(kernel) if target.blocks and kernel.plain and tiles else None
   if roles is None or roles.product is None: return None
   def size(role: Role, among: Sequence[Axis]) -> int: return prod(kernel.axis(i).count for i in roles.of(role, among))
-  rows, columns, summed = (size(role, tiles) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED))
+  rows, columns, summed = (size(role, tiles) for role in PRODUCT_ROLES)
   if min(rows, columns, summed) < LEAST_DOT: return None
-  each = frozenset(i for role in (Role.ROW, Role.COLUMN) for i in roles.of(role, tiles))
-  m, n, k, others = (size(role, kernel.axes) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED, Role.BATCH))
+  each = frozenset(i for role in PRODUCT_ROLES[:2] for i in roles.of(role, tiles))
+  m, n, k, others = (size(role, kernel.axes) for role in (*PRODUCT_ROLES, Role.BATCH))
   return ProductWork.around(kernel, (m, n, k, others), each, roles.product.stored), (rows, columns, summed)
 
 

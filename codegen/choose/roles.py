@@ -32,6 +32,9 @@ class Role(Enum):
   MAPPED = "mapped"            # every element of it is one of the result's
 
 
+PRODUCT_ROLES = (Role.ROW, Role.COLUMN, Role.CONTRACTED)
+
+
 @dataclass(frozen=True)
 class _Product:
   """A sum of products: the REDUCE and its two factors, as they are multiplied."""
@@ -53,7 +56,7 @@ class Roles:
     self.bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
     info = access_profile(kernel)
     self.accesses, self.work = info.accesses, info.work
-    self.sizes = {a.id: a.count for a in kernel.axes}
+    self.sizes = kernel.counts
     self.product = product_of(kernel)
 
   @cached_property
@@ -73,28 +76,24 @@ class Roles:
 
   def footprint(self, x: MemoryAccess) -> int:
     """Bytes of memory that an access goes through, each counted once."""
-    whole = math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
-    return min(whole, self.params.get(x.slot, whole))
+    return min([self.moved(x), *[ix.elements(p.shape) * p.dtype.itemsize for p in self.kernel.params if p.slot == x.slot]])
 
-  @cached_property
-  def params(self) -> dict[int, int]:
-    """The size of each param in bytes."""
-    return {p.slot: math.prod(map(ix.count, p.shape)) * p.dtype.itemsize for p in self.kernel.params}
+  def moved(self, x: MemoryAccess) -> int:
+    """Bytes that an access moves, for each value of the axes along which it moves."""
+    return math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
 
   @cached_property
   def along(self) -> dict[int, int]:
     """The axes that accesses go along, with the bytes that are moved so; without those along which there are few."""
     out: dict[int, int] = {}
     for x in self.accesses:
-      i = fastest_axis(x, self.sizes)
-      if i is not None: out[i] = out.get(i, 0) + x.itemsize * math.prod([self.sizes[j] for j, s in x.steps.items() if s != 0])
-    most = max(out.values(), default=0)
-    return {i: n for i, n in out.items() if _FEW * n >= most}
+      if (i := fastest_axis(x, self.sizes)) is not None: out[i] = out.get(i, 0) + self.moved(x)
+    return {i: n for i, n in out.items() if _FEW * n >= max(out.values())}
 
 
 def free(kernel: Kernel) -> list[Axis]:
   """The axes of which every element has a program."""
-  return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
+  return [a for a in kernel.grid if a.id not in kernel.bound]
 
 
 def fastest_axis(x: MemoryAccess, sizes: dict[int, int]) -> int | None:
@@ -137,14 +136,14 @@ def flat(kernel: Kernel) -> Kernel:
   plain, folded = set(shapes), set[UOp]()
   for u in kernel.nodes:
     if u.op not in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) or u.src[0] not in shapes: continue
-    one = flat_index(shapes[u.src[0]], u.src[1].src)
-    if any(x.op is not Ops.RANGE for x, _ in ix.linear(one)[0]): plain.discard(u.src[0])
-    if any(x.op is not Ops.RANGE for s in u.src[1].src for x, _ in ix.linear(s)[0]): folded.add(u.src[0])
+    def cut(index: Iterable[UOp]) -> bool: return any(x.op is not Ops.RANGE for s in index for x, _ in ix.linear(s)[0])
+    if cut([flat_index(shapes[u.src[0]], u.src[1].src)]): plain.discard(u.src[0])
+    if cut(u.src[1].src): folded.add(u.src[0])
   if not (changed := plain & folded): return kernel
   def access(old: UOp, new: UOp) -> UOp | None:
     if old.src[0] not in changed: return None
-    at = flat_index(shapes[old.src[0]], new.src[1].src)
-    return new.replace((new.src[0], new.src[1].replace((at,)), *new.src[2:]))
+    at = new.src[1].replace((flat_index(shapes[old.src[0]], new.src[1].src),))
+    return new.replace((new.src[0], at, *new.src[2:]))
   params = tuple([replace(p, shape=(ix.product(p.shape),)) if p.uop in changed else p for p in kernel.params])
   return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), access)))
 

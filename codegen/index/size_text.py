@@ -11,6 +11,7 @@ from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, memoized
 from . import algebra as ix
 
 _T = TypeVar("_T", bound=Hashable)
+_R = TypeVar("_R")
 
 
 @memoized
@@ -35,6 +36,13 @@ def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Seq
   return out
 
 
+def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
+  """What is made of an expression from what is made of its operands."""
+  made: dict[_T, _R] = {}
+  for n in sources_first(e, operands): made[n] = make(n, made)
+  return made[e]
+
+
 @memoized
 def size_nodes(u: UOp) -> frozenset[UOp]:
   if u.op is Ops.SIZE: return frozenset((u,))
@@ -42,8 +50,8 @@ def size_nodes(u: UOp) -> frozenset[UOp]:
   return next(iter(found)) if len(found) == 1 else frozenset().union(*found)
 
 
-# a term of a sum as it is written: its number, times the product of atoms, or times ``cdiv(up, by)``
-_Term = tuple[int, tuple[UOp, ...], UOp | None]
+# a term of a sum as it is written: its number, times the product of factors or, where that is true, times ``cdiv`` of these two
+_Term = tuple[int, tuple[UOp, ...], bool]
 
 
 def _terms(u: UOp) -> tuple[list[_Term], int]:
@@ -51,10 +59,10 @@ def _terms(u: UOp) -> tuple[list[_Term], int]:
   terms, c = ix.linear(u)
   out: list[_Term] = []
   found = [(tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f)))), k) for t, k in terms]
-  for atoms, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
-    up = _rounds_up(atoms[0], c, k) if len(atoms) == 1 else None
-    if up is not None and atoms[0].src[1].op is not Ops.CONST: c -= k
-    out.append((k, atoms, up))
+  for factors, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
+    up = _rounds_up(factors[0], c, k) if len(factors) == 1 else None
+    if up is not None and factors[0].src[1].op is not Ops.CONST: c -= k
+    out.append((k, factors, False) if up is None else (k, (up, factors[0].src[1]), True))
   return out, c
 
 
@@ -77,15 +85,12 @@ _PRINTED = BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOp
 def _written_parts(u: UOp) -> list[UOp]:
   if u.op is Ops.RANGE: return []
   if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
-  return [x for _, atoms, up in _terms(u)[0] for x in (atoms if up is None else (up, atoms[0].src[1]))]
+  return [x for _, factors, _ in _terms(u)[0] for x in factors]
 
 
 def text_of(u: UOp | int) -> str:
   """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
-  if isinstance(u, int): return str(u)
-  texts: dict[UOp, Text] = {}
-  for n in sources_first(u, _written_parts): texts[n] = _written(n, texts)
-  return texts[u][0]
+  return str(u) if isinstance(u, int) else computed(u, _written_parts, _written)[0]
 
 
 COMPARISONS = {fn: PYTHON[fn][0].strip() for fn in BinaryOps if fn in COMPARE}
@@ -107,16 +112,16 @@ def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
   if u.op is Ops.SIZE: return _multiple(u.arg.name, u.arg.unit)
   if u.op is Ops.RANGE: return f"a{u.arg[0]}", ATOM
   if u.arg in _PRINTED:
-    up = _rounds_up(u, 0, 1)
-    a, b = texts[u.src[0] if up is None else up], texts[u.src[1]]
-    if up is not None: return f"cdiv({a[0]}, {b[0]})", ATOM
+    divided = _written_parts(u)
+    a, b = map(texts.__getitem__, divided)
+    if divided[0] is not u.src[0]: return f"cdiv({a[0]}, {b[0]})", ATOM
     if u.arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{u.arg.name.lower()}({a[0]}, {b[0]})", ATOM
     return (f"{inside(a)}**{inside(b)}", UNARY) if u.arg is BinaryOps.POW else infix(u.arg, a, b)
   parts: list[tuple[bool, list[Text]]] = []   # whether it is taken away, and the factors of what
   terms, c = _terms(u)
-  for k, atoms, up in terms:
-    k, factors = _units(k, atoms, texts) if up is None else (k, [])
-    each = _powers(factors) if up is None else [(f"cdiv({texts[up][0]}, {texts[atoms[0].src[1]][0]})", ATOM)]
+  for k, factors, rounded in terms:
+    if rounded: each = [(f"cdiv({', '.join([texts[f][0] for f in factors])})", ATOM)]
+    else: k, each = _units(k, factors, texts)
     parts.append((k < 0, [*[(str(abs(k)), ATOM)] * (abs(k) > 1), *each]))
   if c: parts.append((c < 0, [(str(abs(c)), ATOM)]))
   if parts[0][0]: parts.sort(key=lambda p: p[0])   # 1 - x
@@ -133,16 +138,11 @@ def _product(factors: Sequence[Text]) -> Text:
 def _multiple(name: str, unit: int) -> Text: return (name, ATOM) if unit == 1 else (f"{name} // {unit}", PRODUCT)
 
 
-def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, Text]) -> tuple[int, list[Text]]:
+def _units(k: int, factors: Sequence[UOp], texts: Mapping[UOp, Text]) -> tuple[int, list[Text]]:
   """The factors of a term as they are written: 16 * (N // 16) is N where 16 divides N, and 32 * (N // 16) is 2 * N."""
   out: list[Text] = []
-  for f in atoms:
+  for f in factors:
     g = math.gcd(k, f.arg.unit) if f.op is Ops.SIZE else 1
     k //= g
     out.append(_multiple(f.arg.name, f.arg.unit // g) if g > 1 else texts[f])
-  return k, out
-
-
-def _powers(texts: list[Text]) -> list[Text]:
-  """x, x, y -> x**2, y"""
-  return [t if n == 1 else (f"{inside(t)}**{n}", UNARY) for t, n in Counter(texts).items()]
+  return k, [t if n == 1 else (f"{inside(t)}**{n}", UNARY) for t, n in Counter(out).items()]   # x, x, y -> x**2, y

@@ -28,6 +28,8 @@ class MemoryAccess:
   @property
   def linear(self) -> bool: return None not in self.steps.values()   # whether its place is a sum of steps along axes
 
+  def stride(self, axis: int) -> int: return abs(self.steps.get(axis) or 0) * self.itemsize   # bytes; 0: not known
+
   @cached_property
   def overlaps(self) -> bool:
     """Whether different axis values reach the same element (a window): a copy in order of the axes would hold it many times."""

@@ -254,6 +254,18 @@ class Kernel:
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
+  @property
+  def grid(self) -> list[Axis]: return self.of_kind(AxisKind.GRID)
+  @property
+  def loops(self) -> list[Axis]: return self.of_kind(AxisKind.LOOP)
+  @property
+  def tiles(self) -> list[Axis]: return self.of_kind(AxisKind.TILE)
+  @property
+  def lanes(self) -> list[Axis]: return self.of_kind(AxisKind.LANE)
+  @property
+  def reduced_loops(self) -> list[Axis]: return [a for a in self.loops if a.id in self.bound]
+  @property
+  def counts(self) -> dict[int, int]: return {a.id: a.count for a in self.axes}
 
 
 # ---- a kernel as text

@@ -103,7 +103,7 @@ def most_additions(kernel: Kernel, u: UOp) -> int:
   while value.op is Ops.REDUCE or value.op is Ops.CAST or value.op is Ops.ALU and value.arg is TernaryOps.WHERE:
     value = value.src[1 if value.op is Ops.ALU else 0]
   if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return MOST_ADDITIONS
-  return MOST_BLOCKS if kernel.of_kind(AxisKind.TILE) else MOST_PRODUCTS
+  return MOST_BLOCKS if kernel.tiles else MOST_PRODUCTS
 
 
 def _longest(axis: Axis, free: bool = False) -> int:

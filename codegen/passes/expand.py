@@ -1,7 +1,6 @@
 """Pass: UPCAST and UNROLL axes become copies, LANE axes become vectors, indices become one flat index a buffer.
 
-What is left depends on GRID, LOCAL and LOOP axes only. A REDUCE then has one source a copy, taken in index order by one
-accumulator.
+A REDUCE then has one source a copy, taken in index order by one accumulator.
 """
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ _VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.S
 
 def _within(u: UOp, env: _Env) -> _Copy:
   """A node with those of the copied axes that it depends on."""
-  rs = u.ranges
-  return u, tuple((r, n) for r, n in env if r in rs)
+  return u, tuple((r, n) for r, n in env if r in u.ranges)
 
 
 class Expander:
@@ -232,14 +230,12 @@ class Expander:
       if isinstance(u.arg, tuple) and u.arg[0] == "add":
         old = self.load(UOp(Ops.LOAD, u.dtype, (*u.src[:2], *u.src[3:])), env)
         v = UOp.alu(BinaryOps.ADD, old, v, dtype=u.dtype.vec(max(old.dtype.count, v.dtype.count)))
-      if self.scalar(at, gate) and v.dtype.count == 1:
-        out.append(_store(u, at, v, gate))
-        continue
-      ats = self.lanes_of(at)
-      if u.op is Ops.STORE and self.contiguous(at, ats): out.append(_store(u, ats[0], self.wide(v), self.gate(u, env)))
+      if self.scalar(at, gate) and v.dtype.count == 1: out.append(_store(u, at, v, gate))
+      elif u.op is Ops.STORE and self.contiguous(at, ats := self.lanes_of(at)):
+        out.append(_store(u, ats[0], self.wide(v), self.gate(u, env)))
       else:
-        lanes = enumerate(zip(ats, self.lanes_of(gate)))
-        out += [_store(u, a, lane_of(v, i), g) for i, (a, g) in lanes if g is not ix.FALSE]
+        lanes = zip(self.lanes_of(at), self.lanes_of(gate), map(partial(lane_of, v), range(self.width)))
+        out += [_store(u, a, x, g) for a, g, x in lanes if g is not ix.FALSE]
     return out
 
   def cache_read(self, u: UOp, env: _Env) -> UOp:
@@ -248,9 +244,7 @@ class Expander:
     shape = tuple([a.most or a.known for a in axes])
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
     first: _Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
-    def position(at: _Env) -> UOp:
-      known = dict(at)
-      return flat_index(shape, [known.get(a.rng, a.rng) for a in axes])
+    def position(at: _Env) -> UOp: return flat_index(shape, [dict(at).get(a.rng, a.rng) for a in axes])
     if u not in self.caches:
       local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"cache{len(self.caches)}", prod(shape), "local"))
       loops = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))

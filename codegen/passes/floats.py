@@ -1,7 +1,4 @@
-"""Pass for targets with blocks: arithmetic on float16, bfloat16 and fp8 -> arithmetic on float32.
-
-Such a target computes with float32 and float64; its memory also has the narrow dtypes.
-"""
+"""Pass for targets with blocks, which compute with float32 and float64: narrow float arithmetic -> arithmetic on float32."""
 from __future__ import annotations
 
 from typing import Iterable
@@ -17,8 +14,7 @@ _EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Op
 def widen_floats(uops: Iterable[UOp]) -> UOpList:
   """For targets with blocks: arithmetic on float16, bfloat16 and fp8 -> arithmetic on float32 between CASTs.
 
-  Values are rounded where they are stored, cast or taken as bits, not between two operations. A WHERE that chooses between narrow
-  values is one of narrow values still.
+  Values are rounded where they are stored, cast or taken as bits. A WHERE between narrow values is one of narrow values still.
 
       x:half = LOAD(..); y:half = x * x; STORE(.., y)   ->   x:half = LOAD(..); w:float = CAST(x); y:float = w * w;
                                                              z:half = CAST(y); STORE(.., z)

@@ -1,5 +1,4 @@
-"""Pass: the expanded statements of a part -> the same with loops. Each phase of reductions gets its LOOP, each REDUCE its
-accumulator.
+"""Pass: the expanded statements of a part -> the same with a LOOP for each phase of reductions, an accumulator for each REDUCE.
 
     STORE(y, a0, REDUCE(LOAD(x, a0*4 + a1), ADD, (a1,)))   ->   acc = 0; LOOP(0, 4); PHI(acc, acc + LOAD(x, gidx0*4 + loop));
     STORE(y, gidx0, phi)
@@ -44,7 +43,7 @@ class LoopNest:
   def __init__(self, kernel: Kernel, roots: tuple[UOp, ...]):
     self.kernel = kernel
     self.axes = {a.id: a for a in kernel.axes}
-    self.tiles = {a.id for a in kernel.of_kind(AxisKind.TILE)}  # those of which all values are taken at once, as a block
+    self.tiles = {a.id for a in kernel.tiles}  # those of which all values are taken at once, as a block
     self.order: dict[UOp, tuple[int, int, int]] = {}            # loop -> place in the nesting
     self.loops: dict[tuple[int, Phase, Loops], UOp] = {}        # (axis, phase, surrounding loops) -> LOOP
     self.part: dict[UOp, tuple[Phase, int, int]] = {}           # loop -> phase, the axis that its own is a part of, its own
@@ -129,7 +128,7 @@ class LoopNest:
     env: _Env = {}
     outer: Loops = _NONE
     ranges = ids_of(u)
-    for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
+    for a in sorted(self.kernel.loops, key=lambda a: a.id in self.kernel.bound):
       if a.id in ranges:
         env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer, env)
         outer |= {env[a.id]}
@@ -166,8 +165,7 @@ class LoopNest:
       if i in self.tiles: return self._track(u)   # the node stands for a block
       raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
     new = u.replace(src)
-    folded = fold_node(new) if src != u.src else None
-    return self._track(folded or new)
+    return self._track(src != u.src and fold_node(new) or new)
 
   def _track(self, u: UOp) -> UOp:
     """Note the loops of a node: those that its sources vary with."""

@@ -1,7 +1,6 @@
 """A kernel cut into *parts*, each lowered by itself, in the order in which they run, between the marks of loops and branches.
 
-A plain kernel is one part. Of a kernel whose statements have an order each statement is one: a small kernel with axes of its own.
-In it the program's position and the axes of the loops that it stands in are SPECIAL nodes. Opts are chosen for each part.
+A plain kernel is one part, each statement of another a small kernel, for which Opts are chosen by themselves.
 """
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class Mark:
     return UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
 
   def __str__(self) -> str:
-    of = f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else ""
-    return self.op.name + of
+    return self.op.name + (f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else "")
 
 
 Item = Union[Part, Mark]

@@ -1,7 +1,7 @@
 """Pass: parts with loops -> one list of UOps, every node in the innermost loop or branch that it depends on.
 
-:func:`in_order` puts the nodes of one part in order. :class:`Writer` puts parts one after the other. Index arithmetic stands as
-far out as it can, once. A node that touches memory that the kernel writes stands exactly where its statement does.
+Index arithmetic stands as far out as it can, once. A node that touches memory that the kernel writes stands exactly where its
+statement does.
 """
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
     STORE(y, SCAN(x, ADD, a1))   ->   STORE(run, 0), FOR(a1, STORE(run, run + x), STORE(y, run))
 
-On a CPU a program makes a few rows at once, whose chains of additions do not wait for each other, or a block of columns, whose
-vectors it adds. On targets with blocks a loop goes over blocks. Each is scanned by itself, and the sum of the blocks before it is
-added. Float sums are sums of sums everywhere: no accumulator takes more additions than a block has elements, or there are blocks.
+On a CPU a program makes a few rows at once, whose chains of additions do not wait for each other, or a block of columns. On
+targets with blocks a loop goes over blocks, of which each is scanned by itself. Float sums are sums of sums everywhere.
 """
 from __future__ import annotations
 
@@ -70,6 +69,24 @@ class _Lowering(Builder):
     """The axis, other than the scanned one, along which neighbours lie side by side in memory."""
     return self.beside(self.outer, *self.kernel.body[0].src[:2])
 
+  def narrowed(self, axis: Axis, width: int, least: int, programs: int) -> int:
+    """The columns of a block, so many or fewer, that leave every core some programs."""
+    others = ix.count(ix.product(a.size for a in self.outer if a is not axis)) * self.parts
+    while width > least and others * -(-axis.count // width) < programs * self.cores: width //= 2
+    return width
+
+  def columns(self, axis: Axis, width: int) -> tuple[list[Axis], UOp, Loop | None]:
+    """A block of columns: its axis, which of them there are, the loop over the tasks of a program."""
+    outer, n, blocks = [a for a in self.outer if a is not axis], axis.size, ix.rounds(axis.size, width)
+    tasks = ix.product([*(a.size for a in outer), blocks])
+    task, loop = self.programs(tasks, self.several(tasks, self.count * width))
+    tile = self.new(width, AxisKind.TILE)
+    self.along(outer, ix.fdiv(task, blocks))
+    begin = ix.mul(ix.mod(task, blocks), width)
+    if chooses(self.target) and isinstance(n, int) and n % width and not self.kernel.in_place: begin = ix.least(begin, n - width)
+    self.table[axis.rng] = at = ix.add(begin, tile.rng)
+    return [tile], ix.lt(at, n), loop
+
   def go_to(self, k: UOp) -> None:
     """The scanned axis at the k-th element of a part."""
     at = ix.add(self.first, k)
@@ -84,7 +101,7 @@ class _Loops(_Lowering):
     several = chooses(self.target)
     columns = self.side_by_side() if several else None
     if columns is not None and columns.count < self.target.lanes: columns = None  # type: ignore[union-attr]
-    together, valid, loop = self.rows(several) if columns is None else self.columns(columns)
+    together, valid, loop = self.rows(several) if columns is None else self.columns(columns, self.width(columns))
     longest = ix.vmax(self.length) if self.known else 0
     blocks = any(s.dtype.kind == "f" and s.arg[0] in (BinaryOps.ADD, BinaryOps.MUL) for s in self.scans) and \
       (not self.known or longest > ONE)
@@ -127,24 +144,13 @@ class _Loops(_Lowering):
     self.first = self.here(self.first)
     return tile, ix.TRUE, loop
 
-  def columns(self, axis: Axis) -> tuple[list[Axis], UOp, Loop | None]:
-    """A block of columns: its axis, which of them there are, the loop over the tasks of a program."""
-    outer = [a for a in self.outer if a is not axis]
-    n, others = axis.size, ix.count(ix.product(a.size for a in outer)) * self.parts
-    width, least = _COLUMNS
-    while width > least and others * -(-axis.count // width) < EACH * self.cores: width //= 2
-    if not isinstance(n, int): width = min(width, max(16, power_of_two(axis.count)))
-    elif n <= width: width = n
-    elif not self.kernel.in_place: width = -(-n // (16 * -(-n // width))) * 16   # blocks of one size, of whole vectors
-    blocks = ix.rounds(n, width)
-    tasks = ix.product([*(a.size for a in outer), blocks])
-    task, loop = self.programs(tasks, self.several(tasks, self.count * width))
-    tile = self.new(width, AxisKind.TILE)
-    self.along(outer, ix.fdiv(task, blocks))
-    begin = ix.mul(ix.mod(task, blocks), width)
-    if isinstance(n, int) and n % width and not self.kernel.in_place: begin = ix.least(begin, n - width)
-    self.table[axis.rng] = at = ix.add(begin, tile.rng)
-    return [tile], ix.lt(at, n), loop
+  def width(self, axis: Axis) -> int:
+    """The columns of a block."""
+    n, (most, least) = axis.size, _COLUMNS
+    width = self.narrowed(axis, most, least, EACH)
+    if not isinstance(n, int): return min(width, max(16, power_of_two(axis.count)))
+    # blocks of one size, of whole vectors
+    return n if n <= width else width if self.kernel.in_place else -(-n // (16 * -(-n // width))) * 16
 
 
 class _Blocks(_Lowering):
@@ -153,7 +159,9 @@ class _Blocks(_Lowering):
   def lowered(self) -> Kernel:
     """The kernel with statements."""
     axis, size = self.side_by_side(), min(power_of_two(self.count), _BLOCK)
-    if axis is not None and axis.count >= NARROWEST_COLUMNS // 2: tile, valid, size = self.columns(axis)
+    if axis is not None and axis.count >= NARROWEST_COLUMNS // 2:
+      width = self.narrowed(axis, min(WIDEST_COLUMNS, power_of_two(axis.count)), NARROWEST_COLUMNS, 2)
+      (tile, valid, _), size = self.columns(axis, width), min(size, _BLOCK // width)
     else: tile, valid = self.rows_of_blocks(self.outer, size)
     whole = self.known and ix.vmax(self.length) <= size   # one block has all
     most = ix.number(self.length) if not self.length.ranges else self.spec.every
@@ -180,18 +188,5 @@ class _Blocks(_Lowering):
       start.append(store_over(carry, UOp.const(s.dtype, identity(fn, s.dtype))))
     body += [*self.stores(scanned, ix.both(valid, there), (*tile, step)), *carried]
     if block is not None: body = [*start, for_(block, ix.number(ix.cdiv(self.length, size)), *body)]
-    elements = size * ix.elements(a.size for a in tile)
-    return self.made(body, applied=(Warps(max(1, min(_WARPS, elements * _WARPS // _BLOCK))),))
-
-  def columns(self, axis: Axis) -> tuple[list[Axis], UOp, int]:
-    """Some columns, as many as leave every core a program: their axis, which of them there are, the elements of each."""
-    outer = [a for a in self.outer if a is not axis]
-    others = ix.count(ix.product(a.size for a in outer)) * self.parts
-    width = min(WIDEST_COLUMNS, power_of_two(axis.count))
-    while width > NARROWEST_COLUMNS and others * -(-axis.count // width) < 2 * self.cores: width //= 2
-    blocks = ix.rounds(axis.size, width)
-    task, _ = self.programs(ix.product([*(a.size for a in outer), blocks]))
-    tile = self.new(width, AxisKind.TILE)
-    self.along(outer, ix.fdiv(task, blocks))
-    self.table[axis.rng] = at = ix.add(ix.mul(ix.mod(task, blocks), width), tile.rng)
-    return [tile], ix.lt(at, axis.size), min(power_of_two(self.count), _BLOCK // width)
+    warps = size * ix.elements(a.size for a in tile) * _WARPS // _BLOCK
+    return self.made(body, applied=(Warps(max(1, min(_WARPS, warps))),))

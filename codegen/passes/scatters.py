@@ -186,15 +186,14 @@ class _Scatter(Builder):
 
   def to(self, row: UOp, gate: UOp) -> tuple[UOp, UOp]:
     """The index that is stored at, and a condition, where a row goes to ``row``."""
-    table = {**self.table, self.row: row.cast(ix.INT)}
-    index, gate = substitute((self.store.src[1], gate), table)
+    index, gate = substitute((self.store.src[1], gate), {**self.table, self.row: row.cast(ix.INT)})
     return index, gate
 
   def added(self, target: UOp, gate: UOp, total: UOp | None, *axes: Axis) -> list[UOp]:
     """Statements that add ``total``, or the variable of that name, to what lies there, which is asked for first."""
     s, sums, old = self.store, variable("total", self.acc, *axes), variable("old", self.acc, *axes)
-    gates = () if gate is ix.TRUE else (gate,)
-    return [store_over(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(self.acc)),
+    load = UOp(Ops.LOAD, s.dtype, (s.src[0], target, *[gate] * (gate is not ix.TRUE)))
+    return [store_over(old, load.cast(self.acc)),
             *([] if total is None else [store_over(sums, total)]), put(s, target, add(old, sums).cast(s.dtype), gate)]
 
   def chosen(self, value: UOp, where: UOp) -> UOp:
@@ -289,8 +288,7 @@ class _Scatter(Builder):
     tile, within = self.columns()
     owners = self.owners(ix.count(ix.product(a.size for a in self.axes if a.kind is AxisKind.GRID)))
     each = ix.cdiv(self.rows, owners)
-    owner = self.new(owners, AxisKind.GRID).rng if owners > 1 else ix.ZERO
-    first = ix.mul(owner, each)
+    first = ix.mul(self.new(owners, AxisKind.GRID).rng, each) if owners > 1 else ix.ZERO
     size = self.blocks(INDICES)
     groups = min(_BLOCK // ix.elements(a.size for a in tile), size // 2)
     t, j = self.new(groups, AxisKind.TILE), self.new(size // groups, AxisKind.TILE)

@@ -1,10 +1,9 @@
-"""Pass: a sum in which an index chooses a single element -> that element.
+"""Pass: a sum in which an index chooses a single element -> that element, at the index clamped to the axis, where it is inside.
 
     sum[a0](x[a0] if a0 == i else 0)                ->  x[i] + 0
     sum[a0](1 if a0 == t[a1] and a1 < n else 0)     ->  1 if a1 < n and 0 <= t[a1] < size else 0
 
-So a one-hot mask takes a row or a column out of a matrix, counts or looks up without going through all of it. An element is read
-at the index clamped to the axis, and counts if the index is inside.
+So a one-hot mask takes a row or a column out of a matrix, counts or looks up without going through all of it.
 """
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ def may_select(u: UOp) -> bool:
 def replace_selections(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A sum of what an index chooses one of -> that one: sum[a0](x[a0] if a0 == i else 0) -> x[i] + 0."""
   if not any([may_select(u) for u in kernel.reduces]): return kernel
-  blocks = bool(target is not None and target.blocks)
-  body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, blocks)})
+  body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, target is not None and target.blocks)})
   if all([a is b for a, b in zip(body, kernel.body)]): return kernel
   made = kernel.with_(body=body)
   used = {u.arg[0] for u in made.nodes if u.op is Ops.RANGE} | {u.arg for u in made.nodes if u.op is Ops.FOR}

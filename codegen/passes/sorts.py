@@ -3,9 +3,9 @@
     STORE(y[k], SORTED(x[j], k))   ->   FOR(j, count[digit(x[j])] += 1), FOR(digit, count = those before it),
                                         FOR(j, at = count[digit(x[j])], count[..] = at + 1, STORE(y[at], x[j]))
 
-A digit is some bits of the keys. A program counts how often each digit occurs. It then puts every element behind those with
-lesser digits, and behind those with the same digit that stood before it. Where only the first few are asked for, it keeps these
-in order while it goes through the row. On targets with blocks a program has whole rows, which the target sorts as a block.
+A digit is some bits of the keys: a program puts every element behind those with lesser digits, and those with the same that stood
+before it. Where only the first few are asked for, it keeps these in order while it goes through the row. On targets with blocks a
+program has whole rows, which the target sorts as a block.
 """
 from __future__ import annotations
 

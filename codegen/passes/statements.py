@@ -2,14 +2,14 @@
 
     FOR(n, STORE(t, SCAN(x)), STORE(y, t * 2))   ->   LOOP, run = 0, LOOP, run = run + x, t = run, ENDLOOP, y = t * 2, ENDLOOP
 
-Regions become marks. In a statement the program's position and the axes of the FORs that it stands in are scalars: SPECIAL nodes.
-A SCAN becomes a loop, a SORT the rank of every element. A value that is read elsewhere than it is written is read before. Where a
-tile may hang over an edge there is a second version without masks, for tiles that do not.
+Regions become marks. In a statement the program's position and the axes of the FORs that it stands in are SPECIAL nodes. A value
+that is read elsewhere than it is written is read before. Where a tile may hang over an edge there is a second version without
+masks, for tiles that do not.
 """
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Callable, Iterable, Sequence, Union
+from typing import Iterable, Sequence, Union
 
 from .. import index as ix
 from ..index.sizes import Dim
@@ -28,7 +28,7 @@ from .loops import positions
 from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
 
-_Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
+_Work = Union[UOp, Ops]   # a statement, or the mark that ends a region
 COPIED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
@@ -36,8 +36,7 @@ def split_statements(kernel: Kernel, target: Target | None = None) -> Parts:
   """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT
   -> ranks.
 
-  For a target with blocks (``target.blocks``) TILE axes, SCAN and SORT stay.
-  """
+  For a target with blocks TILE axes, SCAN and SORT stay."""
   if kernel.plain: return Parts.of(kernel)
   out = _Statements(kernel, target)
   out.body(kernel.body)
@@ -55,6 +54,7 @@ class _Statements:
     position = positions(kernel)
     self.scalars: dict[UOp, UOp] = {a.rng: position[a.id] for a in kernel.axes if a.id in position and a.size != 1}
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
+    self.outside: list[dict[UOp, UOp]] = []   # the scalars outside each LOOP that is open
     self.items: list[Item] = []
 
   def mark(self, op: Ops, *values: Part, axis: Axis | None = None) -> None: self.items.append(Mark(op, values, axis))
@@ -62,35 +62,33 @@ class _Statements:
   # ---- regions
 
   def body(self, statements: Iterable[UOp]) -> None:
-    """Go through statements, and what regions among them have: a region gives what is to be done for it, in order."""
+    """Go through statements, and what regions among them have: a region gives what is inside, and the marks for it, in order."""
     regions = {Ops.FOR: self.loop, Ops.WHILE: self.while_, Ops.IF: self.branch}
     todo: list[_Work] = [*reversed([*statements])]
     while todo:
       s = todo.pop()
-      if not isinstance(s, UOp): s()
+      if isinstance(s, Ops):
+        if s is Ops.ENDLOOP: self.scalars = self.outside.pop()
+        self.mark(s)
       elif s.op in EFFECTS: self.effect(s)
       elif s.op in regions: todo.extend(regions[s.op](s)[::-1])
       else: raise OptError(f"{s.op} is no statement")
 
   def loop(self, s: UOp) -> Sequence[_Work]:
     """FOR -> LOOP .. ENDLOOP"""
-    axis = self.axes[s.arg]
-    end = s.src[0]
+    axis, end = self.axes[s.arg], s.src[0]
     if end.op is Ops.CONST and end.arg <= 0: return ()
     if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
     self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
-    outside = self.scalars
-    if axis.size != 1: self.scalars = {**outside, axis.rng: Mark.index(axis)}
-    def end_loop() -> None:
-      self.scalars = outside
-      self.mark(Ops.ENDLOOP)
-    return (*s.src[1:], end_loop)
+    self.outside.append(self.scalars)
+    if axis.size != 1: self.scalars = {**self.scalars, axis.rng: Mark.index(axis)}
+    return (*s.src[1:], Ops.ENDLOOP)
 
   def while_(self, s: UOp) -> Sequence[_Work]:
     """WHILE -> WHILE, the condition, BREAK, .. ENDWHILE"""
     self.mark(Ops.WHILE)
     self.mark(Ops.BREAK, self.value(s.src[0]))
-    return (*s.src[1:], lambda: self.mark(Ops.ENDWHILE))
+    return (*s.src[1:], Ops.ENDWHILE)
 
   def branch(self, s: UOp) -> Sequence[_Work]:
     """IF -> IF .. [ELSE ..] ENDIF"""
@@ -98,8 +96,7 @@ class _Statements:
     if condition.op is Ops.CONST: return yes if condition.arg else no
     if not yes: condition, yes, no = not_(condition), no, ()
     self.mark(Ops.IF, self.value(condition))
-    other: Sequence[_Work] = (lambda: self.mark(Ops.ELSE), *no) if no else ()
-    return (*yes, *other, lambda: self.mark(Ops.ENDIF))
+    return (*yes, Ops.ELSE, *no, Ops.ENDIF) if no else (*yes, Ops.ENDIF)
 
   # ---- effects
 
@@ -208,13 +205,12 @@ def before(s: UOp) -> tuple[list[UOp], bool]:
   computed before. Both are kept in variables, whose sizes are numbers."""
   early = [] if isinstance(s.arg, tuple) else _reads_elsewhere(s, s.src[1:])
   places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
-  reduced = s.op is Ops.ATOMIC and has_reduce(s.src[2])
-  return [u for u in early if u in places], reduced or any(u in value for u in early)
+  return [u for u in early if u in places], s.op is Ops.ATOMIC and has_reduce(s.src[2]) or any(u in value for u in early)
 
 
 def kept_sizes(kernel: Kernel) -> list[Dim]:
   """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
-  tiles = {a.rng: a.size for a in kernel.of_kind(AxisKind.TILE)}
+  tiles = {a.rng: a.size for a in kernel.tiles}
   found = [(s, *before(s)) for s in kernel.effects]
   kept = dict.fromkeys(r for s, loads, whole in found for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles)
   return [tiles[r] for r in kept]

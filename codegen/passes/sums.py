@@ -15,8 +15,7 @@ _MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))
 def keep_blocks(uops: Sequence[UOp]) -> UOpList:
   """For targets with blocks: a loop that adds up reduced blocks -> one that adds up whole blocks, which are reduced after it.
 
-  Lanes are combined once and not in every iteration, for which a program's warps wait for each other. Products of blocks stay as
-  they are: they have accumulators of their own.
+  Lanes are combined once and not in every iteration, for which warps wait. Products of blocks have accumulators of their own.
 
       LOOP; r = REDUCE(x), arg (ADD, (a1,)); t = r + acc; PHI(acc, t); ENDLOOP; STORE(.., phi)
       ->   LOOP; t = x + acc; PHI(acc, t); ENDLOOP; r = REDUCE(phi), arg (ADD, (a1,)); STORE(.., r)
@@ -27,8 +26,7 @@ def keep_blocks(uops: Sequence[UOp]) -> UOpList:
 
 
 def load_late(uops: UOpList) -> UOpList:
-  """What stands before a loop of products and is used after it only (a bias), after the loop: its registers are free until then,
-  and a pipeline through several such loops waits for nothing but factors."""
+  """What stands before a loop of products and is used after it only (a bias), after the loop: its registers are free so long."""
   if not any(map(is_dot, uops)): return uops
   path: list[tuple[UOp, ...]] = []   # the loops that each node stands in
   loops: list[tuple[int, int, tuple[UOp, ...]]] = []   # of products: first line, last line, the loops around
@@ -88,5 +86,4 @@ def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozense
     total = rest
   sizes = {u.arg[0]: u.arg[1] for u in axes if u.op is Ops.RANGE}
   if math.prod(sizes[i] for r in found for i in axes[r.src[0]]) > MOST_KEPT ** len(found): return []
-  alike = len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1
-  return found if alike and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
+  return found if len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1 and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []

@@ -26,7 +26,7 @@ from ..opts import Cover, Fuse
 
 def lower_tiles(kernel: Kernel) -> Kernel:
   """A plain kernel without TILE axes: a0:16 GRID and a1:64 TILE, seen as a0*64 + a1, become a0:1024 GRID."""
-  tiles = {a.id for a in kernel.of_kind(AxisKind.TILE)}
+  tiles = {a.id for a in kernel.tiles}
   if not tiles: return kernel
   kinds = {i: AxisKind.LOOP if i in kernel.bound else AxisKind.GRID for i in tiles}
   kernel = kernel.with_(axes=tuple(Axis(a.id, a.size, kinds.get(a.id, a.kind)) for a in kernel.axes))
@@ -50,10 +50,10 @@ def tiles_for(kernel: Kernel, target: Target | None) -> Kernel:
 
 def dissolved(kernel: Kernel, target: Target) -> str:
   """Which tiles of a person's kernel are none on a target, and why; nothing where all are."""
-  tiles = [a for a in kernel.of_kind(AxisKind.TILE) if a.size != 1]
+  tiles = [a for a in kernel.tiles if a.size != 1]
   if not tiles or not kernel.plain or config.noopt: return ""
   now = tiles_for(kernel, target)
-  if now.of_kind(AxisKind.TILE): return ""
+  if now.tiles: return ""
   why = f"a row of more than {target.row} elements is no block" if target.blocks else \
     f"{target.name} computes without blocks: a tile is one axis with the programs, which Opts cut; NOOPT=1 keeps tiles"
   return f"tiles {', '.join(f'a{a.id}:{text_of(a.size)}' for a in tiles)} are now part of {', '.join(map(str, now.axes))}: {why}"
@@ -65,7 +65,7 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
 
   Tiles longer than a ``row``, which registers do not hold, are lowered: Opts make a loop of blocks of them.
   """
-  tiles = kernel.of_kind(AxisKind.TILE)
+  tiles = kernel.tiles
   if long := [a for a in tiles if a.count > row and kernel.plain]:
     return lower_tiles(kernel).needing(ix.both(*[ix.ge(a.size, row + 1) for a in long if not isinstance(a.size, int)]))
   for a in tiles:
@@ -76,12 +76,10 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
 def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
-  def reduced(old: UOp, new: UOp) -> UOp:
-    over = tuple([ids[i] for i in old.arg[1] if i in ids])
-    return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]
+  def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])
+  def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=over(old)) if over(old)[1] else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
-    how = (old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])) if isinstance(old.arg, tuple) else old.arg
-    return UOp(Ops.STORE, new.dtype, new.src, how)
+    return UOp(Ops.STORE, new.dtype, new.src, over(old) if isinstance(old.arg, tuple) else old.arg)
   rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
            Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids[old.arg[1]], *old.arg[2:])), Ops.STORE: stored}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))

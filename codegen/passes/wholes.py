@@ -1,8 +1,7 @@
 """Pass for targets with blocks: programs whose block lies inside the data run a copy of the code without masks.
 
 A mask that ends at no multiple of a vector keeps a whole block from being moved by vectors, though it leaves out elements of the
-last program only. So where a kernel's accesses could be vectors but for such masks, its programs branch: those whose block is
-whole run a copy of the statements without masks.
+last program only. So where accesses could be vectors but for such masks, programs branch.
 """
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Pass: the dtype ``index`` of a list of UOps -> int32 where the ranges of its values prove that it is enough, else int64.
 
-The host knows the values of run-time sizes. It launches the kernel whose sizes are not ``wide`` only where every param has fewer
-than 2**31 elements and everything computed from sizes fits. A target may have sizes in 64 bits all the same
-(``Target.long_index``): no range shows a C compiler that a sum of them does not overflow, and in 64 bits it makes addresses of
-them as they are.
+The host launches the kernel whose sizes are not ``wide`` only where all that is computed from them fits 32 bits. A target may
+have sizes in 64 bits all the same (``Target.long_index``): no range shows a C compiler that a sum of them does not overflow.
 """
 from __future__ import annotations
 

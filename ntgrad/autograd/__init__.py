@@ -1,7 +1,9 @@
 """``torch.autograd``: gradients of tensors with respect to others, and ``Function``, whose gradient is written by hand."""
 from __future__ import annotations
 
+from functools import reduce
 from importlib import import_module
+from operator import add
 from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError, GradientError, shown
@@ -36,9 +38,7 @@ def _one(name: str, outputs: Any, weights: Any) -> Any:
       raise ArgumentError(f"{name}: the gradient of output {i}, {shown(g)}; it has its shape {y.shape}")
     if y.dtype.kind != "f": raise GradientError(f"{name}: output {i} is of {y.dtype.name}; gradients are those of floats")
     terms.append((y if g is None else y * g).sum())
-  out = terms[0]
-  for t in terms[1:]: out = out + t
-  return out
+  return reduce(add, terms)
 
 
 @checked

@@ -46,6 +46,7 @@ def _rows(y: Any, xs: list[Any], keep: bool) -> list[Any]:
 
 
 def _shaped(rows: list[Any], one: bool) -> Any: return rows[0] if one else tuple(rows)
+def _kept(ys: list[Any], keep: bool) -> list[Any]: return ys if keep else [y.detach() for y in ys]
 
 
 @checked
@@ -79,7 +80,7 @@ def vjp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   ArgumentError, GradientError."""
   xs, ys, one_in, one_out = _called("vjp", func, inputs, create_graph)
   found = list(grad(ys, xs, None if v is None else _listed("vjp", "v", v), create_graph=create_graph, materialize_grads=True))
-  return _shaped(ys if create_graph else [y.detach() for y in ys], one_out), _shaped(found, one_in)
+  return _shaped(_kept(ys, create_graph), one_out), _shaped(found, one_in)
 
 
 @checked
@@ -91,7 +92,7 @@ def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   above = [Tensor.zeros(*y.shape, dtype=y.dtype, device=y.device, requires_grad=True) for y in ys]
   with enable_grad(): inner = grad(ys, xs, above, create_graph=True, materialize_grads=True)
   found = list(grad(inner, above, vs, create_graph=create_graph, materialize_grads=True))
-  return _shaped(ys if create_graph else [y.detach() for y in ys], one_out), _shaped(found, one_out)
+  return _shaped(_kept(ys, create_graph), one_out), _shaped(found, one_out)
 
 
 @checked
@@ -102,7 +103,7 @@ def vhp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   with enable_grad(): slopes = grad(_number("vhp", ys[0]), xs, create_graph=True, materialize_grads=True)
   vs = [x.ones_like() for x in xs] if v is None else _listed("vhp", "v", v)
   found = list(grad(slopes, xs, vs, create_graph=create_graph, materialize_grads=True))
-  return ys[0] if create_graph and mode.grad else ys[0].detach(), _shaped(found, one_in)
+  return _kept(ys, create_graph and mode.grad)[0], _shaped(found, one_in)
 
 
 hvp = vhp   # second derivatives are symmetric

@@ -35,10 +35,13 @@ class Call(Pieces):
   values: tuple[int, ...] = ()
 
 
-def fields_of(value: Any) -> tuple[str, ...] | None:
-  """The names of a dataclass's fields that have a value; None for what is no dataclass, or is taken as a whole."""
-  if not dataclasses.is_dataclass(value) or isinstance(value, type) or isinstance(value, VALUES): return None
-  return tuple([f.name for f in dataclasses.fields(value) if hasattr(value, f.name)])
+def inside(value: Any) -> tuple[Any, str, Sequence[Any], Sequence[Any]] | None:
+  """Of a container what tells it from others, how an error calls its parts, their keys, and the parts. None for a leaf."""
+  if isinstance(value, (tuple, list)): return len(value), "[%r]", range(len(value)), value
+  if isinstance(value, dict): return tuple(value), "[%r]", tuple(value), list(value.values())
+  if not dataclasses.is_dataclass(value) or isinstance(value, (type, Base, *VALUES)): return None
+  names = tuple([f.name for f in dataclasses.fields(value) if hasattr(value, f.name)])
+  return names, ".%s", names, [getattr(value, n) for n in names]
 
 
 def take(value: Any, place: str, out: Pieces) -> Pieces:
@@ -53,15 +56,10 @@ def take(value: Any, place: str, out: Pieces) -> Pieces:
     elif len(place) > _LONGEST or len(out.marks) > _MOST:
       raise CaptureError(f"{place[:40]}.. is nested {len(place) // 3} deep or more, has more than {_MOST} values, or has itself; "
                          "captured functions take and give what ends")
-    elif isinstance(value, (tuple, list)):
-      out.marks.append((type(value), len(value)))
-      for i in range(len(value) - 1, -1, -1): stack.append((value[i], f"{place}[{i}]"))
-    elif isinstance(value, dict):
-      out.marks.append((type(value), tuple(value)))
-      for k in reversed(value): stack.append((value[k], f"{place}[{k!r}]"))
-    elif (names := fields_of(value)) is not None:
-      out.marks.append((type(value), names))
-      stack.extend([(getattr(value, n), f"{place}.{n}") for n in reversed(names)])
+    elif (found := inside(value)) is not None:
+      mark, said, keys, parts = found
+      out.marks.append((type(value), mark))
+      stack += [(v, place + said % (k,)) for k, v in zip(keys, parts)][::-1]
     else:
       out.marks.append(None)
       out.others.append(value)
@@ -71,24 +69,18 @@ def take(value: Any, place: str, out: Pieces) -> Pieces:
 
 def parts_of(value: Any) -> Sequence[Any]:
   """What a container has in it."""
-  if isinstance(value, Base): return ()
-  if isinstance(value, (tuple, list)): return value
-  if isinstance(value, dict): return list(value.values())
-  return [getattr(value, n) for n in fields_of(value) or ()]
+  return () if (found := inside(value)) is None else found[-1]
 
 
 def put(value: Any, tensor: Callable[[], Any]) -> Any:
-  """``value`` with each Tensor replaced by what ``tensor`` gives, in the order of ``take``. Containers with a Tensor inside are
-  new ones."""
+  """``value`` with what ``tensor`` gives for each Tensor, in the order of ``take``; containers with one inside are new."""
   if isinstance(value, Base): return tensor()
   return fold_tree(value, parts_of, lambda v, parts: with_parts(v, parts) if parts else tensor() if isinstance(v, Base) else v)
 
 
 def with_parts(value: Any, parts: list[Any]) -> Any:
   """A container with other things in it; itself where they are the same."""
-  for a, b in zip(parts, parts_of(value)):
-    if a is not b: break
-  else: return value
+  if all([a is b for a, b in zip(parts, parts_of(value))]): return value
   if type(value) in (tuple, list): return type(value)(parts)
   if isinstance(value, tuple): return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
   if type(value) is dict: return dict(zip(value, parts))
@@ -97,7 +89,7 @@ def with_parts(value: Any, parts: list[Any]) -> Any:
   elif isinstance(value, dict):
     for k, v in zip(value, parts): rebuilt[k] = v
   else:
-    for n, v in zip(fields_of(value) or (), parts): object.__setattr__(rebuilt, n, v)
+    for n, v in zip((inside(value) or ((),))[0], parts): object.__setattr__(rebuilt, n, v)
   return rebuilt
 
 

@@ -40,8 +40,7 @@ TRIES = 2         # pairs of recordings that are compared before a function is c
 
 
 class Sizes(NamedTuple):
-  """Sizes that change: the variable for each, its value now, and where it comes from: dimensions of Tensors (which Tensor, which
-  dimension) first, then other arguments (which)."""
+  """Sizes that change: a variable for each, its value, and where it is from: (Tensor, dimension) first, then other arguments."""
   sizes: tuple[ix.Size, ...]
   values: VariableValues
   dims: tuple[tuple[int, int], ...]
@@ -63,8 +62,7 @@ def called(fn: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
 
 
 def signature(pieces: Pieces) -> tuple[Any, ...]:
-  """What a capture is made for: how its arguments are nested, what each Tensor is and what its dimensions are called, what
-  all else is."""
+  """What a capture is made for: how arguments are nested, what each Tensor is and its dimensions are called, what all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
   settings = (mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int, overrides.state())
@@ -157,8 +155,7 @@ class Capture:
     return Capture(self.fn, self.name, sizes, depth, self.strict)
 
   def _other(self, values: VariableValues) -> Capture | None:
-    """The capture for values that are not this one's: those at which a comparison comes out otherwise, and all where the
-    recordings did not agree."""
+    """The capture for other values: where a comparison comes out otherwise, and for all where recordings did not agree."""
     if self._tries:
       if self.replay is not None and self.replay.values:
         if self.replay.move(values): return None
@@ -179,11 +176,12 @@ class Capture:
   def _sized(self, trace: Trace, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output],
              rng: Sequence[Buffer]) -> SizedRecording | None:
     """The numbers of a recording for all values, if it is the second and agrees with the first; else None."""
-    labels: dict[int, Any] = {k: ("argument", i) for i, k in enumerate(inputs)}
     there = {k: s for k, r in recorder.storages.items() if (s := r()) is not None}
-    labels.update({k: ("number", planner.constants[s]) for k, s in there.items() if s in planner.constants})
-    labels.update({k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()})
-    for b, digest in recorder.host: labels.setdefault(b.storage.serial, ("data", "" if b.rng_count else digest))
+    labels: dict[int, Any] = {
+      **{b.storage.serial: ("data", "" if b.rng_count else digest) for b, digest in recorder.host[::-1]},
+      **{k: ("argument", i) for i, k in enumerate(inputs)},
+      **{k: ("number", planner.constants[s]) for k, s in there.items() if s in planner.constants},
+      **{k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()}}
     def label(k: int) -> Any: return labels[k] if k in labels else ("state", k) if k < recorder.start else None
     kinds = tuple((g.kind, g.view, g.shape, g.group) for g in self._given)
     more = [kinds, tuple(constant(v) for v in take(self._result, "", Pieces()).others)]
@@ -369,17 +367,14 @@ class Capture:
       make_own([a for a in recorder.changed if a.memory is None])
       return put(result, iter([o.first() for o in outputs]).__next__)
     if late:
-      raise CaptureError(
-        f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it "
-        "before, or make it inside"
-      )
+      raise CaptureError(f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; "
+                         "realize() it before, or make it inside")
     if any(r() is not None for r, _ in gone): live_nodes()   # lets go of what an interrupt kept from going
     for r, place in gone:
       if (storage := r()) is not None:
         raise CaptureError(
           f"jit {name}: {place} is kept after the call {keeper(storage)}, where replays would not renew it; realize() what is "
-          "computed from it before the call ends, return it, or assign it to a tensor that exists before the call"
-        )
+          "computed from it before the call ends, return it, or assign it to a tensor that exists before the call")
     host = [b for b, _ in recorder.host if not b.rng_count]
     self._result, self._late = result, 0
     sized = None if trace is None else self._sized(trace, recorder, inputs, outputs, rng)
@@ -391,10 +386,8 @@ class Capture:
       self._each[values] = one = self._alone()
       self.replay, self.used = None, one
     if config.debug >= 1:
-      print(
-        f"captured {name}: {len(done.steps)} kernels; inner buffers take {done.planned_bytes:,} bytes, "
-        f"{done.unplanned_bytes:,} without sharing"
-      )
+      print(f"captured {name}: {len(done.steps)} kernels; inner buffers take {done.planned_bytes:,} bytes, "
+            f"{done.unplanned_bytes:,} without sharing")
     return put(result, iter([o.first() for o in outputs]).__next__)
 
   def _refuse(self, recorder: Recorder, outputs: Sequence[Output], same_place: bool, other_data: bool) -> None:
@@ -419,10 +412,8 @@ class Capture:
     pieces = take(result, "the result", Pieces())
     for value, place in zip(pieces.others, pieces.other_places):
       if not isinstance(value, VALUES):
-        raise CaptureError(
-          f"jit {self.name}: {place} is a {type(value).__name__}, which replays could not renew; return Tensors, in nested "
-          "tuples, lists, dicts and dataclasses"
-        )
+        raise CaptureError(f"jit {self.name}: {place} is a {type(value).__name__}, which replays could not renew; return "
+                           "Tensors, in nested tuples, lists, dicts and dataclasses")
     own = [type(t)._from_node(t.detach().lazydata) for t in pieces.tensors]
     holes = put(result, iter([type(t)._from_node(const(0, t.dtype)) for t in pieces.tensors]).__next__)
     result = pieces = None  # type: ignore[assignment]

@@ -168,8 +168,8 @@ class TinyJit(Generic[P, R]):
     return found, sizes.values
 
   def _sized(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[tuple[Any, ...], Sizes]:
-    """The signature without what may change in it, and the sizes that do. Where neither a Variable nor ``dynamic`` says so, those
-    are the dimensions that were others in an earlier call."""
+    """The signature without what may change in it, and the sizes that do: those of Variables and ``dynamic``, else the dimensions
+    that were others in an earlier call."""
     marks, tensors, others, *rest = key
     asked = {(i, d) for i, place in enumerate(pieces.places) for d in self.dynamic.get(_argument(place), ())}
     sizes = sizes_in(pieces, asked)

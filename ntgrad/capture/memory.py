@@ -24,9 +24,8 @@ Memory = list[tuple[Buffer, Alias | None]]
 class Given:
   """How a captured function gets a Tensor argument.
 
-  ``kind`` "read": a copy of its elements, other memory at every call. "written": its memory, other memory at every call, in which
-  ``view`` finds it; arguments of one ``group`` share that memory. "state": memory that the function holds itself, the same at
-  every call.
+  ``kind`` "read": a copy of its elements. "written": its memory, in which ``view`` finds it; arguments of one ``group`` share it.
+  Both are other memory at every call. "state": memory that the function holds itself, the same at every call.
   """
   kind: str
   view: AliasView = ()

@@ -45,9 +45,9 @@ TOP = {
   "input, nan=0.0, posinf=None, neginf=None": "nan_to_num nan_to_num_",
   "input, eps=None": "logit logit_",
   "input, values": "heaviside",
-  "input, value": "fill_",
+  "input, value": "fill:full_like fill_",
   "input, *, decimals=0": "round round_",
-  "input, dim=None, keepdim=False": "all amax amin any argmax argmin nanmean",
+  "input, dim=None, keepdim=False": "all amax amin any argmax argmin median nanmean nanmedian",
   "input, *, dim=None, keepdim=False": "aminmax",
   "input, dim=None, keepdim=False, *, dtype=None": "mean nansum prod sum",
   "input, dim, keepdim=False": "logsumexp",
@@ -124,6 +124,7 @@ TOP = {
   "input, fill_value, *, dtype=None, device=None, requires_grad=None": "full_like",
   "input, *, generator=None, dtype=None, device=None, requires_grad=None": "rand_like randn_like",
   "input, p=None, *, generator=None": "bernoulli",
+  "input, generator=None": "poisson",
   "input, num_samples, replacement=False, *, generator=None": "multinomial"}
 
 # what the top level has too of nn.functional
@@ -196,6 +197,9 @@ FUNCTIONAL = {
 # ---- linalg, special
 LINALG = {
   "A": "det inv slogdet",
+  "A, *, driver: str | None=None": "svdvals",
+  "A, full_matrices=True, *, driver: str | None=None": "svd",
+  "A, B, rcond=None, *, driver: str | None=None": "lstsq",
   "A, *, upper=False": "cholesky",
   "A, n": "matrix_power",
   "A, mode='reduced'": "qr",

@@ -27,10 +27,10 @@ overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refer
 
 
 class Storage:
-  """A piece of device memory. Allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
+  """A piece of device memory, allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
 
-  ``serial`` is its number in the order of making, ``version`` how often it has been written in place. ``writer`` is the Alias
-  that writes it, if there is one. ``foreign``: another library sees it too, and may write it.
+  ``serial`` is its number in the order of making, ``version`` how often it has been written in place, ``writer`` the Alias that
+  writes it, if there is one. ``foreign``: another library sees it too, and may write it.
   """
   __slots__ = ("device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
@@ -77,8 +77,7 @@ class Storage:
 
 
 def largest(device: str) -> str:
-  """The largest allocations of a device, a line each: bytes, what lies there, and where it was made or written in the user's
-  code. Found by looking, for errors: it costs nothing before."""
+  """A line each for the largest allocations, for errors: bytes, what lies there, where it was made or written."""
   held: dict[Storage, str] = {}
   names = BufferNames()
   for a in live_aliases:
@@ -95,10 +94,7 @@ def largest(device: str) -> str:
 
 
 class Adopted(Storage):
-  """Memory of another library at ``address``, which ``owner`` keeps; neither in the device's pool nor counted as its.
-
-  Written in place like other memory, unless it is ``read_only``.
-  """
+  """Memory of another library at ``address``, kept by ``owner``, not the device's pool. Written in place unless ``read_only``."""
   __slots__ = ("read_only", "owner", "address")
 
   def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool, address: int):
@@ -115,8 +111,7 @@ class Adopted(Storage):
 class Buffer:
   """``shape`` elements of ``dtype`` on ``device``: one *version* of a Storage. Compared by identity.
 
-  Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that
-  reads the new.
+  Writing in place makes a new Buffer over the Storage: a graph of the old contents never looks like one of the new.
   """
 
   __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "rng_from", "node_ref", "known",
@@ -146,8 +141,7 @@ class Buffer:
     self.known.append(id(node))
 
   def overwritten(self, what: str) -> Buffer:
-    """Something (``what``, in words) has written over the memory: the next version. Graph nodes whose value was here have to be
-    computed again where they are needed."""
+    """``what`` has written over the memory: the next version. Nodes whose value was here are computed again where needed."""
     self.storage.version += 1
     self.gone = what
     overwritten.add(self)

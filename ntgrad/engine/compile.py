@@ -1,7 +1,6 @@
 """From kernels in index form to programs: optimise, linearise, render, compile, each structure once.
 
-A rendered kernel is kept on disk, under all that it was made of. Another process that has the same kernel, in this plan or
-another one, chooses no Opts and renders nothing.
+A rendered kernel is kept on disk: another process that has it, in whichever plan, chooses no Opts and renders nothing.
 """
 from __future__ import annotations
 
@@ -65,9 +64,8 @@ class _Made(NamedTuple):
 def program_spec(
   kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = (), label: str = ""
 ) -> _Made:
-  """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts: the model's, or with
-  ``BEAM`` those found by measuring. ``notes`` are lines of comment in its source; messages call it ``label``, by default its
-  name."""
+  """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts. ``notes`` are lines of
+  comment in its source; messages call it ``label``, by default its name."""
   name = name or kernel_name(kernel)
   with phase("choosing"):
     key = program_key(kernel, device, name, notes)
@@ -142,8 +140,7 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str
 
 def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str,
              notes: Sequence[str] = (), label: str = "") -> tuple[ProgramSpec, tuple[UOp, ...]]:
-  """A kernel, after the Opts that led to ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError
-  for what the device cannot express."""
+  """A kernel, after the Opts of ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError."""
   target, label = device.renderer.target, label or name
   limited = pipeline.run_passes(chosen, target, "additions", "additions", label)
   uops = pipeline.run_passes(limited, target, "expand", "widths", label)
@@ -174,8 +171,7 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
 def programs(
   kernels: Sequence[Kernel], device: Device, refused: Callable[[int, NtgradError], None] | None = None
 ) -> list[Program]:
-  """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
-  the kernel with this number raises."""
+  """A program for each kernel; new ones are compiled in this order. ``refused`` is told which kernel raises what."""
   settings = overrides.settings()
   keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
@@ -287,8 +283,7 @@ def _alike(made_anew: Sequence[Callable[[], ProgramSpec | None]]) -> Callable[[]
 
 
 def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
-  """A person's kernel compiled for a device in the place of a scheduled one. Raises OverrideError where its parameters are not
-  those of the scheduler's, or its OPTS do not apply."""
+  """A person's kernel compiled in the place of a scheduled one. Raises OverrideError where parameters or OPTS do not fit."""
   form = overrides.check_parameters(mine, kernel)
   name = f"{mine.kernel.name}_overridden"
 

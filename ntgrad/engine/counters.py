@@ -1,9 +1,5 @@
-"""Counts of what was launched since the last ``reset_counters``: kernels, their operations and bytes.
-
-A launch of many steps (a schedule, a replay) costs one count. Its steps are added up when somebody asks.
-
-It also counts where the time of a first step goes, which ``DEBUG=1`` prints.
-"""
+"""Counts of what was launched since the last ``reset_counters``: kernels, their operations and bytes; and where the time of a
+first step goes, which ``DEBUG=1`` prints. A launch of many steps costs one count. Its steps are added up when somebody asks."""
 from __future__ import annotations
 
 import time

@@ -187,10 +187,7 @@ class _Device:
     return _found()
 
   def memory(self, name: str | None = None) -> Memory:
-    """How much memory tensors use on a device (None: the default one), in bytes. Memory of other libraries is not counted.
-
-    Raises DeviceError for a device that the machine has not.
-    """
+    """The bytes that tensors use on a device (None: the default one), not in other libraries' memory. Raises DeviceError."""
     d = get_device(self._located(name))
     return Memory(d.allocated, d.peak, d.pooled, d.memory)
 

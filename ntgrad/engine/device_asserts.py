@@ -1,9 +1,8 @@
 """Checks on the device: a kernel notes where a check failed, and the error is raised where the host next waits for the device.
 
-A kernel with checks has one parameter more, its *notes*. It has an int64 for each check (or several, of which the greatest
-counts), which is 0 while the check holds. After a failure the upper 32 bits are the number of the greatest failing element plus
-one. The lower 32 bits are the value there: an index, or what a condition compares. An index beyond 32 bits is noted as the
-nearest number that fits.
+A kernel with checks has one parameter more, its *notes*: an int64 for each check (or several, of which the greatest counts), 0
+while it holds. After a failure the upper 32 bits are the number of the greatest failing element plus one, the lower 32 the value
+there: an index (beyond 32 bits the nearest that fits), or what a condition compares.
 """
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ WORD_VALUES = 1 << 32   # one more than the greatest number of 32 bits
 
 
 class Check(NamedTuple):
-  """One check of a kernel: what to say where it fails, with ``{value}`` for the value and ``{element}`` for its place among
-  elements of a shape."""
+  """One check of a kernel: what to say where it fails, of ``{value}`` at ``{element}`` of a shape."""
   text: str
   shape: tuple[int, ...] = ()
   kind: str = "i"                                  # the value is an int ("i"), a float32 ("f"), or is not noted ("")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Callable, Hashable
 
@@ -50,10 +51,11 @@ rename = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c
 _Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)   # called with Python's lock, as the destructor of a capsule would
 
 
+@dataclass(slots=True)
 class Owner:
   """A tensor that a producer handed over: given back when nobody holds this."""
-  __slots__ = ("pointer", "deleter")
-  def __init__(self, pointer: int, deleter: int | None): self.pointer, self.deleter = pointer, deleter
+  pointer: int
+  deleter: int | None
   def __del__(self) -> None:
     if self.deleter: _Deleter(self.deleter)(self.pointer)
 

@@ -1,10 +1,9 @@
 """Index tensors, which must lie inside a dimension: what is known of an index before it is computed, and the mark for the others.
 
-The mark is a DETACH over the index. Its arg says what the index may be; it changes no value. When a value above the mark is
-computed, one small kernel more looks through the index and notes the last element that is outside (``notes``). The error is
-raised where the host next waits (``engine/device_asserts.py``). An index whose bounds are known to be inside gets no mark and
-costs nothing: constants, ``arange``, ``argmax``, ``randint``, a clamped index, an index of a dtype that holds no more, and one
-that came from the host (``Buffer.between``). """
+The mark is a DETACH over the index, whose arg says what it may be. Where a value above it is computed, one small kernel more
+notes the last element that is outside (``notes``), and the error is raised where the host next waits. An index whose bounds are
+known to be inside gets no mark: constants, ``arange``, ``argmax``, ``randint``, a clamped one, one of a dtype that holds no more,
+and one that came from the host (``Buffer.between``). """
 from __future__ import annotations
 
 import math
@@ -29,9 +28,8 @@ _SITES = 4             # calls with one index that are named
 
 
 class Site(NamedTuple):
-  """What an error says of an index: the function that the user called, what the index is outside of, the user's line. Where
-  another sentence is to be said, it is here, with ``{value}`` for the index. A ``float`` index is one whose bits are the
-  index."""
+  """What an error says of an index: the user's function, what the index is outside of, the user's line; or another sentence, with
+  ``{value}`` for the index. A ``float`` index is one whose bits are the index."""
   name: str
   of: str
   place: str
@@ -145,8 +143,8 @@ def look_through(marked: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alia
 
 # ---- bounds
 def value_bounds(u: UOp, memory: bool = True) -> Interval:
-  """The least and greatest that an int of the graph can be, as far as its nodes tell, and, with ``memory``, what lies in memory
-  now; else what the dtype holds. What lies more than ``_DEEP`` nodes back is taken for anything that its dtype holds."""
+  """The least and greatest that an int of the graph can be, as far as its nodes (at most ``_DEEP`` back) and, with ``memory``,
+  what lies in memory now tell; else what the dtype holds."""
   known: dict[UOp, Interval] = {}
   todo = [(u, 0, False)]
   while todo:

@@ -1,12 +1,9 @@
 """Sharing memory with other libraries: DLPack and ``__cuda_array_interface__``, both ways, without copies.
 
 **In**: ``take`` reads another library's tensor, ``adopt`` makes a node over its memory. **Out**: ``capsule`` and ``cuda_array``
-describe a tensor's memory to others, which keep it alive.
-
-Both sides may write shared memory, and neither is told. The other side sees what ntgrad writes in place (assign, optimizers,
-tile kernels), and the other way round. Order between the two is made where memory changes hands: streams wait for one another;
-on a CPU everything launched has ended. For writes after that, synchronise: ``Device.synchronize()`` here, or the other library's
-own.
+describe a tensor's memory to others, which keep it alive. Both sides may write shared memory and see what the other writes in
+place; neither is told. Where memory changes hands, streams wait for one another (on a CPU everything launched has ended); for
+later writes, synchronise.
 """
 from __future__ import annotations
 
@@ -100,8 +97,7 @@ def speaks(x: Any) -> bool:
 
 
 def dlpack_device(x: Any) -> tuple[int, int]:
-  """DLPack's type and number of the device that a tensor of another library is on; pinned memory is the host's. Raises
-  InterchangeError."""
+  """DLPack's type and number of a tensor's device; pinned memory is the host's. Raises InterchangeError."""
   if hasattr(type(x), "__dlpack_device__"):
     try: kind, number = x.__dlpack_device__()
     except Exception as e: raise interchange_error(x, e) from None
@@ -113,11 +109,7 @@ def dlpack_device(x: Any) -> tuple[int, int]:
 
 def take(x: Any) -> Foreign:
   """Another library's tensor, or a DLPack capsule. On a GPU, what is launched from now on comes after what its library has
-  launched.
-
-  Raises InterchangeError where its library does not give it, DTypeError for a dtype that ntgrad has not, DeviceError for its
-  device.
-  """
+  launched. Raises InterchangeError where its library does not give it, DTypeError, DeviceError."""
   if type(x).__name__ == "PyCapsule": return _read(x, x)
   if not hasattr(type(x), "__dlpack__"): return _take_interface(x)
   if getattr(x, "requires_grad", False) and hasattr(x, "detach"): x = x.detach()   # gradients do not pass between libraries
@@ -220,11 +212,9 @@ def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int
 
 
 def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
-  """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand.
-
-  None where strides are negative or what one step covers overlaps the next (but a dimension may have stride 0).
-  """
-  dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s != 0], key=lambda i: -strides[i])
+  """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand. None where strides are
+  negative or what one step covers overlaps the next (but a dimension may have stride 0)."""
+  dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s], key=lambda i: -strides[i])
   u, inner = flat, flat.shape[0]
   for i in dims:
     n, s = shape[i], strides[i]
@@ -259,8 +249,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   if copy is False:
     raise InterchangeError(
       f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
-      f"a copy (it must lie at a multiple of {_ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False"
-    )
+      f"a copy (it must lie at a multiple of {_ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False")
   if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
   not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
   behind = -sum((n - 1) * s for n, s in zip(f.shape, steps) if s < 0)   # elements before the first
@@ -290,23 +279,31 @@ def not_while_captured(what: str) -> None:
 
 
 # ---- out
+@dataclass(slots=True)
+class _View:
+  """A realised tensor in memory: the storage, or an array with a copy, where its first element lies, strides in elements."""
+  keep: Any
+  device: Opened | None       # None: the copy
+  address: int
+  strides: tuple[int, ...]
+
+
 class _Export:
   """Memory that a consumer may use: the struct it reads, and what keeps the memory."""
-  __slots__ = ("managed", "shape", "strides", "keep", "device", "capsule", "mark")
+  __slots__ = ("managed", "sizes", "view", "name", "capsule", "mark")
 
-  def __init__(self, managed: Any, tensor: Any, shape: Sequence[int], strides: Sequence[int], keep: Any, device: Opened | None):
-    self.managed, self.keep, self.device = managed, keep, device
-    self.shape, self.strides = ((ctypes.c_int64 * max(len(shape), 1))(*v) for v in (shape, strides))
-    tensor.shape, tensor.strides = self.shape, self.strides
+  def __init__(self, managed: Any, shape: Sequence[int], view: _View):
+    self.managed, self.view, self.name = managed, view, NAMES[type(managed)][0]
+    self.sizes = [(ctypes.c_int64 * max(len(shape), 1))(*v) for v in (shape, view.strides)]
+    managed.tensor.shape, managed.tensor.strides = self.sizes
     managed.deleter = _done
-    name = NAMES[type(managed)][0]
     self.mark = ctypes.c_uint64.from_buffer(managed).value
-    self.capsule = new_capsule(ctypes.addressof(managed), name, None)
+    self.capsule = new_capsule(ctypes.addressof(managed), self.name, None)
 
   def over(self) -> bool:
     """Whether the consumer has let go of it, or there never was one: the capsule was dropped unread, and only this holds it."""
     return ctypes.c_uint64.from_buffer(self.managed).value != self.mark or (
-      sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, NAMES[type(self.managed)][0])))
+      sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, self.name)))
 
 
 # A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way, which a
@@ -320,30 +317,19 @@ _shown: list[tuple[Opened, Storage]] = []    # the memory of those whose tensor 
 
 
 def reclaim() -> None:
-  """Take back memory that no consumer holds any more. Called at every export, and from the first one on before devices ask the
-  system for more."""
+  """Take back memory that no consumer holds any more: at every export, and after the first before devices ask for more."""
   if reclaim not in memory_pool.reclaimers: memory_pool.reclaimers.append(reclaim)
   if not _exports and not _shown: return
   over = [e for e in list(_exports.values()) if e.over()]
   for e in over: _exports.pop(id(e), None)
   with lock: shown = [_shown.pop() for _ in range(len(_shown))]
   # it goes to a pool and is written by whatever comes next, while consumers may still use it in streams that are not known here
-  for d in {e.device for e in over} | {d for d, _ in shown}:
+  for d in {e.view.device for e in over} | {d for d, _ in shown}:
     if d is not None: d.settle()
 
 
 # what is out at the end stays where it is: consumers write into it after Python has gone
 atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
-
-
-@dataclass(slots=True)
-class _View:
-  """A realised tensor in memory: the storage, where its first element lies, shape and strides in elements; or an array with a
-  copy of it."""
-  keep: Any
-  device: Opened | None       # None: the copy
-  address: int
-  strides: tuple[int, ...]
 
 
 @synchronized
@@ -359,12 +345,10 @@ def view_of(t: Any, copy: bool | None, what: str) -> _View:
   at = None if copy else _layout(rebased(t.lazydata))
   if at is None:
     if copy is False:
-      raise InterchangeError(
-        f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its own to show without "
-        "a copy; leave out copy=False, or give .contiguous() of it"
-      )
+      raise InterchangeError(f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its "
+                             "own to show without a copy; leave out copy=False, or give .contiguous() of it")
     t = t._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))).realize()
-    at = (0, _contiguous(t.shape))
+    at = 0, _contiguous(t.shape)
   alias = t._alias
   if alias.memory is None and rebased(t.lazydata).device is not None:   # it lies in memory that another tensor writes
     alias.renew()
@@ -447,7 +431,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
   tensor = managed.tensor
   tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
   tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0
-  export = _Export(managed, tensor, t.shape, v.strides, v.keep, v.device)
+  export = _Export(managed, t.shape, v)
   made = export.capsule   # held here before others can take it for dropped
   _exports[id(export)] = export
   return made
@@ -456,8 +440,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
 def _hand_over(device: Opened, stream: Any) -> None:
   """Make a consumer's stream wait for ntgrad's. Raises InterchangeError for what is no stream."""
   if device.stream_handle() is None: return   # where there are no streams, what was launched has ended
-  if stream is None: stream = 1
-  if not isinstance(stream, int) or stream < -1:
+  if stream is not None and (not isinstance(stream, int) or stream < -1):
     raise InterchangeError(f"__dlpack__: stream {stream!r}; it is a CUDA stream's address, 1, 2, -1 or None")
   if stream != -1: device.precede(stream or 1)
 

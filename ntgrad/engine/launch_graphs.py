@@ -1,6 +1,7 @@
 """Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what is patched in it."""
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
@@ -58,20 +59,19 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
   places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
   resize: dict[int, Callable[[_Sizes], None]] = {}
   for start, end in runs(devices):
-    device = devices[start]
-    graph = None
+    device, mine, graph = devices[start], steps[start:end], None
     if device is not None:
       after = reduced(memory_plan.dependencies(accesses[start:end])[0])
-      graph = device.graph([Node(s.program, s.args, tuple(a), s.sizes) for s, a in zip(steps[start:end], after)])
-    if graph is None: single.extend(steps[start:end])
-    else:
-      if single: out.append(one_by_one(single))
-      single = []
-      out.append(graph)
-      for i, s in enumerate(steps[start:end]):
-        places[id(s.args)] = (graph, i)
-        resize[start + i] = partial(graph.resize, i)
-  if single: out.append(one_by_one(single))
+      graph = device.graph([Node(s.program, s.args, tuple(a), s.sizes) for s, a in zip(mine, after)])
+    if graph is None:
+      if not single: out.append(one_by_one(single := []))
+      single += mine
+      continue
+    out.append(graph)
+    single = []
+    for i, s in enumerate(mine):
+      places[id(s.args)] = (graph, i)
+      resize[start + i] = partial(graph.resize, i)
   for slot in slots:
     found = [(places[id(args)], i, at) for args, i, at in slot.args if id(args) in places]
     slot.nodes = [(graph.change, node, i, at) for (graph, node), i, at in found]
@@ -107,7 +107,5 @@ def pieces(places: Mapping[Any, tuple[Hashable, int, int]]) -> dict[Any, tuple[H
   cuts: dict[Hashable, set[int]] = {}
   for home, start, end in places.values(): cuts.setdefault(home, set()).update((start, end))
   order = {home: sorted(c) for home, c in cuts.items()}
-  index = {home: {at: i for i, at in enumerate(c)} for home, c in order.items()}
-  def within(home: Hashable, start: int, end: int) -> tuple[Hashable, ...]:
-    return tuple((home, at) for at in order[home][index[home][start]:index[home][end]])
-  return {k: within(*place) for k, place in places.items()}
+  return {k: tuple((home, at) for at in order[home][bisect_left(order[home], start):bisect_left(order[home], end)])
+          for k, (home, start, end) in places.items()}

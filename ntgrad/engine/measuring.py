@@ -36,13 +36,13 @@ class CandidateMemory:
   written: bool
 
 
+@dataclass(eq=False)
 class Bench:
   """Measures candidates that take the same memory."""
-
-  def __init__(self, device: Device, memory: Sequence[CandidateMemory]):
-    self.device, self.memory = device, memory
-    self.want: list[np.ndarray] | None = None
-    self.best = float("inf")
+  device: Device
+  memory: Sequence[CandidateMemory]
+  want: list[np.ndarray] | None = None
+  best: float = float("inf")
 
   def results(self, raws: Sequence[Any]) -> list[np.ndarray]:
     """What a trial wrote."""

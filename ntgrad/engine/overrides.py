@@ -26,29 +26,13 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
 
-from . import report
 from .override_files import Exported, read_file
 from .size_variants import SizedProgram
 
 TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
 
 
-class Given(dict[str, Exported]):
-  """Kernels by what they stand for. Captured functions do not look here again, which a change says."""
-
-  def __setitem__(self, key: str, mine: Exported) -> None:
-    super().__setitem__(key, mine)
-    self.said(f"{mine.kernel.name} is in force")
-
-  def pop(self, key: str, *default: Any) -> Any:
-    if key in self: self.said(f"{self[key].kernel.name} is no longer in force")
-    return super().pop(key, *default)
-
-  def said(self, what: str) -> None:
-    report.note_line(f"override: {what} in what is compiled from now on; what ntgrad.jit has captured is captured again")
-
-
-given_overrides = Given()   # by ``ntgrad.override``
+given_overrides: dict[str, Exported] = {}   # by ``ntgrad.override``
 kernel_listeners: list[Callable[[Kernel, ProgramSpec, Parts, Device], None]] = []   # called for each new kernel of the scheduler
 
 
@@ -112,11 +96,12 @@ def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:
 def _said(p: Param) -> str: return f"data{p.slot} {shape_text(p.shape)} {p.dtype.name}{', written' if p.written else ''}"
 
 
+@dataclass(eq=False)
 class Checked(Program):
   """A person's program, which is compared with the scheduler's before its first launch; ``asked`` are its run-time sizes."""
-
-  def __init__(self, pair: ComparedPrograms, program: Program, asked: tuple[int, ...]):
-    self.pair, self.program, self.asked = pair, program, asked
+  pair: ComparedPrograms
+  program: Program
+  asked: tuple[int, ...]
 
   @property
   def spec(self) -> ProgramSpec:

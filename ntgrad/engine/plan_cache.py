@@ -1,12 +1,9 @@
 """Whole schedules on disk: a structure that any process has seen before is neither scheduled nor rendered again, only loaded.
-
-An entry's key is the structure of the graph (no addresses, nothing that differs between processes), the settings and devices that
-the generated code depends on, and the state of ntgrad's own sources.
-"""
+The key is the structure (nothing that differs between processes), settings, devices, and the state of ntgrad's own sources."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Callable, Collection, Hashable, Iterable
@@ -34,9 +31,8 @@ PLAN_FORM = TupleForm(   # inputs, made, outputs, steps
 
 
 def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
-  """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how
-  kernels come about, passes to verify, kernels of a person's own, or a device that runs UOps.
-  """
+  """The entry of a structure on some devices. None where plans are not kept: cache off, a debug level that shows how kernels come
+  about, passes to verify, kernels of a person's own, or a device that runs UOps."""
   if overrides.state() is not None or overrides.kernel_listeners: return None
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
@@ -46,8 +42,7 @@ def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
 
 
 def load_plan(key: str) -> Plan | None:
-  """The plan kept under a key, its programs ready. None where there is none; a damaged one, and one that makes no sense, is
-  removed."""
+  """The plan kept under a key, its programs ready. None where there is none; a damaged or senseless one is removed."""
   kept = cache.get(PLAN_TABLE, key, PLAN_FORM)
   if kept is None: return None
   try:
@@ -108,12 +103,12 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps
   if not {*outputs} <= there: raise RecordError("results that nothing computes")
 
 
+@dataclass(eq=False)
 class Again:
   """Makes a plan anew in the place of a kept one, once, and gives its kernels."""
-
-  def __init__(self, key: str):
-    self.key, self.specs = key, list[ProgramSpec | None]()
-    self.make: Callable[[], Plan] | None = None
+  key: str
+  specs: list[ProgramSpec | None] = field(default_factory=list)
+  make: Callable[[], Plan] | None = None
 
   def __call__(self, step: int) -> ProgramSpec | None:
     """The kernel of a step; None where it is not known any more what the plan is made of."""

@@ -5,7 +5,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Collection, Hashable, Iterable, Sequence
+from typing import Any, Collection, Iterable, Sequence
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -143,15 +143,14 @@ class _Sized:
     key = ("sizes", self.skeleton.key, *rest)
     if named := self.skeleton.declared: key += tuple([n.node if type(n) is BoundInt else None for n in self.skeleton.sizes])
     self.declared = named or declared   # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
-    found = _plans[key]
-    if found is None: found = _plans[key] = _Seen([])
+    if (found := _plans[key]) is None: found = _plans[key] = _Seen([])
     self.seen: _Seen = found
     self.given = inputs   # what its plan takes
 
   def known(self) -> Plan | None:
     """The plan, where the template that there is has this graph."""
-    values = None if self.seen.template is None else self.seen.template.values(self.skeleton)
-    return None if values is None else self.plan(values)
+    t = self.seen.template
+    return None if t is None or (values := t.values(self.skeleton)) is None else self.plan(values)
 
   def new(self) -> Plan | None:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
@@ -184,27 +183,26 @@ class _Sized:
 
   def plan(self, values: tuple[int, ...]) -> Plan:
     """For numbers of the template's sizes; ``given`` is what it takes."""
-    t = self.seen.template
-    assert self.seen.plan is not None and t is not None
+    t, plan = self.seen.template, self.seen.plan
+    assert plan is not None and t is not None
     given = self.parameters(t)
     self.given = [*self.inputs, *(n for _, n in given)]
-    if not traces: return self.seen.plan.at(values)
+    if not traces: return plan.at(values)
     for i, n in given:
       _, dtype, value = self.numbers[i]
       if type(value) is Derived: traces[-1].numbers[n.arg.storage.serial] = n.arg.device, dtype, value
-    return self.seen.plan.at(values, _made_of(t, self.skeleton))
+    return plan.at(values, _made_of(t, self.skeleton))
 
   def parameters(self, t: size_templates.Template) -> list[tuple[int, UOp]]:
-    """The numbers that are parameters of a template's plan, by their place in the order, and the BUFFERs that are given for
-    them."""
+    """The numbers that are parameters of a template's plan, by place in the order, and the BUFFERs given for them."""
     device = _device_of(self.order)
     numbers = sorted(self.numbers.items(), key=lambda n: n[0])
     return [(i, _number_node(self.order[i], device, n)) for (i, n), stays in zip(numbers, t.numbers) if stays is None]
 
 
 def _made_of(t: size_templates.Template, s: size_templates.Skeleton) -> dict[UOp, UOp]:
-  """What a template's sizes are made of while a function is recorded for all values of variables. Where its guess is another one
-  than what the graph's sizes are made of, the trace notes what must hold."""
+  """What a template's sizes are made of while a function is recorded for all values of variables. Where the graph's are made of
+  others, the trace notes what must hold."""
   trace = traces[-1]
   table = {}
   for size, place in zip(t.sizes, t.places):
@@ -212,10 +210,9 @@ def _made_of(t: size_templates.Template, s: size_templates.Skeleton) -> dict[UOp
     if size.lower is not None: trace.holds(ix.ge(now, size.lower))
   for guessed, n in zip(made_of(t.exprs, table), s.sizes):
     own = ix.node(trace.expr(n))
-    if guessed is own: continue
-    if own.op is Ops.CONST:
+    if guessed is not own and own.op is Ops.CONST:
       trace.lost = trace.lost or f"a size of {n} does not say what it is made of, and may be {text_of(guessed)}"
-    else: trace.holds(ix.eq(guessed, own))
+    elif guessed is not own: trace.holds(ix.eq(guessed, own))
   for c in made_of(t.conditions, table): trace.holds(c)
   return table
 
@@ -230,13 +227,13 @@ def _declared(order: Sequence[UOp]) -> bool:
   return False
 
 
-def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, tuple[Hashable, DType, Any]]:
+def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, size_templates.NumberNode]:
   """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
   targets = {target.arg.storage for _, target in sinks if target is not None}
   return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
 
 
-def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, Any] | None:
+def _parameter(u: UOp, written: Collection[Storage]) -> size_templates.NumberNode | None:
   """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
   the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
   if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
@@ -244,8 +241,7 @@ def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, A
   if u.op is Ops.SHRINK:
     part = slice_of(u)
     return None if part is None or part.storage in written else (("slice", u.dtype, u.shape, part.align), u.dtype, part)
-  if u.op is not Ops.UPDATE: return None
-  found = offset_of(u)
+  found = offset_of(u) if u.op is Ops.UPDATE else None
   return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
 
 
@@ -261,12 +257,11 @@ def slice_of(u: UOp) -> Buffer | None:
     if m.op is Ops.RESHAPE: continue
     if (begin := consecutive(m.src[0].shape, m.arg)) is None: return None
     first += ix.count(begin)   # of memory that there is
-  out = Buffer(memory.device, chain[0].shape, u.dtype, memory.storage)
+  out, size = Buffer(memory.device, chain[0].shape, u.dtype, memory.storage), u.dtype.itemsize
   out.version = memory.version   # stale where the memory is
-  out.offset = memory.offset + first * u.dtype.itemsize
-  if type(out.offset) is not BoundInt: out.align = alignment(out.offset, u.dtype.itemsize)
-  else:   # wherever it is
-    out.align = PART_ALIGN_BYTES if ix.mod(out.offset.node, PART_ALIGN_BYTES) is ix.ZERO else u.dtype.itemsize
+  out.offset = at = memory.offset + first * size
+  if type(at) is not BoundInt: out.align = alignment(at, size)
+  else: out.align = PART_ALIGN_BYTES if ix.mod(at.node, PART_ALIGN_BYTES) is ix.ZERO else size   # wherever it is
   return out if out.size else None
 
 
@@ -276,7 +271,7 @@ constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
 def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
   """A number as a buffer of shape (), or (1,). 0.0 and -0.0 are two."""
-  return _number_buffer(device, dtype, value, math.copysign(1, value) if value == 0 else 0, shape)
+  return _number_buffer(device, dtype, value, math.copysign(1, value), shape)
 
 
 @lru_cache(maxsize=4096)
@@ -290,9 +285,8 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def make_plan(
-  sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None
-) -> Plan:
+def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp],
+              stand_ins: dict[UOp, UOp] | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   clean: dict[UOp, UOp] = dict(stand_ins or {})  # values that exist stand as their BUFFERs
   for u in order:
@@ -332,13 +326,14 @@ def make_plan(
   where = [item.nodes[0].device or device for item in items]
   programs_of: dict[int, Program] = {i: item.call.program for i, item in enumerate(items) if item.call is not None}
   takes: dict[int, tuple[ix.Size, ...]] = {}
+  def refused(numbers: list[int], n: int, e: NtgradError) -> None:
+    origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
-    numbers = [i for i, item in enumerate(items) if item.ast is not None and where[i] == name]
-    named = [with_common_names(k) if k.sizes else (k, ()) for i in numbers if (k := items[i].ast) is not None]
-    def refused(i: int, e: NtgradError, numbers: list[int] = numbers) -> None:
-      origins.blame(e, items[numbers[i]].given, list(clean.values()))
-    programs_of.update(zip(numbers, programs([kernel for kernel, _ in named], get_device(name), refused)))
-    takes.update(zip(numbers, [sizes for _, sizes in named]))
+    named = {i: with_common_names(k) if k.sizes else (k, ()) for i, item in enumerate(items)
+             if (k := item.ast) is not None and where[i] == name}
+    found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
+    programs_of.update(zip(named, found))
+    takes.update({i: sizes for i, (_, sizes) in named.items()})
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
@@ -352,7 +347,6 @@ def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   if len(items) == 1: return items
   steps = [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
-  sizes: dict[Any, int] = {
-    n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
-  }
+  own = [n for item in items for n in item.nodes if n not in kept]
+  sizes: dict[Any, int] = {n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for n in own}
   return [items[i] for i in memory.order(steps, sizes)]

@@ -1,8 +1,6 @@
 """Where the time of a program goes: ``with ntgrad.profile() as p: ...; print(p)``, and ``python -m ntgrad profile script.py``.
-
-Every launch is timed by itself, as with ``DEBUG=2``, and compared with its bound (``codegen/choose/bound.py``). A profile keeps
-one row a kernel, however often it is launched.
-"""
+Every launch is timed by itself, as with ``DEBUG=2``, and compared with its bound (``codegen/choose/bound.py``): a row a
+kernel."""
 from __future__ import annotations
 
 import runpy
@@ -25,11 +23,8 @@ _NAME, _SIZES, _DEVICE = 28, 22, 6  # columns of a table, in characters
 
 @dataclass
 class Row:
-  """All launches of one kernel on one device. Times are seconds.
-
-  ``axes`` has the least and the greatest size that each axis of the kernel had (of a copy: its bytes), ``bounds`` the bounds of
-  the launches by the unit that each was bound by.
-  """
+  """All launches of one kernel on one device. Times are seconds. ``axes``: the least and the greatest size of each axis (of a
+  copy: its bytes); ``bounds``: those of the launches by the unit that each was bound by."""
   name: str
   device: str
   axes: tuple[tuple[int, int], ...] = ()
@@ -86,16 +81,16 @@ class Profile:
   def __enter__(self) -> Profile:
     with lock:
       self._entered += 1
-      if self._entered == 1: report.launch_watchers.append(self)
+      if self._entered == 1: report.launch_watchers.append(self.launched)
     return self
 
   def __exit__(self, *_: object) -> None:
     with lock:
       self._entered -= 1
-      if self._entered == 0: report.launch_watchers.remove(self)
+      if self._entered == 0: report.launch_watchers.remove(self.launched)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
-    """See :class:`ntgrad.engine.report.Watcher`; whoever launches holds the lock."""
+    """A launch, see ``report.launch_watchers``; whoever launches holds the lock."""
     key: Any = device.name, spec.label
     axes = [n for n in spec.work.axes if isinstance(n, int)]
     with lock:
@@ -150,8 +145,7 @@ def _numbers(rows: Sequence[Row], all_lost: float) -> str:
 
 
 def profile() -> Profile:
-  """A context manager that times every launch within: ``with ntgrad.profile() as p: ...``, then ``print(p)`` or ``p.rows``. See
-  :class:`Profile`."""
+  """Times every launch in ``with ntgrad.profile() as p: ...``; then ``print(p)`` or ``p.rows``. See :class:`Profile`."""
   return Profile()
 
 
@@ -168,10 +162,7 @@ def profile_script(script: str, args: Sequence[str]) -> None:
 
 
 def run_script(script: str, args: Sequence[str]) -> None:
-  """Run a script as ``python script args...`` does.
-
-  Raises SystemExit as the script does, with status 1 after an exception, which is shown as Python shows it.
-  """
+  """Run a script as ``python script args...`` does. Raises SystemExit as it does, 1 after an exception, which is shown."""
   argv, path = sys.argv, sys.path[0]
   sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
   try: runpy.run_path(script, run_name="__main__")

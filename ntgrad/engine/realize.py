@@ -72,8 +72,7 @@ def is_view(u: UOp) -> bool:
 
 
 def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
-  """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs. Those in ``known`` are left out, the
-  rest added."""
+  """The nodes beneath ``sinks``, sources first, existing values as their BUFFERs; but those in ``known``, which gets the rest."""
   done: dict[UOp, None] = {} if known is None else known
   known_value = values.known.get   # as ``resolved``, without a call
   out: list[UOp] = []
@@ -94,6 +93,11 @@ def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> li
       out.append(n)
       stack.pop()
   return out
+
+
+def reads_stale(node: UOp) -> bool:
+  """Whether a node is computed from memory that has been written over."""
+  return any([u.op is Ops.BUFFER and u.arg.stale for u in walk_nodes((node,))])
 
 
 class _Wanted:
@@ -148,11 +152,8 @@ def settle(a: Alias) -> None:
 
 @synchronized
 def realize(tensors: Sequence[Any]) -> None:
-  """Compute everything that ``tensors`` need, in one schedule.
-
-  Memory that is written to and still has an older value is written, if what is computed needs the newer one. Whoever needs what
-  is written over is computed before.
-  """
+  """Compute everything that ``tensors`` need, in one schedule. Memory that still has an older value is written, if what is
+  computed needs the newer one; whoever needs what is written over is computed before."""
   started = time.perf_counter()
   wanted = _Wanted()
   for t in tensors: wanted.tensor(t)
@@ -247,11 +248,10 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
   error: Exception | None = None
   try: run_plan(plan, buffers, left)
   except Exception as e: error = e
-  late = {step.slots[i] for step in left for i in step.writes} if left else ()
+  late = {step.slots[i] for step in left for i in step.writes}
   for ((sink, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if slot in late: continue
-    place = aliases[0].place if aliases else ""
-    buffer = buffers[slot] if target is None else target.arg.overwritten(place)
+    buffer = buffers[slot] if target is None else target.arg.overwritten(aliases[0].place if aliases else "")
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
     if len(aliases) > 1: aliases.sort(key=_is_moved)
     for a in aliases: _settle(a, sink, None if target is None else buffer)
@@ -262,8 +262,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if target is None or slot not in late: continue
     if slot in begun:
       target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
-    elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk_nodes((a.node,))]):
-      # what it is computed from is gone: the old value is what there is
+    elif any([reads_stale(a.node) for a in aliases]):   # what it is computed from is gone: the old value is what there is
       for a in aliases: a.write(target, "a write that failed")
   try: raise error
   finally: error = None   # or this frame and the error would keep each other, and memory with them
@@ -334,14 +333,12 @@ def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
 
 
 def _known_by_node(u: UOp) -> bool:
-  """Whether whoever asks for a node finds its value once it is computed: not so for memory itself, and for numbers, which are
-  everybody's."""
+  """Whether who asks for a node finds its value once it is computed: not so memory itself, and numbers, which are everybody's."""
   return (u.is_unique or u.device is not None) and not is_view(u)
 
 
 def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
-  """The Aliases (but those in ``have``) that still need the contents of BUFFERs about to be written; what is ``done`` will be
-  there afterwards."""
+  """The Aliases (but ``have``) that still need BUFFERs about to be written; what is ``done`` will be there afterwards."""
   found = []
   done = done - written
   known: dict[UOp, None] = {}
@@ -357,8 +354,7 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
 
 
 def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
-  """Run the steps on a buffer a slot; inner ones are released as soon as nothing needs them. ``left`` are the steps that have not
-  run yet, the next one last."""
+  """Run the steps on a buffer a slot, inner ones released after their last use. ``left``: those to run, the next one last."""
   wait = report.timing()
   place = ""
   for b in buffers[plan.inputs:]:

@@ -26,9 +26,8 @@ from .sized_recording import plain_ints
 
 @dataclass(frozen=True)
 class Launch:
-  """A recorded step: the program (None: a copy), the serial numbers of its storages, those that it writes, the byte of its
-  storage at which each argument begins (() if all begin at 0), and the numbers of its sizes. ``of`` and ``asked`` are as in a
-  Step."""
+  """A recorded step: the program (None: a copy), the serial numbers of its storages and of those that it writes, the byte at
+  which each argument begins (() if all begin at 0), the numbers of its sizes; ``of`` and ``asked`` as in a Step."""
   program: Any
   serials: tuple[int, ...]
   writes: tuple[int, ...]
@@ -38,20 +37,21 @@ class Launch:
   asked: tuple[int, ...] = ()
 
 
+@dataclass(eq=False)
 class Copy:
   """A copy between devices, called as a program is."""
+  to: Device
+  source: Device
+  nbytes: int
 
-  def __init__(self, to: Device, source: Device, nbytes: int): self.to, self.source, self.nbytes = to, source, nbytes
-  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> None:
     """Copy the second buffer into the first."""
     to, source = buffers
     copy_between(self.to, to, self.source, source, self.nbytes)
-    return None
 
 
 class Watch:
-  """Sees what this thread moves from the host into buffers while a function runs plainly (its digests), and which tensors it
-  writes."""
+  """Sees what this thread moves from the host into buffers (its digests) and which tensors it writes, while a function runs."""
 
   def __init__(self) -> None:
     self.thread = threading.get_ident()
@@ -65,8 +65,7 @@ class Watch:
   def __exit__(self, *_: object) -> None: self.leave()
 
   def leave(self) -> None:
-    """See nothing any more. An interrupt may come before ``__exit__`` does anything, so whoever enters leaves in a ``finally``
-    too."""
+    """See nothing any more. An interrupt may come before ``__exit__`` does anything: who enters leaves in a ``finally`` too."""
     for told, own in self.tells:
       if own in told: told.remove(own)
 
@@ -78,8 +77,7 @@ class Watch:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
       if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
-      if any(u.op is Ops.BUFFER and u.arg.stale for u in engine.walk_nodes((node,))): continue   # a part of it was performed
-      a.write(node, "a call that was refused")
+      if not engine.reads_stale(node): a.write(node, "a call that was refused")   # else a part of it was performed
 
   @property
   def changed(self) -> list[Alias]:
@@ -108,8 +106,7 @@ class Shared(CaptureError):
 
 
 class Recorder(Watch):
-  """Records every launch of this thread in the ``with`` block. Memory is held weakly: what is gone at the end was an inner
-  buffer."""
+  """Records every launch of this thread in the block. Memory is held weakly: what is gone at the end was an inner buffer."""
 
   def __init__(self, name: str):
     super().__init__()
@@ -179,8 +176,7 @@ class Recorder(Watch):
 
 
 def refuse_recording(what: str, then: str = "which a replay does not repeat; call it outside of the captured function") -> None:
-  """Raises CaptureError where this thread records a captured function: ``what`` is no work of a device, so replays would not
-  do it."""
+  """Raises CaptureError where this thread records: ``what`` is no work of a device, so replays would not do it."""
   for r in being_recorded:
     if r.thread == threading.get_ident(): raise CaptureError(f"jit {r.name}: {what}, {then}")
 
@@ -193,10 +189,8 @@ def storage_of(a: Alias) -> Storage | None:
 
 @contextmanager
 def nothing_known() -> Iterator[None]:
-  """Values that were computed before are not found again in the block, so that what is computed there is launched there.
-
-  Those stay whose sources have been overwritten since: nothing could compute them again.
-  """
+  """Values that were computed before are not found again in the block, so that what is computed there is launched there; but
+  those whose sources have been overwritten since, which nothing could compute again."""
   # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
   for a in live_aliases:
     engine.settle(a)
@@ -219,11 +213,8 @@ def nothing_known() -> Iterator[None]:
 
 @contextmanager
 def told_apart() -> Iterator[None]:
-  """Values from before that are not computed yet have nodes of their own in the block. So whatever is computed there tells which
-  of them it uses: those are computed too, each into memory of its own, where later writes to them are found.
-
-  The nodes that the function makes by itself are never among these, also where it computes the same.
-  """
+  """Values from before that are not computed yet have nodes of their own in the block, which the function cannot make by
+  itself. So what is computed there tells which of them it uses: those are computed too, each into memory of its own."""
   apart: list[tuple[ref[Alias], UOp, UOp, list[tuple[ref[Any], UOp | None]]]] = []
   try:
     for a in live_aliases:
@@ -247,9 +238,9 @@ class Output:
   """A returned tensor: the storage that its kernels write (by serial number), and the view of it."""
 
   def __init__(self, kind: Any, node: UOp):
-    self.kind, self.movement = kind, moves_from_base(node)
-    self.buffer: Buffer | None = base_of(node).arg
-    self.serial, self.shape = base_of(node).arg.storage.serial, base_of(node).arg.shape
+    b: Buffer = base_of(node).arg
+    self.kind, self.movement, self.serial, self.shape = kind, moves_from_base(node), b.storage.serial, b.shape
+    self.buffer: Buffer | None = b
 
   def first(self) -> Any:
     """The tensor that the recording itself gives; the memory is its own from now on."""

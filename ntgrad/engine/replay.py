@@ -44,8 +44,8 @@ class _Place:
 
 
 class Replay:
-  """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its
-  own. The launches are for all values of the variables of ``sized``, each run for some."""
+  """The recorded launches with a memory plan, for all values of the variables of ``sized``, each run for some. ``inputs`` and
+  ``outputs`` have other memory at every run, all the rest keeps its own."""
 
   def __init__(
     self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],
@@ -64,7 +64,7 @@ class Replay:
     writes = {k for x in recorder.launches for k in x.writes} - moving
     self.refill = [(b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes]
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
-    self.written = {alive[k] for k in writes if k in alive}
+    self.written = {alive[k] for k in writes & alive.keys()}
     self.touched = set(alive.values())
     self.checks = device_asserts.checks_in(self.written)
     # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
@@ -74,7 +74,6 @@ class Replay:
     self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
     self._moving = dict.fromkeys((*inputs, *made, *sized.numbers, *moved))
-    self._alive = alive
     self.foreign = any([type(s) is not Storage for s in self.written])
     self._room: dict[int, int] = {}
     self._forms: Recent[tuple[Any, ...], _Form] = Recent(FORMS)
@@ -202,27 +201,24 @@ class Replay:
     is little; else for the greatest so far and, from the second time on, for half as much again."""
     again = bool(self._room)
     greatest = {} if again else self.sized.greatest()
-    if sum(greatest[k] for k in self._life if k in greatest) > AT_ONCE: greatest = {}
+    if sum(greatest.get(k, 0) for k in self._life) > AT_ONCE: greatest = {}
     for k in self._life:
       n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
       if n > room: self._room[k] = n + n // 2 if again else n
     self._places: dict[int, tuple[Storage, int, int]] = {}
-    self.arenas: list[Storage] = []
-    self.planned_bytes = self.unplanned_bytes = 0
+    self.planned_bytes, self.unplanned_bytes = 0, sum(self._room.values())
     for device in dict.fromkeys([self.sizes[k][0] for k in self._life]):
       mine = [k for k in self._life if self.sizes[k][0] == device]
       offsets, total = memory_plan.arrange([memory_plan.Lifetime(*self._life[k], self._room[k]) for k in mine])
       arena = Storage(device, total)
       arena.place = f"jit {self.name}, for inner buffers"
-      self.arenas.append(arena)
       self.planned_bytes += total
-      self.unplanned_bytes += sum(self._room[k] for k in mine)
       for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory_plan.rounded(self._room[k]))
     # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
     # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
     # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
     shared = launch_graphs.pieces(self._places)
-    shared.update({k: ("foreign",) for k, s in self._alive.items() if type(s) is not Storage})
+    shared.update({s.serial: ("foreign",) for s in self.touched if type(s) is not Storage})
 
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
       return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))

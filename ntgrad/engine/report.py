@@ -1,12 +1,9 @@
-"""What ``DEBUG`` shows, each level with those below it:
-
-1 devices, schedules, where the time of a first run went · 2 a line per kernel that ran, with the part of its bound that it
-reached, and at the first run how long it took to make it · 3 axes, Opts, arrangements and body of every new kernel · 4 its
-source · 5 its linear UOps · 6 its machine code, once it has run. ``ONLY=r_*`` leaves out what is said of kernels with other
+"""What ``DEBUG`` shows, each level with those below it: 1 devices, schedules, where the time of a first run went · 2 a line per
+kernel that ran, with the part of its bound that it reached, at first how long it took to make · 3 axes, Opts, arrangements and
+body of new kernels · 4 source · 5 linear UOps · 6 machine code, once it has run. ``ONLY=r_*`` leaves out kernels with other
 names.
 
-A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
-what runs.
+A schedule prints its header, from level 3 on a table and a section for each new kernel, and then the lines of what runs.
 """
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from textwrap import indent
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Hashable
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.choose.bound import Bound, Work, bound
 from ntgrad.codegen.explain.arrangements import arranged_accesses
 from ntgrad.codegen.explain.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.explain.tile_source import tile_source
-from ntgrad.codegen.index import Dim, conjuncts, count
+from ntgrad.codegen.index import conjuncts, count
 from ntgrad.codegen.index.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.index.sizes import dim_text, evaluator
 from ntgrad.codegen.ir.config import config
@@ -46,8 +43,7 @@ _INT_MOST = 2 ** 31 - 1  # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
 _waiting: dict[str, tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
-# kernels whose machine code has not been shown
-_unseen: Recent[str, Device] = Recent(1024)
+_unseen: Recent[str, Device] = Recent(1024)  # kernels whose machine code has not been shown
 _helpers: Recent[str, bool] = Recent(1024)   # parts of sources that have been shown
 _NAMED = re.compile(r"(\w+)(?=\s*\(|;\s*$)", re.MULTILINE)   # what a function or a typedef defines
 _making: Recent[str, float] = Recent(1024)   # kernels that have not been launched yet: seconds that it took to make them
@@ -70,8 +66,7 @@ def unit_text(value: float, unit: str) -> str:
 
 
 def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
-  """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
-  be."""
+  """A spec with numbers for its sizes, for what is said of a launch. Without ``sizes`` work is about what it may be."""
   if not spec.sizes: return spec
   if not sizes: return replace(spec, work=spec.work.likely())
   found, n = evaluator((*spec.grid, *spec.work.numbers), spec.sizes)(sizes), len(spec.grid)
@@ -90,8 +85,8 @@ def conditions_text(conditions: Iterable[UOp]) -> str:
 
 def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
-  def sizes(dims: Sequence[Dim]) -> str: return "x".join(text_of(d) for d in dims[::-1] if d != 1) or "1"
-  return sizes(spec.grid) + (f" of {sizes(spec.local)}" if sizes(spec.local) != "1" else "")
+  grid, local = ("x".join(text_of(d) for d in dims[::-1] if d != 1) for dims in (spec.grid, spec.local))
+  return (grid or "1") + (f" of {local}" if local else "")
 
 
 def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
@@ -130,11 +125,8 @@ def note_line(text: str) -> None:
   if config.debug >= 1: print_now(_color(text, "cyan"))
 
 
-def scheduled(
-  steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()
-) -> None:
-  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, with the names of ``inputs``,
-  and a section for each that is new."""
+def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()) -> None:
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table, and a section for each new kernel."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
@@ -168,11 +160,11 @@ def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()
   for i, (s, made) in enumerate(zip(steps, lines)):
     reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
-    if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
-    # one with run-time sizes that has seen none yet
-    elif getattr(s.program, "variants", True) == []: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
-    elif config.speaks_of((known := s.program.spec).label):   # type: ignore[attr-defined]
-      spec = launched_spec(known, s.sizes)
+    program: Any = s.program
+    none = f"copy to {s.device}" if program is None else "not made yet" if getattr(program, "variants", True) == [] else ""
+    if none: rows.append((f"{i:4d}", none, "", "", "", flow, made))
+    elif config.speaks_of(program.spec.label):
+      spec = launched_spec(program.spec, s.sizes)
       flow += _sizes_text(spec, s.sizes)
       mark = "*" if spec.label in _waiting else " "
       rows.append(
@@ -211,8 +203,7 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dis
 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", before: Kernel | None = None) -> None:
-  """Levels 3 to 5: what a kernel is, and the user's lines that it comes from; ``before``, as the scheduler made it, as a file of
-  the tile language."""
+  """Levels 3 to 5: what a kernel is, the user's lines that it is from; ``before`` its Opts, as a file of the tile language."""
   if not config.speaks_of(spec.label): return
   print_now("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
   if made: print_now(f"from   {made}")
@@ -229,8 +220,7 @@ def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", bef
 
 
 def _source_text(spec: ProgramSpec) -> str:
-  """A kernel's source; of the functions and declarations that many kernels share those that no earlier kernel has shown, and the
-  names of the others."""
+  """A kernel's source; of the functions that many kernels share those that were not shown yet, and the names of the others."""
   text, names = spec.text, []
   for helper in spec.source.helpers:
     if helper in _helpers:
@@ -251,8 +241,7 @@ def describe(kernel: Kernel) -> str:
   found = arranged_accesses(kernel)
   for p in kernel.params:
     mine: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for a in found:
-      if a.param.slot != p.slot: continue
+    for a in [a for a in found if a.param.slot == p.slot]:
       mine.setdefault((tuple(a.lines(WIDTH - 7)), a.levels()), []).append("written" if a.stored else "read")
     hows = sorted({how for hows in mine.values() for how in hows})
     lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', ' + ' and '.join(hows) if p.written else ''}")
@@ -265,15 +254,8 @@ def describe(kernel: Kernel) -> str:
 
 # ---- launches that are timed
 
-class Watcher(Protocol):
-  """What is told of launches that are timed."""
-
-  def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
-    """A launch, ``spec`` having numbers for its sizes, has taken so long; ``least`` is its bound. Called by the thread that
-    launched."""
-
-
-launch_watchers: list[Watcher] = []
+# told, by the thread that launched, of each launch: a spec that has numbers for its sizes, the device, the seconds, the bound
+launch_watchers: list[Callable[[ProgramSpec, Device, float, Bound], None]] = []
 
 
 def timing() -> bool:
@@ -312,7 +294,7 @@ def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) 
 
 def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
   least = bound(spec.work, device.renderer.target)
-  for w in tuple(launch_watchers): w.launched(spec, device, seconds, least)
+  for tell in tuple(launch_watchers): tell(spec, device, seconds, least)
   return least
 
 
@@ -353,8 +335,7 @@ def new_label(name: str) -> str:
 
 
 def labelled(spec: ProgramSpec, identity: Hashable) -> ProgramSpec:
-  """The spec with its kernel's label: that of the kernel with the same ``identity``, else the one that it was given, else a new
-  one."""
+  """The spec with its label: that of the kernel with the same ``identity``, else the given one, else a new one."""
   with lock:
     key = hash(identity)
     found = _known.get(key) or spec.given or new_label(spec.name)

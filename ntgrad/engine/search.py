@@ -1,9 +1,6 @@
-"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing
-gets faster.
-
-It starts from the model's choice, so its result is never slower than that. The result is kept on disk, for the kernel and for
-the hardware with its driver. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a
-learned model.)
+"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, from the
+model's choice on, until nothing gets faster. The result is kept on disk, for the kernel and for the hardware with its driver.
+(A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
 """
 from __future__ import annotations
 
@@ -48,13 +45,11 @@ def measurable(parts: Parts, target: Target) -> bool:
 
 
 def best(parts: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
-  """The parts of a kernel called ``name``, in messages ``label``, after the fastest Opts that ``config.beam`` lists a round lead
-  to. ``render`` makes source of a candidate."""
+  """The parts of a kernel after the fastest Opts (``config.beam`` lists a round); ``render`` makes source."""
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), _text(parts.kernel), device.identity, str(target), config.key())
-  kept = cache.get("beam", key, LISTS)
-  if kept is not None:
+  if (kept := cache.get("beam", key, LISTS)) is not None:
     try: return parts.after([[read_opt(o) for o in opts] for opts in kept])
     except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
   found = search_opts(parts, start, device, name, render, label)
@@ -140,13 +135,11 @@ def changed(kernel: Kernel, target: Target) -> Iterator[Opts]:
   """The lists of Opts one step from those that led to a kernel: one with another number, one left out, one more, each as its
   class has it. Not all can be applied."""
   opts: Opts = kernel.applied
-  for i, o in enumerate(opts):
-    for other in o.resized(): yield (*opts[:i], other, *opts[i + 1:])
-  for i, o in enumerate(opts):
-    if o.optional: yield (*opts[:i], *opts[i + 1:])
+  for i, o in enumerate(opts): yield from ((*opts[:i], other, *opts[i + 1:]) for other in o.resized())
+  yield from ((*opts[:i], *opts[i + 1:]) for i, o in enumerate(opts) if o.optional)
   late = next((i for i, o in enumerate(opts) if o.late), len(opts))
   known = [c for c in OPTS.values() if c.suits(target)]
   for c in known: yield from c.more(kernel, target)
   for a, s in itertools.product(kernel.of_kind(*PLAIN_KINDS), [c for c in known if issubclass(c, SizedOpt)]):
     at = len(opts) if s.late else late
-    for n in s.tried if a.kind in s.along else (): yield (*opts[:at], s(a.id, n), *opts[at:])
+    if a.kind in s.along: yield from ((*opts[:at], s(a.id, n), *opts[at:]) for n in s.tried)

@@ -20,6 +20,7 @@ from ntgrad.graph.variable import BoundInt, Derived
 
 from .buffer import Buffer, Storage
 from .device import get_device
+from .traced_sizes import value_now
 
 MOST_SAMPLES = 8                                  # graphs of one skeleton that a guess is made from
 FACTORS = 64                                      # how many times another a size is looked at for
@@ -79,8 +80,7 @@ def _sorted_entries(u: UOp) -> list[int]:
 
 
 def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, NumberNode]) -> Skeleton:
-  """A graph in topological order without its sizes, and without those of its ``numbers`` (by place in the order) that are not
-  writes. ``sources`` gives the places of a node's sources."""
+  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources."""
   key: list[Any] = []
   sizes: list[int] = []
   given: list[Any] = []
@@ -88,9 +88,10 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
   def size(n: int) -> int:
     """Leaves a size out."""
     sizes.append(n)
+    dims.append(u.op is Ops.BUFFER)
     return _OPEN
   for i, u in enumerate(order):
-    if i in numbers and u.op is not Ops.UPDATE:
+    if i in numbers:
       _, dtype, value = numbers[i]
       if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, size)))
       else: key.append(("number", dtype))
@@ -98,14 +99,12 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
     elif u.op is Ops.BUFFER:
       b = u.arg
       key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, size)))
-      dims += [True] * (len(sizes) - len(dims))
     else:
       arg = float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size)
       key.append((u.op, u.dtype, arg, sources(u)))
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
       elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
       if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple([n if n in _SMALL else _OPEN for n in u.shape]))
-    dims += [False] * (len(sizes) - len(dims))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 
@@ -119,37 +118,29 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
   every = list(zip(*samples))   # of each place
-  for place, n in enumerate(samples[-1]):   # Variables that people named
-    if type(n) is BoundInt and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
-      lower = n.node.arg.lower if min(every[place]) < 2 else max(n.node.arg.lower, 2)
-      made.append((n.node.arg._replace(lower=lower, hint=int(n)), place))
-      known[every[place]] = made[-1][0].node
-  named = {size.name: size.node for size, _ in made}
-  free = [name for k in range(len(samples[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
+  named: dict[str, tuple[UOp, int]] = {}   # Variables that people named, and their values
+  for place, n in enumerate(samples[-1]):
+    if type(n) is BoundInt and n.node.op is Ops.SIZE and (size := n.node.arg).name not in named:
+      size = size._replace(lower=size.lower if min(every[place]) < 2 else max(size.lower, 2), hint=int(n))
+      made.append((size, place))
+      known[every[place]] = size.node
+      named[size.name] = size.node, n
+  free = (name for k in itertools.count() if (name := f"s{k}") not in named)
   for place, values in enumerate(every):
     n = values[-1]
-    if type(n) is BoundInt and _is_value(n, {size.name: samples[-1][p] for size, p in made[:len(named)]}):
-      table = {size.node: named[size.name] for size in sizes_of((n.node,))}
-      out.append(ix.number(substitute((n.node,), table)[0]))
-      continue
-    if len(set(values)) == 1 and (len(samples) > 1 or declared):
-      out.append(int(n))
-      continue
-    found = known.get(values)
-    if found is None and not dims[place]: found = _related(values, known)
-    if found is None:
-      size = ix.Size(free.pop(), 2 if min(values) >= 2 else 0, hint=values[-1])
-      made.append((size, place))
-      found = size.node
-    known.setdefault(values, found)
-    out.append(ix.number(found))
+    if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
+      out.append(ix.number(substitute((n.node,), {s.node: named[s.name][0] for s in sizes_of((n.node,))})[0]))
+    elif len(set(values)) == 1 and (len(samples) > 1 or declared): out.append(int(n))
+    else:
+      found = known.get(values)
+      if found is None and not dims[place]: found = _related(values, known)
+      if found is None:
+        size = ix.Size(next(free), 2 if min(values) >= 2 else 0, hint=n)
+        made.append((size, place))
+        found = size.node
+      known.setdefault(values, found)
+      out.append(ix.number(found))
   return tuple(out), tuple(made)
-
-
-def _is_value(n: BoundInt, known: Mapping[str, int]) -> bool:
-  """Whether a number is the value of its expression now: one that stayed from before is not."""
-  used = sizes_of((n.node,))
-  return all(s.name in known for s in used) and evaluator((n.node,), used)([known[s.name] for s in used])[0] == int(n)
 
 
 def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> UOp | None:
@@ -165,7 +156,7 @@ def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> U
     if k := times(values, other): return ix.fdiv(e, k)
   for (a, e), (b, f) in itertools.combinations_with_replacement(known.items(), 2):
     if k := times(tuple(x * y for x, y in zip(a, b))): return ix.mul(ix.mul(e, f), k)
-  return next((found for other, e in known.items() if (found := _on_a_line(values, other, e)) is not None), None)
+  return next(filter(None, (_on_a_line(values, other, e) for other, e in known.items())), None)
 
 
 def _on_a_line(values: tuple[int, ...], other: tuple[int, ...], e: UOp) -> UOp | None:
@@ -186,8 +177,7 @@ def _on_a_line(values: tuple[int, ...], other: tuple[int, ...], e: UOp) -> UOp |
 
 @dataclass(frozen=True)
 class Template:
-  """A graph with run-time sizes: its nodes in the order of those that it was made from, and what must hold of a graph that it is
-  to stand for."""
+  """A graph with run-time sizes, its nodes in order, and what must hold of a graph that it stands for."""
   order: tuple[UOp, ...]
   new: Mapping[UOp, UOp]                          # the node of the graph that it was made from -> its own
   sizes: tuple[ix.Size, ...]
@@ -214,14 +204,14 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
   new: dict[UOp, UOp] = {}
   def size(n: int) -> ix.Dim: return next(todo)
   for i, u in enumerate(order):
-    value = numbers[i][2] if i in numbers and u.op is not Ops.UPDATE else u.arg if u.op is Ops.BUFFER else None
+    value = numbers[i][2] if i in numbers else u.arg if u.op is Ops.BUFFER else None
     if isinstance(value, Buffer): new[u] = _memory(value, _shape(value.shape, size))
     elif value is not None: new[u] = u
     else:
       src, arg = tuple(new[source(s)] for s in u.src), _argument(u.op, u.arg, size)
       # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
       new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
-  sizes = tuple(size for size, _ in made)
+  sizes = tuple(s for s, _ in made)
   varies = [len({repr(m[1][k]) for m in samples}) > 1 for k in range(len(samples[0][1]))]
   fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
   shapes: dict[Any, None] = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))

@@ -47,8 +47,7 @@ NO_BLOCKS = _Blocks(())
 
 
 class Variant(NamedTuple):
-  """A compiled kernel. ``fits`` tells whether it may be launched with sizes, ``given`` what its program gets for them: one number
-  for each of ``ProgramSpec.sizes``."""
+  """A compiled kernel. ``fits``: whether it may be launched with sizes; ``given``: a number for each of ``ProgramSpec.sizes``."""
   program: Program
   fits: Callable[[Sequence[int]], tuple[int, ...]]
   given: Callable[[Sequence[int]], tuple[int, ...]]
@@ -90,12 +89,10 @@ def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
 
 
 class Variants(Program):
-  """Variants of a kernel with run-time sizes, and the expressions that say which of them is for certain sizes.
-
-  ``extents`` are the elements of buffers and the values of axes: an index has to hold them. ``work`` is the values of all axes.
-  ``stored`` is the bytes of each buffer that is written. ``strided`` says which sizes make strides. Where these are multiples of
-  ``unit``, and ``stream`` bytes are stored, there may be a variant for that.
-  """
+  """Variants of a kernel with run-time sizes, and the expressions that say which of them is for certain sizes: ``extents``,
+  elements of buffers and values of axes, which an index has to hold; ``work``, the values of all axes; ``stored``, the bytes of
+  each buffer that is written. ``strided`` says which sizes make strides: where these are multiples of ``unit``, and ``stream``
+  bytes are stored, there may be a variant for that."""
 
   def __init__(self, sizes: tuple[ix.Size, ...], extents: Sequence[ix.Dim], work: ix.Dim, stored: Sequence[ix.Dim],
                strided: tuple[int, ...], unit: int, stream: int):
@@ -140,11 +137,8 @@ class Variants(Program):
 
 
 class SizedProgram(Variants):
-  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has seen need.
-
-  ``make`` compiles a kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its
-  Opts need.
-  """
+  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has seen need. ``make`` compiles a
+  kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its Opts need."""
 
   def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
     self.kernel, self.make = kernel, make

@@ -7,12 +7,11 @@ that got into a kernel, a loop or a table by another way shows as a difference. 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad.codegen.index.sizes import dim_text, evaluator
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import UOp
-from ntgrad.graph.variable import BoundInt
 
 from .planner import number_buffer
 from .traced_sizes import Trace, VariableValues
@@ -21,9 +20,9 @@ KNOWN = 256   # values of the variables that a capture has its numbers for
 
 
 class At(NamedTuple):
-  """What sizes decide in a capture, for some values of them. Of each launch: its program, the numbers that it takes, where its
-  arguments begin, the bytes of a copy (0 for kernels). ``nbytes``: the bytes of memory that the launches use, by serial number.
-  Of each output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
+  """What sizes decide in a capture, for some values of them. Of each launch: its program, the numbers that it takes, where
+  arguments begin, the bytes of a copy (0 for kernels). ``nbytes`` of the memory that launches use, by serial number. Of each
+  output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
   programs: tuple[Any, ...]
   sizes: tuple[tuple[int, ...], ...]
   offsets: tuple[tuple[int, ...], ...]
@@ -64,43 +63,34 @@ def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[An
   def name(k: int) -> Any:
     if k not in names: names[k] = label(k) or ("new", len(names))
     return names[k]
-  structure: list[Any] = []
-  numbers: list[int] = []
-  for x in launches:
-    structure.append(("launch", x.of or x.program, tuple(map(name, x.serials)), tuple(map(name, x.writes)), len(x.offsets),
-                      len(x.asked), x.sizes if x.of is None else ()))
-  for x in launches: numbers += [*x.offsets, *x.asked]
+  structure: list[Any] = [
+    ("launch", x.of or x.program, tuple(map(name, x.serials)), tuple(map(name, x.writes)), len(x.offsets), len(x.asked),
+     x.sizes if x.of is None else ()) for x in launches]
+  numbers: list[int] = [n for x in launches for n in (*x.offsets, *x.asked)]
   for k, (device, nbytes, _) in sizes.items():
     structure.append(("memory", name(k), device))
-    known = label(k)   # an argument's is what a call gives
-    numbers.append(nbytes if known is None else 0 if known[0] == "argument" else int(nbytes))
+    known = label(k)
+    numbers.append(nbytes if known is None else int(nbytes) * (known[0] != "argument"))   # an argument's is what a call gives
+  def left_out(n: int) -> type:
+    numbers.append(n)
+    return int
   for o in outputs:
-    structure.append(("result", o.kind, name(o.serial), _flat(o.movement, numbers), len(o.shape)))
+    structure.append(("result", o.kind, name(o.serial), _mapped(o.movement, left_out), len(o.shape)))
     numbers += o.shape
   numbers += [b.rng_count for b in rng]   # random numbers that are drawn
   structure += [("value", m) for m in more]
   return Outline(tuple(structure), tuple(numbers))
 
 
-def _flat(value: Any, numbers: list[int]) -> Any:
-  """Nested tuples without the ints in them, which ``numbers`` gets."""
-  if isinstance(value, tuple): return tuple(_flat(v, numbers) for v in value)
-  if isinstance(value, int) and not isinstance(value, bool):
-    numbers.append(value)
-    return int
-  return value
+def _mapped(value: Any, fn: Callable[[int], Any]) -> Any:
+  """Nested tuples with what a function gives for each int in them."""
+  if isinstance(value, tuple): return tuple(_mapped(v, fn) for v in value)
+  return fn(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def plain_ints(value: Any) -> Any:
   """Nested tuples with ints that remember nothing."""
-  if isinstance(value, tuple): return tuple(plain_ints(v) for v in value)
-  return int(value) if type(value) is BoundInt else value
-
-
-def _filled(value: Any, numbers: Iterator[int]) -> Any:
-  """The other way round."""
-  if isinstance(value, tuple): return tuple(_filled(v, numbers) for v in value)
-  return next(numbers) if isinstance(value, int) and not isinstance(value, bool) else value
+  return _mapped(value, int)
 
 
 def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[int],
@@ -108,21 +98,17 @@ def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequenc
   """What an outline's ``numbers`` say. Programs are the recorded ones, or, with ``variants``, those that the numbers need."""
   todo = iter(numbers)
   def take(n: int) -> tuple[int, ...]: return tuple(itertools.islice(todo, n))
-  programs, given, offsets = [], [], []
-  for x in launches:
-    offsets.append(take(len(x.offsets)))
-    asked = take(len(x.asked))
-    program, numbers_given = x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes)
-    programs.append(program)
-    given.append(numbers_given)
-  nbytes = {k: next(todo) for k in sizes}
+  each = [(x, take(len(x.offsets)), take(len(x.asked))) for x in launches]
+  given = [x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes) for x, _, asked in each]
+  nbytes = dict(zip(sizes, take(len(sizes))))
   made: dict[int, tuple[int, ...]] = {}
   movements = []
   for o in outputs:
-    movements.append(_filled(o.movement, todo))
+    movements.append(_mapped(o.movement, lambda _: next(todo)))
     made.setdefault(o.serial, take(len(o.shape)))
   copies = tuple(nbytes[x.serials[0]] if x.program is None else 0 for x in launches)
-  return At(tuple(programs), tuple(given), tuple(offsets), copies, nbytes, tuple(made.values()), tuple(movements), tuple(todo))
+  return At(tuple(program for program, _ in given), tuple(n for _, n in given), tuple(offsets for _, offsets, _ in each), copies,
+            nbytes, tuple(made.values()), tuple(movements), tuple(todo))
 
 
 class SizedRecording:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import negated
@@ -66,11 +66,14 @@ class Trace:
       if c.op is not Ops.CONST and value is not None and bool(value) is x.said: out[c if x.said else negated(c)] = None
     return tuple(out)
 
-  def _value(self, node: UOp) -> int | None:
-    """What an expression is now; None for one of other variables."""
-    used = sizes_of((node,))
-    try: return evaluator((node,), used)([self._known[s] for s in used])[0]
-    except (KeyError, ZeroDivisionError): return None   # a quotient that stayed from another call
+  def _value(self, node: UOp) -> int | None: return value_now(node, self._known.__getitem__)
+
+
+def value_now(node: UOp, known: Callable[[ix.Size], int]) -> int | None:
+  """What an expression is; None for one of sizes that are not known (KeyError)."""
+  used = sizes_of((node,))
+  try: return evaluator((node,), used)(list(map(known, used)))[0]
+  except (KeyError, ZeroDivisionError): return None   # a quotient that stayed from another call
 
 
 traces: list[Trace] = []   # of the recording under way

@@ -12,11 +12,11 @@ from typing import Any
 
 _NAMES = {   # by file
   "files": "load save",
-  "reductions": "gradient max median min nanmedian norm qr std std_mean svd var var_mean",
-  "rearranged": "adjoint atleast_1d atleast_2d atleast_3d batch_norm broadcast_tensors column_stack cross fill instance_norm "
+  "reductions": "gradient max min norm qr std std_mean svd var var_mean",
+  "rearranged": "adjoint atleast_1d atleast_2d atleast_3d batch_norm broadcast_tensors column_stack cross instance_norm "
     "isin msort pow repeat_interleave rsub scatter searchsorted where",
   "making": "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor "
-    "ShortTensor arange as_tensor asarray frombuffer get_rng_state initial_seed manual_seed normal poisson randint_like range "
+    "ShortTensor arange as_tensor asarray frombuffer get_rng_state initial_seed manual_seed normal randint_like range "
     "scalar_tensor seed set_rng_state",
   "kinds": "Size broadcast_shapes can_cast conj device dtype e finfo iinfo inf is_complex is_conj is_neg is_nonzero is_same_size "
     "is_signed is_storage is_tensor isreal nan newaxis pi promote_types real resolve_conj resolve_neg result_type typename",

@@ -132,18 +132,11 @@ def min(x: Tensor, /, *, axis: Axis=None, keepdims: bool=False) -> Any:
     tensors the lesser of each two elements: see ``max``. Raises AxisError; ArgumentError for no elements."""
 
 def argmax(x: Tensor, /, *, axis: int | str | None=None, keepdims: bool=False) -> Tensor:
-  """Where the greatest is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first
-    of equals, a NaN before all.
-
-    Raises AxisError.
-    """
+  """Where the greatest is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
+    equals, a NaN before all. Raises AxisError."""
 
 def argmin(x: Tensor, /, *, axis: int | str | None=None, keepdims: bool=False) -> Tensor:
-  """Where the least is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
-    equals, a NaN before all.
-
-    Raises AxisError.
-    """
+  """Where the least is along an axis; see ``argmax``. Raises AxisError."""
 
 def std(x: Tensor, /, *, axis: Axis=None, correction: float=0.0, keepdims: bool=False) -> Tensor:
   """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
@@ -162,10 +155,8 @@ def expand_dims(x: Tensor, /, *, axis: int | str=0) -> Tensor:
   """A new axis of 1 at ``axis``. Raises AxisError."""
 
 def moveaxis(x: Tensor, source: Dims, destination: Dims, /) -> Tensor:
-  """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
-
-    Raises AxisError for a dim named twice, ArgumentError for another number of places than dims.
-    """
+  """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
+    for a dim named twice, ArgumentError for another number of places than dims."""
 
 def permute_dims(x: Tensor, /, axes: Any) -> Tensor:
   """Dims in another axes: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
@@ -275,8 +266,6 @@ def subtract(x1: Tensor, x2: Any, /) -> Tensor:
   """``self - alpha * x``; bools are refused (DTypeError)."""
 
 def tensordot(x1: Tensor, x2: Operand, /, *, axes: Any=2) -> Tensor:
-  """The sum of products over several dimensions, then the x2 ones of the first and of the second.
-
-    ``axes`` is a number (that many last ones of the first with as many first ones of the second), or two lists, the dimensions of
-    the first and those of the second. Raises ShapeError, AxisError, ArgumentError.
-    """
+  """The sum of products over several dimensions, then the x2 ones of the first and of the second. ``axes`` is a number (that
+    many last ones of the first with as many first ones of the second), or two lists, the dimensions of the first and those of the
+    second. Raises ShapeError, AxisError, ArgumentError."""

@@ -96,12 +96,6 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator 
 
 
 @checked
-def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
-  """Of each element as a rate, a number of the Poisson distribution. Raises DTypeError."""
-  return input.poisson(generator=generator)
-
-
-@checked
 def randint_like(input: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None, dtype: Any = None,
                  device: Any = None) -> Tensor:
   """Ints from low to high - 1, of one number: from 0 below it, in a tensor's shape, dtype and device. Raises ArgumentError."""
@@ -127,4 +121,4 @@ def set_rng_state(new_state: Any) -> None:
 
 __all__ = ["BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
            "LongTensor", "ShortTensor", "arange", "as_tensor", "asarray", "frombuffer", "get_rng_state", "initial_seed",
-           "manual_seed", "normal", "poisson", "randint_like", "range", "scalar_tensor", "seed", "set_rng_state"]
+           "manual_seed", "normal", "randint_like", "range", "scalar_tensor", "seed", "set_rng_state"]

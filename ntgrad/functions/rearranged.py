@@ -32,12 +32,6 @@ def rsub(input: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
   return (input if alpha == 1 else input * alpha).sub(other, True)
 
 
-@checked
-def fill(input: Tensor, value: Any) -> Tensor:
-  """A number everywhere, in the shape and dtype of ``input``."""
-  return input.full_like(value)
-
-
 # ---- shapes
 @checked
 def adjoint(input: Tensor) -> Tensor:
@@ -150,4 +144,4 @@ def instance_norm(input: Tensor, weight: Operand | None, bias: Operand | None, r
 
 
 __all__ = ["adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "batch_norm", "broadcast_tensors", "column_stack", "cross",
-           "fill", "instance_norm", "isin", "msort", "pow", "repeat_interleave", "rsub", "scatter", "searchsorted", "where"]
+           "instance_norm", "isin", "msort", "pow", "repeat_interleave", "rsub", "scatter", "searchsorted", "where"]

@@ -39,18 +39,6 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand
   return _extreme("min", input, dim, keepdim, other)
 
 
-@checked
-def median(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-  """The median of all elements, or along a dim ``(values, indices)``; see :meth:`Tensor.median`."""
-  return input.median(dim, keepdim)
-
-
-@checked
-def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-  """:func:`median` of what is not NaN."""
-  return input.nanmedian(dim, keepdim)
-
-
 # ---- variances
 def _spread(name: str, x: Tensor, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
   if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
@@ -171,4 +159,4 @@ def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
   return Tensor.cat([end(0, 1), *inner, end(n - 1, -1)], dim=d)
 
 
-__all__ = ["SVD", "gradient", "max", "median", "min", "nanmedian", "norm", "qr", "std", "std_mean", "svd", "var", "var_mean"]
+__all__ = ["SVD", "gradient", "max", "min", "norm", "qr", "std", "std_mean", "svd", "var", "var_mean"]

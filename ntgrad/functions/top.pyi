@@ -392,10 +392,8 @@ def hypot(input: Tensor, other: Any) -> Tensor:
   """sqrt(self**2 + other**2), without overflow. No slope at (0, 0)."""
 
 def inner(input: Tensor, other: Operand) -> Tensor:
-  """The sum of products over the last dimension of both: (.., k), (*o, k) -> (.., *o); with a number it is ``*``.
-
-    Raises ShapeError.
-    """
+  """The sum of products over the last dimension of both: (.., k), (*o, k) -> (.., *o); with a number it is ``*``. Raises
+    ShapeError."""
 
 def kron(input: Tensor, other: Operand) -> Tensor:
   """Kronecker's product: (a, b), (c, d) -> (a*c, b*d), each element of the first times all of the second; of tensors with
@@ -495,20 +493,16 @@ def allclose(input: Tensor, other: Any, rtol: float=1e-05, atol: float=1e-08, eq
 
 def isclose(input: Tensor, other: Any, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> Tensor:
   """Whether ``|self - other| <= atol + rtol * |other|``; infinities are close to equal ones only, NaN to NaN if ``equal_nan``.
-
-    Raises ArgumentError for tolerances beneath 0.
-    """
+    Raises ArgumentError for tolerances beneath 0."""
 
 def float_power(input: Tensor, exponent: Operand) -> Tensor:
   """``self ** exponent``, computed and given in float64."""
 
 def dot(input: Tensor, tensor: Any) -> Tensor:
-  """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError.
-
-    (.., m, k) @ (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added
-    up in float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
-    smaller float that requires a gradient.
-    """
+  """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError. (.., m, k) @
+    (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added up in
+    float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
+    smaller float that requires a gradient."""
 
 def bmm(input: Tensor, mat2: Operand) -> Tensor:
   """Products of as many matrices: (b, m, k), (b, k, n) -> (b, m, n); dtypes as for ``dot``. Raises ShapeError."""
@@ -535,10 +529,8 @@ def addmv(input: Tensor, mat: Operand, vec: Operand, *, beta: float=1, alpha: fl
   """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
 
 def addmm(input: Tensor, mat1: Operand, mat2: Operand, *, beta: float=1, alpha: float=1) -> Tensor:
-  """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count.
-
-    Raises ShapeError for tensors of other shapes.
-    """
+  """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count. Raises
+    ShapeError for tensors of other shapes."""
 
 def addr(input: Tensor, vec1: Operand, vec2: Operand, *, beta: float=1, alpha: float=1) -> Tensor:
   """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
@@ -555,18 +547,14 @@ def lerp(input: Tensor, end: Any, weight: Any) -> Tensor:
 
 def clamp(input: Tensor, min: Any=None, max: Any=None) -> Tensor:
   """Not below the least nor above the greatest value; the gradient passes where the value stays as it is, the limits included.
-
-    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN.
-    """
+    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN."""
 
 def clamp_(input: Tensor, min: Any=None, max: Any=None) -> Tensor:
   """``clamp``, written in place; see ``add_``."""
 
 def clip(input: Tensor, min: Any=None, max: Any=None) -> Tensor:
   """Not below the least nor above the greatest value; the gradient passes where the value stays as it is, the limits included.
-
-    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN.
-    """
+    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN."""
 
 def clip_(input: Tensor, min: Any=None, max: Any=None) -> Tensor:
   """``clip``, written in place; see ``add_``."""
@@ -599,6 +587,9 @@ def logit_(input: Tensor, eps: float | None=None) -> Tensor:
 def heaviside(input: Tensor, values: Any) -> Tensor:
   """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
 
+def fill(input: Tensor, value: Any) -> Tensor:
+  """A number everywhere, of this shape, dtype and device."""
+
 def fill_(input: Tensor, value: Any) -> Tensor:
   """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
 
@@ -612,30 +603,30 @@ def all(input: Tensor, dim: Axis=None, keepdim: bool=False) -> Tensor:
   """Whether every one along axes (None: all) is not zero. Raises AxisError."""
 
 def amax(input: Tensor, dim: Axis=None, keepdim: bool=False) -> Tensor:
-  """The greatest along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
+  """The greatest along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError of none."""
 
 def amin(input: Tensor, dim: Axis=None, keepdim: bool=False) -> Tensor:
-  """The least along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
+  """The least along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError of none."""
 
 def any(input: Tensor, dim: Axis=None, keepdim: bool=False) -> Tensor:
   """Whether one along axes (None: all) is not zero. Raises AxisError."""
 
 def argmax(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Tensor:
-  """Where the greatest is along an dim (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first
-    of equals, a NaN before all.
-
-    Raises AxisError.
-    """
+  """Where the greatest is along an dim (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
+    equals, a NaN before all. Raises AxisError."""
 
 def argmin(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Tensor:
-  """Where the least is along an dim (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
-    equals, a NaN before all.
+  """Where the least is along an dim; see ``argmax``. Raises AxisError."""
 
-    Raises AxisError.
-    """
+def median(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Any:
+  """The median along a dim as ``(values, indices)``, or (None) of all elements as one value. Of an even number of elements the
+    lower of the two in the middle (``quantile(0.5)`` is between them); NaN where one is NaN. Raises AxisError, ArgumentError."""
 
 def nanmean(input: Tensor, dim: Axis=None, keepdim: bool=False) -> Tensor:
   """The mean along dims (None: all) of what is not NaN; NaN where all are. Raises AxisError."""
+
+def nanmedian(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Any:
+  """``median`` of the elements that are not NaN; NaN where all are. Raises AxisError, ArgumentError."""
 
 def aminmax(input: Tensor, *, dim: Axis=None, keepdim: bool=False) -> MinMax:
   """``(min, max)`` along dims (None: all). Raises AxisError; ArgumentError for no elements."""
@@ -679,26 +670,20 @@ def mode(input: Tensor, dim: int | str=-1, keepdim: bool=False) -> Picked:
     AxisError, ArgumentError."""
 
 def kthvalue(input: Tensor, k: int, dim: int | str=-1, keepdim: bool=False) -> Picked:
-  """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything.
-
-    Raises AxisError, ArgumentError for a k that is not from 1 to the size of the dim.
-    """
+  """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything. Raises AxisError,
+    ArgumentError for a k that is not from 1 to the size of the dim."""
 
 def topk(input: Tensor, k: int, dim: int | str=-1, largest: bool=True, sorted: bool=True) -> Picked:
   """``(values, indices)`` of the k greatest along a dim (``largest=False``: the least), the greatest (least) first; of equal
-    ones those that stand first. They are in order whatever ``sorted`` (or ``sorted_``) says.
-
-    Raises AxisError, ArgumentError for a k that is not from 0 to the size of the dim.
-    """
+    ones those that stand first. They are in order whatever ``sorted`` (or ``sorted_``) says. Raises AxisError, ArgumentError for
+    a k that is not from 0 to the size of the dim."""
 
 def argsort(input: Tensor, dim: int | str=-1, descending: bool=False, stable: bool=False) -> Tensor:
   """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
 
 def sort(input: Tensor, dim: int | str=-1, descending: bool=False, stable: bool=False) -> Picked:
   """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
-
-    Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError.
-    """
+    Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError."""
 
 def nanquantile(input: Tensor, q: Any, dim: int | str | None=None, keepdim: bool=False, *, interpolation: str='linear') -> Tensor:
   """``quantile`` of the elements that are not NaN; NaN where all are."""
@@ -708,18 +693,15 @@ def quantile(input: Tensor, q: Any, dim: int | str | None=None, keepdim: bool=Fa
     a tensor (k,), the result has them as its first dim. Where it is between two elements, ``interpolation`` is "linear",
     "lower", "higher", "midpoint" or "nearest". A q in a tensor is not checked: what is beyond 0 and 1 counts as these.
 
-    Raises AxisError, DTypeError, ShapeError, ArgumentError.
-    """
+    Raises AxisError, DTypeError, ShapeError, ArgumentError."""
 
 def renorm(input: Tensor, p: float, dim: int | str, maxnorm: float) -> Tensor:
   """Each part along a dim whose p-norm is above ``maxnorm`` scaled down to it. Raises AxisError, DTypeError, ArgumentError."""
 
 def cov(input: Tensor, *, correction: float=1, fweights: Operand | None=None, aweights: Operand | None=None) -> Tensor:
-  """The covariance matrix of variables (rows; one dimension is one variable) over observations (columns).
-
-    ``fweights`` (n,) says how often each observation counts (ints), ``aweights`` (n,) how much (floats not beneath 0). The sum of
-    products is divided by the number of observations less ``correction``. Raises ShapeError, DTypeError.
-    """
+  """The covariance matrix of variables (rows; one dimension is one variable) over observations (columns). ``fweights`` (n,)
+    says how often each observation counts (ints), ``aweights`` (n,) how much (floats not beneath 0). The sum of products is
+    divided by the number of observations less ``correction``. Raises ShapeError, DTypeError."""
 
 def unique(input: Tensor, sorted: bool=True, return_inverse: bool=False, return_counts: bool=False, dim: int | str | None=None) -> Any:
   """The different elements in rising order (whatever ``sorted`` says), or the different slices of a dim, as
@@ -731,25 +713,19 @@ def unique_consecutive(input: Tensor, return_inverse: bool=False, return_counts:
 
 def bincount(input: Tensor, weights: Operand | None=None, minlength: int=0) -> Tensor:
   """How often each of 0, 1, .. occurs in a 1-d tensor of ints, int64, or the sum of its ``weights``: (n,) -> (greatest + 1,),
-    at least ``minlength``. The greatest is computed at once, and raises CaptureError while a jit records.
-
-    Raises ShapeError, DTypeError, ArgumentError for a negative element.
-    """
+    at least ``minlength``. The greatest is computed at once, and raises CaptureError while a jit records. Raises ShapeError,
+    DTypeError, ArgumentError for a negative element."""
 
 def histc(input: Tensor, bins: int=100, min: float=0, max: float=0) -> Tensor:
   """How many elements are in each of ``bins`` equal parts from min to max, the last with its upper end, in this dtype (ints and
-    bools: int64); elements outside and NaN count nowhere. Where both are equal, from the least to the greatest element.
-
-    Raises ArgumentError.
-    """
+    bools: int64); elements outside and NaN count nowhere. Where both are equal, from the least to the greatest element. Raises
+    ArgumentError."""
 
 def histogram(input: Tensor, bins: Any=100, *, range: Sequence[float] | None=None, weight: Operand | None=None, density: bool=False) -> tuple[Tensor, Tensor]:
   """``(counts, edges)``, (n,) and (n + 1,): how many elements, or the sum of their weights, are in each of n equal bins of a
     range (None: from the least to the greatest element), or between the sorted edges that ``bins`` gives, the last one with its
-    upper end. ``density``: divided by the sum and by how wide the bin is. float32, or this tensor's float dtype.
-
-    Raises ArgumentError, ShapeError.
-    """
+    upper end. ``density``: divided by the sum and by how wide the bin is. float32, or this tensor's float dtype. Raises
+    ArgumentError, ShapeError."""
 
 def nonzero_static(input: Tensor, *, size: int, fill_value: int=-1) -> Tensor:
   """(size, ndim): the indices of the first ``size`` elements that are not zero, row by row, int32; ``fill_value`` where there
@@ -790,23 +766,16 @@ def permute(input: Tensor, dims: Any) -> Tensor:
   """Dims in another dims: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
 
 def moveaxis(input: Tensor, source: Dims, destination: Dims) -> Tensor:
-  """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
-
-    Raises AxisError for a dim named twice, ArgumentError for another number of places than dims.
-    """
+  """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
+    for a dim named twice, ArgumentError for another number of places than dims."""
 
 def movedim(input: Tensor, source: Dims, destination: Dims) -> Tensor:
-  """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
-
-    Raises AxisError for a dim named twice, ArgumentError for another number of places than dims.
-    """
+  """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
+    for a dim named twice, ArgumentError for another number of places than dims."""
 
 def reshape(input: Tensor, shape: Any) -> Tensor:
   """A view: the elements in row-major order in another shape; one size may be -1, and None is the size that the tensor has in
-    this place.
-
-    Raises ShapeError if the sizes do not give as many.
-    """
+    this place. Raises ShapeError if the sizes do not give as many."""
 
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
   """Dims of 1 repeated to other sizes, new dims in front; -1 or None keeps a size. Raises ShapeError."""
@@ -869,21 +838,15 @@ def rot90(input: Tensor, k: int=1, dims: Sequence[int | str]=(0, 1)) -> Tensor:
 
 def cat(tensors: Any, dim: int | str=0) -> Any:
   """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)``, ``Tensor.cat([a, b])`` or ``Tensor.cat([a, b], 1)``.
-
-    Raises ShapeError, AxisError, DeviceError, ArgumentError.
-    """
+    Raises ShapeError, AxisError, DeviceError, ArgumentError."""
 
 def concat(tensors: Any, dim: int | str=0) -> Any:
   """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)``, ``Tensor.cat([a, b])`` or ``Tensor.cat([a, b], 1)``.
-
-    Raises ShapeError, AxisError, DeviceError, ArgumentError.
-    """
+    Raises ShapeError, AxisError, DeviceError, ArgumentError."""
 
 def concatenate(tensors: Any, dim: int | str=0) -> Any:
   """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)``, ``Tensor.cat([a, b])`` or ``Tensor.cat([a, b], 1)``.
-
-    Raises ShapeError, AxisError, DeviceError, ArgumentError.
-    """
+    Raises ShapeError, AxisError, DeviceError, ArgumentError."""
 
 def stack(tensors: Any, dim: int | str=0) -> Any:
   """Joined along a new dim, given as for ``cat``. Raises ShapeError, AxisError, DeviceError, ArgumentError."""
@@ -923,9 +886,7 @@ def diagonal(input: Tensor, offset: int=0, dim1: int | str=0, dim2: int | str=1)
 
 def gather(input: Tensor, dim: int | str, index: Any) -> Tensor:
   """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.
-
-    Raises ShapeError, DTypeError, AxisError.
-    """
+    Raises ShapeError, DTypeError, AxisError."""
 
 def index_select(input: Tensor, dim: int | str, index: Operand) -> Tensor:
   """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
@@ -954,8 +915,7 @@ def scatter_reduce(input: Tensor, dim: int | str, index: Any, src: Any, reduce: 
     (``include_self=False``) without; where nothing goes the element stays. A mean of ints is rounded down.
 
     Sum and mean are one or two scatters. amax and amin sort the source first, prod sorts it by where it goes and takes log2(n)
-    passes over its n elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``.
-    """
+    passes over its n elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``."""
 
 def take(input: Tensor, index: Operand) -> Tensor:
   """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
@@ -999,51 +959,38 @@ def diagonal_scatter(input: Tensor, src: Operand, offset: int=0, dim1: int | str
   """A copy with ``src`` as what ``diagonal(offset, dim1, dim2)`` gives. Raises AxisError, ShapeError."""
 
 def combinations(input: Tensor, r: int=2, with_replacement: bool=False) -> Tensor:
-  """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``.
-
-    Raises ShapeError, ArgumentError.
-    """
+  """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``. Raises ShapeError,
+    ArgumentError."""
 
 def vander(x: Tensor, N: int | None=None, increasing: bool=False) -> Tensor:
   """(n,) -> (n, N): the powers of each element, the highest first or ``increasing`` from 0 on; of ints int64. Raises
     ShapeError, ArgumentError."""
 
 def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
-  """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end.
-
-    Raises ShapeError, DTypeError, ArgumentError.
-    """
+  """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end. Raises
+    ShapeError, DTypeError, ArgumentError."""
 
 def tensordot(a: Tensor, b: Operand, dims: Any=2) -> Tensor:
-  """The sum of products over several dimensions, then the b ones of the first and of the second.
-
-    ``dims`` is a number (that many last ones of the first with as many first ones of the second), or two lists, the dimensions of
-    the first and those of the second. Raises ShapeError, AxisError, ArgumentError.
-    """
+  """The sum of products over several dimensions, then the b ones of the first and of the second. ``dims`` is a number (that
+    many last ones of the first with as many first ones of the second), or two lists, the dimensions of the first and those of the
+    second. Raises ShapeError, AxisError, ArgumentError."""
 
 def cdist(x1: Tensor, x2: Operand, p: float=2.0) -> Tensor:
   """The p-norm of the difference of every two rows: (.., m, k), (.., n, k) -> (.., m, n); dims before the last two broadcast.
-
     Each difference is computed, so that near rows keep all digits of their distance. p goes from 0 (how many elements differ) to
     inf. Small floats are computed in float32, ints give float32; no slope where a distance is 0. Raises ShapeError,
-    ArgumentError.
-    """
+    ArgumentError."""
 
 def cholesky(input: Tensor, upper: bool=False) -> Tensor:
-  """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``.
-
-    Only the lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises
-    ShapeError.
-    """
+  """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``. Only the
+    lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises ShapeError."""
 
 def cholesky_inverse(input: Tensor, upper: bool=False) -> Tensor:
   """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
 
 def cholesky_solve(input: Tensor, input2: Operand, upper: bool=False) -> Tensor:
-  """The X with ``A @ X = self``, where input2 is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k).
-
-    Raises ShapeError.
-    """
+  """The X with ``A @ X = self``, where input2 is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
+    ShapeError."""
 
 def matrix_power(input: Tensor, n: int) -> Tensor:
   """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,
@@ -1071,24 +1018,28 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any=None, device: str | 
   """A number everywhere, of this shape, dtype and device."""
 
 def rand_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
-  """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
+  """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError."""
 
 def randn_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
-  """Normal of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
+  """Normal of this shape, dtype and device. Raises DTypeError."""
 
 def bernoulli(input: Tensor, p: Operand | None=None, *, generator: Generator | None=None) -> Tensor:
   """1 with the probability that each element is, else 0, of this shape and dtype; with ``p``, a number or a tensor that
-    broadcasts to this shape, those are the probabilities.
+    broadcasts to this shape, those are the probabilities. An element below 0 counts as 0, one above 1 as 1, NaN as 0. No
+    gradient. Raises DTypeError for probabilities that are no floats, ShapeError, ArgumentError for a number p outside [0, 1]."""
 
-    An element below 0 counts as 0, one above 1 as 1, NaN as 0. No gradient. Raises DTypeError for probabilities that are no
-    floats, ShapeError, ArgumentError for a number p outside [0, 1].
-    """
+def poisson(input: Tensor, generator: Generator | None=None) -> Tensor:
+  """Of each element as a rate, a number of the Poisson distribution, of this shape and dtype; NaN for negative rates and NaN.
+    No gradient. Raises DTypeError for rates that are no floats.
+
+    Below a rate of 10 by inversion, above by transformed rejection (Hörmann, The transformed rejection method for generating
+    Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
+    10**9: the rate rounded)."""
 
 def multinomial(input: Tensor, num_samples: int, replacement: bool=False, *, generator: Generator | None=None) -> Tensor:
-  """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives
-    (m, num_samples).
+  """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives (m,
+    num_samples).
 
     Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those of the least
     exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006),
-    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives.
-    """
+    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""

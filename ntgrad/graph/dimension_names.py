@@ -108,8 +108,7 @@ def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: in
 def aligned_names(name: str, tensors: Sequence[Any]) -> Names | None:
   """The names of what tensors give that broadcast together, aligned from the last dimension. Raises ShapeError."""
   first = tensors[0]._names
-  if all([t._names == first for t in tensors]): return first
-  return merged(name, tensors, *from_last(tensors))
+  return first if all([t._names == first for t in tensors]) else merged(name, tensors, *from_last(tensors))
 
 
 def from_last(tensors: Sequence[Any]) -> tuple[list[range], int]:

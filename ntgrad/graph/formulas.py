@@ -201,8 +201,7 @@ def acosh(x: Any) -> Any:
   """log(x + sqrt(x*x - 1)); NaN beneath 1."""
   big = x > _BIG
   t = big.where(1.0, x) - 1
-  out = log1p(big.where(x, t + (t * (t + 2)).sqrt())) + big.cast(x.dtype) * math.log(2)
-  return (x < 1).where(math.nan, out)
+  return (x < 1).where(math.nan, log1p(big.where(x, t + (t * (t + 2)).sqrt())) + big.cast(x.dtype) * math.log(2))
 
 
 def atanh(x: Any) -> Any:
@@ -250,8 +249,7 @@ def lgamma(x: Any) -> Any:
     steps = above.where(t, 1.0) * steps
   d = low.where(y - 1, t - 2)
   core = (d + 1) * d * polynomial(d, _GAMMA64 if _double(x) else _GAMMA32)
-  log = far.where(y, low.where(y, steps)).log()
-  z = far.where(y, 8.0).reciprocal()
+  log, z = far.where(y, low.where(y, steps)).log(), far.where(y, 8.0).reciprocal()
   above = (y - 0.5) * (log - 1) + ((math.log(2 * math.pi) - 1) / 2 + z * polynomial(z * z, _STIRLING))
   positive = far.where(above, low.where(core - log, core + log))
   sine = ((y - y.round()) * math.pi).sin().abs() * (1 / math.pi)

@@ -51,8 +51,7 @@ def expand(u: UOp, shape: Shape) -> UOp:
 def permute(u: UOp, order: Shape) -> UOp:
   """Dims in another order."""
   if all([i == o for i, o in enumerate(order)]): return u
-  s = u.shape
-  return _one(Ops.PERMUTE, u, order, tuple([s[o] for o in order]))
+  return _one(Ops.PERMUTE, u, order, tuple([u.shape[o] for o in order]))
 
 
 def permute_back(u: UOp, order: Shape) -> UOp: return permute(u, tuple([order.index(d) for d in range(len(order))]))

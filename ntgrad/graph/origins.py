@@ -26,9 +26,9 @@ Origin = tuple[CodeType, int] | tuple[CodeType, int, bool]
 
 FILES = 4096          # of which is remembered whether they are ntgrad's
 LINES = 4             # that are named of one kernel
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-if not os.path.isdir(_HERE):   # what is kept on disk is known by these files, and workers import them by their folder
-  raise ImportError(f"ntgrad lies packed in {_HERE[:-1]}, and needs its files in a folder: unpack the archive, or pip install it")
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+if not os.path.isdir(HERE):   # what is kept on disk is known by these files, and workers import them by their folder
+  raise ImportError(f"ntgrad lies packed in {HERE[:-1]}, and needs its files in a folder: unpack the archive, or pip install it")
 _WORDS = {"mult": "mul", "matmult": "matmul", "usub": "neg", "lt": "less", "gt": "greater", "subscript": "getitem"}
 _OPERATIONS = frozenset({"__getitem__", "__setitem__"})   # that have no name of their own to be called by
 _SUMS = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod"}
@@ -44,7 +44,7 @@ def is_internal(name: str) -> bool:
   """Whether a file is one of ntgrad's."""
   if name not in internal:
     if len(internal) >= FILES: internal.clear()
-    internal[name] = name.startswith(_HERE)
+    internal[name] = name.startswith(HERE)
   return internal[name]
 
 
@@ -194,5 +194,4 @@ def _name(u: UOp) -> str:
   """A node's own operation, where the source does not say what the user called."""
   while u.op in _QUIET and u.src: u = u.src[0]
   if u.op is Ops.ALU: return str(u.arg.name).lower()
-  if u.op is Ops.REDUCE_AXIS: return _SUMS.get(u.arg[0], u.arg[0].name.lower())
-  return u.op.name.lower()
+  return _SUMS.get(u.arg[0], u.arg[0].name.lower()) if u.op is Ops.REDUCE_AXIS else u.op.name.lower()

@@ -13,7 +13,7 @@ from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import assumes, condition_holds, negated
-from ntgrad.codegen.index.size_text import size_nodes, sources_first, text_of, without_options
+from ntgrad.codegen.index.size_text import computed, size_nodes, text_of, without_options
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
@@ -299,8 +299,7 @@ def _symbol(node: UOp) -> Symbol:
 
 def _node(e: Any) -> UOp:
   """An int, a Symbol or an expression of sympy as an index."""
-  if isinstance(e, Symbol): return e.node
-  return from_sympy(e) if is_sympy(e) else ix.const(operator.index(e))
+  return e.node if isinstance(e, Symbol) else from_sympy(e) if is_sympy(e) else ix.const(operator.index(e))
 
 
 # ---- functions of ints and Symbols
@@ -436,10 +435,11 @@ def _parsed(text: str) -> int | Symbol:
   except (RecursionError, MemoryError):
     raise ArgumentError(f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's "
                         "operators") from None
-  values: dict[ast.AST, Any] = {}
-  for n, parts in sources_first(root, lambda n: _read(text, n)[1]).items():
-    values[n] = _read(text, n)[0](*[values[p] for p in parts])
-  return values[root]
+  def made(n: ast.AST, values: Mapping[ast.AST, Any]) -> Any:
+    fn, parts = _read(text, n)
+    return fn(*[values[p] for p in parts])
+  expression: int | Symbol = computed(root, lambda n: _read(text, n)[1], made)
+  return expression
 
 
 def _read(text: str, n: ast.AST) -> tuple[Callable[..., Any], Sequence[ast.AST]]:

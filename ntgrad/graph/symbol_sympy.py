@@ -6,10 +6,10 @@ import sys
 import threading
 from functools import lru_cache, reduce
 from importlib import import_module
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.size_text import size_nodes, sources_first, text_of
+from ntgrad.codegen.index.size_text import computed, size_nodes, text_of
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 
@@ -44,9 +44,8 @@ Ratio = tuple[UOp, UOp]   # numerator and denominator
 def from_sympy(e: Any) -> UOp:
   """An expression of sympy as an index. Raises ArgumentError for what is no whole number."""
   import sympy
-  got: dict[Any, Ratio] = {}
-
-  def made(n: Any, args: list[Ratio]) -> Ratio:
+  def made(n: Any, known: Mapping[Any, Ratio]) -> Ratio:
+    args = [known[a] for a in n.args]
     tops, bottoms = [a for a, _ in args], [b for _, b in args]
     if n.is_Rational: return ix.const(int(n.p)), ix.const(int(n.q))
     if n.is_Symbol:
@@ -63,9 +62,7 @@ def from_sympy(e: Any) -> UOp:
     each = {sympy.Mod: ix.mod, sympy.Max: ix.greatest, sympy.Min: ix.least}.get(n.func)
     if each is not None: return reduce(each, [_whole(e, a) for a in args]), ix.ONE
     raise ArgumentError(f"{e}: {n.func.__name__} has no meaning for sizes; + - * // % ** floor, ceiling, Mod, Max and Min have")
-
-  for n, args in sources_first(e, lambda n: n.args).items(): got[n] = made(n, [got[a] for a in args])
-  return _whole(e, got[e])
+  return _whole(e, computed(e, lambda n: n.args, made))
 
 
 def _whole(e: Any, x: Ratio) -> UOp:

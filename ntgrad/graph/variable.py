@@ -6,7 +6,6 @@ int is a size in tensor code, kernels are made for all its values from the first
 from __future__ import annotations
 
 import operator
-import os
 import sys
 from types import FrameType
 from typing import Any, Callable, NamedTuple, cast
@@ -15,6 +14,8 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.dtype import DType, held
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp
+
+from .origins import HERE
 
 _LONGEST = 400   # characters of how a float is made, that it remembers
 
@@ -29,10 +30,9 @@ class Looked(NamedTuple):
 
 # while ntgrad.jit records: the comparisons that BoundInts took part in
 looks: list[dict[Looked, None]] = []
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _internal(frame: Callable[[int], FrameType] = sys._getframe, here: str = _HERE) -> bool:
+def _internal(frame: Callable[[int], FrameType] = sys._getframe, here: str = HERE) -> bool:
   """Whether whoever asks a number for its hash, say, is ntgrad's code. (Modules may be gone when the interpreter ends.)"""
   return frame(2).f_code.co_filename.startswith(here)
 
@@ -151,8 +151,7 @@ class Derived(float):
     return f"{float.hex(self)} {self.text}"
   def __hash__(self) -> int: return hash(self.hex()) if _internal() else float.__hash__(self)
   def __eq__(self, other: Any) -> bool:
-    if type(other) is Derived and _internal(): return self.hex() == other.hex()
-    return float(self) == other
+    return self.hex() == other.hex() if type(other) is Derived and _internal() else float(self) == other
   def __ne__(self, other: Any) -> bool: return not self == other
   def __neg__(self) -> Any: return self * -1.0
   def __float__(self) -> float: return float.__add__(self, 0.0)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.core import real_number
-from ntgrad.graph.checks import checked, of_kind
+from ntgrad.graph.checks import of_kind
 from ntgrad.tensor import Tensor
 
 from .common import last, size
@@ -21,7 +21,6 @@ class ASMoutput(NamedTuple):
   loss: Tensor
 
 
-@checked
 @placed
 class AdaptiveLogSoftmaxWithLoss(Module):
   """Log probabilities of many classes, sorted from frequent to rare (https://arxiv.org/abs/1609.04309).

@@ -49,7 +49,6 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: fl
   return weights.dot(v), weights
 
 
-@checked
 @placed
 class MultiheadAttention(Module):
   """Attention in several heads at once: each compares queries with keys, and gives a mean of values.
@@ -181,7 +180,6 @@ class _Layer(Module):
   def _feed(self, x: Tensor) -> Tensor: return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
-@checked
 @placed
 class TransformerEncoderLayer(_Layer):
   """Self-attention, then two linear layers, each added to its input: ``(steps, n, d_model) -> same``, with ``batch_first``
@@ -199,7 +197,6 @@ class TransformerEncoderLayer(_Layer):
     return self._sublayer(x, 2, self._feed)
 
 
-@checked
 @placed
 class TransformerDecoderLayer(_Layer):
   """Self-attention, attention to what an encoder gave (``memory``), then two linear layers, each added to its input:
@@ -260,7 +257,6 @@ class TransformerDecoder(Module):
     return tgt if self.norm is None else self.norm(tgt)
 
 
-@checked
 @placed
 class Transformer(Module):
   """An encoder of what is read, and a decoder of what is written, which attends to the encoder's result: ``src (s, n, d_model)``

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
-from ntgrad.graph.checks import Ints, checked
+from ntgrad.graph.checks import Ints
 from ntgrad.tensor import Tensor
 
 from .common import batched_or_not, ints, leaf, size
@@ -39,7 +39,6 @@ class _Convolution(Module):
     return ", ".join([f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}", *said])
 
 
-@checked
 @placed
 class Conv2d(_Convolution):
   """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``, or both without n.
@@ -88,7 +87,6 @@ class Conv3d(Conv2d):
   _rank = 3
 
 
-@checked
 @placed
 class ConvTranspose2d(_Convolution):
   """The adjoint of a 2-d convolution, which makes larger what that makes smaller:

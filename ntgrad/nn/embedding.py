@@ -6,7 +6,7 @@ from typing import Any
 
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.graph.checks import checked, one_width
+from ntgrad.graph.checks import one_width
 from ntgrad.graph.modes import no_grad
 from ntgrad.tensor import Tensor
 
@@ -89,7 +89,6 @@ class _Table(Module):
     return looked_up(idx, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
 
-@checked
 @placed
 class Embedding(_Table):
   """Rows of a table: int ``(..) -> (.., embed_size)``. ``weight`` is (vocab_size, embed_size), normal with mean 0 and
@@ -116,7 +115,6 @@ class Embedding(_Table):
     return said if self.padding_idx is None else f"{said}, padding_idx={self.padding_idx}"
 
 
-@checked
 @placed
 class EmbeddingBag(_Table):
   """The sum, mean or greatest of several rows of a table: int ``(n, k) -> (n, embedding_dim)``, a bag a row; or ``(k,)`` and the

@@ -37,17 +37,6 @@ def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Pa
     raise MissingFileError(f"{name}: no file can be at {shown_path(path)}: {reason(e)}") from None
 
 
-def opened(name: str, path: str | os.PathLike[str]) -> BinaryIO:
-  """The plain file at a path, to read. Raises MissingFileError, StateError."""
-  found = plain_file(name, path)
-  with usable(name, path): return open(found, "rb")
-
-
-def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
-  """The bytes of the plain file at a path. Raises MissingFileError, StateError."""
-  with opened(name, path) as f: return f.read()
-
-
 def unpacked(data: Any, how: str, refuse: Callable[[str], NtgradError]) -> bytearray:
   """What gzip, bzip2 or xz has packed into some bytes: at most 32 MiB and 24 bytes for each of them, since files come from
   strangers. Raises what ``refuse`` makes."""

@@ -258,8 +258,7 @@ class CrossEntropyLoss(Layer):
     ``weight`` (classes,) is a factor for each class; the mean over class indices is then divided by the sum of the rows' weights,
     that over probabilities by the number of rows. Rows whose index is ignore_index do not count (None: every row does; PyTorch
     ignores -100); the mean over no rows is NaN, as is the loss of a row whose index is no class. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
   weight: Tensor | None = None
   ignore_index: int = -100
   reduction: str = 'mean'
@@ -269,11 +268,8 @@ class CrossEntropyLoss(Layer):
 
 class NLLLoss(Layer):
   """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class, by whose sum over the
-    rows the mean is divided.
-
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
-    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    rows the mean is divided. Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN.
+    Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
   weight: Tensor | None = None
   ignore_index: int = -100
   reduction: str = 'mean'
@@ -327,11 +323,9 @@ class BCEWithLogitsLoss(Layer):
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
 
 class KLDivLoss(Layer):
-  """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too.
-
-    The reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
-    ArgumentError.
-    """
+  """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too. The
+    reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
+    ArgumentError."""
   reduction: str = 'mean'
   log_target: bool = False
   def __init__(self, reduction: str = 'mean', log_target: bool = False) -> None: ...
@@ -348,12 +342,10 @@ class PoissonNLLLoss(Layer):
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
 
 class GaussianNLLLoss(Layer):
-  """(log(var) + (x - target)² / var) / 2 for predicted means and variances, reduced; ``full`` adds log(2 pi) / 2.
-
-    ``var`` has the shape of x, or 1 as its last size, or lacks that dim, or is a number; it counts as eps at least, gradients
-    passing as if it did not (Nix and Weigend, Estimating the mean and variance of the target probability distribution, 1994).
-    Raises ShapeError, ArgumentError for an eps that is not above 0.
-    """
+  """(log(var) + (x - target)² / var) / 2 for predicted means and variances, reduced; ``full`` adds log(2 pi) / 2. ``var`` has
+    the shape of x, or 1 as its last size, or lacks that dim, or is a number; it counts as eps at least, gradients passing as if
+    it did not (Nix and Weigend, Estimating the mean and variance of the target probability distribution, 1994). Raises
+    ShapeError, ArgumentError for an eps that is not above 0."""
   full: bool = False
   eps: float = 1e-06
   reduction: str = 'mean'
@@ -375,10 +367,8 @@ class SoftMarginLoss(Layer):
 
 class MultiMarginLoss(Layer):
   """How far scores (n, classes), or (classes,), of other classes come within ``margin`` of the score of the class index (n,):
-    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2.
-
-    Raises ShapeError, DTypeError, ArgumentError; IndexOutOfRangeError where the classes are known.
-    """
+    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2. Raises ShapeError, DTypeError,
+    ArgumentError; IndexOutOfRangeError where the classes are known."""
   p: int = 1
   margin: float = 1.0
   weight: Tensor | None = None
@@ -391,8 +381,7 @@ class MultiLabelMarginLoss(Layer):
     classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
 
     The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
   reduction: str = 'mean'
   def __init__(self, reduction: str = 'mean') -> None: ...
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
@@ -423,9 +412,7 @@ class CosineEmbeddingLoss(Layer):
 class TripletMarginLoss(Layer):
   """max(0, margin + distance to positive - distance to negative), reduced; (n, d) or (d,) each, distances as
     ``pairwise_distance`` has them (Balntas et al., Learning shallow convolutional feature descriptors with triplet losses, 2016).
-
-    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError.
-    """
+    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError."""
   margin: float = 1.0
   p: float = 2.0
   eps: float = 1e-06
@@ -456,12 +443,10 @@ class MaxPool1d(Layer):
   def __call__(self, input: Tensor) -> Any: ...
 
 class MaxPool2d(Layer):
-  """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
-
-    With ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal
-    ones, a NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises
-    ShapeError, ArgumentError.
-    """
+  """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size. With
+    ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal ones, a
+    NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError,
+    ArgumentError."""
   kernel_size: Ints
   stride: Ints | None = None
   padding: Ints = 0
@@ -494,10 +479,8 @@ class AvgPool1d(Layer):
 
 class AvgPool2d(Layer):
   """The mean of each window of the last dims (2, or as many as the kernel has); padding counts as zeros unless told otherwise.
-
     ``divisor_override`` is what sums are divided by in place of the number of elements. What follows the stride is in tinygrad's
-    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float.
-    """
+    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float."""
   kernel_size: Ints
   stride: Ints | None = None
   padding: Ints = 0
@@ -532,8 +515,7 @@ class LPPool2d(Layer):
 
     As in PyTorch without abs: 1 is the sum, and of numbers beneath 0 the root of an odd power may be NaN. inf is the greatest
     size, -inf the least. With ``ceil_mode`` a window that ends outside counts as if it went on with its mean. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""
   norm_type: float
   kernel_size: Ints
   stride: Ints | None = None
@@ -555,8 +537,7 @@ class FractionalMaxPool2d(Layer):
     (n, c, h', w'), or without n (Graham, https://arxiv.org/abs/1412.6071).
 
     Each n and c has its own two numbers from 0 to 1 (``_random_samples`` (n, c, 2) gives them). With ``return_indices`` also
-    which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError.
-    """
+    which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError."""
   kernel_size: Ints
   output_size: Ints | None = None
   output_ratio: float | Sequence[float] | None = None
@@ -566,7 +547,7 @@ class FractionalMaxPool2d(Layer):
   def __call__(self, input: Tensor) -> Any: ...
 
 class FractionalMaxPool3d(Layer):
-  """:meth:`fractional_max_pool2d` over three dimensions: (n, c, d, h, w) -> (n, c, d', h', w')."""
+  """:meth:`fractional_max_pool2d` of volumes: (n, c, d, h, w) -> (n, c, d', h', w')."""
   kernel_size: Ints
   output_size: Ints | None = None
   output_ratio: float | Sequence[float] | None = None
@@ -587,8 +568,7 @@ class MaxUnpool2d(Layer):
   """The values of a max pooling where its ``indices`` (ints of their shape) say, zeros elsewhere: (.., h', w') -> (.., h, w).
 
     The sizes are (size - 1) * stride - 2 * padding + kernel, or ``output_size``, which may differ by less than the stride. Raises
-    ShapeError, DTypeError, ArgumentError.
-    """
+    ShapeError, DTypeError, ArgumentError."""
   kernel_size: Ints
   stride: Ints | None = None
   padding: Ints = 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen.ir.errors import ShapeError
-from ntgrad.graph.checks import checked, one_width
+from ntgrad.graph.checks import one_width
 from ntgrad.tensor import Tensor
 
 from .common import last, leaf, size
 from .module import Module, placed
 
 
-@checked
 @placed
 class Linear(Module):
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
@@ -30,7 +29,6 @@ class Linear(Module):
     return x.linear(self.weight.transpose(0, 1), self.bias)
 
 
-@checked
 @placed
 class Bilinear(Module):
   """``x1ᵀ weight[k] x2 + bias[k]`` for each k: ``(.., in1_features), (.., in2_features) -> (.., out_features)``.

@@ -276,7 +276,8 @@ def forward_of(cls: type) -> Callable[..., Any]:
 
 
 def placed(cls: C) -> C:
-  """A layer that also takes ``device`` and ``dtype``, by name: where its tensors are, and what its floats are."""
+  """A layer whose arguments are checked, and that also takes ``device`` and ``dtype``, by name: where its tensors are, and what
+  its floats are."""
   kind: Any = cls
   if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
   made = kind.__init__
@@ -291,7 +292,7 @@ def placed(cls: C) -> C:
     ("device", "str | None"), ("dtype", "Any"))]
   make.__signature__ = at.replace(parameters=[*at.parameters.values(), *more])  # type: ignore[attr-defined]
   kind.__init__ = make
-  return cls
+  return checked(cls)
 
 
 class _Leaves(type):

@@ -56,7 +56,6 @@ class _Tracking(Module):
       running.assign(old * running + new * now.detach().cast(running.dtype))
 
 
-@checked
 @placed
 class BatchNorm(_Tracking):
   """Batch normalisation over every axis but the second (https://arxiv.org/abs/1502.03167): ``(n, sz, ..) -> (n, sz, ..)``.
@@ -119,7 +118,6 @@ class BatchNorm3d(BatchNorm):
   _ranks = (5,)
 
 
-@checked
 @placed
 class InstanceNorm2d(_Tracking):
   """Each channel of each sample by its own mean and variance (https://arxiv.org/abs/1607.08022): ``(n, num_features, h, w)`` or
@@ -169,7 +167,6 @@ class InstanceNorm3d(InstanceNorm2d):
   _rank = 3
 
 
-@checked
 @placed
 class InstanceNorm(Module):
   """Each channel of each sample by its own mean and variance, for any number of dimensions: ``(n, num_features, ..) -> same``.
@@ -228,7 +225,6 @@ class _OverLast(Module):
       raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
 
 
-@checked
 @placed
 class LayerNorm(_OverLast):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
@@ -255,7 +251,6 @@ class LayerNorm2d(LayerNorm):
     return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-@checked
 @placed
 class GroupNorm(Module):
   """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
@@ -279,7 +274,6 @@ class GroupNorm(Module):
     return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 
 
-@checked
 @placed
 class RMSNorm(_OverLast):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside.

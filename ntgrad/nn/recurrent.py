@@ -6,10 +6,11 @@ the state with its weights, and the gates.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.graph.checks import checked, one_width
+from ntgrad.graph.checks import one_width
 from ntgrad.tensor import Tensor
 
 from .common import count, last, leaf, probability, size
@@ -19,8 +20,8 @@ State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
 
 
 # ---- one step: what the input gives to the gates (biases included), the state, its weights, a GRU's bias -> the next state
-def _tanh(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State: return ((x + state[0].dot(weight)).tanh(),)
-def _relu(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State: return ((x + state[0].dot(weight)).relu(),)
+def _plain(method: str) -> Callable[..., State]:
+  return lambda x, state, weight, bias: (getattr(x + state[0].dot(weight), method)(),)
 
 
 def _lstm(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
@@ -39,16 +40,15 @@ def _gru(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
   return (n + (xz + yz).sigmoid() * (h - n),)
 
 
-_STEPS = {"tanh": _tanh, "relu": _relu, "LSTM": _lstm, "GRU": _gru}
+_STEPS: dict[str, Callable[..., State]] = {"tanh": _plain("tanh"), "relu": _plain("relu"), "LSTM": _lstm, "GRU": _gru}
 _GATES = {"tanh": 1, "relu": 1, "LSTM": 4, "GRU": 3}
 
 
 def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None) -> Tensor:
   """What the input gives to the gates. A GRU multiplies what the state gives to the third by another gate, bias included: there
   the state's bias is added later."""
-  bias = bias_ih
-  if bias is not None and bias_hh is not None and kind != "GRU": bias = bias + bias_hh
-  return x.linear(weight.transpose(0, 1), bias)
+  if bias_ih is not None and bias_hh is not None and kind != "GRU": bias_ih = bias_ih + bias_hh
+  return x.linear(weight.transpose(0, 1), bias_ih)
 
 
 class _Cell(Module):
@@ -61,10 +61,8 @@ class _Cell(Module):
     name, gates = type(self).__name__, _GATES[self._kind]
     self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size)
     self.bias, bound = bias, 1 / math.sqrt(hidden_size)
-    self.weight_ih = leaf(gates * hidden_size, input_size, bound=bound)
-    self.weight_hh = leaf(gates * hidden_size, hidden_size, bound=bound)
-    self.bias_ih = leaf(gates * hidden_size, bound=bound) if bias else None
-    self.bias_hh = leaf(gates * hidden_size, bound=bound) if bias else None
+    self.weight_ih, self.weight_hh = [leaf(gates * hidden_size, n, bound=bound) for n in (input_size, hidden_size)]
+    self.bias_ih, self.bias_hh = [leaf(gates * hidden_size, bound=bound) if bias else None for _ in range(2)]
 
   def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
     """The state after one step, from ``hx`` (None: zeros). Raises ShapeError."""
@@ -83,7 +81,6 @@ class _Cell(Module):
     return _STEPS[self._kind](before, given, self.weight_hh.transpose(0, 1), self.bias_hh)
 
 
-@checked
 @placed
 class RNNCell(_Cell):
   """``h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)``, or relu: (n, input_size), (n, hidden_size) or None -> (n, hidden_size)."""
@@ -94,7 +91,6 @@ class RNNCell(_Cell):
     super().__init__(input_size, hidden_size, bias)
 
 
-@checked
 @placed
 class GRUCell(_Cell):
   """A step of a gated recurrent unit (https://arxiv.org/abs/1406.1078), gates in the order reset, update, new:
@@ -102,7 +98,6 @@ class GRUCell(_Cell):
   _kind = "GRU"
 
 
-@checked
 @placed
 class LSTMCell(_Cell):
   """A step of a long short-term memory (https://doi.org/10.1162/neco.1997.9.8.1735), gates in the order input, forget, cell,
@@ -209,7 +204,6 @@ class _Recurrent(Module):
     return outputs[0].stack(*outputs[1:], dim=0), state
 
 
-@checked
 @placed
 class RNN(_Recurrent):
   """``h_t = tanh(x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh)`` (or relu) over a sequence, in num_layers layers.
@@ -227,7 +221,6 @@ class RNN(_Recurrent):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
 
-@checked
 @placed
 class GRU(_Recurrent):
   """Gated recurrent units (https://arxiv.org/abs/1406.1078) over a sequence, in num_layers layers; gates in the order reset,
@@ -239,7 +232,6 @@ class GRU(_Recurrent):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
 
-@checked
 @placed
 class LSTM(_Recurrent):
   """Long short-term memory (https://doi.org/10.1162/neco.1997.9.8.1735) over a sequence, in num_layers layers; gates in the order

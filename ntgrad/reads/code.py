@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-import types
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -83,9 +83,9 @@ class _Walk(Instructions):
         named = {**{k: ((a, k),) for k, a in fn.keywords.items()}, **named}
       inner = wrappers[type(fn)](fn)
       return self.call(tuple([(f, text) for f in (inner if isinstance(inner, tuple) else (inner,))]), args, named)
-    if isinstance(fn, types.MethodType):
+    if isinstance(fn, MethodType):
       return self.call_one(fn.__func__, text, [_owner(fn.__self__, text), *args], named)
-    if isinstance(fn, types.FunctionType):
+    if isinstance(fn, FunctionType):
       file = fn.__code__.co_filename
       if not is_internal(file) and not is_library(file):
         here, self.reads.where = self.reads.where, (file, fn.__code__.co_firstlineno)
@@ -96,7 +96,7 @@ class _Walk(Instructions):
         if isinstance(x, Stamped): self.layer(x, t)   # a method of a layer
       if (inner := getattr(fn, "__wrapped__", None)) is not None: return self.call_one(inner, text, args, named)
     elif isinstance(fn, type): return self.made(fn, text, args, named)
-    elif not isinstance(fn, types.BuiltinFunctionType) and not isinstance(fn, Valued):
+    elif not isinstance(fn, BuiltinFunctionType) and not isinstance(fn, Valued):
       return self.object(fn, text, args, named)
     return self.foreign(fn, text, args, named)
 
@@ -107,8 +107,7 @@ class _Walk(Instructions):
       return self.attributes(args[0], str(names[0])) if names else self.own(args[0])
     if fn is os.getenv: args = [((os.environ, "os.environ"),), *args]
     if getattr(fn, "__name__", "") in ("get", "getenv") and len(args) > 1:   # of a mapping that is no dict
-      mappings = tuple([v for v in args[0] if isinstance(v[0], Mapping)])
-      keys = constants(args[1])
+      mappings, keys = tuple([v for v in args[0] if isinstance(v[0], Mapping)]), constants(args[1])
       if mappings and keys: return self.item(mappings, keys[0])
     if fn is vars and args: return ((Packed(self.own(args[0])), text),)
     if fn is next and args and any([not isinstance(x, Packed) for x, _ in args[0]]):
@@ -119,7 +118,7 @@ class _Walk(Instructions):
     values = [x for value in (*args, *named.values()) for x in value]
     values += self.elements(tuple([v for v in values if isinstance(v[0], (Packed, *CONTAINERS))]))
     for x, t in values:
-      if isinstance(x, (types.FunctionType, types.MethodType, Stamped, Bound)) or type(x) in wrappers:
+      if isinstance(x, (FunctionType, MethodType, Stamped, Bound)) or type(x) in wrappers:
         self.call_one(x, t)
       elif (note := getattr(type(x), "_note_reads", None)) is not None: note(x, self.reads, t)
     return UNKNOWN
@@ -135,7 +134,7 @@ class _Walk(Instructions):
       return UNKNOWN
     if not is_users(kind.__module__): return self.foreign(kind, text, args, named)
     init = self.of_class(kind, "__init__")
-    if isinstance(init, types.FunctionType): self.call_one(init, text, [UNKNOWN, *args], named)
+    if isinstance(init, FunctionType): self.call_one(init, text, [UNKNOWN, *args], named)
     return UNKNOWN
 
   def object(self, x: Any, text: str, args: Args, named: Named) -> Value:
@@ -146,17 +145,17 @@ class _Walk(Instructions):
       self.reads.mode(x, text)
       if (own := vars(x).get("forward")) is not None: return self.call_one(own, f"{text}.forward", args, named)
       forward = class_attribute(kind, "forward")[1]
-      call = forward if isinstance(forward, types.FunctionType) and not is_internal(forward.__code__.co_filename) else call
-      if isinstance(call, types.FunctionType) and is_internal(call.__code__.co_filename):
+      call = forward if isinstance(forward, FunctionType) and not is_internal(forward.__code__.co_filename) else call
+      if isinstance(call, FunctionType) and is_internal(call.__code__.co_filename):
         for inner, t in self.layer(x, text):
           if callable(inner) and not isinstance(inner, Valued): self.call_one(inner, t)
         return UNKNOWN
     elif not is_users(kind.__module__): return UNKNOWN
-    if not isinstance(call, types.FunctionType): return UNKNOWN
+    if not isinstance(call, FunctionType): return UNKNOWN
     self.of_class(kind, call.__name__)
     return self.call_one(call, text, [((x, text),), *args], named)
 
-  def function(self, fn: types.FunctionType, text: str, args: Args, named: Named) -> Value:
+  def function(self, fn: FunctionType, text: str, args: Args, named: Named) -> Value:
     code, closure, defaults = fn.__code__, fn.__closure__ or (), fn.__defaults__ or ()
     self.reads.function(fn, text)
     count, names = code.co_argcount, code.co_varnames

@@ -4,10 +4,10 @@ from __future__ import annotations
 import builtins
 import dis
 import sys
-import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import CodeType
 from typing import Any, NamedTuple
 
 from .objects import MANY, MUTATORS, UNKNOWN, Args, Bound, Const, Named, Objects, Packed, Super, Value, constants
@@ -35,10 +35,9 @@ class Step(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def steps_of(code: types.CodeType) -> list[Step]:
+def steps_of(code: CodeType) -> list[Step]:
   """The instructions of some code."""
-  out = []
-  line = code.co_firstlineno
+  out, line = [], code.co_firstlineno
   for i in dis.get_instructions(code):
     if i.positions is not None and i.positions.lineno is not None: line = i.positions.lineno
     target = i.argval if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs else None
@@ -51,7 +50,7 @@ def steps_of(code: types.CodeType) -> list[Step]:
 @dataclass(eq=False)
 class Frame:
   """A function that is gone through."""
-  code: types.CodeType
+  code: CodeType
   globals: dict[str, Any]
   cells: Mapping[str, Value]
   locals: dict[str, Value]
@@ -73,7 +72,7 @@ class Frame:
 class Inner:
   """A function that the code makes, and the names around it."""
   __slots__ = ("code", "frame")
-  def __init__(self, code: types.CodeType, frame: Frame): self.code, self.frame = code, frame
+  def __init__(self, code: CodeType, frame: Frame): self.code, self.frame = code, frame
 
 
 class Instructions(Objects):
@@ -88,8 +87,7 @@ class Instructions(Objects):
   def walk(self, f: Frame) -> Value:
     """Go through a function; gives what it may return. What a loop's body gives a name counts at its beginning, too."""
     steps, here = steps_of(f.code), self.reads.where
-    loops = any([s.op.startswith(("JUMP_BACKWARD", "POP_JUMP_BACKWARD")) for s in steps])
-    known = -1
+    loops, known = any([s.op.startswith(("JUMP_BACKWARD", "POP_JUMP_BACKWARD")) for s in steps]), -1
     for _ in range(PASSES if loops else 1):
       _Pass(self, f).run(steps)
       before, known = known, sum(map(len, f.locals.values()))
@@ -221,7 +219,7 @@ class _Pass:
         count = max([c.co_argcount for x, _ in (*a, *b) if (c := getattr(x, "__code__", None)) is not None], default=1)
         stack.append(walk.called((*a, *b), [given] * count, {}))
       case "MAKE_FUNCTION":
-        code = next((c for c in constants(pop()[0]) if isinstance(c, types.CodeType)), None)
+        code = next((c for c in constants(pop()[0]) if isinstance(c, CodeType)), None)
         if sys.version_info < (3, 13): pop(bin(s.arg or 0).count("1"))
         stack.append(((Inner(code, f), ""),) if code is not None else UNKNOWN)
       case "SET_FUNCTION_ATTRIBUTE": del stack[-2:-1]

@@ -5,10 +5,10 @@ computes itself nothing is known, and of plain values only where they were read.
 """
 from __future__ import annotations
 
-import types
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,8 +117,7 @@ class Objects:
       found = contents(x) if id(x) in self.loose else self.reads.whole(x, text)
       return self.obtained([(y, f"{text}[{i}]") for i, y in enumerate(found)])
     if isinstance(x, Stamped): return self.layer(x, text)
-    iterate = class_attribute(type(x), "__iter__")[1]
-    return self.elements(self.call_one(iterate, text, [((x, text),)])) if isinstance(iterate, types.FunctionType) else UNKNOWN
+    return self.elements(self.method(x, "__iter__", text))
 
   def item(self, value: Value, key: Any) -> Value: return of_each(value, lambda x, text: self.item_of(x, key, text))
 
@@ -131,13 +130,16 @@ class Objects:
       except (LookupError, TypeError): return UNKNOWN
     if isinstance(x, (list, dict, deque)) or (isinstance(x, Mapping) and not is_users(type(x).__module__)):
       return self.one(self.reads.item(x, key, called), called)
-    getter = class_attribute(type(x), "__getitem__")[1]
-    if not isinstance(getter, types.FunctionType): return UNKNOWN
-    return self.call_one(getter, text, [((x, text),), ((Const(key), "key"),)])
+    return self.method(x, "__getitem__", text, (Const(key), "key"))
+
+  def method(self, x: Any, name: str, text: str, *args: tuple[Any, str]) -> Value:
+    """What a method of an object's class gives, where it is written in Python."""
+    fn = class_attribute(type(x), name)[1]
+    return self.call_one(fn, text, [((x, text),), *[(a,) for a in args]]) if isinstance(fn, FunctionType) else UNKNOWN
 
   def own(self, value: Value) -> Value:
     """All attributes of objects."""
-    return of_each(tuple([v for v in value if not isinstance(v[0], (type, types.ModuleType, Valued))]), self.own_of)
+    return of_each(tuple([v for v in value if not isinstance(v[0], (type, ModuleType, Valued))]), self.own_of)
 
   def own_of(self, x: Any, text: str, but: str = "") -> Value:
     """The attributes of one object, without that of one name."""
@@ -150,7 +152,7 @@ class Objects:
     called = f"{text}.{name}"
     if isinstance(x, Super): return self.above(x, name, called)
     if isinstance(x, (*NO_OBJECTS, Valued)): return UNKNOWN
-    if isinstance(x, types.ModuleType):
+    if isinstance(x, ModuleType):
       if is_users(x.__name__): return self.one(self.reads.item(vars(x), name, called), called)
       return ((vars(x)[name], called),) if name in vars(x) else UNKNOWN
     if isinstance(x, tuple) and name in getattr(type(x), "_fields", ()): return self.obtained(((getattr(x, name), called),))
@@ -170,8 +172,9 @@ class Objects:
     if name == "__dict__": return ((x.__dict__, called),) if has_dict else UNKNOWN
     holder, found = class_attribute(kind, name)
     if isinstance(found, property): return self.call_one(found.fget, called, [((x, called),)])
-    slot = isinstance(found, types.MemberDescriptorType)
-    if holder is not None and not slot and hasattr(type(found), "__set__"): return self.described(found, x, called)
+    slot = isinstance(found, MemberDescriptorType)
+    given = (x, called), (kind, called)   # to a descriptor
+    if holder is not None and not slot and hasattr(type(found), "__set__"): return self.method(found, "__get__", called, *given)
     if slot or name in getattr(x, "__dict__", ()) or (holder is None and has_dict):
       value = self.reads.attribute(x, name, called)
       return self.one(value, called) if value is not ABSENT else self.asked_for(x, name, called)
@@ -180,24 +183,19 @@ class Objects:
     self.of_class(kind, name)
     if isinstance(found, staticmethod): return ((found.__func__, called),)
     if isinstance(found, classmethod): return ((Bound(found.__func__, kind), called),)
-    if isinstance(found, (types.FunctionType, *wrappers)): return ((Bound(found, x), called),)
+    if isinstance(found, (FunctionType, *wrappers)): return ((Bound(found, x), called),)
     if not hasattr(type(found), "__get__"): return self.obtained(((found, called),))
     inner = getattr(found, "func", None)   # of a cached property: what it was given
-    if isinstance(inner, types.FunctionType): return self.call_one(inner, called, [((x, called),)])
-    return self.described(found, x, called)
-
-  def described(self, descriptor: Any, x: Any, called: str) -> Value:
-    getter = class_attribute(type(descriptor), "__get__")[1]
-    if not isinstance(getter, types.FunctionType): return UNKNOWN
-    return self.call_one(getter, called, [((y, called),) for y in (descriptor, x, type(x))])
+    if isinstance(inner, FunctionType): return self.call_one(inner, called, [((x, called),)])
+    return self.method(found, "__get__", called, *given)
 
   def asked_for(self, x: Any, name: str, called: str) -> Value:
     """What ``__getattr__`` gives: by an item of a dict, or a function."""
     getter = class_attribute(type(x), "__getattr__")[1]
-    if isinstance(x, dict) and not isinstance(getter, types.FunctionType):
+    if isinstance(x, dict) and not isinstance(getter, FunctionType):
       return self.item_of(x, name, called.rpartition(".")[0])
-    if isinstance(getter, types.FunctionType) and is_library(getter.__code__.co_filename): self.reads.cannot(called)
-    return self.call_one(getter, called, [((x, called),), ((Const(name), "name"),)])
+    if isinstance(getter, FunctionType) and is_library(getter.__code__.co_filename): self.reads.cannot(called)
+    return self.method(x, "__getattr__", called, (Const(name), "name"))
 
   def above(self, x: Super, name: str, called: str) -> Value:
     """What ``super().name`` gives."""

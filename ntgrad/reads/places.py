@@ -12,12 +12,12 @@ import os
 import site
 import sys
 import sysconfig
-import types
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
+from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType
 from typing import Any, Callable, NamedTuple
 from weakref import ref
 
@@ -40,7 +40,7 @@ CONTAINERS = (*_SEQUENCES, *_SETS, dict)
 _LIBRARIES = tuple({os.path.realpath(p) + os.sep for p in (
   *[sysconfig.get_path(n) for n in ("stdlib", "platstdlib", "purelib", "platlib")], *site.getsitepackages(),
   site.getusersitepackages())})
-_DIRECT = (dict, types.MappingProxyType, list, tuple, deque)   # what [key] reads at once
+_DIRECT = (dict, MappingProxyType, list, tuple, deque)   # what [key] reads at once
 _getitem = operator.getitem
 
 
@@ -68,8 +68,7 @@ def same(a: Any, b: Any) -> bool:
   if a is b: return True
   if type(a) is not type(b) or not plain(a): return False
   if isinstance(a, tuple): return len(a) == len(b) and all(map(same, a, b))
-  if isinstance(a, (float, complex, np.generic, slice)): return repr(a) == repr(b)
-  return bool(a == b)
+  return repr(a) == repr(b) if isinstance(a, (float, complex, np.generic, slice)) else bool(a == b)
 
 
 @dataclass(slots=True, eq=False)
@@ -172,9 +171,9 @@ class Reads:
     """Which attributes a Module has."""
     self._note(("module", id(owner), "", "names"), _Names(ref(owner)), f"the attributes of {text}")
 
-  def cell(self, cell: types.CellType, text: str) -> Any: return self._note(("cell", id(cell)), _Cell(cell), text)
+  def cell(self, cell: CellType, text: str) -> Any: return self._note(("cell", id(cell)), _Cell(cell), text)
 
-  def function(self, fn: types.FunctionType, text: str) -> None:
+  def function(self, fn: FunctionType, text: str) -> None:
     """A function's code and defaults."""
     for name in ("__code__", "__defaults__", "__kwdefaults__"):
       if getattr(fn, name) is None: continue
@@ -320,7 +319,7 @@ class _Attribute(NamedTuple):
     owner = self.owner()
     if self.any: return getattr(owner, self.name)
     found = getattr(owner, "__dict__", _NOTHING).get(self.name, ABSENT)
-    if found is ABSENT and isinstance(slot := class_attribute(type(owner), self.name)[1], types.MemberDescriptorType):
+    if found is ABSENT and isinstance(slot := class_attribute(type(owner), self.name)[1], MemberDescriptorType):
       return slot.__get__(owner)
     return found
 
@@ -329,7 +328,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class _Cell(NamedTuple):
-  cell: types.CellType
+  cell: CellType
   def __call__(self) -> Any: return self.cell.cell_contents
 
 

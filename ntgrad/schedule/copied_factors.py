@@ -18,7 +18,7 @@ from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 from .layout import LAST, BufferAccess, Product, dimension_along, products
 from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, is_fixed, movement, node_bytes, reshaped, viewed
 from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes
-from .placement import param_stand_in
+from .placement import param_stand_in, stores
 
 _USES = 32        # of each element of a factor, from which on a copy of it that lies better pays
 _LARGE = 1 << 20  # products of a sum from which on it is made by blocks whatever they read
@@ -58,7 +58,7 @@ def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tup
       at = tuple([ix.rng(d, n) for d, n in enumerate(f.node.shape)])
       where = at if f.node is source else substitute(f.by.src[1].src, dict(zip(f.at, at)))
       value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], indexed(where)))
-      copies[copy] = version, (UOp(Ops.STORE, f.by.dtype, (param_stand_in(copy), indexed(at), value)),)
+      copies[copy] = version, stores(copy, at, value)
       new[f.by] = f.by.replace((param_stand_in(copy), indexed(f.at), *f.by.src[2:]))
   return rewrite(body, {Ops.LOAD: lambda old, u: new.get(old)}) if new else body, copies
 

@@ -189,8 +189,7 @@ def _apart(body: Sequence[UOp]) -> list[list[int]]:
 
 def make_item(body: Body, writes: Nodes, reads: frozenset[UOp], given: Nodes = ()) -> ScheduleItem:
   """Give the stand-in nodes of a body their slots, written ones first."""
-  nodes = toposort(body)
-  written = [s.src[0] for s in body]
+  nodes, written = toposort(body), [s.src[0] for s in body]
   slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
   parts = touched_parts(slots, nodes)
   runs = [n.arg.arg[1] if n.arg.op is Ops.CONTIGUOUS and n.arg.arg and n.arg.arg[0] == RUNS else 0 for n in slots]

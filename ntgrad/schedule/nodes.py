@@ -42,3 +42,8 @@ def at_place(access: UOp, idx: Idx) -> UOp: return access.replace((access.src[0]
 def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
 def reshaped(x: UOp, shape: Shape) -> UOp: return movement(Ops.RESHAPE, x, shape)
 def in_memory(x: UOp) -> UOp: return movement(Ops.CONTIGUOUS, x, None)
+
+
+def with_axis(x: UOp, axis: int, *sizes: ix.Dim, after: int = 1) -> UOp:
+  """An axis, or ``after`` axes from it on, as others: (.., n, ..) -> (.., parts, n / parts, ..)."""
+  return reshaped(x, (*x.shape[:axis], *sizes, *x.shape[axis + after:]))

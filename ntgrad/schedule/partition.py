@@ -75,8 +75,7 @@ def _place_of(value: UOp) -> UOp:
     low, high = ix.bounds(value.src[0])
     if low < dtypes.min(value.dtype) or high > dtypes.max(value.dtype): break
     value = value.src[0]
-  if value.op is Ops.CONST: return ix.const(value.arg)
-  return value if value.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (value,))
+  return ix.const(value.arg) if value.op is Ops.CONST else value if value.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (value,))
 
 
 def contraction(u: UOp) -> UOp | None:

@@ -20,7 +20,7 @@ from ntgrad.codegen.ir.elementwise import make
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
 from ntgrad.graph.alias import apply_view, written
 
-from .nodes import Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
+from .nodes import Body, Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
 GRAPH_EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
@@ -57,6 +57,11 @@ def param_stand_in(u: UOp) -> UOp:
 def load_element(u: UOp, idx: Idx, valid: UOp) -> UOp:
   """LOAD of an element of a root or BUFFER."""
   return UOp(Ops.LOAD, u.dtype, (param_stand_in(u), indexed(storage_index(u, idx)), *([valid] if valid is not ix.TRUE else ())))
+
+
+def stores(root: UOp, idx: Idx, value: UOp) -> Body:
+  """The statement that stores a value of a root."""
+  return (UOp(Ops.STORE, value.dtype, (param_stand_in(root), indexed(idx), value)),)
 
 
 def number_of(effect: UOp) -> int:
@@ -101,8 +106,7 @@ def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
   """A write at numbers as one at an index in memory, so that one kernel serves all numbers: ``x[3] = v`` -> ``x[index] = v``."""
   box, shape = u.arg[0][1], base.shape
   at = _single(box, shape)
-  rest = [d for d in range(len(shape)) if d not in at]
-  sizes = [e - b for b, e in box]
+  rest, sizes = [d for d in range(len(shape)) if d not in at], [e - b for b, e in box]
   part = written(movement(Ops.SHRINK, base, box), u.arg[1:], value)   # the value as the box has it
   part = reshaped(movement(Ops.PERMUTE, part, (*at, *rest)), (1, *(sizes[d] for d in rest)))
   view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),

@@ -14,7 +14,7 @@ from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed
+from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
 from .scan import split_scan
@@ -68,8 +68,7 @@ def merge_movement(u: UOp) -> UOp | None:
   """reshape(reshape(x)) is one reshape."""
   if u.op is not Ops.RESHAPE: return None
   s = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
-  if s.shape == u.arg: return s
-  return reshaped(s, u.arg) if s is not u.src[0] else None
+  return s if s.shape == u.arg else reshaped(s, u.arg) if s is not u.src[0] else None
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
@@ -79,8 +78,7 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
   if count <= _SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= _SPLIT_FROM: return None
-  want = min(max(16 * cores // max(outputs, 1), cores), 4096)
-  axis = _longest(shape, axes)
+  want, axis = min(max(16 * cores // max(outputs, 1), cores), 4096), _longest(shape, axes)
   n = shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
   # whole parts of the first axis that has enough of them, which lie one after the other in memory
@@ -115,8 +113,7 @@ def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int: return max(ax
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
   """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
   whose inputs stay in a core's own cache."""
-  size = sum([node_bytes(n) for n, _ in leaves(u.src[0])])
-  axis = min(u.arg[1])
+  size, axis = sum([node_bytes(n) for n, _ in leaves(u.src[0])]), min(u.arg[1])
   n = u.src[0].shape[axis]
   if not isinstance(n, int): return None
   fits = target.core_cache * 3 // 4   # the rest is for what else the program reads and writes
@@ -182,7 +179,7 @@ def one_axis(u: UOp) -> UOp:
     elif v.op is Ops.RESHAPE: left.append(v.src[0])
     elif v.op in MOVEMENT and elements_of(_source(v)) > 1: return u
     if len(seen) > _LEAVES: return u
-  flat = reshaped(x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
+  flat = with_axis(x, first, ix.product(x.shape[a] for a in axes), after=len(axes))
   return movement(Ops.REDUCE_AXIS, flat, (fn, (first,)))
 
 
@@ -249,7 +246,6 @@ def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: in
 def _in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:
   """The reduction ``u`` of ``x`` in ``parts``: the partial results get a buffer, then they are reduced. ``apart``: those of one
   part lie side by side, as a program of a block stores them."""
-  (fn, axes), shape = u.arg, x.shape
-  x = reshaped(x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
+  (fn, axes), x = u.arg, with_axis(x, axis, parts, ix.over(x.shape[axis], parts))
   partial = stored_along(movement(Ops.REDUCE_AXIS, x, (fn, in_parts_along(axes, axis))), axis if apart else 0)
   return graph.reshape(movement(Ops.REDUCE_AXIS, partial, (fn, (axis,))), u.shape)

@@ -14,7 +14,7 @@ from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .nodes import Idx, movement, reshaped
+from .nodes import Idx, movement, reshaped, with_axis
 
 _SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores
 _LEAST_PART = 8192    # elements of a part of it, at least
@@ -78,22 +78,20 @@ def _in_parts(u: UOp, step: int) -> UOp:
   x, dtype, shape = u.src[0], u.dtype, u.shape
   n = shape[axis]
   parts = ix.rounds(n, step)
-  def along(*size: ix.Dim) -> tuple[ix.Dim, ...]: return (*shape[:axis], *size, *shape[axis + 1:])
   def turned(y: UOp) -> UOp: return movement(Ops.FLIP, y, (axis,)) if reverse else y
   # what the parts come to: of a number of elements without the last, whose sum nobody needs
   known = isinstance(n, int)
   summed = ix.minus(parts, 1) if known else parts
   full = ix.times(summed, step)
   whole = take_first(turned(x), axis, full) if known else with_zeros(turned(x), axis, 0, ix.minus(full, n))
-  sums = movement(Ops.REDUCE_AXIS, reshaped(whole, along(summed, step)), (fn, (axis + 1,)))
-  sums = movement(Ops.SCAN_AXIS, reshaped(sums, along(summed)), (fn, axis, False))
+  sums = movement(Ops.REDUCE_AXIS, with_axis(whole, axis, summed, step), (fn, (axis + 1,)))
+  sums = movement(Ops.SCAN_AXIS, with_axis(sums, axis, summed, after=2), (fn, axis, False))
   # what comes before each part
   if not known: sums = take_first(sums, axis, ix.minus(parts, 1))
-  begin = with_zeros(sums, axis, 1, 0)
-  nothing = identity(fn, dtype)
+  begin, nothing = with_zeros(sums, axis, 1, 0), identity(fn, dtype)
   if nothing != 0 and isinstance(parts, int): begin = graph.where(is_first(axis, begin.shape), nothing, begin)
-  begin = movement(Ops.EXPAND, reshaped(begin, along(parts, 1)), along(parts, step))
-  begin = reshaped(begin, along(ix.times(parts, step)))
+  begin = movement(Ops.EXPAND, with_axis(begin, axis, parts, 1), (*shape[:axis], parts, step, *shape[axis + 1:]))
+  begin = with_axis(begin, axis, ix.times(parts, step), after=2)
   if ix.times(parts, step) != n: begin = take_first(begin, axis, n)
   return UOp.alu(fn, turned(begin), movement(Ops.SCAN_AXIS, x, (fn, axis, reverse, step)))
 

@@ -37,8 +37,7 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   if index.dtype not in (dtypes.int32, dtypes.int64) or not isinstance(rows, int) or not isinstance(entries, int): return None
   if max(rows + 1, entries) > dtypes.max(dtypes.int32) or not worth_sorting(entries, target): return None
   rest = value.shape[len(index.shape):]
-  value = reshaped(value, (entries, *rest))
-  part = part_of(entries)
+  value, part = reshaped(value, (entries, *rest)), part_of(entries)
   rising, order = sorted_index(reshaped(index, (entries,)), rows, part, target)
   size = rising.shape[0]
   parts = size // part

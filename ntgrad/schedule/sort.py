@@ -14,7 +14,7 @@ from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .nodes import Idx, Nodes, elements_of, in_memory, movement, reshaped
+from .nodes import Idx, Nodes, elements_of, in_memory, movement, reshaped, with_axis
 from .scan import is_first, take_first, with_zeros
 
 SELECTED = 64           # elements of a row that a CPU's program keeps in order while it goes through the row
@@ -80,11 +80,9 @@ def best_of_parts(u: UOp, size: int) -> UOp:
   """The least of a long row are among the least of its parts."""
   axis, low, high, keep = u.arg
   x = in_parts(u.src[0], axis, size)
-  s = x.shape
-  x = movement(Ops.SORT_AXIS, x, (axis + 1, low, high, keep))
-  x = reshaped(x, (*s[:axis], s[axis] * keep, *s[axis + 2:]))
-  u = u.replace((x,))
-  return best_of_parts(u, size) if s[axis] * keep > size else u
+  left = x.shape[axis] * keep
+  u = u.replace((with_axis(movement(Ops.SORT_AXIS, x, (axis + 1, low, high, keep)), axis, left, after=2),))
+  return best_of_parts(u, size) if left > size else u
 
 
 def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
@@ -94,8 +92,7 @@ def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
   before, (parts, _), after = x.shape[:axis], x.shape[axis:axis + 2], x.shape[axis + 2:]
   def seen(*size: ix.Dim) -> UOp: return reshaped(x, (*before, *size, *after))
   def sort(y: UOp, *how: object) -> UOp: return in_memory(movement(Ops.SORT_AXIS, y, (axis + 1, *how)))
-  x = sort(x, low, high, 0)
-  run = 1
+  x, run = sort(x, low, high, 0), 1
   while run < parts:
     x = halves(seen(parts // (2 * run), 2, run * BLOCK), axis + 1, (axis + 1, axis + 2))
     step, stages = run // 2, 1
@@ -121,4 +118,4 @@ def in_parts(x: UOp, axis: int, size: int, power: bool = False) -> UOp:
   if power: parts = 1 << (parts - 1).bit_length()
   def inverted(y: UOp) -> UOp: return graph.xor(y, dtypes.max(y.dtype))
   if parts * size != n: x = inverted(with_zeros(inverted(x), axis, 0, parts * size - n))
-  return reshaped(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1:]))
+  return with_axis(x, axis, parts, size)

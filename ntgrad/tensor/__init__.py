@@ -144,8 +144,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     if isinstance(data, Tensor) and data._state > 0:
       if requires_grad is None and mode.grad: state = 1
       else: node = graph.detach(node)
-    if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)):
-      self._hold_memory(node)  # another library's
+    if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)): self._hold_memory(node)  # another library's
     else:
       origins.note_origin(node)
       self._hold(node, state)

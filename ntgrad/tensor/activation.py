@@ -33,20 +33,19 @@ class Activation(Elementwise, Movement):
   """The activations. Those that are no mere choice are computed in float32 for smaller floats."""
   __slots__ = ()
 
-  def relu(self) -> Self:
-    """max(x, 0); -0.0 stays. No slope at 0."""
-    return self._limited(0)
   def _limited(self, least: Any, greatest: Any = None) -> Self:
     """Kept within numbers, without slope where they are reached; x where it equals one."""
     if greatest is not None and not least <= greatest:
       raise ArgumentError(f"hardtanh: {shown(least)} to {shown(greatest)}; they must be in order")
     out = self._binary(BinaryOps.MAX, least, True)
     return out if greatest is None else out._binary(BinaryOps.MIN, greatest, True)
+  def relu(self) -> Self:
+    """max(x, 0); -0.0 stays. No slope at 0."""
+    return self._limited(0)
   @in_float32
   def sigmoid(self) -> Self:
     """1 / (1 + exp(-x))."""
-    u = graph.cast(self.lazydata, as_float(self.dtype))
-    e = graph.exp(graph.neg(u))
+    e = graph.exp(graph.neg(graph.cast(self.lazydata, as_float(self.dtype))))
     return self._wrap(graph.unary(UnaryOps.RECIP, e + 1.0))
   @in_float32
   def logsigmoid(self) -> Self:
@@ -144,9 +143,7 @@ class Activation(Elementwise, Movement):
   def prelu(self, weight: Operand) -> Self:
     """x where positive, else weight * x; the weight is one number, or one for each channel (dimension 1). Raises ShapeError."""
     one_width("prelu", self, weight)
-    w = weight.named()
-    if w.numel() == 1: w = w.reshape(())
-    elif self.ndim < 2 or w.shape != self.shape[1:2]:
+    one = weight.numel() == 1
+    if not one and (self.ndim < 2 or weight.shape != self.shape[1:2]):
       raise ShapeError(f"prelu: a weight of shape {weight.shape} for shape {self.shape}; it has 1 element, or 1 for each channel")
-    else: w = w.reshape((-1,) + (1,) * (self.ndim - 2))
-    return (self > 0).where(self, self * w)
+    return (self > 0).where(self, self * weight.named().reshape(() if one else (-1,) + (1,) * (self.ndim - 2)))

@@ -19,12 +19,14 @@ from typing import Any, Callable, NamedTuple, Self, Sequence
 import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes
+from ntgrad.codegen.ir.elementwise import and_, const, le, lt, maximum, minimum, where
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
 from ntgrad.graph.dimension_names import Places, text
+from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise
@@ -98,16 +100,7 @@ def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[
 
 def _inside_out(u: UOp, rest: int, n: int) -> UOp:
   """(rest.., a.., b..) -> (rest.., b.., a..) of n dimensions each."""
-  return graph.permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
-
-
-def _folded(u: UOp, shape: tuple[int, ...], size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
-  """The adjoint of windows: (rest.., outer.., inner..) -> (rest.., d..) of ``shape``, where windows overlap their sum."""
-  n, rest = len(size), len(shape) - len(size)
-  u = graph.reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:])
-  t = graph.untile(u, shape, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
-  axes = tuple(range(len(shape), len(t.shape)))
-  return graph.drop(graph.total(t, axes), axes)
+  return permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
 
 
 @checked
@@ -146,13 +139,13 @@ class Convolution(Elementwise, Movement):
     a, b, out = factors_of_product(name, x, w)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
     # the output channels are expanded before the windows are made: in the gradient their sum and the windows' then are one
-    a = graph.pad(graph.reshape(a, (bs, groups, 1, cin, *sx[2:])), ((0, 0),) * 4 + tuple(pairs))
-    a = graph.windows(graph.expand(a, (bs, groups, cout, cin, *a.shape[4:])), kernel, st, di)
-    a = graph.permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
+    a = graph.pad(reshape(a, (bs, groups, 1, cin, *sx[2:])), ((0, 0),) * 4 + tuple(pairs))
+    a = windows(expand(a, (bs, groups, cout, cin, *a.shape[4:])), kernel, st, di)
+    a = permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
-    b = graph.expand(graph.reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
+    b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
     total = graph.total(a * b, tuple(range(3 + n, 4 + 2 * n)))
-    node = graph.cast(graph.reshape(total, (bs, sw[0], *full[3:3 + n])), out)
+    node = cast(reshape(total, (bs, sw[0], *full[3:3 + n])), out)
     result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
       name, (self, weight), *_convolution_places(n, 0, 1, groups)))
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
@@ -224,10 +217,10 @@ class Convolution(Elementwise, Movement):
     pairs = _paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
     _must_fit("im2col", k, di, s[rest:], pairs)
-    t = graph.windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
+    t = windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     outer = t.shape[rest:rest + n]
     t = _inside_out(t, rest, n)
-    out = self._wrap(graph.reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
+    out = self._wrap(reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
@@ -247,26 +240,15 @@ class Convolution(Elementwise, Movement):
                        f"padding {tuple(pairs)}; give (n, c * {math.prod(k)}, windows), there being {outer} windows")
     lead = s[:-2] + (s[-2] // math.prod(k),)
     rest = len(lead)
-    u = graph.reshape(graph.cast(self.lazydata, acc_dtype(self.dtype)), lead + k + outer)
-    u = _folded(_inside_out(u, rest, n), lead + full, k, st, di)
-    u = graph.shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
-    out = self._wrap(graph.cast(u, self.dtype))
+    u = reshape(cast(self.lazydata, acc_dtype(self.dtype)), lead + k + outer)
+    # the adjoint of windows: where they overlap their sum
+    u = _inside_out(u, rest, n)
+    u = untile(reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:]), lead + full,
+               ((1, 1, 1),) * rest + tuple(zip(k, st, di)))
+    axes = range(rest + n, len(u.shape))
+    u = shrink(drop(graph.total(u, axes), axes), [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
+    out = self._wrap(cast(u, self.dtype))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
-
-
-# ---- pooling
-def _greatest(t: UOp, axes: Sequence[int]) -> UOp:
-  """The greatest along axes, which become 1."""
-  return graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
-
-
-def _first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
-  """Of each window the least place, int32, of what equals the best of it (or is NaN) and is used; windows lie along axes."""
-  most = dtypes.max(dtypes.int32)
-  if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
-  found = reaches(graph.detach(t), graph.expand(graph.detach(best), t.shape))
-  if used is not None: found = found & graph.expand(used, t.shape)
-  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, most), axes), axes)
 
 
 # ---- taps: how one dimension becomes another
@@ -304,7 +286,7 @@ class Line(NamedTuple):
 
 def _counted(size: int, most: int) -> UOp:
   """0, 1, .. in a dtype that holds ``most``."""
-  return graph.iota(size) if most < 2 ** 31 else graph.cast(graph.iota(size), dtypes.int64)
+  return iota(size) if most < 2 ** 31 else cast(iota(size), dtypes.int64)
 
 
 def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
@@ -313,14 +295,14 @@ def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp,
   plan = [line.period() for line in lines]
   ends = [(-low, (line.out // phases - 1) * step + taps - line.size + low)
           for line, (step, phases, low, taps) in zip(lines, plan)]
-  u = graph.shrink(u, [(0, s) for s in lead] + [(max(-lo, 0), line.size - max(-hi, 0)) for line, (lo, hi) in zip(lines, ends)])
+  u = shrink(u, [(0, s) for s in lead] + [(max(-lo, 0), line.size - max(-hi, 0)) for line, (lo, hi) in zip(lines, ends)])
   u = graph.pad(u, ((0, 0),) * len(lead) + tuple([(max(lo, 0), max(hi, 0)) for lo, hi in ends]))
-  u = graph.windows(u, [p[3] for p in plan], [p[0] for p in plan], (1,) * n)
+  u = windows(u, [p[3] for p in plan], [p[0] for p in plan], (1,) * n)
   outer, inner = u.shape[len(lead):len(lead) + n], u.shape[len(lead) + n:]
-  u = graph.reshape(u, lead + tuple([v for s in outer for v in (s, 1)]) + inner)
-  u = graph.expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
+  u = reshape(u, lead + tuple([v for s in outer for v in (s, 1)]) + inner)
+  u = expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
   places = [_from(o // phases * step + low, taps) for o, (step, phases, low, taps) in zip(count, plan)]
-  return graph.reshape(u, lead + tuple([line.out for line in lines]) + inner), places
+  return reshape(u, lead + tuple([line.out for line in lines]) + inner), places
 
 
 def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
@@ -329,17 +311,17 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
   m = len(u.shape) - n
   outs, taps = tuple([line.out for line in lines]), tuple([line.taps for line in lines])
   places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
-  index = [graph.expand(_along(graph.minimum(graph.maximum(j, 0), line.size - 1), k, 2 * n, n + k), outs + taps)
+  index = [expand(_along(minimum(maximum(j, 0), line.size - 1), k, 2 * n, n + k), outs + taps)
            for k, (line, j) in enumerate(zip(lines, places))]
-  t = graph.gather(graph.permute(u, (*range(m, m + n), *range(m))), *index)
-  return graph.permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
+  t = graph.gather(permute(u, (*range(m, m + n), *range(m))), *index)
+  return permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
 
 
 def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
-  begin = graph.expand(graph.reshape(first, (shape[0], 1)), shape)
-  return begin + graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape)
+  begin = expand(reshape(first, (shape[0], 1)), shape)
+  return begin + broadcast(cast(iota(taps), first.dtype), shape)
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -347,7 +329,7 @@ def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
   shape = [1] * n
   shape[d] = u.shape[0]
   if e is not None: shape[e] = u.shape[1]
-  return graph.reshape(u, tuple(shape))
+  return reshape(u, tuple(shape))
 
 
 def numbers_of_period(size: int, out: int, all_of_them: bool = False) -> Host | None:
@@ -367,7 +349,7 @@ def _adaptive(size: int, out: int) -> Line:
   def end(o: UOp) -> UOp:
     return ((o + 1) * size + (out - 1)) // out
   def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
-    return graph.le(graph.expand(begin(o), j.shape), j) & graph.lt(j, graph.expand(end(o), j.shape))
+    return le(expand(begin(o), j.shape), j) & lt(j, expand(end(o), j.shape))
   o = numbers_of_period(size, out)
   if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out
@@ -377,8 +359,8 @@ def _adaptive(size: int, out: int) -> Line:
 def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
   """Which taps count, of those that count in each dimension; None for all."""
   rest = len(t.shape) - 2 * len(weights)
-  used = [graph.expand(w, (1,) * rest + t.shape[rest:]) for w in weights if w is not None]
-  return functools.reduce(graph.and_, used) if used else None
+  used = [expand(w, (1,) * rest + t.shape[rest:]) for w in weights if w is not None]
+  return functools.reduce(and_, used) if used else None
 
 
 @checked
@@ -410,24 +392,32 @@ class Pooling(Scattering, Random):
 
   def _windows_of(self, u: UOp, k: Sequence[int], st: Sequence[int], di: Sequence[int], pairs: Sequence[Pair], fill: Any) -> UOp:
     """Windows of the last dims, with the padding filled: (.., out.., kernel..)."""
-    return graph.windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
+    return windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
 
   # ---- the greatest
+  def _greatest(self, name: str, t: UOp, axes: Sequence[int], total: int, places: Callable[[], UOp] | None,
+                used: UOp | None = None) -> Any:
+    """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of windows'
+    elements among ``total``, also which it is, int32: the first of equal ones, a NaN before all."""
+    best = reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+    values, most = self._wrap(drop(best, axes)), dtypes.max(dtypes.int32)
+    if places is None: return values
+    if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
+    found = reaches(detach(t), expand(detach(best), t.shape))
+    if used is not None: found = found & expand(used, t.shape)
+    first = drop(reduce(BinaryOps.MIN, where(found, places(), most), axes), axes)
+    return values, self._from_node(first)._called(values._names)
+
   def _max_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
                 padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
-    t = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype))
-    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
-    best = _greatest(t, axes)
-    values = self._wrap(graph.drop(best, axes))
-    if not return_indices: return values
-    spatial = self.shape[self.ndim - len(k):]
+    t, spatial = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype)), self.shape[self.ndim - len(k):]
     total = math.prod(spatial)
-    nowhere = dtypes.max(dtypes.int32)
-    # which element of the input each window's are; those of the padding come after all others
-    place = self._windows_of(graph.reshape(graph.iota(total), spatial), k, st, di, pairs, nowhere)
-    place = graph.broadcast(place, t.shape)
-    return values, self._from_node(_first_of(name, t, best, place, None, axes, total))._called(values._names)
+    def places() -> UOp:   # those of the padding come after all others
+      at = self._windows_of(reshape(iota(total), spatial), k, st, di, pairs, dtypes.max(dtypes.int32))
+      return broadcast(at, t.shape)
+    axes = range(len(t.shape) - len(k), len(t.shape))
+    return self._greatest(name, t, axes, total, places if return_indices else None)
 
   max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -481,17 +471,17 @@ class Pooling(Scattering, Random):
     t = self._windows_of(self.lazydata, k, st, di, pairs, 0)
     axes = tuple(range(len(t.shape) - m, len(t.shape)))
     acc = acc_dtype(t.dtype)
-    total = graph.total(graph.cast(t, acc), axes)
+    total = graph.total(cast(t, acc), axes)
     if divisor_override is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
-      ones = graph.const(1.0, acc, self.shape[self.ndim - m:])
+      ones = const(1.0, acc, self.shape[self.ndim - m:])
       if count_include_pad:  # only what the caller padded counts, not what ceil_mode added
         given = _paddings(name, padding, m)
         ones = pad_value(ones, given, 1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
       counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
-      divided_by = graph.broadcast(counts, total.shape)
-    else: divided_by = graph.const(float(math.prod(k) if divisor_override is None else divisor_override), acc, total.shape)
-    return self._wrap(graph.cast(graph.drop(total / divided_by, axes), t.dtype))
+      divided_by = broadcast(counts, total.shape)
+    else: divided_by = const(float(math.prod(k) if divisor_override is None else divisor_override), acc, total.shape)
+    return self._wrap(cast(drop(total / divided_by, axes), t.dtype))
 
   avg_pool1d = member(_avg_pool, 1, ":meth:`avg_pool2d` over the last dimension: (.., l) -> (.., l').")
   def avg_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -500,8 +490,7 @@ class Pooling(Scattering, Random):
     ``divisor_override`` is what sums are divided by in place of the number of elements. What follows the stride is in tinygrad's
     order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float."""
     return self._avg_pool(
-      "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
-    )
+      "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override)
 
   avg_pool3d = member(_avg_pool, 3, ":meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
   def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
@@ -537,7 +526,7 @@ class Pooling(Scattering, Random):
     n, m = len(lines), len(t.shape)
     def placed(u: UOp, k: int) -> UOp: return _along(u, m - 2 * n + k, m, m - n + k)
     makers = [line.edge if tiled and line.edge is not None else line.weight for line in lines]
-    weights = [None if make is None else placed(make(graph.reshape(o, (*o.shape, 1)), j, dtype), k)
+    weights = [None if make is None else placed(make(reshape(o, (*o.shape, 1)), j, dtype), k)
                for k, (make, o, j) in enumerate(zip(makers, count, places))]
     return t, [placed(j, k) for k, j in enumerate(places)], weights
 
@@ -559,14 +548,14 @@ class Pooling(Scattering, Random):
     self._needs_floats(name)
     n, acc = len(sizes), acc_dtype(self.dtype)
     lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
-    t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
+    t, _, weights = self._taps(cast(self.lazydata, acc), lines, acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None: t = graph.where(graph.expand(used, t.shape), t, 0.0)
+    if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)
     if used is not None:
-      number = graph.total(graph.cast(used, acc), axes)
-      total = total / graph.expand(number, total.shape)
-    return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
+      number = graph.total(cast(used, acc), axes)
+      total = total / expand(number, total.shape)
+    return self._wrap(cast(drop(total, axes), self.dtype))
 
   adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
   adaptive_avg_pool2d = member(_adaptive_means, 2, """
@@ -579,16 +568,14 @@ class Pooling(Scattering, Random):
   def _adaptive_max(self, name: str, n: int, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
     sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
     t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
-    used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None:
-      t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
-    best = _greatest(t, axes)
-    values = self._wrap(graph.drop(best, axes))
-    if not return_indices: return values
-    at = graph.const(0, dtypes.int32, t.shape)
-    for size, j in zip(spatial, places):
-      at = at * size + graph.expand(graph.cast(j, dtypes.int32), t.shape)
-    return values, self._from_node(_first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
+    used = _all_of(weights, t)
+    if used is not None: t = where(expand(used, t.shape), t, dtypes.min(t.dtype))
+    def at() -> UOp:
+      out = const(0, dtypes.int32, t.shape)
+      for size, j in zip(spatial, places): out = out * size + expand(cast(j, dtypes.int32), t.shape)
+      return out
+    axes = range(self.ndim, self.ndim + n)
+    return self._greatest(name, t, axes, math.prod(spatial), at if return_indices else None, used)
 
   adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")
   adaptive_max_pool2d = member(_adaptive_max, 2, """
@@ -621,7 +608,7 @@ class Pooling(Scattering, Random):
     for d in range(n):
       number = n - 1 - d if n == 2 else d   # as PyTorch takes them
       start = self._starts(u[..., number].unsqueeze(-1), spatial[d], sizes[d], k[d])   # (*rows, out)
-      line = start.unsqueeze(-1) + self._from_node(graph.iota(k[d]))
+      line = start.unsqueeze(-1) + self._from_node(iota(k[d]))
       line = line.reshape(*rows, *[sizes[d] if e == d else 1 for e in range(n)], *[k[d] if e == d else 1 for e in range(n)])
       at = line if at is None else at * spatial[d] + line
     flat = self.named().reshape(*rows, -1)
@@ -636,7 +623,7 @@ class Pooling(Scattering, Random):
     """Where windows begin: they grow by alpha or so, from a random offset; the last one ends at the end."""
     if out == 1: return (u * 0).cast(dtypes.int32) + (size - k)
     alpha = (size - k) / (out - 1)
-    i = self._from_node(graph.iota(out))
+    i = self._from_node(iota(out))
     begin = ((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32)
     return (i < out - 1).where(begin, size - k)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held, sum_dtype, to_narrow
+from ntgrad.codegen.ir.elementwise import const, eq, le, lt, where
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_number
@@ -20,6 +21,7 @@ from ntgrad.engine.index_checks import known_class, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import checked, of_kind
 from ntgrad.graph.host_values import first_of
+from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, index_of, iota, pad, reshape, scan, shrink
 from ntgrad.graph.pairs import Several
 
 from .elementwise import Elementwise
@@ -110,7 +112,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
     return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
   if isinstance(data, Base): data = data.lazydata
   if isinstance(data, UOp):
-    node = data if dtype is None else graph.cast(data, dtype)
+    node = data if dtype is None else cast(data, dtype)
     return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
@@ -127,13 +129,13 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
                        "it takes numbers, nested lists, numpy arrays, bytes, Tensors, UOps and tensors of other libraries")
     found = interchange.take(data)
     node = interchange.adopt(found, device, copy=True if found.kind == interchange.CPU else None)
-    if dtype is not None: node = graph.cast(node, dtype)
+    if dtype is not None: node = cast(node, dtype)
     return node if device is None or node.device == device else graph.copy(node, device)
   if array.dtype.byteorder not in "=|" and not array.dtype.isnative: array = array.astype(array.dtype.newbyteorder("="))
   if array.dtype.type in (np.longlong, np.ulonglong): array = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64)
   dtypes.of(array.dtype)  # refuses what ntgrad does not have
   if dtype is not None: array = host_cast(array, dtype)
-  return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
+  return buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
 
 
 def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, ...]:
@@ -144,8 +146,7 @@ def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, .
     shape = (tuple(size) if isinstance(size, (tuple, list)) else size,)
   s = shape_of(name, shape)
   if any([n < 0 for n in s]): raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
-  if math.prod(s) > MAX_SIZE:
-    raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
+  if math.prod(s) > MAX_SIZE: raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
   return s
 
 
@@ -214,7 +215,7 @@ class Creation(Elementwise, Movement):
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
     d = _float(dtype)
     s = new_shape("empty", shape, size)
-    return cls._made(graph.buffer(Buffer(Device._located(device), s, d)), None, requires_grad)
+    return cls._made(buffer(Buffer(Device._located(device), s, d)), None, requires_grad)
 
   @classmethod
   def arange(cls, start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None,
@@ -231,16 +232,16 @@ class Creation(Elementwise, Movement):
     low, high = min(start, last), max(start, last)
     d = number_dtype("arange", dtype, dtypes.default_int if ints else dtypes.default_float)
     if dtype is None and ints and n and not fits_default(int(low), int(high)): d = dtypes.int64
-    if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
+    if n == 0: return cls._made(const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
     # ints are counted as ints and rounded at the end
     if not ints: work = _steps_in(d)
     else: work = dtypes.int32 if -most - 1 <= low and max(high, (n - 1) * abs(step)) <= most else dtypes.int64   # on the way too
-    u = graph.cast(graph.iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
+    u = cast(iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
     if step != 1: u = u * step
     if start != 0: u = u + start
-    return cls._made(graph.cast(u, d), device, requires_grad)
+    return cls._made(cast(u, d), device, requires_grad)
 
   @classmethod
   def linspace(cls, start: float, stop: float, steps: int, *, dtype: Any = None, device: str | None = None,
@@ -257,10 +258,10 @@ class Creation(Elementwise, Movement):
     if not math.isfinite(held(step, work)):
       raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
     # the first half is counted from the start, the second from the stop
-    first = graph.lt(graph.iota(n), n // 2)
-    i = graph.cast(graph.where(first, graph.iota(n), graph.iota(n) - (n - 1)), work)
-    end = graph.where(first, graph.const(start, work, (n,)), stop)
-    return cls._made(graph.cast(i * step + end, d), device, requires_grad)
+    first = lt(iota(n), n // 2)
+    i = cast(where(first, iota(n), iota(n) - (n - 1)), work)
+    end = where(first, const(start, work, (n,)), stop)
+    return cls._made(cast(i * step + end, d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -270,7 +271,7 @@ class Creation(Elementwise, Movement):
     if base <= 0: raise ArgumentError(f"logspace: base {base}; it must be above 0")
     d = number_dtype("logspace", dtype, dtypes.default_float)
     powers = cls.linspace(start, stop, steps, dtype=_steps_in(d)).lazydata
-    return cls._made(graph.cast(graph.power(base, powers), d), device, requires_grad)
+    return cls._made(cast(graph.power(base, powers), d), device, requires_grad)
 
   @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
@@ -278,8 +279,8 @@ class Creation(Elementwise, Movement):
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = new_shape("eye", (n, n if m is None else m))
     d = _float(dtype)
-    same = graph.eq(graph.index_along(0, (rows, columns)), graph.index_along(1, (rows, columns)))
-    return cls._made(graph.cast(same, d), device, requires_grad)
+    same = eq(index_along(0, (rows, columns)), index_along(1, (rows, columns)))
+    return cls._made(cast(same, d), device, requires_grad)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""
@@ -325,19 +326,19 @@ class Creation(Elementwise, Movement):
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
     d = _float(dtype)
-    limit = graph.index_along(0, (rows, columns)) + max(-rows, min(k, columns))
-    below = graph.le(graph.index_along(1, (rows, columns)), limit)
-    return cls._made(graph.cast(below, d), device, requires_grad)
+    limit = index_along(0, (rows, columns)) + max(-rows, min(k, columns))
+    below = le(index_along(1, (rows, columns)), limit)
+    return cls._made(cast(below, d), device, requires_grad)
 
   def _triangle(self, name: str, upper: bool, diagonal: int = 0) -> Self:
     u = self.lazydata
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
     diagonal = max(-s[0], min(diagonal, s[1]))
-    row = graph.index_along(0, s) + diagonal if diagonal else graph.index_along(0, s)
-    a, b = (row, graph.index_along(1, s)) if upper else (graph.index_along(1, s), row)
-    inside = graph.broadcast(graph.le(a, b), u.shape)
-    return self._wrap(graph.where(inside, u, 0))
+    row = index_along(0, s) + diagonal if diagonal else index_along(0, s)
+    a, b = (row, index_along(1, s)) if upper else (index_along(1, s), row)
+    inside = broadcast(le(a, b), u.shape)
+    return self._wrap(where(inside, u, 0))
   tril = member(_triangle, False, "The lower triangle of the last two dims, zeros above. Raises ShapeError.")
   triu = member(_triangle, True, "The upper triangle of the last two dims, zeros below. Raises ShapeError.")
 
@@ -350,10 +351,10 @@ class Creation(Elementwise, Movement):
     size = n + abs(diagonal)
     if not n: return type(self).full((size, size), 0, dtype=self.dtype, device=self.device)
     first += max(-diagonal, 0) * size
-    u = graph.reshape(graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
+    u = reshape(pad(reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
     last = (n - 1) * (size + 1) + 1   # the zeros behind the last element go
-    u = graph.pad(graph.shrink(u, ((0, last),)), ((first, size * size - first - last),))
-    return self._wrap(graph.reshape(u, (size, size)))
+    u = pad(shrink(u, ((0, last),)), ((first, size * size - first - last),))
+    return self._wrap(reshape(u, (size, size)))
 
   @classmethod
   def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
@@ -384,10 +385,10 @@ class Creation(Elementwise, Movement):
     known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
-    inside = within(graph.index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
-    index = graph.expand(graph.reshape(inside, (*u.shape, 1)), shape)
-    classes = graph.cast(graph.index_along(len(u.shape), shape), index.dtype)
-    out = self._from_node(graph.cast(graph.eq(index, classes), dtypes.int32))
+    inside = within(index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
+    index = expand(reshape(inside, (*u.shape, 1)), shape)
+    classes = cast(index_along(len(u.shape), shape), index.dtype)
+    out = self._from_node(cast(eq(index, classes), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out
 
@@ -412,11 +413,11 @@ class Creation(Elementwise, Movement):
     u, out = self.lazydata, sum_dtype(self.dtype)
     acc = acc_dtype(out)
     shape = (n, columns)
-    times = graph.expand(graph.reshape(graph.cast(u, acc), (n, 1)), shape)
-    first = graph.eq(graph.index_along(1, shape), 0 if increasing else columns - 1)
-    powers = graph.where(first, 1, times)
-    if n and columns: powers = graph.scan(BinaryOps.MUL, powers, 1, not increasing)
-    return self.named()._wrap(graph.cast(powers, out))
+    times = expand(reshape(cast(u, acc), (n, 1)), shape)
+    first = eq(index_along(1, shape), 0 if increasing else columns - 1)
+    powers = where(first, 1, times)
+    if n and columns: powers = scan(BinaryOps.MUL, powers, 1, not increasing)
+    return self.named()._wrap(cast(powers, out))
 
   def diag_embed(self, offset: int = 0, dim1: int | str = -2, dim2: int | str = -1) -> Self:
     """(.., n) -> (.., m, m) with the last dim on a diagonal (``offset`` above the main one, m = n + |offset|), zeros elsewhere;
@@ -426,8 +427,8 @@ class Creation(Elementwise, Movement):
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
     m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = graph.index_along(0, (m, m)) + offset
-    there: Any = self._from_node(graph.eq(graph.index_along(1, (m, m)), at))
+    at = index_along(0, (m, m)) + offset
+    there: Any = self._from_node(eq(index_along(1, (m, m)), at))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:
@@ -470,8 +471,7 @@ class Creation(Elementwise, Movement):
   def bartlett_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
                       requires_grad: bool | None = None) -> Self:
     """1 - |2 t - 1|: a triangle."""
-    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype,
-                       device, requires_grad)
+    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype, device, requires_grad)
 
   @classmethod
   def kaiser_window(cls, window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,

@@ -152,8 +152,7 @@ class Function:
   def apply(cls, *args: Any) -> Any:
     """What ``forward`` gives, with the gradient that ``backward`` has. Raises ArgumentError for a result that is no Tensor."""
     ctx = Context()
-    ctx.needs_input_grad = tuple([
-      isinstance(a, Base) and (a._state > 0 or mode.grad and a.dtype.kind == "f") for a in args])
+    ctx.needs_input_grad = tuple([isinstance(a, Base) and (a._state > 0 or mode.grad and a.dtype.kind == "f") for a in args])
     inner = [a.detach() if isinstance(a, Base) else a for a in args]
     setup: Any = getattr(cls, "setup_context", None)
     with no_grad():

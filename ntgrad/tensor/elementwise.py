@@ -12,7 +12,7 @@ from typing import Any, Callable, Self, TypeVar
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, can_cast, dtypes, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, can_cast, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
@@ -84,18 +84,16 @@ class Elementwise(Base):
       db = b.dtype
       name = fn.name
       if a.device != b.device: common_device(name, a, b)
-      if a.shape != b.shape:
-        try: shape = broadcast_shape(name, a.shape, b.shape)
+      shape = a.shape
+      if shape != b.shape:
+        try: shape = broadcast_shape(name, shape, b.shape)
         except ShapeError:
           fit_aligned(name.lower(), (self, x))
           raise
-        if da is not db:
-          d = common_dtype(a, b)
-          a, b = graph.cast(a, d), graph.cast(b, d)
-        a, b = graph.broadcast(a, shape), graph.broadcast(b, shape)
-      elif da is not db:
-        d = promote(da, db)
+      if da is not db:
+        d = common_dtype(a, b)
         a, b = graph.cast(a, d), graph.cast(b, d)
+      if a.shape != b.shape: a, b = graph.broadcast(a, shape), graph.broadcast(b, shape)
       called = None if self._names is x._names is None else aligned_names(name.lower(), (self, x))
     elif isinstance(x, _NUMBERS):
       if isinstance(x, np.generic): x = x.item()
@@ -103,10 +101,8 @@ class Elementwise(Base):
       if d is not da: a = graph.cast(a, d)
       b = scalar_node(fn.name, x, d, a.shape)
       x = None
-    elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x):
-      return self._binary(fn, self._from_host(x), reverse)
-    else:
-      raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
+    elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x): return self._binary(fn, self._from_host(x), reverse)
+    else: raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
     d = a.dtype
     if d.kind == "b":
       if fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")
@@ -151,7 +147,7 @@ class Elementwise(Base):
     down = self.idiv(x, reverse)
     if mode == "floor": return down
     if down.dtype.kind == "f": return self.div(x, reverse).trunc()
-    exact = (down * x if not reverse else down * self).eq(self if not reverse else x)   # one more than down, if that is negative
+    exact = (down * self).eq(x) if reverse else (down * x).eq(self)   # one more than down, if that is negative
     return down + ((down < 0) & ~exact).cast(down.dtype)
   def mod(self, x: Any, reverse: bool = False) -> Self:
     """``self % x`` with the sign of the divisor, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
@@ -190,7 +186,7 @@ class Elementwise(Base):
       if d.kind == "f": return self._wrap(graph.binary(fn, graph.cast(a, d), graph.detach(scalar_node(fn.name, x, d, a.shape))))
     if not isinstance(x, Base): return self._binary(fn, x)
     pair: Any = (self, x)
-    p, q = [t._detached(graph.detach(t.lazydata)) if graph.const_value(t.lazydata) is not None else t for t in pair]
+    p, q = [t if graph.const_value(t.lazydata) is None else t._detached(graph.detach(t.lazydata)) for t in pair]
     return p._binary(fn, q)
   maximum = member(_extreme_of, BinaryOps.MAX,
                    "The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient.")
@@ -396,9 +392,8 @@ class Elementwise(Base):
   def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:
     """Not below the least nor above the greatest value; the gradient passes where the value stays as it is, the limits included.
     NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN."""
-    lo, hi = (min if min_ is None else min_), (max if max_ is None else max_)
-    if lo is None and hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
-    out = self
+    out, lo, hi = self, (min if min_ is None else min_), (max if max_ is None else max_)
+    if lo is hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
     if isinstance(lo, Base) and isinstance(hi, Base): out, lo, hi = self._in_one_dtype(lo, hi)
     if lo is not None: out = out._within("clamp", lo, True)
     return out if hi is None else out._within("clamp", hi, False)
@@ -407,9 +402,8 @@ class Elementwise(Base):
     if isinstance(limit, np.generic): limit = limit.item()
     if isinstance(limit, _SCALARS):
       if limit != limit: raise ArgumentError(f"{name}: a limit of nan; limits are numbers that values can be compared with")
-      u = self.lazydata
-      d = scalar_dtype(limit, u.dtype)
-      u = graph.cast(u, d)
+      d = scalar_dtype(limit, self.dtype)
+      u = graph.cast(self.lazydata, d)
       c = scalar_node(name, limit, d, u.shape)
       return self._wrap(graph.where(graph.binary(BinaryOps.CMPLT, *((u, c) if least else (c, u))), c, u))
     if not isinstance(limit, Base): limit = self._from_host(limit)
@@ -475,7 +469,7 @@ class Elementwise(Base):
       if not value >= 0: raise ArgumentError(f"isclose: {what} = {value}; it must not be negative")
     u, v, names = self._pair("isclose", other)
     if u.dtype.kind == "b": u, v = graph.cast(u, dtypes.default_int), graph.cast(v, dtypes.default_int)
-    a, b = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
+    a, b = [self._from_node(graph.detach(n)) for n in (u, v)]
     if u.dtype.kind == "f": a, b = a._wide(), b._wide()
     apart = a.maximum(b) - a.minimum(b)   # of unsigned ints too
     close = (apart <= b.abs() * rtol + atol) & apart.isfinite() | a.eq(b)
@@ -558,7 +552,7 @@ class Elementwise(Base):
   def heaviside(self, values: Any) -> Self:
     """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
     u, v, names = self._pair("heaviside", values)
-    x, at = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
+    x, at = [self._from_node(graph.detach(n)) for n in (u, v)]
     out = x.eq(0).where(at, (x > 0).cast(u.dtype))
     if u.dtype.kind == "f": out = x.isnan().where(x, out)
     return out._called(names)

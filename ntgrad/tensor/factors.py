@@ -95,11 +95,6 @@ def eye(x: Any, m: int, n: int | None = None) -> Any:
   return x.eye(m, n, dtype=x.dtype, device=x.device).unsqueeze(0)
 
 
-def _half_diagonal(x: Any) -> Any:
-  """The lower triangle with half of the diagonal."""
-  return x.tril() * (1 - eye(x, x.shape[-1]) * 0.5)
-
-
 # ---- matrices too large for a program
 _MOST = 2 ** 19   # bytes of blocks that a program may keep: local memory of PoCL's device, and more than a GPU's registers
 # how many blocks of a matrix's size each kernel keeps
@@ -181,8 +176,8 @@ def cholesky(a: Any) -> Any:
   if 0 not in l.shape: l, = _computed(_cholesky, _cholesky_by_host, x, l)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     low = outs[0]
-    inner = _half_diagonal(low.mT @ grads[0].tril())
-    # l^-T inner l^-1
+    # l^-T inner l^-1, inner being a lower triangle with half of the diagonal
+    inner = (low.mT @ grads[0].tril()).tril() * (1 - eye(low, low.shape[-1]) * 0.5)
     g = triangular(low.mT, triangular(low.mT, inner.mT, False).mT, False)
     return ((g + g.mT) * 0.5,)
   return with_rule("cholesky", [l], [a], rule)[0]
@@ -412,14 +407,6 @@ def _across(x: Any, order: Any) -> Any:
   return tl.gather(x, tl.broadcast_to(order[None, :], (x.shape[0], order.shape[0])), 1)
 
 
-def _ordered(before: Any, x: Any, at: Any) -> Any:
-  """Where elements stand when those that are ``before`` others come first, equal ones as they stood."""
-  rank = tl.sum(tl.where(before | ((x[None, :] == x[:, None]) & (at[None, :] < at[:, None])), 1, 0), axis=1)
-  order = at * 0
-  for k in range(at.shape[0]): order = tl.where(at == _element(rank, at, k), k, order)
-  return order
-
-
 def _cholesky(a: Any, l: Any) -> None:
   n = a.shape[1]
   at = tl.arange(0, n)
@@ -546,7 +533,10 @@ def _eigh(a: Any, w: Any, v: Any) -> None:
     beside = tl.sum(tl.where(diagonal, 0.0, x * x))
     sweep += 1
   values = tl.sum(tl.where(diagonal, x, 0.0), axis=1)
-  order = _ordered(values[None, :] < values[:, None], values, at)
+  less = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & (at[None, :] < at[:, None]))
+  rank = tl.sum(tl.where(less, 1, 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
   w = (tl.gather(values, order, 0) * scale + wrong)[None, None]  # noqa: F841
   v = (_across(vectors, order) + wrong)[None]  # noqa: F841
 
@@ -577,7 +567,10 @@ def _svd(a: Any, u: Any, v: Any) -> None:
       vectors = c[None, :] * vectors - s[None, :] * _across(vectors, p)
     sweep += 1
   size = tl.sum(x * x, axis=0)
-  order = _ordered(size[None, :] > size[:, None], size, at)
+  more = (size[None, :] > size[:, None]) | ((size[None, :] == size[:, None]) & (at[None, :] < at[:, None]))
+  rank = tl.sum(tl.where(more, 1, 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
   u = (_across(x, order) * scale + wrong)[None]  # noqa: F841
   v = (_across(vectors, order) + wrong)[None]  # noqa: F841
 

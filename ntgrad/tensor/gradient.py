@@ -12,7 +12,7 @@ import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
-from ntgrad.codegen.ir.elementwise import product, quotient, select
+from ntgrad.codegen.ir.elementwise import add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.codegen.ir.errors import GradientError
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
@@ -23,6 +23,7 @@ from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import apply_view, values
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
+from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -35,22 +36,22 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   dims)."""
   axes = [a for a in axes if g.shape[a] != 1]
   if not axes: return g
-  shape, v = tuple([1 if i in axes else s for i, s in enumerate(g.shape)]), graph.const_value(g)
+  shape, v = tuple([1 if i in axes else s for i, s in enumerate(g.shape)]), const_value(g)
   if v is not None:
     n = math.prod([g.shape[a] for a in axes])
-    return graph.const(v * n if n else 0.0, g.dtype, shape)   # nothing adds up to 0, whatever it would have been
+    return const(v * n if n else 0.0, g.dtype, shape)   # nothing adds up to 0, whatever it would have been
   inner = g
   if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
-    return graph.reshape(graph.total(inner.src[0], (*inner.arg[1], *axes)), shape)
-  return graph.cast(graph.total(graph.cast(g, acc_dtype(g.dtype)), axes), g.dtype)
+    return reshape(graph.total(inner.src[0], (*inner.arg[1], *axes)), shape)
+  return cast(graph.total(cast(g, acc_dtype(g.dtype)), axes), g.dtype)
 
 
 # ---- rules of one source: what its gradient is, None for none
 def _reshape(u: UOp, g: UOp) -> UOp:
   # a reshape of a reshape is one (nobody looks for the gradient in between); memory and its views are left alone
   if g.op is Ops.RESHAPE and g.src[0].op not in (Ops.BUFFER, Ops.SHRINK): g = g.src[0]
-  return graph.reshape(g, u.src[0].shape)
+  return reshape(g, u.src[0].shape)
 
 
 def _tile(u: UOp, g: UOp) -> UOp:
@@ -58,10 +59,10 @@ def _tile(u: UOp, g: UOp) -> UOp:
   s, wins = u.src[0].shape, u.arg
   n, outer = len(s), u.shape[:len(s)]
   if all([(dilation == 1 or size == 1) and (stride == size or o == 1) for (size, stride, dilation), o in zip(wins, outer)]):
-    g = graph.permute(g, tuple([k for i in range(n) for k in (i, n + i)]))
-    g = graph.reshape(g, tuple([o * w[0] for o, w in zip(outer, wins)]))
-    return graph.pad(g, [(0, d - k) for d, k in zip(s, g.shape)])
-  return graph.reshape(sum_to(graph.untile(g, s, wins), range(n, 2 * n)), s)
+    g = permute(g, tuple([k for i in range(n) for k in (i, n + i)]))
+    g = reshape(g, tuple([o * w[0] for o, w in zip(outer, wins)]))
+    return pad(g, [(0, d - k) for d, k in zip(s, g.shape)])
+  return reshape(sum_to(graph.untile(g, s, wins), range(n, 2 * n)), s)
 
 
 def _untile(u: UOp, g: UOp) -> UOp:
@@ -69,56 +70,56 @@ def _untile(u: UOp, g: UOp) -> UOp:
   shape, wins = u.arg
   n, k = len(shape), len(wins)
   t = graph.tile(g, (*wins, *([(1, 1, 1)] * k)))  # (outer.., inner.., window.., 1..)
-  t = graph.reshape(t, t.shape[:n + 2 * k])
+  t = reshape(t, t.shape[:n + 2 * k])
   for d, size in enumerate(u.shape[n:]):
-    if size != 1: t = select(graph.eq(graph.index_along(n + d, t.shape), graph.index_along(n + k + d, t.shape)), t)
-  return graph.reshape(sum_to(t, range(n + k, n + 2 * k)), u.src[0].shape)
+    if size != 1: t = select(eq(index_along(n + d, t.shape), index_along(n + k + d, t.shape)), t)
+  return reshape(sum_to(t, range(n + k, n + 2 * k)), u.src[0].shape)
 
 
 def _reduce(u: UOp, g: UOp) -> UOp | None:
   x, (fn, axes) = u.src[0], u.arg
   s = x.shape
   if fn is BinaryOps.ADD:
-    v = graph.const_value(g)
-    return graph.expand(g, s) if v is None else graph.const(v, g.dtype, s)
+    v = const_value(g)
+    return expand(g, s) if v is None else const(v, g.dtype, s)
   if fn is BinaryOps.MAX or fn is BinaryOps.MIN:
-    chosen = graph.eq(x, graph.expand(u, s))
-    ties = graph.total(graph.cast(chosen, acc_dtype(g.dtype)), axes)   # equal ones share the gradient
-    return select(chosen, graph.expand(quotient(g, graph.cast(ties, g.dtype)), s))
-  return product(graph.expand(g, s), _products_of_others(x, axes)) if fn is BinaryOps.MUL else None
+    chosen = eq(x, expand(u, s))
+    ties = graph.total(cast(chosen, acc_dtype(g.dtype)), axes)   # equal ones share the gradient
+    return select(chosen, expand(quotient(g, cast(ties, g.dtype)), s))
+  return product(expand(g, s), _products_of_others(x, axes)) if fn is BinaryOps.MUL else None
 
 
 def _scan(u: UOp, g: UOp) -> UOp | None:
   """Each element counts for all that come after it, itself included: the scan the other way round."""
   x, (fn, axis, reverse) = u.src[0], u.arg
-  if fn is BinaryOps.ADD: return graph.scan(fn, g, axis, not reverse)
+  if fn is BinaryOps.ADD: return scan(fn, g, axis, not reverse)
   if fn is BinaryOps.MUL: return _product_scan(x, u, g, axis, reverse)
   if fn not in (BinaryOps.MAX, BinaryOps.MIN): return None
   # of equal ones the last one so far has the gradient of all, as of a NaN every later one
   s, n = x.shape, x.shape[axis]
-  at = graph.index_along(axis, s)
+  at = index_along(axis, s)
   if reverse: at = n - 1 - at   # in the order of the scan
-  chosen = graph.scan(BinaryOps.MAX, graph.where(graph.eq(x, u) | graph.isnan(x), at, 0), axis, reverse)
+  chosen = scan(BinaryOps.MAX, where(eq(x, u) | isnan(x), at, 0), axis, reverse)
   if reverse: chosen = n - 1 - chosen
   # rows, side by side, are one: element i of row r is r * n + i
   order = (*[d for d in range(len(s)) if d != axis], axis)
-  chosen, g = graph.permute(chosen, order), graph.permute(g, order)
+  chosen, g = permute(chosen, order), permute(g, order)
   flat = (math.prod(s) // n, n)
-  index = graph.index_along(0, flat), graph.reshape(chosen, flat)
-  out = graph.scatter(graph.const(0.0, g.dtype, flat), index, graph.reshape(g, flat), "add")
-  return graph.permute_back(graph.reshape(out, g.shape), order)
+  index = index_along(0, flat), reshape(chosen, flat)
+  out = scatter(const(0.0, g.dtype, flat), index, reshape(g, flat), "add")
+  return permute_back(reshape(out, g.shape), order)
 
 
 def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
   """The gradient of running products: what comes after an element, with its products, over the element. The first zero of a row
   gets the products without it, what comes after it nothing."""
-  def after(v: UOp) -> UOp: return graph.scan(BinaryOps.ADD, v, axis, not reverse)
-  zero = graph.eq(x, 0.0)
-  seen = graph.scan(BinaryOps.ADD, graph.cast(zero, dtypes.int32), axis, reverse)
-  first = zero & graph.eq(seen, 1)
-  without = graph.scan(BinaryOps.MUL, graph.where(first, 1.0, x), axis, reverse)
-  usual = after(product(g, u)) / graph.where(zero, 1.0, x)
-  return graph.where(graph.eq(seen, 0), usual, select(first, after(product(g, without))))
+  def after(v: UOp) -> UOp: return scan(BinaryOps.ADD, v, axis, not reverse)
+  zero = eq(x, 0.0)
+  seen = scan(BinaryOps.ADD, cast(zero, dtypes.int32), axis, reverse)
+  first = zero & eq(seen, 1)
+  without = scan(BinaryOps.MUL, where(first, 1.0, x), axis, reverse)
+  usual = after(product(g, u)) / where(zero, 1.0, x)
+  return where(eq(seen, 0), usual, select(first, after(product(g, without))))
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
@@ -127,27 +128,27 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   s = x.shape
   rest = [i for i in range(len(s)) if i not in axes]
   order = (*rest, *axes)
-  flat = graph.reshape(graph.permute(x, order), (*[s[i] for i in rest], math.prod([s[a] for a in axes])))
+  flat = reshape(permute(x, order), (*[s[i] for i in rest], math.prod([s[a] for a in axes])))
   n, r = flat.shape[-1], len(rest)
-  every = graph.expand(graph.reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
-  others = graph.where(graph.eq(graph.index_along(r, every.shape), graph.index_along(r + 1, every.shape)), 1.0, every)
-  out = graph.reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
-  return graph.permute_back(out, order)
+  every = expand(reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
+  others = where(eq(index_along(r, every.shape), index_along(r + 1, every.shape)), 1.0, every)
+  out = reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
+  return permute_back(out, order)
 
 
 def _gather(u: UOp, g: UOp) -> UOp:
   base, *index = u.src
-  none = graph.const(0.0, acc_dtype(base.dtype), base.shape)   # many rows may fall on one
-  return graph.cast(graph.scatter(none, index, graph.cast(g, none.dtype), "add"), base.dtype)
+  none = const(0.0, acc_dtype(base.dtype), base.shape)   # many rows may fall on one
+  return cast(scatter(none, index, cast(g, none.dtype), "add"), base.dtype)
 
 
 _RULES: dict[Ops, Callable[[UOp, UOp], UOp | None]] = {
-  Ops.CAST: lambda u, g: graph.cast(g, u.src[0].dtype) if u.src[0].dtype.kind == "f" else None,
+  Ops.CAST: lambda u, g: cast(g, u.src[0].dtype) if u.src[0].dtype.kind == "f" else None,
   Ops.RESHAPE: _reshape,
   Ops.EXPAND: lambda u, g: sum_to(g, [i for i, (a, b) in enumerate(zip(u.src[0].shape, u.shape)) if a != b]),
   Ops.PAD: lambda u, g: graph.shrink(g, [(lo, lo + s) for (lo, _), s in zip(u.arg, u.src[0].shape)]),
-  Ops.SHRINK: lambda u, g: graph.pad(g, [(b, s - e) for (b, e), s in zip(u.arg, u.src[0].shape)]),
-  Ops.PERMUTE: lambda u, g: graph.permute_back(g, u.arg), Ops.FLIP: lambda u, g: graph.flip(g, u.arg),
+  Ops.SHRINK: lambda u, g: pad(g, [(b, s - e) for (b, e), s in zip(u.arg, u.src[0].shape)]),
+  Ops.PERMUTE: lambda u, g: permute_back(g, u.arg), Ops.FLIP: lambda u, g: graph.flip(g, u.arg),
   Ops.TILE: _tile, Ops.UNTILE: _untile, Ops.REDUCE_AXIS: _reduce, Ops.SCAN_AXIS: _scan, Ops.GATHER: _gather,
   Ops.COPY: lambda u, g: g if u.src[0].device is None else graph.copy(g, u.src[0].device), Ops.CONTIGUOUS: lambda u, g: g}
 
@@ -160,11 +161,11 @@ def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
 
 def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   base, *index, value = u.src
-  if u.arg == "add": return [(base, g), (value, graph.gather(g, *index))]
+  if u.arg == "add": return [(base, g), (value, gather(g, *index))]
   # what was set no longer depends on the base; of equal indices one write is there
   winner, kept = _winners(index, base.shape[:len(index)])
-  free = graph.eq(winner, -1)
-  return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), graph.gather(g, *index)))]
+  free = eq(winner, -1)
+  return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), gather(g, *index)))]
 
 
 def _update(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -172,24 +173,24 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   base, value, *index = u.src
   part = apply_view(g, u.arg)
   winner, kept = _winners(index, part.shape[:1]) if index else (part, part)
-  found = [(value, select(_rows(kept, value.shape), graph.gather(part, index[0])) if index else part)]
+  found = [(value, select(_rows(kept, value.shape), gather(part, index[0])) if index else part)]
   if base in need:
-    left = select(_rows(graph.eq(winner, -1), part.shape), part) if index else graph.const(0.0, g.dtype, part.shape)
+    left = select(_rows(eq(winner, -1), part.shape), part) if index else const(0.0, g.dtype, part.shape)
     found.append((base, graph.update(g, left, u.arg)))
   return found
 
 
 def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
   """A value a row, for every element of the rows."""
-  return graph.expand(graph.reshape(mask, mask.shape + (1,) * (len(shape) - len(mask.shape))), shape)
+  return expand(reshape(mask, mask.shape + (1,) * (len(shape) - len(mask.shape))), shape)
 
 
 def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
   """For each row the number of the last index that names it, -1 for none; and for each index whether it is that last one."""
   shape = index[0].shape
-  numbers = graph.reshape(graph.iota(math.prod(shape)), shape)
-  winner = graph.scatter(graph.const(-1, numbers.dtype, rows), index, numbers, "set")
-  return winner, graph.eq(graph.gather(winner, *index), numbers)
+  numbers = reshape(graph.iota(math.prod(shape)), shape)
+  winner = scatter(const(-1, numbers.dtype, rows), index, numbers, "set")
+  return winner, eq(gather(winner, *index), numbers)
 
 
 def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -210,8 +211,7 @@ _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST}
 
 def sources_of(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
-  if u.op in _STOPS:
-    return u.note.call.sources if isinstance(u.note, graph.Result) else ()
+  if u.op in _STOPS: return u.note.call.sources if isinstance(u.note, Result) else ()
   if u.dtype.kind != "f": return ()
   return u.src if u.op is not Ops.SLOPED else u.src[1:]
 
@@ -219,7 +219,7 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 def _call_of(u: UOp) -> Any:
   """The call that has a node's gradient (of ``ntgrad/tensor/custom.py`` or ``ntgrad/tile/function.py``), and which of its outputs
   the node is; None for most nodes."""
-  return u.arg if u.op is Ops.CUSTOM else u.note if isinstance(u.note, graph.Result) else None
+  return u.arg if u.op is Ops.CUSTOM else u.note if isinstance(u.note, Result) else None
 
 
 def walk(*roots: UOp) -> list[UOp]:
@@ -276,7 +276,7 @@ def total(parts: Sequence[UOp]) -> UOp:
   factors: pad(a) + pad(b) + .. -> cat(a, b, ..), a*b + c*d + .. -> sum(stack(a, c, ..) * stack(b, d, ..))."""
   if len(parts) >= MANY:
     for joined in (_side_by_side, _one_product): parts = joined(parts)
-  return functools.reduce(graph.add, parts)
+  return functools.reduce(add, parts)
 
 
 def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
@@ -298,11 +298,11 @@ def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
       if start > before: filled.append(_zeros(u, axis, start - before))
       filled.append(u.src[0])
     if ends[-1] < shape[axis]: filled.append(_zeros(u, axis, shape[axis] - ends[-1]))
-    others.append(graph.cat(filled, axis))
+    others.append(cat(filled, axis))
   return others
 
 
-def _zeros(u: UOp, axis: int, n: int) -> UOp: return graph.const(0, u.dtype, (*u.shape[:axis], n, *u.shape[axis + 1:]))
+def _zeros(u: UOp, axis: int, n: int) -> UOp: return const(0, u.dtype, (*u.shape[:axis], n, *u.shape[axis + 1:]))
 
 
 def _one_product(parts: Sequence[UOp]) -> list[UOp]:
@@ -318,9 +318,9 @@ def _one_product(parts: Sequence[UOp]) -> list[UOp]:
       others += products
       continue
     shape = products[0].shape
-    a, b = [graph.expand(graph.cat([graph.reshape(x, (1, *x.shape)) for u in products if (x := u.src[i].src[0])], 0),
+    a, b = [expand(cat([reshape(x, (1, *x.shape)) for u in products if (x := u.src[i].src[0])], 0),
                          (len(products), *shape)) for i in (0, 1)]
-    others.append(graph.reshape(sum_to(a * b, [0]), shape))
+    others.append(reshape(sum_to(a * b, [0]), shape))
   return others
 
 
@@ -331,7 +331,7 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
   if gradient is None:
     if loss.numel() != 1:
       raise GradientError(f"{name}: a tensor of shape {u.shape} is not one number; reduce it (.sum(), .mean()) or give gradient=")
-    return graph.const(1.0, u.dtype, u.shape)
+    return const(1.0, u.dtype, u.shape)
   if gradient.shape != u.shape or gradient.dtype is not u.dtype:
     raise GradientError(f"{name}: gradient= of {gradient.dtype.name} {gradient.shape} for a tensor of {u.dtype.name} {u.shape}; "
                         "they must be the same")
@@ -357,8 +357,7 @@ def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
     if u.op is Ops.BUFFER and u.arg.stale:
       raise GradientError(
         f"{name}: the gradient of a tensor of shape {loss.shape} needs the old value of a tensor of shape {u.shape} ({u.dtype}), "
-        f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()"
-      )
+        f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()")
 
 
 @synchronized
@@ -384,7 +383,7 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     if g is None: continue
     t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
   for t, n in leaves:   # used, but without slope
-    if t.grad is None: t.grad = t._detached(graph.const(0.0, n.dtype, n.shape))
+    if t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: bool = False) -> list[Any]:
@@ -415,5 +414,5 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
   return [None if not at else make(functools.reduce(
-    graph.add, [found[n] for n in at if n in found] or [graph.const(0.0, at[0].dtype, at[0].shape)]))._called(t._names)
+    add, [found[n] for n in at if n in found] or [const(0.0, at[0].dtype, at[0].shape)]))._called(t._names)
     for t, at in zip(targets, wanted)]

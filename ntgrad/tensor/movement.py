@@ -469,8 +469,7 @@ class Movement(Base):
       else:
         before, after = [
           graph.expand(graph.part(u, d, *at), (*s_[:d], k, *s_[d + 1:])) if k else graph.part(u, d, 0, 0)
-          for at, k, s_ in (((0, 1), lo, u.shape), ((n - 1, n), hi, u.shape))
-        ]
+          for at, k, s_ in (((0, 1), lo, u.shape), ((n - 1, n), hi, u.shape))]
       u = graph.part(_beside((before, u, after), d), d, -cropped[0], n + lo + hi + cropped[1])
     return self._wrap(u)
 

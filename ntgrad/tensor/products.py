@@ -400,8 +400,7 @@ class Formula(NamedTuple):
 def _written(formula: Any, operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
   """A formula as text, and its tensors; also where each tensor is followed by a list of numbers. Raises ArgumentError."""
   if isinstance(formula, str): return formula, operands
-  if not operands:
-    raise ArgumentError(f"einsum: {shown(formula)}; give a formula (ij,jk->ik) and tensors, or tensors with lists")
+  if not operands: raise ArgumentError(f"einsum: {shown(formula)}; give a formula (ij,jk->ik) and tensors, or tensors with lists")
   text = ",".join([_word(labels) for labels in operands[::2]])
   if len(operands) % 2: return text, (formula, *operands[1::2])
   return f"{text}->{_word(operands[-1])}", (formula, *operands[1:-1:2])

@@ -51,8 +51,7 @@ class Protocols(Reduction):
     if self._state == 1:
       raise GradientError(
         f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
-        "which stays where it is; take .detach() of it, or copy the tensors that it was made from"
-      )
+        "which stays where it is; take .detach() of it, or copy the tensors that it was made from")
     return _tensor, (self._plain, self._alias, self._view, self._state, self.grad, self._names), getattr(self, "__dict__", None)
 
   # ---- the memory without its gradient
@@ -115,17 +114,15 @@ class Protocols(Reduction):
       return values if dtype is None else values.astype(dtype, copy=False)
     if dtype is not None and np.dtype(dtype) != self.dtype.np:
       raise InterchangeError(
-        f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it"
-      )
+        f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it")
     memory: Any = self
     try: return np.from_dlpack(memory, copy=False)
     except (BufferError, RuntimeError) as e:
       if isinstance(e, InterchangeError): raise
       raise InterchangeError(f"__array__: a tensor of {self.dtype.name} on {self.device} with copy=False: {e}") from None
 
-  def __array_function__(
-    self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
-  ) -> Any:
+  def __array_function__(self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any],
+                         kwargs: Mapping[str, Any]) -> Any:
     """numpy's functions take the values of tensors, and give what they give for arrays."""
     return fn(*_arrays(list(args)), **dict(zip(kwargs, _arrays(list(kwargs.values())))))
 
@@ -194,25 +191,21 @@ class Protocols(Reduction):
     values = self._known() if self.ndim in (1, 2) and self.numel() <= WHOLE else None
     if values is None: return f"<pre>{html.escape(repr(self))}</pre>"
     rows = np.atleast_2d(values)
-    def line(cells: list[str]) -> str: return "<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
-    more = rows.shape[1] > COLUMNS
-    out = [line([*[_cell(v) for v in row[:COLUMNS].tolist()], *(["…"] if more else [])]) for row in rows[:ROWS]]
-    if rows.shape[0] > ROWS: out.append(line(["…"] * min(rows.shape[1], COLUMNS + 1)))
+    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row[:COLUMNS].tolist()] for row in rows[:ROWS]]
+    if rows.shape[1] > COLUMNS: cells = [[*row, "…"] for row in cells]
+    if rows.shape[0] > ROWS: cells.append(["…"] * min(rows.shape[1], COLUMNS + 1))
+    out = ["<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in cells]
     return f"<div>{html.escape(self._brief()[1:-1])}</div><table>{''.join(out)}</table>"
 
   # ---- as a container and as a number
   def __iter__(self) -> Iterator[Self]:
-    if not self.ndim:
-      raise ScalarError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
+    if not self.ndim: raise ScalarError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
     return iter([self[i] for i in range(self.shape[0])])
 
   def __contains__(self, value: Any) -> bool: return bool((self == value).any().item())
 
   def __divmod__(self, x: Any) -> tuple[Self, Self]: return self // x, self % x
   def __rdivmod__(self, x: Any) -> tuple[Self, Self]: return x // self, x % self
-
-
-def _cell(value: Any) -> str: return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @lru_cache(64)

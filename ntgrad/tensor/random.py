@@ -142,11 +142,6 @@ def below(value: float, dtype: DType) -> float:
   return float(np.nextafter(np.array(value, dtype.np), least))
 
 
-def _rounded(u: UOp) -> UOp:
-  """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
-  return u if u.dtype.itemsize == 1 else graph.seen_as(graph.seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
-
-
 _ALPHA = 1.7580993408473766   # -selu(-inf): the scale of selu times its alpha
 
 
@@ -252,7 +247,8 @@ class Random(Sorting):
     u = _fraction(_bits(s, dev, generator), d)
     if high - low != 1:
       u = u * (high - low)
-      if low: u = _rounded(u)
+      # through its bits, so that no compiler joins the product with a sum: the same bits on every device
+      if low: u = graph.seen_as(graph.seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
     if low: u = u + low
     u = graph.cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it

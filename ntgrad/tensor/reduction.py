@@ -12,6 +12,7 @@ from collections import namedtuple
 from typing import Any, Callable, Self, Sequence, Union, overload
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, sum_dtype
+from ntgrad.codegen.ir.elementwise import absolute, const, eq, exp, isnan, log, lt, sqrt, where
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
@@ -19,6 +20,7 @@ from ntgrad.engine.index_checks import value_bounds
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, of_kind, paired
 from ntgrad.graph.dimension_names import without
+from ntgrad.graph.nodes import cast, detach, drop, expand, gather, index_along, iota, place_dtype, reduce, reshape, scan
 from ntgrad.graph.pairs import Several
 from ntgrad.graph.variable import real
 
@@ -36,8 +38,8 @@ def count(u: UOp, axes: Sequence[int]) -> int:
 
 def reaches(u: UOp, best: UOp) -> UOp:
   """Where what is compared is as good as the best of it, or NaN."""
-  same = graph.eq(u, best)
-  return same | graph.isnan(u) if u.dtype.kind == "f" else same
+  same = eq(u, best)
+  return same | isnan(u) if u.dtype.kind == "f" else same
 
 
 def fits_int32(fn: BinaryOps, u: UOp, n: int) -> bool:
@@ -57,22 +59,22 @@ def combined(fn: BinaryOps, u: UOp, n: int, dtype: DType | None, how: Callable[[
   if out.kind in "iu" and out.itemsize == 8 and fits_int32(fn, u, n): acc = dtypes.int32
   else:
     acc = acc_dtype(out)
-    if dtype is not None: u = graph.cast(u, dtype)
-  return graph.cast(how(graph.cast(u, acc)), out)
+    if dtype is not None: u = cast(u, dtype)
+  return cast(how(cast(u, acc)), out)
 
 
 def reduced(fn: BinaryOps, u: UOp, axes: Sequence[int], dtype: DType | None = None) -> UOp:
   """The sum or the product (ADD, MUL) along axes, which stay as dims of 1; see ``combined``."""
   d = u.dtype
   if dtype is None and d.kind == "f":   # as ``combined`` has it, without its questions
-    return graph.cast(graph.reduce(fn, graph.cast(u, acc_dtype(d)), axes), d)
-  return combined(fn, u, count(u, axes), dtype, lambda x: graph.reduce(fn, x, axes))
+    return cast(reduce(fn, cast(u, acc_dtype(d)), axes), d)
+  return combined(fn, u, count(u, axes), dtype, lambda x: reduce(fn, x, axes))
 
 
 def _scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None) -> UOp:
   """Running sums or products (ADD, MUL) along an axis; see ``combined``."""
   n, d = u.shape[axis] if u.shape else 1, None if dtype is None else dtypes.of(dtype)
-  return combined(fn, u, n, d, lambda x: graph.scan(fn, x, axis) if u.shape else x)
+  return combined(fn, u, n, d, lambda x: scan(fn, x, axis) if u.shape else x)
 
 
 def at_places(u: UOp, places: UOp, axis: int) -> UOp:
@@ -82,11 +84,11 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   flat: UOp | None = None
   for a in reversed(range(len(s))):
     if s[a] != 1:
-      at = graph.cast(places if a == axis else graph.index_along(a, places.shape), work)
+      at = cast(places if a == axis else index_along(a, places.shape), work)
       if step != 1: at = at * step
       flat = at if flat is None else flat + at
     step *= s[a]
-  return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
+  return gather(reshape(u, (step,)), const(0, work, places.shape) if flat is None else flat)
 
 
 class Picked(Several, namedtuple("Picked", "values indices")):
@@ -106,7 +108,7 @@ class Reduction(Indexing):
 
   def _finish(self, node: UOp, axes: tuple[int, ...], keepdim: bool) -> Self:
     if flag("keepdim", keepdim): return self._wrap(node, 3)
-    t = self._wrap(graph.drop(node, axes), 3)
+    t = self._wrap(drop(node, axes), 3)
     if self._names is not None: t._names = without(self._names, axes)
     return t
 
@@ -125,7 +127,7 @@ class Reduction(Indexing):
     axes = self._dims(name, dim)
     if not count(u, axes): raise ArgumentError(f"{name}: shape {u.shape} has no elements along {dim}; it takes at least one")
     if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
-    return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
+    return self._finish(reduce(fn, u, axes), axes, keepdim)
 
   def _extreme_at(self, name: str, fn: BinaryOps, dim: Any, keepdim: bool, axis: Axis) -> Any:
     """The extreme along ``axis``; where ``dim`` is one dimension, with where it is; of two tensors of each two elements."""
@@ -163,19 +165,19 @@ class Reduction(Indexing):
   def _argextreme(self, name: str, fn: BinaryOps, axis: int | str | None = None, keepdim: bool = False) -> Self:
     u = self.lazydata
     s = u.shape
-    if axis is None: u, a = graph.reshape(u, (math.prod(s),)), 0
+    if axis is None: u, a = reshape(u, (math.prod(s),)), 0
     else: a = self._dim(name, axis)
-    if not u.shape: return self._from_node(graph.const(0, dtypes.int32))
+    if not u.shape: return self._from_node(const(0, dtypes.int32))
     n = u.shape[a]
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
-    if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
-    best = graph.expand(graph.reduce(fn, u, (a,)), u.shape)
+    if u.dtype.kind == "b": u = cast(u, dtypes.int32)
+    best = expand(reduce(fn, u, (a,)), u.shape)
     found = reaches(u, best)
     # n - i is greatest at the first
-    first = graph.reduce(BinaryOps.MAX, graph.where(found, n - graph.index_along(a, u.shape), 0), (a,))
-    out = graph.cast(n - first, graph.place_dtype(n))
-    if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
-    t = self._from_node(graph.drop(out, (a,)))
+    first = reduce(BinaryOps.MAX, where(found, n - index_along(a, u.shape), 0), (a,))
+    out = cast(n - first, place_dtype(n))
+    if flag("keepdim", keepdim): return self._detached(reshape(out, (1,) * len(s)) if axis is None else out)
+    t = self._from_node(drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
     return t
 
@@ -194,7 +196,7 @@ class Reduction(Indexing):
 
   def _together(self, name: str, fn: BinaryOps, axis: Axis = None, keepdim: bool = False) -> Self:
     axes = self._dims(name, axis)
-    return self._finish(graph.reduce(fn, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
+    return self._finish(reduce(fn, cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
   any = member(_together, BinaryOps.OR, "Whether one along axes (None: all) is not zero. Raises AxisError.")
   all = member(_together, BinaryOps.AND, "Whether every one along axes (None: all) is not zero. Raises AxisError.")
 
@@ -209,7 +211,7 @@ class Reduction(Indexing):
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
     """Mean with dims kept, in the accumulator's dtype."""
-    total, n = graph.total(graph.cast(u, acc_dtype(as_float(u.dtype))), axes), count(u, axes)
+    total, n = graph.total(cast(u, acc_dtype(as_float(u.dtype))), axes), count(u, axes)
     return total / real(n) if n != 1 else total
 
   def mean(self, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
@@ -217,13 +219,13 @@ class Reduction(Indexing):
     AxisError."""
     u = self.lazydata if dtype is None else self.cast(dtype).lazydata
     axes = self._dims("mean", axis)
-    return self._finish(graph.cast(self._mean_node(u, axes), as_float(u.dtype)), axes, keepdim)
+    return self._finish(cast(self._mean_node(u, axes), as_float(u.dtype)), axes, keepdim)
 
   def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> UOp:
     """The variance with dims kept, in the accumulator's dtype: two passes."""
     correction = real_number("var", "correction", correction)
     mean = self._mean_node(u, axes)
-    d = graph.cast(u, mean.dtype) - graph.expand(mean, u.shape)
+    d = cast(u, mean.dtype) - expand(mean, u.shape)
     return graph.total(d * d, axes) / real(max(count(u, axes) - correction, 0))
 
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
@@ -231,7 +233,7 @@ class Reduction(Indexing):
     Raises AxisError."""
     u, axes = self.lazydata, self._dims("var", axis)
     out = self._var_node(u, axes, correction if unbiased is None else int(unbiased))
-    return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
+    return self._finish(cast(out, as_float(u.dtype)), axes, keepdim)
 
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
@@ -285,10 +287,10 @@ class Reduction(Indexing):
   def _root(self, power: float) -> Self:
     """self ** power, without slope where self is 0."""
     u = self.lazydata
-    zero = graph.eq(u, 0.0)
-    base = graph.where(zero, 1.0, u)
-    root = graph.sqrt(base) if power == 0.5 else graph.power(base, power)
-    return self._wrap(graph.where(zero, 0.0 if power > 0 else math.inf, root))
+    zero = eq(u, 0.0)
+    base = where(zero, 1.0, u)
+    root = sqrt(base) if power == 0.5 else graph.power(base, power)
+    return self._wrap(where(zero, 0.0 if power > 0 else math.inf, root))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(as_float(dtype))
 
   def renorm(self, p: float, dim: int | str, maxnorm: float) -> Self:
@@ -310,21 +312,21 @@ class Reduction(Indexing):
   def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""
     d = as_float(self.dtype)
-    return graph.cast(graph.cast(self.lazydata, d), acc_dtype(d)), self._dim(name, axis), d
+    return cast(cast(self.lazydata, d), acc_dtype(d)), self._dim(name, axis), d
 
   def _shifted(self, u: UOp, a: int) -> tuple[UOp, UOp, UOp]:
     """x - max, its exponential, and the sum of those, along axis a (dims kept)."""
     axes = (a,) if u.shape else ()
-    top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
-    d = u - graph.expand(top, u.shape)
-    e = graph.exp(d)
+    top = detach(reduce(BinaryOps.MAX, u, axes))
+    d = u - expand(top, u.shape)
+    e = exp(d)
     return d, e, graph.total(e, axes)
 
   def softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
     """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("softmax", axis)
     _, e, total = self._shifted(u, a)
-    return self._wrap(graph.cast(e / graph.expand(total, e.shape), out if dtype is None else dtypes.of(dtype)))
+    return self._wrap(cast(e / expand(total, e.shape), out if dtype is None else dtypes.of(dtype)))
 
   def softmin(self, dim: int | str = -1, dtype: DType | str | None = None) -> Self:
     """softmax(-x) along a dim. Raises AxisError."""
@@ -334,16 +336,16 @@ class Reduction(Indexing):
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
     d, _, total = self._shifted(u, a)
-    return self._wrap(graph.cast(d - graph.expand(graph.log(total), d.shape), out if dtype is None else dtypes.of(dtype)))
+    return self._wrap(cast(d - expand(log(total), d.shape), out if dtype is None else dtypes.of(dtype)))
 
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""
-    x = graph.cast(self.lazydata, as_float(self.dtype))
-    u, axes = graph.cast(x, acc_dtype(x.dtype)), self._dims("logsumexp", axis)
-    top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
-    top = graph.where(graph.lt(graph.absolute(top), math.inf), top, 0.0)   # a row of only -inf must not become inf - inf
-    total = graph.total(graph.exp(u - graph.expand(top, u.shape)), axes)
-    return self._finish(graph.cast(graph.log(total) + top, x.dtype), axes, keepdim)
+    x = cast(self.lazydata, as_float(self.dtype))
+    u, axes = cast(x, acc_dtype(x.dtype)), self._dims("logsumexp", axis)
+    top = detach(reduce(BinaryOps.MAX, u, axes))
+    top = where(lt(absolute(top), math.inf), top, 0.0)   # a row of only -inf must not become inf - inf
+    total = graph.total(exp(u - expand(top, u.shape)), axes)
+    return self._finish(cast(log(total) + top, x.dtype), axes, keepdim)
 
   # ---- scans
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
@@ -358,12 +360,12 @@ class Reduction(Indexing):
   def _running(self, name: str, fn: BinaryOps, dim: int | str = 0) -> Picked:
     a, u = self._dim(name, dim), self.lazydata
     s = u.shape
-    if not s or not s[a]: return Picked(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
-    if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
-    best = graph.scan(fn, u, a)
-    at = graph.cast(graph.index_along(a, s), graph.place_dtype(s[a]))
-    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), at, 0), a)
-    return Picked(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
+    if not s or not s[a]: return Picked(self._own(), self._detached(const(0, dtypes.int32, s)))
+    if u.dtype.kind == "b": u = cast(u, dtypes.int32)
+    best = scan(fn, u, a)
+    at = cast(index_along(a, s), place_dtype(s[a]))
+    last = scan(BinaryOps.MAX, where(reaches(u, best), at, 0), a)
+    return Picked(self._wrap(cast(best, self.dtype)), self._detached(last))
   cummax = member(_running, BinaryOps.MAX, """
     The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError.""")
   cummin = member(_running, BinaryOps.MIN, """
@@ -372,7 +374,7 @@ class Reduction(Indexing):
   def logcumsumexp(self, dim: int | str) -> Self:
     """log(cumsum(exp(x))) along a dim, without overflow or loss of what is far beneath the greatest. Raises AxisError."""
     u, a, out = self._rows("logcumsumexp", dim)
-    if not u.shape or not u.shape[a]: return self._wrap(graph.cast(u, out))
+    if not u.shape or not u.shape[a]: return self._wrap(cast(u, out))
     x = self._wrap(u).named()
     order = (*[d for d in range(x.ndim) if d != a], a)
     rows = x.permute(order)
@@ -424,7 +426,7 @@ def _log_sums(x: Any) -> Any:
     inner = _log_sums(chunks).reshape(rows, parts, _CHUNK)
     before = _log_sums(inner[:, :-1, -1]).pad(((0, 0), (1, 0)), value=-math.inf)
     return before.unsqueeze(2).logaddexp(inner).reshape(rows, parts * _CHUNK)[:, :n]
-  at = x._from_node(graph.iota(n))
+  at = x._from_node(iota(n))
   seen = at.reshape(1, 1, n) <= at.reshape(1, n, 1)
   all_before = seen.where(x.unsqueeze(1), -math.inf)
   top = all_before.detach().max(axis=2, keepdim=True)

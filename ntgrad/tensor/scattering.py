@@ -9,12 +9,13 @@ import math
 from typing import Any, Callable, Self, Sequence
 
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
+from ntgrad.codegen.ir.elementwise import absolute, binary, const, eq, isnan, lt, maximum, not_, where
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, whole_number
-from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import Names, merged
+from ntgrad.graph.nodes import cast, contiguous, detach, gather, inside, iota, pad, reshape, scatter, shrink
 
 from .custom import ruled
 from .indexing import Indexing, added, has_tensors, joined_index
@@ -28,11 +29,11 @@ _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 def _products(value: UOp, row: UOp) -> UOp:
   """Running products of values that stand row by row, anew at each row: each pass joins twice as many."""
   n, k = value.shape[0], 1
-  value, row = graph.contiguous(value), graph.contiguous(row + 1)   # 0 is no row
+  value, row = contiguous(value), contiguous(row + 1)   # 0 is no row
   while k < n:
-    row_before, before = [graph.pad(graph.shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
-    same = graph.eq(row, row_before)
-    value = graph.contiguous(value * graph.where(same, before, 1))
+    row_before, before = [pad(shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
+    same = eq(row, row_before)
+    value = contiguous(value * where(same, before, 1))
     k *= 2
   return value
 
@@ -67,9 +68,9 @@ class Scattering(Indexing):
       raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None, 'add' or 'multiply' (scatter_reduce has more)")
     indices, v, called = self._scattered("scatter", dim, index, src)
     if reduce == "multiply": return self._scatter_reduced("prod", indices, v, index.shape, True, called)
-    vu = graph.shrink(v.lazydata, [(0, n) for n in index.shape])
+    vu = shrink(v.lazydata, [(0, n) for n in index.shape])
     u = self.lazydata
-    node = u if 0 in index.shape else added(u, indices, vu) if reduce else graph.scatter(u, indices, vu, "set")
+    node = u if 0 in index.shape else added(u, indices, vu) if reduce else scatter(u, indices, vu, "set")
     return self._wrap_many(node, (v,), called)
 
   def scatter_add(self, dim: int | str, index: Any, src: Any) -> Self:
@@ -93,7 +94,7 @@ class Scattering(Indexing):
     if 0 in shape or not self.numel(): return self._own()._called(called)
     s = self.shape
     n, size = math.prod(shape), math.prod(s)
-    at = graph.reshape(joined_index(indices, s), (n,)) if s else graph.const(0, dtypes.int32, (n,))
+    at = reshape(joined_index(indices, s), (n,)) if s else const(0, dtypes.int32, (n,))
     base = self.named().reshape(size)
     vs = v.named()._shrink([(0, k) for k in shape]).reshape(n)
     if how in ("sum", "mean"): flat = base._scatter_sum(at, vs, with_self, how == "mean")
@@ -103,64 +104,64 @@ class Scattering(Indexing):
 
   def _hit_by(self, at: UOp) -> UOp:
     """Which elements are named by an index."""
-    return graph.scatter(graph.const(False, dtypes.bool, self.shape), (at,), graph.const(True, dtypes.bool, at.shape), "set")
+    return scatter(const(False, dtypes.bool, self.shape), (at,), const(True, dtypes.bool, at.shape), "set")
 
   def _scatter_sum(self, at: UOp, v: Self, with_self: bool, mean: bool) -> Self:
     u = self.lazydata
     acc = acc_dtype(u.dtype) if u.dtype.kind != "u" or u.dtype.itemsize < 4 else u.dtype
-    base = graph.cast(u, acc)
-    if not with_self: base = graph.where(self._hit_by(at), 0, base)
-    total = graph.scatter(base, (at,), graph.cast(v.lazydata, acc), "add")
+    base = cast(u, acc)
+    if not with_self: base = where(self._hit_by(at), 0, base)
+    total = scatter(base, (at,), cast(v.lazydata, acc), "add")
     if mean:
-      ones = graph.const(1, dtypes.int32, at.shape)
-      count = graph.scatter(graph.const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
-      count = graph.cast(graph.maximum(count, 1), acc)
+      ones = const(1, dtypes.int32, at.shape)
+      count = scatter(const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
+      count = cast(maximum(count, 1), acc)
       total = total / count if acc.kind == "f" else total // count
-    return self._wrap_many(graph.cast(total, u.dtype), (v,))
+    return self._wrap_many(cast(total, u.dtype), (v,))
 
   def _scatter_product(self, at: UOp, v: Self, with_self: bool) -> Self:
     u = self.lazydata
     acc = acc_dtype(u.dtype) if u.dtype.kind in "fb" else u.dtype
     size = u.shape[0]
-    row = graph.where(graph.inside(at, size), at, size)   # those outside behind all others
+    row = where(inside(at, size), at, size)   # those outside behind all others
     bits = size.bit_length()
-    places = places_of(graph.cast(row, dtypes.uint64 if bits > 32 else dtypes.uint32), 0, bits, at.shape[0])
-    row = graph.contiguous(at_places(row, places, 0))
-    products = _products(at_places(graph.cast(v.lazydata, acc), places, 0), row)
-    base = graph.cast(u, acc)
-    start = graph.const(1, acc, u.shape) if with_self else base
-    out = graph.scatter(start, (row,), products, "set")   # the last of a row has all of it
-    return self._wrap_many(graph.cast(base * out if with_self else out, u.dtype), (v,))
+    places = places_of(cast(row, dtypes.uint64 if bits > 32 else dtypes.uint32), 0, bits, at.shape[0])
+    row = contiguous(at_places(row, places, 0))
+    products = _products(at_places(cast(v.lazydata, acc), places, 0), row)
+    base = cast(u, acc)
+    start = const(1, acc, u.shape) if with_self else base
+    out = scatter(start, (row,), products, "set")   # the last of a row has all of it
+    return self._wrap_many(cast(base * out if with_self else out, u.dtype), (v,))
 
   def _scatter_extreme(self, at: UOp, v: Self, with_self: bool, greatest: bool) -> Self:
     """The source in order, so that the last that goes to an element is its extreme."""
     u, n = self.lazydata, at.shape[0]
-    x = graph.detach(v.lazydata)
+    x = detach(v.lazydata)
     key, bits = bits_of(x)
     if not greatest:
       ones = (1 << bits) - 1
       key = key ^ ones
-      if x.dtype.kind == "f": key = graph.where(graph.isnan(x), ones, key)
+      if x.dtype.kind == "f": key = where(isnan(x), ones, key)
     places = places_of(key, 0, bits, n)
-    own = graph.detach(u)
-    best = graph.scatter(own, (at_places(at, places, 0),), at_places(x, places, 0), "set")
+    own = detach(u)
+    best = scatter(own, (at_places(at, places, 0),), at_places(x, places, 0), "set")
     if with_self:
       of_bools, of_others = (BinaryOps.OR, BinaryOps.MAX) if greatest else (BinaryOps.AND, BinaryOps.MIN)
-      best = graph.binary(of_bools if u.dtype.kind == "b" else of_others, own, best)
+      best = binary(of_bools if u.dtype.kind == "b" else of_others, own, best)
     out = self._from_node(best)
     if u.dtype.kind != "f": return out
     def rule(grads: Any, xs: Any, outs: Any) -> Any:
       """Each of the elements that are equal to the extreme has the same share."""
       base, value, index = [x.lazydata for x in xs]
       found, acc = outs[0].lazydata, acc_dtype(u.dtype)
-      won = graph.eq(value, graph.gather(found, index))
-      stays = graph.eq(base, found) if with_self else graph.not_(outs[0]._hit_by(index))
-      ties = graph.scatter(graph.cast(stays, acc), (index,), graph.cast(won, acc), "add")
-      share = graph.cast(grads[0].lazydata, acc) / graph.maximum(ties, 1.0)
-      def at_finite(x: Any, where: UOp, g: UOp) -> Any:
-        finite = graph.lt(graph.absolute(x.lazydata), math.inf)
-        return x._wrap(graph.cast(graph.where(where & finite, g, 0.0), x.dtype))
-      return at_finite(xs[0], stays, share), at_finite(xs[1], won, graph.gather(share, index)), None
+      won = eq(value, gather(found, index))
+      stays = eq(base, found) if with_self else not_(outs[0]._hit_by(index))
+      ties = scatter(cast(stays, acc), (index,), cast(won, acc), "add")
+      share = cast(grads[0].lazydata, acc) / maximum(ties, 1.0)
+      def at_finite(x: Any, there: UOp, g: UOp) -> Any:
+        finite = lt(absolute(x.lazydata), math.inf)
+        return x._wrap(cast(where(there & finite, g, 0.0), x.dtype))
+      return at_finite(xs[0], stays, share), at_finite(xs[1], won, gather(share, index)), None
     return ruled([out], [self, v, self._from_node(at)], rule)[0]
 
   def scatter_(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
@@ -274,10 +275,10 @@ class Scattering(Indexing):
 
   def _with(self, name: str, src: Any, part: Callable[[Any], Any]) -> Self:
     """A copy of which a part, a view, is ``src``."""
-    where = part(self.named())
-    if src.shape != where.shape:
-      raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {where.shape}; they must be equal")
-    places = part(self._from_node(graph.reshape(graph.iota(self.numel()), self.shape)))
+    shown = part(self.named())
+    if src.shape != shown.shape:
+      raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {shown.shape}; they must be equal")
+    places = part(self._from_node(reshape(iota(self.numel()), self.shape)))
     out = self.named().reshape(-1).index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1))
     return out.reshape(self.shape)._own()._called(self._names)
 
@@ -290,5 +291,5 @@ class Scattering(Indexing):
       raise ShapeError(f"fill_diagonal_: shape {s}; it takes a matrix, or dimensions of one size")
     step = sum([math.prod(s[d + 1:]) for d in range(len(s))])
     most = self.numel() if wrap and len(s) == 2 else min(s[0], s[1]) * step
-    at: Any = self._from_node(graph.reshape(graph.iota(self.numel()), s))
+    at: Any = self._from_node(reshape(iota(self.numel()), s))
     return self._in_place("fill_diagonal_", lambda: ((at % step == 0) & (at < most)).where(fill_value, self).cast(self.dtype))

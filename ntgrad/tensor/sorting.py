@@ -14,12 +14,14 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad.codegen.ir.dtype import acc_dtype, as_float, dtypes, promote
+from ntgrad.codegen.ir.elementwise import binary, const, eq, floor, isnan, lt, minimum, ne, not_, unary, where
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, no_flag, of_kind, paired
 from ntgrad.graph.dimension_names import without
+from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, shrink, total
 
 from .creation import Creation, new_shape
 from .families import member
@@ -35,21 +37,21 @@ _FRACTIONS = {"float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}
 def bits_of(u: UOp) -> tuple[UOp, int]:
   """Unsigned ints that order as the values do, NaN after everything else, and how many bits they have."""
   d = u.dtype
-  if d.kind == "b": return graph.cast(u, dtypes.uint32), 1
-  if d.kind == "e": return graph.cast(graph.seen_as(u, dtypes.uint8), dtypes.uint32), 8
-  if d.kind == "u": return (u if d.itemsize == 8 else graph.cast(u, dtypes.uint32)), 8 * d.itemsize
+  if d.kind == "b": return cast(u, dtypes.uint32), 1
+  if d.kind == "e": return cast(seen_as(u, dtypes.uint8), dtypes.uint32), 8
+  if d.kind == "u": return (u if d.itemsize == 8 else cast(u, dtypes.uint32)), 8 * d.itemsize
   wide = d.itemsize == 8
   key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)
   if d.kind == "i":
     bits = 8 * d.itemsize
-    if d.itemsize < 4: return graph.cast(graph.cast(u, signed) + (1 << bits - 1), key), bits
-    return graph.seen_as(u, key) ^ 1 << size - 1, size
-  x = u if wide else graph.cast(u, dtypes.float32)
-  number = graph.seen_as(graph.where(graph.eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
-  ones, top = dtypes.max(key), graph.const(1 << size - 1, key, x.shape)
-  negative = graph.lt(number ^ ones, top)
-  number = number ^ graph.where(negative, ones, top)
-  number = graph.where(graph.isnan(x), ones, number)
+    if d.itemsize < 4: return cast(cast(u, signed) + (1 << bits - 1), key), bits
+    return seen_as(u, key) ^ 1 << size - 1, size
+  x = u if wide else cast(u, dtypes.float32)
+  number = seen_as(where(eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
+  ones, top = dtypes.max(key), const(1 << size - 1, key, x.shape)
+  negative = lt(number ^ ones, top)
+  number = number ^ where(negative, ones, top)
+  number = where(isnan(x), ones, number)
   low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
   return (number >> low if low else number), size - low
 
@@ -58,14 +60,14 @@ def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   """Where what is sorted along an axis stands, of unsigned ints of so many bits; the first ``keep`` of them."""
   n, s = u.shape[axis], u.shape
   if bits > _PLACES:   # by the lower half first, then what that gives by the upper one
-    low = places_of(graph.cast(u & (1 << _PLACES) - 1, dtypes.uint32), axis, _PLACES, n)
-    high = graph.cast(u >> _PLACES, dtypes.uint32)
+    low = places_of(cast(u & (1 << _PLACES) - 1, dtypes.uint32), axis, _PLACES, n)
+    high = cast(u >> _PLACES, dtypes.uint32)
     return at_places(low, places_of(at_places(high, low, axis), axis, bits - _PLACES, keep), axis)
   shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
   key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
-  both = graph.cast(u, key) << shift | graph.cast(graph.index_along(axis, s), key)
+  both = cast(u, key) << shift | cast(index_along(axis, s), key)
   out = graph.sort(both, axis, shift, shift + bits, keep)
-  return graph.cast(out & (1 << min(shift, 31)) - 1, dtypes.int32)
+  return cast(out & (1 << min(shift, 31)) - 1, dtypes.int32)
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -77,14 +79,14 @@ _READ = "find it outside of what is recorded"
 def _between(position: UOp, how: str) -> tuple[UOp, UOp, UOp]:
   """What stands at a place in a sorted row that is no whole number: the places of the element below and of the one above, and how
   far it is from the one to the other (0 to 1)."""
-  down = graph.floor(position)
-  up = graph.unary(UnaryOps.CEIL, position)
-  if how == "nearest": down = up = graph.unary(UnaryOps.ROUND, position)
+  down = floor(position)
+  up = unary(UnaryOps.CEIL, position)
+  if how == "nearest": down = up = unary(UnaryOps.ROUND, position)
   elif how == "lower": up = down
   elif how == "higher": down = up
   way = position - down
-  if how == "midpoint": way = graph.const(0.5, way.dtype, way.shape)
-  return graph.cast(graph.detach(down), dtypes.int32), graph.cast(graph.detach(up), dtypes.int32), way
+  if how == "midpoint": way = const(0.5, way.dtype, way.shape)
+  return cast(detach(down), dtypes.int32), cast(detach(up), dtypes.int32), way
 
 
 @checked
@@ -97,12 +99,12 @@ class Sorting(Reduction, Creation):
     """Values and places of the first ``keep`` when sorted."""
     u = self.lazydata
     if u.shape and keep < u.shape[dim] and not math.prod(u.shape):
-      u = graph.shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
-    if not u.shape or not math.prod(u.shape): return u, graph.const(0, dtypes.int32, u.shape)
+      u = shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
+    if not u.shape or not math.prod(u.shape): return u, const(0, dtypes.int32, u.shape)
     if u.shape[dim] > dtypes.max(dtypes.int32):
       raise ShapeError(f"sorting {u.shape[dim]} elements along dim {dim}: int32 has places of {dtypes.max(dtypes.int32)} at most"
                        "; sort parts of it")
-    key, bits = bits_of(graph.detach(u))
+    key, bits = bits_of(detach(u))
     if descending: key = key ^ (1 << bits) - 1
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
@@ -130,8 +132,8 @@ class Sorting(Reduction, Creation):
     k = whole_number("topk", "k", k, 0)
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
     if not k and self.ndim:
-      none = graph.shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
-      return Picked(self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape)))
+      none = shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
+      return Picked(self._wrap(none), self._detached(const(0, dtypes.int32, none.shape)))
     values, places = self._sorted(d, k, flag("largest", largest))
     return Picked(self._wrap(values), self._detached(places))
 
@@ -148,7 +150,7 @@ class Sorting(Reduction, Creation):
     s = values.shape if flag("keepdim", keepdim) else values.shape[:d] + values.shape[d + 1:]
     if not self.ndim: s = ()
     elif dim is None and keepdim: s = (1,) * self.ndim
-    v, p = x._wrap(graph.reshape(values, s)), self._from_node(graph.reshape(graph.detach(places), s))
+    v, p = x._wrap(reshape(values, s)), self._from_node(reshape(detach(places), s))
     v._names = p._names = None if dim is None or self._names is None else self._names if keepdim else without(self._names, (d,))
     return Picked(v, p)
 
@@ -175,8 +177,8 @@ class Sorting(Reduction, Creation):
     if x.dtype.kind == "f":
       nan = x.detach().isnan()
       bad = nan.any(d, keepdim=True).lazydata
-      values = graph.where(bad, math.nan, values)
-      places = graph.where(bad, nan.argmax(d, keepdim=True).lazydata, places)
+      values = where(bad, math.nan, values)
+      places = where(bad, nan.argmax(d, keepdim=True).lazydata, places)
     found = self._chosen_along(x, d, values, places, dim, keepdim)
     return found[0] if dim is None else found
 
@@ -201,9 +203,9 @@ class Sorting(Reduction, Creation):
     AxisError, ArgumentError."""
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
-    at = graph.index_along(d, values.shape)
-    fresh = _fresh(graph.detach(values), d)
-    start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, 0), d)
+    at = index_along(d, values.shape)
+    fresh = _fresh(detach(values), d)
+    start = scan(BinaryOps.MAX, where(fresh, at, 0), d)
     best = self._from_node(at - start).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
@@ -214,26 +216,26 @@ class Sorting(Reduction, Creation):
     self._needs_floats(name)
     x, d = self._in_one_dim(name, dim)
     n, acc = x.shape[d], acc_dtype(x.dtype)
-    values = graph.cast(x._sorted(d, n, False)[0], acc)
+    values = cast(x._sorted(d, n, False)[0], acc)
     order = (d, *[i for i in range(x.ndim) if i != d])
-    values = graph.permute(values, order)   # the sorted dim first
+    values = permute(values, order)   # the sorted dim first
     rest = values.shape[1:]
     parts = self._quantile_parts(name, q)
     count = parts.numel()
-    position = graph.expand(graph.reshape(parts.lazydata, (count,) + (1,) * len(rest)), (count, *rest))
+    position = expand(reshape(parts.lazydata, (count,) + (1,) * len(rest)), (count, *rest))
     if skip:
       last: Any = (x._count_of_numbers(d) - 1).maximum(0).cast(parts.dtype)
-      most = graph.expand(graph.permute(last.lazydata, order), (count, *rest))
-    else: most = graph.const(n - 1, parts.dtype, position.shape)
+      most = expand(permute(last.lazydata, order), (count, *rest))
+    else: most = const(n - 1, parts.dtype, position.shape)
     below, above, way = _between(position * most, interpolation)
-    a, b, way = at_places(values, below, 0), at_places(values, above, 0), graph.cast(way, acc)
-    out = graph.where(graph.eq(a, b), a, a * (1.0 - way) + b * way)
+    a, b, way = at_places(values, below, 0), at_places(values, above, 0), cast(way, acc)
+    out = where(eq(a, b), a, a * (1.0 - way) + b * way)
     if not skip:
-      nan = graph.permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
-      out = graph.where(graph.expand(nan, out.shape), math.nan, out)
+      nan = permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
+      out = where(expand(nan, out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
     left = kept if flag("keepdim", keepdim) else rest
-    t = x._wrap_many(graph.cast(graph.reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
+    t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
     if self._names is not None and dim is not None:
       t._names = (None,) * parts.ndim + (self._names if keepdim else tuple([a for i, a in enumerate(self._names) if i != d]))
     return t
@@ -263,8 +265,8 @@ class Sorting(Reduction, Creation):
   # ---- sets
   def _firsts(self) -> tuple[UOp, np.ndarray[Any, Any]]:
     """Of rows (the first dim), of which equal ones are side by side: which are not as the one before, and where these are."""
-    fresh = _fresh(graph.detach(self.lazydata), 0)
-    if self.ndim > 1: fresh = graph.reshape(graph.reduce(BinaryOps.OR, fresh, range(1, self.ndim)), (self.shape[0],))
+    fresh = _fresh(detach(self.lazydata), 0)
+    if self.ndim > 1: fresh = reshape(graph.reduce(BinaryOps.OR, fresh, range(1, self.ndim)), (self.shape[0],))
     return fresh, np.flatnonzero(host_values("unique", self._from_node(fresh), _READ))
 
   def _with_counts(self, out: Any, inverse: Any, starts: np.ndarray[Any, Any], n: int, wanted: bool) -> Any:
@@ -285,8 +287,8 @@ class Sorting(Reduction, Creation):
     inverse = None
     if return_inverse:
       number = _run_of(fresh)
-      back = graph.scatter(graph.const(0, dtypes.int32, (n,)), (places,), number, "set") if n else number
-      inverse = self._from_node(graph.reshape(back, self.shape))
+      back = graph.scatter(const(0, dtypes.int32, (n,)), (places,), number, "set") if n else number
+      inverse = self._from_node(reshape(back, self.shape))
     return self._with_counts(x._wrap(values)[starts.astype(np.int32)], inverse, starts, n, return_counts)
 
   def _unique_rows(self, dim: int | str, return_inverse: bool, return_counts: bool) -> Any:
@@ -310,7 +312,7 @@ class Sorting(Reduction, Creation):
     x = self.named().flatten() if dim is None else self.atleast_1d()
     n = x.shape[d]
     fresh, starts = (x if dim is None else x.named().movedim(d, 0))._firsts()
-    inverse = self._from_node(graph.reshape(_run_of(fresh), self.shape if dim is None else (n,))) if return_inverse else None
+    inverse = self._from_node(reshape(_run_of(fresh), self.shape if dim is None else (n,))) if return_inverse else None
     return self._with_counts(x._along(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
 
   def isin(self, test_elements: Operand, assume_unique: bool = False, invert: bool = False) -> Self:
@@ -320,7 +322,7 @@ class Sorting(Reduction, Creation):
     t: Any = test_elements.detach().named().flatten()
     x: Any = self.detach()
     m = t.numel()
-    if not m: found: Any = x._detached(graph.const(False, dtypes.bool, self.shape))
+    if not m: found: Any = x._detached(const(False, dtypes.bool, self.shape))
     elif m <= _FEW: found = (x.unsqueeze(-1) == t).any(-1)
     else:
       d = common_dtype(self.lazydata, test_elements.lazydata)
@@ -342,7 +344,7 @@ class Sorting(Reduction, Creation):
     common_device("searchsorted", self.lazydata, values.lazydata)
     n, rows = s[-1], math.prod(s[:-1])
     d = promote(self.dtype, values.dtype)
-    u, v = [graph.cast(graph.detach(t.lazydata), d) for t in (self, values)]
+    u, v = [cast(detach(t.lazydata), d) for t in (self, values)]
     return values._detached(_searched(u, v, n, rows, right or side == "right"))
 
   def bucketize(self, boundaries: Operand, *, right: bool = False) -> Self:
@@ -427,9 +429,9 @@ class Sorting(Reduction, Creation):
 
   def _counts_of(self, index: UOp, size: int, weights: Any) -> Self:
     """How often each index occurs, or the sums of weights; those out of range do not count."""
-    one = graph.const(1, dtypes.int32, index.shape) if weights is None else weights.lazydata
+    one = const(1, dtypes.int32, index.shape) if weights is None else weights.lazydata
     def add_up(x: UOp) -> UOp:
-      none = graph.const(0, x.dtype, (size,))
+      none = const(0, x.dtype, (size,))
       return added(none, (index,), x) if size and index.shape[0] else none
     node = combined(BinaryOps.ADD, one, index.shape[0], None, add_up)
     t: Self = self._from_node(node) if weights is None else weights._wrap(node)
@@ -495,39 +497,39 @@ def _given(first: Any, *others: Any) -> Any:
 def _fresh(u: UOp, axis: int) -> UOp:
   """Which elements are not as the one before them along an axis; the first one is."""
   s, n = u.shape, u.shape[axis]
-  if n <= 1: return graph.const(True, dtypes.bool, s)
-  before = graph.pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
-  return graph.eq(graph.index_along(axis, s), 0) | graph.ne(u, before)
+  if n <= 1: return const(True, dtypes.bool, s)
+  before = pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
+  return eq(index_along(axis, s), 0) | ne(u, before)
 
 
 def _run_of(fresh: UOp) -> UOp:
   """The number of the run that each element is in; ``fresh``: those that begin one."""
-  return graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0) - 1
+  return scan(BinaryOps.ADD, cast(fresh, dtypes.int32), 0) - 1
 
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   """How many of the n sorted elements of a row are less than a value, or equal."""
-  shape, places = v.shape, graph.place_dtype(n)
-  count = graph.const(0, places, shape)
+  shape, places = v.shape, place_dtype(n)
+  count = const(0, places, shape)
   if not n or 0 in shape: return count
   work = dtypes.int64 if rows * n >= 2 ** 31 else dtypes.int32
-  flat = graph.reshape(u, (rows * n,))
-  start = graph.const(0, work, shape)
+  flat = reshape(u, (rows * n,))
+  start = const(0, work, shape)
   if rows != 1:   # each value's row begins here
-    row = graph.reshape(graph.cast(graph.iota(rows), work), (*shape[:-1], 1))
-    start = graph.expand(row * n, shape)
+    row = reshape(cast(graph.iota(rows), work), (*shape[:-1], 1))
+    start = expand(row * n, shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
     ways = min(_WAYS - 1, n // step)
     every = (*shape, ways)
-    def spread(x: UOp) -> UOp: return graph.expand(graph.reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
-    at = graph.cast(graph.index_along(axis, every), places) * step + spread(count)
+    def spread(x: UOp) -> UOp: return expand(reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
+    at = cast(index_along(axis, every), places) * step + spread(count)
     at = at + (step - 1)
-    there = graph.lt(at, n)
-    x = graph.gather(flat, spread(start) + graph.cast(graph.minimum(at, n - 1), work))
+    there = lt(at, n)
+    x = graph.gather(flat, spread(start) + cast(minimum(at, n - 1), work))
     less = there & _less(x, spread(v), right)
-    found = graph.reshape(graph.total(graph.cast(less, places), (axis,)), shape)
+    found = reshape(total(cast(less, places), (axis,)), shape)
     count = count + found * step
     step //= _WAYS
   return count
@@ -535,10 +537,10 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
 
 def _less(x: UOp, v: UOp, right: bool) -> UOp:
   """Whether x is less than v, or (``right``) equal; NaN is greater than everything else."""
-  less = graph.binary(BinaryOps.CMPLE if right else BinaryOps.CMPLT, x, v)
+  less = binary(BinaryOps.CMPLE if right else BinaryOps.CMPLT, x, v)
   if v.dtype.kind != "f": return less
-  nan = graph.isnan(v)
-  if not right: nan = nan & graph.not_(graph.isnan(x))
+  nan = isnan(v)
+  if not right: nan = nan & not_(isnan(x))
   return less | nan
 
 

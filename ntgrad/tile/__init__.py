@@ -16,9 +16,8 @@ from .jagged import Jagged
 from .kernel import TileKernel, jit, make
 from .library import Library, load
 from .operations import bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
-from .simulate import simulate_arrangement
 from .tensor import Tensor, eval, named, subs  # noqa: A004
-from .visualize import visualize
+from .visualize import simulate_arrangement, visualize
 
 __all__ = [
   "Config", "Jagged", "Library", "Symbol", "Tensor", "TileKernel", "apply", "bfloat16", "block_size", "build", "cdiv", "check",

@@ -177,8 +177,7 @@ def broadcast_shapes(name: str, *shapes: BlockShape) -> BlockShape:
 
 def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
   """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones."""
-  shape = broadcast_shapes(name, *(b.shape for b in blocks))
-  n = len(shape)
+  n = len(broadcast_shapes(name, *(b.shape for b in blocks)))
   full = [(None,) * (n - b.ndim) + b.axes for b in blocks]
   axes: list[_Axis] = [None] * n
   for b_axes in full:
@@ -186,8 +185,7 @@ def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
       if axes[d] is None and a is not None:
         old = tracer().root(a)
         axes[d] = (
-          old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1])
-        )
+          old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1]))
   return [align(b, b_axes, axes) for b, b_axes in zip(blocks, full)], tuple(axes)
 
 
@@ -235,20 +233,19 @@ def weak(x: Any) -> bool:
 
 def number_dtype(x: Any) -> DType:
   """The dtype of a Python number among others: the default one, or a wider one that has numbers of its size."""
-  d = dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x))
-  if d.itemsize == 8 or d.kind not in "if" or isinstance(x, Symbol): return d
+  if isinstance(x, Symbol): return dtypes.default_int
+  d = dtypes.of(type(x))
+  if d.itemsize == 8 or d.kind not in "if": return d
   if d.kind == "i": return d if dtypes.min(d) <= x <= dtypes.max(d) else dtypes.int64
   return dtypes.float64 if 0 < abs(x) < 2.0 ** -126 or 2.0 ** 128 <= abs(x) < float("inf") else d
 
 
 def common_dtype(*xs: Any) -> DType:
   """The dtype in which operands meet; beside blocks Python numbers count by kind only."""
-  strong = [block(x).dtype for x in xs if not weak(x)]
-  d = promote(*(strong or map(number_dtype, xs)))
-  if any(isinstance(x, float) for x in xs if weak(x)) and d.kind != "f": return dtypes.default_float
-  ints = any(isinstance(x, (int, Symbol)) and not isinstance(x, bool) for x in xs if weak(x))
-  if ints and d.kind == "b": return dtypes.default_int
-  return d
+  numbers = [x for x in xs if weak(x)]
+  d = promote(*([block(x).dtype for x in xs if not weak(x)] or map(number_dtype, xs)))
+  if d.kind != "f" and any(isinstance(x, float) for x in numbers): return dtypes.default_float
+  return d if d.kind != "b" or all(isinstance(x, bool) for x in numbers) else dtypes.default_int
 
 
 def block_unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> BlockValue:
@@ -453,10 +450,7 @@ def block_reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_d
   if not bound: return BlockValue(value, out)
   present = [a for a in bound if a in value.ranges]
   if len(present) < len(bound):   # along an axis that the value does not depend on
-    times: Dim = 1
-    for a in bound:
-      if a not in present: times = ix.times(times, a.arg[1])
-    value = repeat(fn, value, times)
+    value = repeat(fn, value, ix.product([a.arg[1] for a in bound if a not in present]))
   return BlockValue(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple(a.arg[0] for a in present))) if present else value, out)
 
 

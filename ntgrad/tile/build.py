@@ -71,16 +71,9 @@ class Config:
 
 
 @checked
-def build(
-  premake: Callable[..., tuple[Any, Any, Sequence[Any]]],
-  configs: Sequence[Any],
-  output_dir: str | os.PathLike[str],
-  *,
-  target: str = "opencl",
-  kernel_name: str | None = None,
-  caller: str | None = None,
-  meta_parameters: Sequence[str] | None = None,
-) -> Path:
+def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Sequence[Any], output_dir: str | os.PathLike[str], *,
+          target: str = "opencl", kernel_name: str | None = None, caller: str | None = None,
+          meta_parameters: Sequence[str] | None = None) -> Path:
   """Compile a kernel for each of ``configs`` into a folder, which :func:`load` runs. Gives the folder.
 
   ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's
@@ -179,14 +172,11 @@ def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, A
     "values_made_for": dict(form.values),
     "agreements": agreements(kernel, s),
     "all_values": {n: v for n, v in form.values.items() if [n, "==", v] in condition},
-    "choice": {
-      **{name: list(map(manifest.size_entry, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
-      "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
-      "stream": program.stream, "most": most,
-    },
+    "choice": {**{name: list(map(manifest.size_entry, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
+               "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
+               "stream": program.stream, "most": most},
     "programs": [
-      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants
-    ],
+      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants],
   }
   return entry, list(map(small, program.variants))
 
@@ -195,16 +185,10 @@ def _about(s: Specialised, c: Config) -> dict[str, Any]:
   """What the manifest says of every kernel. Raises ArgumentError for one that no library can have."""
   if s.asserts:
     raise ArgumentError(f"build: {s.name} has a device_assert, which a library cannot say the line of; leave it out there")
-  return {
-    "kernel": s.name,
-    "arguments": [[list(p.arrangement.source), p.dtype.name] for p in s.parameters],
-    "values": {n: v for n, v in s.values.items() if n in c.values},
-    "all_values": dict(s.values),
-    "parameters": [p.name for p in s.parameters],
-    "writes": list(s.writes),
-    "tiled": [p.name for p in s.parameters if p.tiled],
-    "checks": settings.checks,
-  }
+  return {"kernel": s.name, "arguments": [[list(p.arrangement.source), p.dtype.name] for p in s.parameters],
+          "values": {n: v for n, v in s.values.items() if n in c.values}, "all_values": dict(s.values),
+          "parameters": [p.name for p in s.parameters], "writes": list(s.writes),
+          "tiled": [p.name for p in s.parameters if p.tiled], "checks": settings.checks}
 
 
 def _declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
@@ -327,8 +311,7 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   if not blocks: _add(program, base, _LAST)
   return program, {
     size.name: max([n for n in _steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
-    for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)
-  }
+    for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)}
 
 
 def complete(program: SizedProgram) -> bool:

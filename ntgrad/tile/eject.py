@@ -13,7 +13,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, ExportError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.parts import Parts
-from ntgrad.engine import overrides
+from ntgrad.engine import overrides, report
 from ntgrad.engine.override_files import Exported, read_file
 from ntgrad.engine.profile import run_script, there_is
 from ntgrad.graph.lock import lock
@@ -75,5 +75,8 @@ def override(item: ScheduleItem | Kernel, kernel: Any) -> None:
     kernel = Exported(kernel, key, None, aligns if any(aligns) else (), {}, f"kernel {kernel.name}")
   elif kernel is not None: raise ArgumentError(f"override: a kernel of tile.make, a file's path or None, got {shown(kernel)}")
   with lock:
-    if kernel is None: overrides.given_overrides.pop(key, None)
-    else: overrides.given_overrides[key] = kernel
+    if kernel is None: kernel, how = overrides.given_overrides.pop(key, None), "is no longer in force"
+    else: overrides.given_overrides[key], how = kernel, "is in force"
+  if kernel is not None:
+    report.note_line(f"override: {kernel.kernel.name} {how} in what is compiled from now on; what ntgrad.jit has captured is "
+                     "captured again")

@@ -31,11 +31,9 @@ _ARITHMETIC = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "Flo
 _Functions = dict[type, Callable[[Any, Any], Any]]
 _BINARY: _Functions = {getattr(ast, n): getattr(operator, fn) for n, fn in _ARITHMETIC.items()}
 IN_PLACE: _Functions = {getattr(ast, n): getattr(operator, f"i{fn.rstrip('_')}") for n, fn in _ARITHMETIC.items()}
-_COMPARE: _Functions = {
-  ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-  ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-  ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
-}
+_COMPARE: _Functions = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+                        ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+                        ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 

@@ -95,8 +95,7 @@ class Interpreter(Expressions):
         held = of(s.test)
         if computed(held):
           raise ApplicationError("assert: the condition is known only when the kernel runs; assert takes what is known before")
-        if not held:
-          raise ApplicationError(f"assertion failed{': ' + str(of(s.msg)) if s.msg is not None else ''}")
+        if not held: raise ApplicationError(f"assertion failed{': ' + str(of(s.msg)) if s.msg is not None else ''}")
       case ast.Pass(): pass
       case ast.Import() | ast.ImportFrom():
         for a in s.names:
@@ -314,9 +313,8 @@ class Interpreter(Expressions):
         raise ApplicationError(f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; "
                                "put the rest under an if")
 
-  def carry(
-    self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int], counters: Sequence[str]
-  ) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
+  def carry(self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int],
+            counters: Sequence[str]) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
     """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables.
 
     Gives the variables by name, the body's statements, each variable's next value, what the body keeps in variables, and what it
@@ -354,8 +352,7 @@ class Interpreter(Expressions):
         continue
       new = dict(kinds)
       for n in changing:
-        if not can_be_variable(names[n]):
-          raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
+        if not can_be_variable(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
         d, shape = common_dtype_shape(names[n])
         old_d, old_shape = kinds[n]
         if not is_value(scope.names[n]):

@@ -47,19 +47,10 @@ from .user_lines import pointed
 
 
 @checked
-def make(
-  arrangement: Callable[..., Any],
-  application: Callable[..., Any],
-  tensors: Sequence[Any],
-  *,
-  kernel_name: str | None = None,
-  num_warps: int | Sequence[int] | None = None,
-  num_stages: int | Sequence[int] | None = None,
-  max_num_configs: int | None = None,
-  output_dir: str | None = None,
-  caller: str | None = None,
-  checks: str | None = None,
-) -> TileKernel:
+def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Any], *,
+         kernel_name: str | None = None, num_warps: int | Sequence[int] | None = None,
+         num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None, output_dir: str | None = None,
+         caller: str | None = None, checks: str | None = None) -> TileKernel:
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
@@ -158,11 +149,9 @@ class TileKernel(Signature):
   _specialised: Recent[Any, Specialised | None]
   _families: Recent[Any, Family]
 
-  def __init__(
-    self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str, settings: dict[str, Any],
-    output_dir: str | None, asked: Sequence[Assessment] = (), checks: str | None = None,
-    wider: Callable[[], TileKernel] | None = None,
-  ):
+  def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str,
+               settings: dict[str, Any], output_dir: str | None, asked: Sequence[Assessment] = (), checks: str | None = None,
+               wider: Callable[[], TileKernel] | None = None):
     super().__init__(name, tensors, arranged, [*same_grids(name, arranged), *asked], checks)
     self.wider = wider   # gives the kernel for sizes that options of dimensions without a name do not speak of
     self.application, self.settings, self.output_dir = application, settings, output_dir
@@ -342,8 +331,7 @@ class TileKernel(Signature):
     told = {n: vs[0] for n, vs in self.settings.items() if n in tune.COMPILER_OPTIONS} | known
     mine = tuple((n, told[n]) for n in tune.COMPILER_OPTIONS if n in told)
     kernel = tracer.kernel()
-    if checks != "none":
-      dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
+    if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
     def again(shared: Sequence[SlotPair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)
       if conditions:   # a launch looks at those of the kernel as it is

@@ -10,14 +10,13 @@ from __future__ import annotations
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.compat.public import show
 
-from . import libdevice as _libdevice, operations, scheduler_functions, triton_names
+from . import libdevice as _libdevice, operations, triton_names
 from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403
-from .scheduler_functions import *  # noqa: F403
 from .triton_names import *  # noqa: F403
 
 # the names that these files make are the language's own
-_OWN = {file.__name__ for file in (_libdevice, operations, scheduler_functions, triton_names)}
+_OWN = {file.__name__ for file in (_libdevice, operations, triton_names)}
 
 __all__ = sorted(k for k, v in globals().items() if k in ("constexpr", "math", "range") or k[0] != "_" and (  # noqa: PLE0605
   isinstance(v, DType) or getattr(v, "__module__", "") in _OWN))

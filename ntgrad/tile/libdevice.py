@@ -31,8 +31,7 @@ def _method(fn: Callable[..., Any]) -> Callable[..., Values]: return lambda *xs:
 
 
 for _name in ("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "isnan", "log", "maximum", "minimum", "reciprocal", "round",
-              "rsqrt", "sin", "sqrt", "tan", "trunc"):
-  setattr(Values, _name, _method(getattr(_o, _name)))
+              "rsqrt", "sin", "sqrt", "tan", "trunc"): setattr(Values, _name, _method(getattr(_o, _name)))
 for _name, _fn in _b.operators():
   setattr(Values, _name, _method(_fn))
   if _name in ("__eq__", "__ne__", "__neg__"): setattr(Values, _name.strip("_"), _method(_fn))
@@ -160,8 +159,7 @@ class libdevice:
   def brev(x: Any) -> BlockValue:
     u, bits = _unsigned("brev", x)
     step = 1
-    while step < bits:
-      u, step = ((u >> step) & _mask(step, bits)) | ((u & _mask(step, bits)) << step), step * 2
+    while step < bits: u, step = ((u >> step) & _mask(step, bits)) | ((u & _mask(step, bits)) << step), step * 2
     b = block(x)
     return reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else dtypes.int32)
 

@@ -129,10 +129,8 @@ class BuiltKernel(Signature):
       arranged, assessed = tensors, []
     super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
     writes = tuple(found["writes"])
-    parameters = tuple(
-      Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
-      for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True))
-    )
+    parameters = tuple(Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
+                       for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True)))
     self.built = Built(self.name, parameters, writes, tuple(map(ix.Size, found.get("sizes", ()))), self.load)
     if "takes" in found:
       self.form = form_for(self.built, ix.both(*map(manifest.comparison, found["condition"])), found["values_made_for"])
@@ -203,8 +201,7 @@ class Library:
     except (OSError, ValueError) as e:
       raise StateError(f"load: {shown_path(folder)} is no folder of built kernels ({reason(e)})") from None
     have = found.get("format") if isinstance(found, dict) else None
-    if have != FORMAT:
-      raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
+    if have != FORMAT: raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
     self.device = default_device() if device is None else there(canonical(device))
     self._chosen: Recent[Any, BuiltKernel] = Recent(4096)
     with self.understood():

@@ -69,11 +69,9 @@ def signature(k: Signature, taken: Sequence[DType | None]) -> dict[str, Any]:
   parameters = []
   for t, arranged, dtype in zip(k.tensors, k.arranged, taken):
     s = t._source
-    parameters.append({
-      "name": s.name, "shape": list(map(sized, s.shape)), "named": [g is not None for g in s.given],
-      "dtype": None if dtype is None else dtype.name, "other": s.other, "value": s.value, "constexpr": s.constexpr,
-      "operations": [[o.level, o.name, _packed(o.args)] for o in arranged.operations],
-    })
+    parameters.append({"name": s.name, "shape": list(map(sized, s.shape)), "named": [g is not None for g in s.given],
+                       "dtype": None if dtype is None else dtype.name, "other": s.other, "value": s.value,
+                       "constexpr": s.constexpr, "operations": [[o.level, o.name, _packed(o.args)] for o in arranged.operations]})
   return {
     "symbols": {n: {o: getattr(s, o) for o in SYMBOL_OPTIONS} for n, s in sorted(k.symbols.items())},
     "parameters": parameters,
@@ -91,9 +89,8 @@ def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor
     shape = tuple(_unsized(e, symbols) for e in p["shape"])
     given = tuple(e if g else None for e, g in zip(shape, p["named"], strict=True))
     dtype = None if p["dtype"] is None else dtypes.of(p["dtype"])
-    source = Declaration(
-      p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"], p["value"]
-    )
+    source = Declaration(p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"],
+                         p["value"])
     operations = tuple(Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"])
     if any(o.name not in _OPERATIONS for o in operations): raise ValueError("no such meta-operation")
     declared.append(Tensor._of(source))
@@ -138,14 +135,11 @@ def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
   return {
     "name": spec.name, "source": source, "grid": list(map(size_entry, spec.grid)), "local": list(spec.local),
     "nparams": spec.nparams, "options": spec.options,
-    "does": {
-      "bytes": size_entry(spec.work.bytes), "axes": list(map(size_entry, spec.work.axes)),
-      "operations": [[o.unit.value, o.dtype, size_entry(o.count)] for o in spec.work.operations],
-    },
+    "does": {"bytes": size_entry(spec.work.bytes), "axes": list(map(size_entry, spec.work.axes)),
+             "operations": [[o.unit.value, o.dtype, size_entry(o.count)] for o in spec.work.operations]},
     "sizes": [s.name for s in spec.sizes],
-    "about": {
-      "signature": about.signature, "options": about.options, "parts": about.parts, "sizes": [d.name for d in about.sizes]
-    },
+    "about": {"signature": about.signature, "options": about.options, "parts": about.parts,
+              "sizes": [d.name for d in about.sizes]},
   }
 
 

@@ -77,11 +77,9 @@ def instead(name: str) -> str:
 def python_said(e: Exception, node: ast.AST, values: Sequence[Any]) -> ApplicationError:
   """What Python raised while an expression or statement was read, as an error about it; ``values`` of its parts."""
   nodes = parts(node)
-  if isinstance(node, ast.Call) and len(values) == len(nodes):
-    return call_refused(e, node, values[0], nodes[1:], values[1:])
+  if isinstance(node, ast.Call) and len(values) == len(nodes): return call_refused(e, node, values[0], nodes[1:], values[1:])
   what = f"{type(e).__name__}: {e}"
-  if type(node) in _OPERATORS and isinstance(e, TypeError) and any(map(is_value, values)):
-    what = "it takes blocks and numbers"
+  if type(node) in _OPERATORS and isinstance(e, TypeError) and any(map(is_value, values)): what = "it takes blocks and numbers"
   elif isinstance(e, AssertionError) and _own(e): what = f"ntgrad itself fails here, {what}"
   return ApplicationError(f"{_text(node)}: {what}{said_of(nodes, values)}")
 

@@ -5,7 +5,7 @@ import ast
 import operator
 import types
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Iterator, NamedTuple, Sequence
 
@@ -56,35 +56,30 @@ class Region(NamedTuple):
   inside: list[int]
 
 
-@dataclass(eq=False)
 class Tracer:
-  """The kernel as far as it has been read."""
-  parameters: list[Parameter]
-  grid_shape: tuple[Dim, ...]
-  statements: list[UOp] = field(default_factory=list)
-  known: dict[UOp, UOp] = field(default_factory=dict)   # a value that lies in a variable -> the load of it
-  written: set[UOp] = field(default_factory=set)        # the parameters' memory that the region writes
-  outer: list[Region] = field(default_factory=list)     # around the region that is being read, outermost first
-  frames: list[dict[str, Any]] = field(default_factory=list)   # the names of the functions that are being read
-  held: list[Any] = field(default_factory=list)         # values of the expressions that are being read
-  materialized: list[int] = field(default_factory=list)   # the levels of values that were materialized, in order
-  line: str = ""                                        # of the application that is being read, with its file and number
-  at_line: Line | None = None                           # the same, for errors
-  lines: dict[str, None] = field(default_factory=dict)  # those that store something
-  reached: dict[int, Line | None] = field(default_factory=dict)   # those that come to a parameter first, by its slot
-  tf32: bool = False                                    # a product asks for factors rounded to tf32
-  checks: str = "entry"                                 # which checks the kernel makes: none, entry, all (``config.checks``)
-  asserts: dict[Check, int] = field(default_factory=dict)   # what it checks -> the number of its note
-  raw_loads: int = 0                                    # loads at computed places: not to be done where a condition forbids them
-  _next: int = 0
-  _variables: int = 0
+  """The kernel as far as it has been read. ``checks``: which it makes (``config.checks``)."""
 
-  def __post_init__(self) -> None:
+  def __init__(self, parameters: list[Parameter], grid_shape: tuple[Dim, ...], checks: str):
+    self.parameters, self.grid_shape, self.checks = parameters, grid_shape, checks
+    self.statements: list[UOp] = []
+    self.known: dict[UOp, UOp] = {}             # a value that lies in a variable -> the load of it
+    self.written: set[UOp] = set()              # the parameters' memory that the region writes
+    self.inside: list[int] = []                 # FOR axes around what is being read
+    self.outer: list[Region] = []               # around the region that is being read, outermost first
+    self.frames: list[dict[str, Any]] = []      # the names of the functions that are being read
+    self.held: list[Any] = []                   # values of the expressions that are being read
+    self.materialized: list[int] = []           # the levels of values that were materialized, in order
+    self.line = ""                              # of the application that is being read, with its file and number
+    self.at_line: Line | None = None            # the same, for errors
+    self.lines: dict[str, None] = {}            # those that store something
+    self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
+    self.tf32 = False                           # a product asks for factors rounded to tf32
+    self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
+    self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
     self.axes: list[Axis] = []
-    self.grid = [self.new_axis(n, AxisKind.GRID) for n in self.grid_shape]
-    self.inside: list[int] = []                         # FOR axes around what is being read
-    self.parents: dict[UOp, UOp] = {}                     # union-find of axes over one dimension: each leads to an older one
-    self._sources: dict[UOp, frozenset[UOp]] = {}       # what ``sources`` has found
+    self.grid = [self.new_axis(n, AxisKind.GRID) for n in grid_shape]
+    self.parents: dict[UOp, UOp] = {}           # union-find of axes over one dimension: each leads to an older one
+    self._sources: dict[UOp, frozenset[UOp]] = {}   # what ``sources`` has found
 
   def __enter__(self) -> Tracer:
     _b._tracers.append(self)
@@ -93,10 +88,8 @@ class Tracer:
 
   # ---- axes
   def new_axis(self, size: DimSize | Dim, kind: AxisKind) -> UOp:
-    a = Axis(self._next, dim(size), kind)
-    self._next += 1
-    self.axes.append(a)
-    return a.rng
+    self.axes.append(Axis(len(self.axes), dim(size), kind))
+    return self.axes[-1].rng
 
   def axis(self, size: DimSize | Dim) -> UOp:
     """A new block axis."""

@@ -11,7 +11,6 @@ from ntgrad.codegen.ir.uop import BinaryOps
 from . import block as _b, operations as _o
 from .block import BlockValue, axis_number, block, block_binary, block_cast, one
 from .operations import arange, expand_dims, int32, maximum, minimum, randbits, reshape, sqrt, sum, uint32, uint64
-from .scheduler_functions import broadcast
 
 # ---- Triton's other spellings
 
@@ -92,7 +91,7 @@ def topk(x: Any, k: int, dim: int | None = None, descending: Any = True) -> Bloc
 
 def join(a: Any, b: Any) -> BlockValue:
   """Two blocks side by side in a new last dimension: (…) and (…) -> (…, 2)."""
-  x, y = broadcast(a, b)
+  x, y = _o.broadcast(a, b)
   return _b.block_where(_o.expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0, expand_dims(x, x.ndim), expand_dims(y, y.ndim))
 
 

@@ -18,7 +18,7 @@ PYTHON = "\n".join(m[2] for m in _FENCE.finditer(PAGE) if m[1] == "python")
 CODE = PYTHON + "\n".join(re.findall(r"`([^`]+)`", _FENCE.sub("", PAGE)))
 
 FUNCTIONS = {n: f for n, f in vars(tl).items() if not n.startswith("_") and inspect.isfunction(f)
-             and f.__module__ in ("ntgrad.tile.operations", "ntgrad.tile.scheduler_functions")}
+             and f.__module__ == "ntgrad.tile.operations"}
 DTYPES = [n for n, d in vars(tl).items() if isinstance(d, DType)]
 LIBDEVICE = [n for n in vars(tl.libdevice) if not n.startswith("_")]
 TENSOR = [n for n in vars(tile.Tensor) if not n.startswith("_")]

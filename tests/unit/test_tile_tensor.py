@@ -15,9 +15,8 @@ import pytest
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError
 from ntgrad.graph.symbol import Symbol, block_size, cdiv
-from ntgrad.tile.simulate import simulate_arrangement
 from ntgrad.tile.tensor import Tensor, named
-from ntgrad.tile.visualize import Cell, cells, visualize
+from ntgrad.tile.visualize import Cell, cells, simulate_arrangement, visualize
 
 M, N, BM, BN, BK = (Symbol(n) for n in ("M", "N", "BM", "BN", "BK"))
 

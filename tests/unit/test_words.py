@@ -18,7 +18,7 @@ if not (ROOT / "setup.py").exists(): pytest.skip("installed without its source t
 FOLDERS = ("codegen", "ntgrad/schedule", "ntgrad/engine", "ntgrad/graph", "ntgrad/tile")
 # what is used qualified (``graph.add``, ``ix.add``), or has the names that users of the tile language write (``tl.load``)
 NAMESPACES = {"ntgrad/graph/nodes.py", "codegen/index/algebra.py", "codegen/ir/elementwise.py", "ntgrad/tile/operations.py",
-              "ntgrad/tile/scheduler_functions.py", "ntgrad/tile/triton_names.py", "ntgrad/tile/libdevice.py"}
+              "ntgrad/tile/triton_names.py", "ntgrad/tile/libdevice.py"}
 # words in a constant's name that say what it counts
 UNITS = {"BYTES", "ELEMENTS", "SECONDS", "CYCLES", "NODES", "PROGRAMS", "WARPS", "REGISTERS", "LANES", "ROWS", "COLUMNS", "DIMS",
          "DIMENSIONS", "BLOCKS", "PANELS", "STATEMENTS", "COPIES", "ADDITIONS", "PRODUCTS", "STORES", "PARAMS", "CALLS", "BITS"}

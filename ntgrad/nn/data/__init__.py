@@ -1,9 +1,5 @@
 """Batches to train on: datasets, samplers that say in which order their rows come, and ``DataLoader``, which makes batches of
-them. The names are those of ``torch.utils.data``.
-
-``sets.py`` has the datasets, ``samplers.py`` the orders, ``collate.py`` makes one batch of many rows, ``threads.py`` computes
-batches ahead, ``loader.py`` has the DataLoader.
-"""
+them. The names are those of ``torch.utils.data``."""
 from __future__ import annotations
 
 from ntgrad.compat.public import show

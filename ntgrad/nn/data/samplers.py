@@ -1,8 +1,4 @@
-"""In which order the rows of a dataset come.
-
-An order is a function of a seed and of the number of the epoch, so that it can be made again: that is how a loader goes on in the
-middle of an epoch.
-"""
+"""In which order the rows of a dataset come: a function of a seed and of the number of the epoch, that can be made again."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,7 @@
 """Batches computed ahead by threads, given in order.
 
-The one who iterates puts empty *slots* into a queue; a thread takes one, draws the next job (under a mutex: slots and jobs go
-together in order), fills the slot and says so. No lock is shared with the one who iterates, so an iterator may be dropped at any
-time: its threads are then told to end.
+The one who iterates puts empty *slots* into a queue, which threads fill. No lock is shared with it, so an iterator may be dropped
+at any time: its threads are then told to end.
 """
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""What to train on, as numpy arrays, from local files and installed packages. Nothing is downloaded.
-
-``digits.py`` has MNIST and what is stored like it, ``cifar.py`` CIFAR, ``texts.py`` text, ``tables.py`` CSV files,
-``pictures.py`` folders of pictures. Errors name the file, what was expected and what was found.
-"""
+"""What to train on, as numpy arrays, from local files and installed packages. Nothing is downloaded. Errors name the file, what
+was expected and what was found."""
 from __future__ import annotations
 
 from ntgrad.compat.public import show

@@ -35,9 +35,8 @@ def cifar10(data: str | os.PathLike[str]) -> Images:
 def cifar100(data: str | os.PathLike[str], coarse: bool = False) -> Images:
   """CIFAR-100: 32 × 32 pictures in 100 classes, or with ``coarse`` in the 20 classes above these; shapes as of ``cifar10``.
 
-  ``data`` is the folder as it is unpacked: ``cifar-100-binary`` (``train.bin``, ``test.bin``) or ``cifar-100-python`` (``train``,
-  ``test``), or the folder that it is in. Raises ArgumentError where a file is missing, damaged or of another length.
-  """
+  ``data`` is as of ``cifar10``: ``cifar-100-binary`` (``train.bin``, ``test.bin``) or ``cifar-100-python`` (``train``, ``test``).
+  Raises as that does."""
   return _images("cifar100", data, ("cifar-100-binary", "cifar-100-python"), ["train"], "test", 20 if coarse else 100, 2,
                  0 if coarse else 1)
 

@@ -13,7 +13,8 @@ import numpy as np
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
-from ntgrad.nn.files import read_file, unpacked
+from ntgrad.nn.files import unpacked
+from ntgrad.nn.state.mapped import Mapped
 
 _IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}
 
@@ -34,7 +35,7 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   """The array in an IDX file (the format of MNIST and Fashion-MNIST), gzipped or not, in the machine's byte order.
   Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file."""
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {shown_path(path)} is not a whole IDX file: {why}")
-  data: bytes | bytearray = read_file("load_idx", path)
+  data: bytes | bytearray = Mapped("load_idx", path)[:].tobytes()
   if data[:2] == b"\x1f\x8b": data = unpacked(data, "gzip", refuse)
   if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
     start = data[:4].hex(" ") or "nothing"

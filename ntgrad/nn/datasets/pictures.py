@@ -15,7 +15,8 @@ from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
-from ntgrad.nn.files import plain_file, read_file
+from ntgrad.nn.files import plain_file
+from ntgrad.nn.state.mapped import Mapped
 from ntgrad.nn.state.npz import array_header
 
 from .digits import folder_of, listing
@@ -76,7 +77,7 @@ def _read(path: Path) -> Array:
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"image_folder: {shown_path(path)} is no whole picture: {why}")
   kind = path.suffix.lower()
   if kind in _PILLOW: return _by_pillow(path, refuse)
-  return {".npy": _npy, ".bmp": _bmp}.get(kind, _pnm)(read_file("image_folder", path), refuse)
+  return {".npy": _npy, ".bmp": _bmp}.get(kind, _pnm)(Mapped("image_folder", path)[:].tobytes(), refuse)
 
 
 Refuse = Callable[[str], ArgumentError]

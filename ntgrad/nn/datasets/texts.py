@@ -12,14 +12,14 @@ import numpy as np
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
-from ntgrad.nn.files import read_file
+from ntgrad.nn.state.mapped import Mapped
 
 
 @checked
 def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
   """The text of a file, with ``\\n`` at the end of lines. Raises MissingFileError, and ArgumentError where its bytes are no text
   in ``encoding``."""
-  data = read_file("text", path)
+  data = Mapped("text", path)[:].tobytes()
   try: found = data.decode(encoding)
   except UnicodeDecodeError as e:
     byte = data[e.start:e.start + 1].hex()

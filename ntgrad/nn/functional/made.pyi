@@ -117,10 +117,8 @@ def log_softmax(input: Tensor, dim: Any=None, _stacklevel: int=3, dtype: DType |
 
 def gumbel_softmax(logits: Tensor, tau: float=1, hard: bool=False, eps: float=1e-10, dim: int | str=-1) -> Tensor:
   """softmax((x + g) / tau) along a dim with Gumbel noise g: nearly one-hot samples of the classes whose logits x are; ``hard``:
-    exactly one-hot ones, which have the gradient of the soft ones (Jang et al., https://arxiv.org/abs/1611.01144).
-
-    Raises AxisError, DTypeError, ArgumentError.
-    """
+    exactly one-hot ones, which have the gradient of the soft ones (Jang et al., https://arxiv.org/abs/1611.01144). Raises
+    AxisError, DTypeError, ArgumentError."""
 
 def elu_(input: Tensor, alpha: float | Tensor=1.0) -> Tensor:
   """x where positive, else alpha * (exp(x) - 1)."""
@@ -168,36 +166,33 @@ def lp_pool2d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints |
 
     As in PyTorch without abs: 1 is the sum, and of numbers beneath 0 the root of an odd power may be NaN. inf is the greatest
     size, -inf the least. With ``ceil_mode`` a window that ends outside counts as if it went on with its mean. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""
 
 def lp_pool3d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None=None, ceil_mode: bool=False) -> Tensor:
   """:meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
-  """:meth:`adaptive_avg_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
+  """:meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size)."""
 
 def adaptive_avg_pool2d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
   """The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
 
     Window o of n goes from o * size / n, rounded down, to (o + 1) * size / n, rounded up. None keeps a size. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""
 
 def adaptive_avg_pool3d(input: Tensor, output_size: int | None | Sequence[int | None]) -> Tensor:
-  """:meth:`adaptive_avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
+  """:meth:`adaptive_avg_pool2d` of volumes: (.., d, h, w) -> (.., *output_size)."""
 
 def adaptive_max_pool1d(input: Tensor, output_size: int | None | Sequence[int | None], return_indices: bool=False) -> Any:
-  """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
+  """:meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size)."""
 
 def adaptive_max_pool2d(input: Tensor, output_size: int | None | Sequence[int | None], return_indices: bool=False) -> Any:
   """The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
 
-    With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError.
-    """
+    With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError."""
 
 def adaptive_max_pool3d(input: Tensor, output_size: int | None | Sequence[int | None], return_indices: bool=False) -> Any:
-  """:meth:`adaptive_max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
+  """:meth:`adaptive_max_pool2d` of volumes: (.., d, h, w) -> (.., *output_size)."""
 
 def max_unpool1d(input: Tensor, indices: Operand, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, output_size: Sequence[int] | None=None) -> Tensor:
   """:meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l)."""
@@ -206,8 +201,7 @@ def max_unpool2d(input: Tensor, indices: Operand, kernel_size: Ints, stride: Int
   """The values of a max pooling where its ``indices`` (ints of their shape) say, zeros elsewhere: (.., h', w') -> (.., h, w).
 
     The sizes are (size - 1) * stride - 2 * padding + kernel, or ``output_size``, which may differ by less than the stride. Raises
-    ShapeError, DTypeError, ArgumentError.
-    """
+    ShapeError, DTypeError, ArgumentError."""
 
 def max_unpool3d(input: Tensor, indices: Operand, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, output_size: Sequence[int] | None=None) -> Tensor:
   """:meth:`max_unpool2d` over the last three dimensions: (.., d', h', w') -> (.., d, h, w)."""
@@ -217,50 +211,39 @@ def fractional_max_pool2d(input: Tensor, kernel_size: Ints, output_size: Ints | 
     (n, c, h', w'), or without n (Graham, https://arxiv.org/abs/1412.6071).
 
     Each n and c has its own two numbers from 0 to 1 (``_random_samples`` (n, c, 2) gives them). With ``return_indices`` also
-    which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError.
-    """
+    which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError."""
 
 def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: bool=False, _random_samples: Operand | None=None) -> Any:
-  """:meth:`fractional_max_pool2d` over three dimensions: (n, c, d, h, w) -> (n, c, d', h', w')."""
+  """:meth:`fractional_max_pool2d` of volumes: (n, c, d, h, w) -> (n, c, d', h', w')."""
 
 def batch_norm(input: Tensor, running_mean: Operand | None, running_var: Operand | None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05) -> Tensor:
   """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
 
     By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
     towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
-    running statistics are missing, and for a single value a channel in training.
-    """
+    running statistics are missing, and for a single value a channel in training."""
 
 def instance_norm(input: Tensor, running_mean: Operand | None=None, running_var: Operand | None=None, weight: Operand | None=None, bias: Operand | None=None, use_input_stats: bool=True, momentum: float=0.1, eps: float=1e-05) -> Tensor:
-  """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same (https://arxiv.org/abs/1607.08022).
-
-    By its own mean and variance, towards whose averages over the batch the running ones move; or, without ``use_input_stats``, by
-    the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as :meth:`batch_norm`.
-    """
+  """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same
+    (https://arxiv.org/abs/1607.08022). By its own mean and variance, towards whose averages over the batch the running ones move;
+    or, without ``use_input_stats``, by the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as
+    :meth:`batch_norm`."""
 
 def layer_norm(input: Tensor, normalized_shape: int | Sequence[int], weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
-  """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450).
-
-    (.., *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError.
-    """
+  """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450). (..,
+    *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError."""
 
 def group_norm(input: Tensor, num_groups: int, weight: Operand | None=None, bias: Operand | None=None, eps: float=1e-05) -> Tensor:
-  """Normalisation of groups of channels of each sample (https://arxiv.org/abs/1803.08494): (n, c, ..) -> the same.
-
-    Weight and bias are (c,). Raises ShapeError, DTypeError; ArgumentError for a number of groups that does not divide c.
-    """
+  """Normalisation of groups of channels of each sample (https://arxiv.org/abs/1803.08494): (n, c, ..) -> the same. Weight and
+    bias are (c,). Raises ShapeError, DTypeError; ArgumentError for a number of groups that does not divide c."""
 
 def local_response_norm(input: Tensor, size: int, alpha: float=0.0001, beta: float=0.75, k: float=1.0) -> Tensor:
-  """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same.
-
-    Channels outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1.
-    """
+  """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same. Channels
+    outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1."""
 
 def pdist(input: Tensor, p: float=2.0) -> Tensor:
   """The p-norm of the difference of every two rows: (n, d) -> (n (n - 1) / 2,), of rows 0 and 1, 0 and 2, .., 1 and 2, ..
-
-    Raises ShapeError, ArgumentError.
-    """
+    Raises ShapeError, ArgumentError."""
 
 def cosine_similarity(x1: Tensor, x2: Operand, dim: int | str=1, eps: float=1e-08) -> Tensor:
   """x1 · x2 / (|x1| |x2|) along a dim, each length at least eps; the two broadcast. Raises AxisError, ShapeError."""
@@ -270,10 +253,8 @@ def pairwise_distance(x1: Tensor, x2: Operand, p: float=2.0, eps: float=1e-06, k
 
 def rms_norm(input: Tensor, normalized_shape: int | Sequence[int] | None, weight: Operand | None=None, eps: float | None=None) -> Tensor:
   """x / sqrt(mean(x²) + eps) * weight over the last dims (https://arxiv.org/abs/1910.07467); small floats in float32.
-
     ``normalized_shape`` has the sizes of these dims, as weight has; without it, it is along ``axis``. ``eps`` None is the dtype's
-    smallest step at 1. Raises ShapeError, AxisError, DTypeError.
-    """
+    smallest step at 1. Raises ShapeError, AxisError, DTypeError."""
 
 def normalize(input: Tensor, p: float=2.0, dim: int | str=1, eps: float=1e-12, out: Tensor | None=None) -> Tensor:
   """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
@@ -283,8 +264,7 @@ def multilabel_margin_loss(input: Tensor, target: Any, size_average: bool | None
     classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
 
     The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
 
 def soft_margin_loss(input: Tensor, target: Operand, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError."""
@@ -294,11 +274,9 @@ def smooth_l1_loss(input: Tensor, target: Operand, size_average: bool | None=Non
     ArgumentError for a negative beta."""
 
 def kl_div(input: Tensor, target: Operand, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean', log_target: bool=False) -> Tensor:
-  """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too.
-
-    The reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
-    ArgumentError.
-    """
+  """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too. The
+    reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
+    ArgumentError."""
 
 def binary_cross_entropy(input: Tensor, target: Operand, weight: Operand | None=None, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """-(y log x + (1 - y) log(1 - x)) for probabilities, times a weight that broadcasts, reduced. A logarithm is at least -100,
@@ -317,18 +295,13 @@ def hinge_embedding_loss(input: Tensor, target: Operand, margin: float=1.0, size
 
 def multi_margin_loss(input: Tensor, target: Any, p: int=1, margin: float=1.0, weight: Operand | None=None, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """How far scores (n, classes), or (classes,), of other classes come within ``margin`` of the score of the class index (n,):
-    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2.
-
-    Raises ShapeError, DTypeError, ArgumentError; IndexOutOfRangeError where the classes are known.
-    """
+    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2. Raises ShapeError, DTypeError,
+    ArgumentError; IndexOutOfRangeError where the classes are known."""
 
 def nll_loss(input: Tensor, target: Any, weight: Operand | None=None, size_average: bool | None=None, ignore_index: int=-100, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class, by whose sum over the
-    rows the mean is divided.
-
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
-    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    rows the mean is divided. Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN.
+    Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
 
 def cross_entropy(input: Tensor, target: Any, weight: Operand | None=None, size_average: bool | None=None, ignore_index: int=-100, reduce: bool | None=None, reduction: str='mean', label_smoothing: float=0.0) -> Tensor:
   """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape; logits
@@ -337,8 +310,7 @@ def cross_entropy(input: Tensor, target: Any, weight: Operand | None=None, size_
     ``weight`` (classes,) is a factor for each class; the mean over class indices is then divided by the sum of the rows' weights,
     that over probabilities by the number of rows. Rows whose index is ignore_index do not count (None: every row does; PyTorch
     ignores -100); the mean over no rows is NaN, as is the loss of a row whose index is no class. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
 
 def poisson_nll_loss(input: Tensor, target: Operand, log_input: bool=True, full: bool=False, size_average: bool | None=None, eps: float=1e-08, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """exp(x) - target * x for the logarithm x of a rate, or x - target * log(x + eps) for a rate, reduced; ``full`` adds
@@ -351,9 +323,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Operand, target: Operand, marg
 def triplet_margin_loss(anchor: Tensor, positive: Operand, negative: Operand, margin: float=1.0, p: float=2.0, eps: float=1e-06, swap: bool=False, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """max(0, margin + distance to positive - distance to negative), reduced; (n, d) or (d,) each, distances as
     ``pairwise_distance`` has them (Balntas et al., Learning shallow convolutional feature descriptors with triplet losses, 2016).
-
-    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError.
-    """
+    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError."""
 
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Operand, negative: Operand, *, distance_function: Callable[[Any, Any], Any] | None=None, margin: float=1.0, swap: bool=False, reduction: str='mean') -> Tensor:
   """``triplet_margin_loss`` with a distance of one's own, a function of two tensors of this shape (None: their Euclidean
@@ -363,12 +333,10 @@ def max_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, paddi
   """:meth:`max_pool2d` over the last dimension: (.., l) -> (.., l')."""
 
 def max_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, dilation: Ints=1, ceil_mode: bool=False, return_indices: bool=False) -> Any:
-  """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
-
-    With ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal
-    ones, a NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises
-    ShapeError, ArgumentError.
-    """
+  """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size. With
+    ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal ones, a
+    NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError,
+    ArgumentError."""
 
 def max_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, dilation: Ints=1, ceil_mode: bool=False, return_indices: bool=False) -> Any:
   """:meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
@@ -378,10 +346,8 @@ def avg_pool1d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, paddi
 
 def avg_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, ceil_mode: bool=False, count_include_pad: bool=True, divisor_override: int | None=None) -> Tensor:
   """The mean of each window of the last dims (2, or as many as the kernel has); padding counts as zeros unless told otherwise.
-
     ``divisor_override`` is what sums are divided by in place of the number of elements. What follows the stride is in tinygrad's
-    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float.
-    """
+    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float."""
 
 def avg_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, ceil_mode: bool=False, count_include_pad: bool=True, divisor_override: int | None=None) -> Tensor:
   """:meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
@@ -390,46 +356,40 @@ def max_pool1d_with_indices(input: Tensor, kernel_size: Ints, stride: Ints | Non
   """:meth:`max_pool2d` over the last dimension: (.., l) -> (.., l')."""
 
 def max_pool2d_with_indices(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, dilation: Ints=1, ceil_mode: bool=False, return_indices: bool=False) -> Any:
-  """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
-
-    With ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal
-    ones, a NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises
-    ShapeError, ArgumentError.
-    """
+  """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size. With
+    ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal ones, a
+    NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError,
+    ArgumentError."""
 
 def max_pool3d_with_indices(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, dilation: Ints=1, ceil_mode: bool=False, return_indices: bool=False) -> Any:
   """:meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
 
 def adaptive_max_pool1d_with_indices(input: Tensor, output_size: int | None | Sequence[int | None], return_indices: bool=False) -> Any:
-  """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
+  """:meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size)."""
 
 def adaptive_max_pool2d_with_indices(input: Tensor, output_size: int | None | Sequence[int | None], return_indices: bool=False) -> Any:
   """The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
 
-    With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError.
-    """
+    With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError."""
 
 def adaptive_max_pool3d_with_indices(input: Tensor, output_size: int | None | Sequence[int | None], return_indices: bool=False) -> Any:
-  """:meth:`adaptive_max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
+  """:meth:`adaptive_max_pool2d` of volumes: (.., d, h, w) -> (.., *output_size)."""
 
 def fractional_max_pool2d_with_indices(input: Tensor, kernel_size: Ints, output_size: Ints | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: bool=False, _random_samples: Operand | None=None) -> Any:
   """The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->
     (n, c, h', w'), or without n (Graham, https://arxiv.org/abs/1412.6071).
 
     Each n and c has its own two numbers from 0 to 1 (``_random_samples`` (n, c, 2) gives them). With ``return_indices`` also
-    which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError.
-    """
+    which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError."""
 
 def fractional_max_pool3d_with_indices(input: Tensor, kernel_size: Ints, output_size: Ints | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: bool=False, _random_samples: Operand | None=None) -> Any:
-  """:meth:`fractional_max_pool2d` over three dimensions: (n, c, d, h, w) -> (n, c, d', h', w')."""
+  """:meth:`fractional_max_pool2d` of volumes: (n, c, d, h, w) -> (n, c, d', h', w')."""
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None=None) -> Tensor:
-  """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or
-    (n, d, h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w).
-
-    The grid goes from -1 to 1: the centres of the outermost elements with ``align_corners``, else their outer edges (Jaderberg et
-    al., https://arxiv.org/abs/1506.02025). Raises ShapeError, DTypeError, ArgumentError.
-    """
+  """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or (n, d,
+    h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w). The grid goes from -1 to 1: the centres of the
+    outermost elements with ``align_corners``, else their outer edges (Jaderberg et al., https://arxiv.org/abs/1506.02025). Raises
+    ShapeError, DTypeError, ArgumentError."""
 
 def grid_sample(input: Tensor, grid: Operand, mode: str='bilinear', padding_mode: str='zeros', align_corners: bool | None=None) -> Tensor:
   """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
@@ -437,8 +397,7 @@ def grid_sample(input: Tensor, grid: Operand, mode: str='bilinear', padding_mode
 
     ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what lies outside counts as zeros, as
     the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the outermost elements, else their
-    outer edges. Raises ShapeError, DTypeError, ArgumentError.
-    """
+    outer edges. Raises ShapeError, DTypeError, ArgumentError."""
 
 def upsample(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None, mode: str='nearest', align_corners: bool | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
@@ -446,8 +405,7 @@ def upsample(input: Tensor, size: Ints | None=None, scale_factor: float | Sequen
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""
 
 def upsample_nearest(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
@@ -455,8 +413,7 @@ def upsample_nearest(input: Tensor, size: Ints | None=None, scale_factor: float 
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""
 
 def upsample_bilinear(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
@@ -464,5 +421,4 @@ def upsample_bilinear(input: Tensor, size: Ints | None=None, scale_factor: float
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""

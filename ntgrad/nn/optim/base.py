@@ -1,8 +1,7 @@
 """``Optimizer``, what all optimizers have: groups of parameters with options, a step, state that can be saved.
 
-Parameters live in one flat buffer a group, dtype and device, so that a step is one kernel each, however many there are. Options
-that are numbers (learning rate, momentum, ..) live in a small buffer, which the kernels read: changing one compiles nothing, and
-a captured step follows.
+Parameters live in one flat buffer a group, dtype and device: a step is one kernel each. Options that are numbers live in a small
+buffer, which the kernels read: changing one compiles nothing, and a captured step follows.
 """
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Names for the tensors of a model, and the files that tensors are kept in, read and written by our own code.
-
-``names.py`` names a model's tensors, ``loading.py`` brings a file's tensors into a model. A room for each format:
-``safetensors.py``, ``torch_files.py`` and ``torch_writing.py`` (torch.save), ``gguf.py`` with ``quantised.py``, ``npz.py``,
-``archives.py`` (tar and zip). Files come from strangers: everything in one is checked before a tensor is made of it, and nothing
-in one is ever run. Bytes of tensors are read from the file when they are first needed (``mapped.py``).
+"""Names for the tensors of a model, and the files that tensors are kept in, read and written by our own code. Files come from
+strangers: everything in one is checked before a tensor is made of it, and nothing in one is ever run. Bytes of tensors are read
+from the file when they are first needed.
 """
 from __future__ import annotations
 

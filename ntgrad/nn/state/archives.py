@@ -46,13 +46,9 @@ def tar_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
 
 @checked
 def zip_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tensor]:
-  """The files in a zip archive, by name: each a uint8 tensor (bytes,) on ``device`` (None: the default one).
-
-  ``fn`` is a path, or a uint8 tensor (n,) that holds an archive. Members are read, and those that are compressed unpacked, when
-  they are first used; checksums are compared then, or now where there is little. Raises MissingFileError, StateError for what is
-  no whole archive, has encrypted members, a name twice or one that leads out of its folder, DTypeError for a tensor of another
-  dtype.
-  """
+  """The files in a zip archive, by name, as :func:`tar_extract` has those of a tar archive. Members are read, and those that are
+  compressed unpacked, when they are first used; checksums are compared then, or now where there is little. Raises as it does, and
+  StateError for encrypted members."""
   data, refuse = _opened("zip_extract", fn, "zip archive")
   return _tensors(data, zip_members(data, refuse), refuse, device)
 

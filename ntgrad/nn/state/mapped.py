@@ -11,13 +11,13 @@ import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import StateError, few
-from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.codegen.ir.paths import shown_path, usable
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE
 from ntgrad.engine.buffer import LARGE_BYTES, Buffer, Storage, transfer_watchers
 from ntgrad.engine.device import Device, get_device
 from ntgrad.graph import nodes as graph
-from ntgrad.nn.files import opened
+from ntgrad.nn.files import plain_file
 from ntgrad.tensor import Tensor
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -36,7 +36,7 @@ class Mapped:
 
   def __init__(self, name: str, path: str | os.PathLike[str]):
     self.name, self.path = name, str(path)
-    with opened(name, path) as f:
+    with usable(name, path), open(plain_file(name, path), "rb") as f:
       self.size = os.fstat(f.fileno()).st_size
       self.map = mmap.mmap(f.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
     self.all: Bytes = np.zeros(0, np.uint8) if self.map is None else np.frombuffer(self.map, np.uint8)

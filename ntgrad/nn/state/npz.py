@@ -27,8 +27,7 @@ _NUMPY = frozenset(d for d in dtypes.all if d.np.type.__module__ == "numpy")
 def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compressed: bool = False) -> None:
   """Write ``tensors`` to an npz file at ``path``, which numpy.load reads; ``compressed`` makes it smaller and slower to read.
 
-  They are written one after the other, and a file that was there is replaced only when the new one is whole, as for
-  ``safe_save``.
+  They are written one after the other; a file that was there is replaced only when the new one is whole, as for ``safe_save``.
   Raises StateError for a name that is no string, for bfloat16 and fp8, which numpy's format has not, and for a path where a
   folder or a device is; MissingFileError where there is no such folder.
   """

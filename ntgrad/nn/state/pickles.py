@@ -1,11 +1,6 @@
-"""A reader of pickles that runs nothing in them.
-
-A pickle is a program for a small stack machine. Here only what makes plain values is carried out: numbers, text, lists, tuples,
-dicts, sets, and calls of the few functions that the caller names. Every other name in it is refused with a sentence.
-
-Files come from strangers, so a pickle gets so much memory as its file has bytes for (``ROOM``): each instruction is charged with
-what it makes. Keys are numbers, text and short tuples of them; what is deep is refused, and so is what has itself or would be far
-larger than its pickle if it were written out.
+"""A reader of pickles that runs nothing in them: a small stack machine makes plain values, and calls the few functions that the
+caller names; every other name is refused with a sentence. Files come from strangers: what they may make is limited as
+docs/architecture.md says.
 """
 from __future__ import annotations
 
