@@ -9,8 +9,7 @@ from typing import Sequence
 
 from .. import index as ix
 from ..index.size_text import text_of
-from ..ir.errors import NtgradError
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, NtgradError, Ops, UOp
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
 from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement

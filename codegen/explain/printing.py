@@ -8,9 +8,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
 from ..index.size_text import shape_text, sources_first, text_of
-from ..ir.dtype import DType, dtypes, number_text
+from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Text, dtypes, infix, inside, number_text
 from ..ir.functions import Fn
-from ..ir.spelling import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Kernel, inner, is_variable
 from ..kernel.linear import UOpList, block_shapes, gate_or_none

@@ -14,10 +14,8 @@ from typing import NamedTuple, Sequence
 
 from .. import index as ix
 from ..index.size_text import sources_first, text_of
-from ..ir.dtype import DType, acc_dtype, dtypes
-from ..ir.errors import ExportError, NtgradError
+from ..ir import BinaryOps, DType, ExportError, NtgradError, Ops, TernaryOps, UnaryOps, UOp, acc_dtype, dtypes, toposort
 from ..ir.spelling import ATOM, BIT_AND, CONDITIONAL, PYTHON, UNARY, Text, infix, inside
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel, Param
 from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement

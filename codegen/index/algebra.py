@@ -17,8 +17,7 @@ from hashlib import blake2b
 from itertools import permutations
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
 
-from ..ir.dtype import dtypes
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, memoized
+from ..ir import BinaryOps, Ops, TernaryOps, UOp, dtypes, memoized
 
 __all__ = [
   "Dim", "FALSE", "FAR", "INT", "Linear", "ONE", "Size", "TRUE", "UNKNOWN", "ZERO", "add", "both", "bounds", "cdiv",

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Iterator
 
-from ..ir.dtype import dtypes
-from ..ir.errors import ShapeError
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, Ops, ShapeError, UOp, dtypes
 from . import algebra as ix
 from .sizes import Dim, dim_text, evaluator, sizes_of
 

@@ -17,9 +17,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any, Callable, Generic, Mapping, TypeVar
 
-from ..ir.dtype import DType, dtypes
-from ..ir.errors import NtgradError
-from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
+from ..ir import COMPARE, BinaryOps, DType, NtgradError, Ops, UOp, dtypes, toposort
 from . import algebra as ix
 
 RECORD_VERSION = 1   # of the forms: another one is not read

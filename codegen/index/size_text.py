@@ -6,8 +6,7 @@ from collections import Counter
 from functools import reduce
 from typing import Callable, Hashable, Mapping, Sequence, TypeVar
 
-from ..ir.spelling import ATOM, PRODUCT, PYTHON, SUM, UNARY, Text, infix, inside
-from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, memoized
+from ..ir import ATOM, COMPARE, PRODUCT, PYTHON, SUM, UNARY, BinaryOps, Ops, Text, UOp, infix, inside, memoized
 from . import algebra as ix
 
 _T = TypeVar("_T", bound=Hashable)

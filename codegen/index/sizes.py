@@ -4,9 +4,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Callable, Iterable, Sequence
 
-from ..ir.dtype import DType, dtypes
-from ..ir.errors import ArgumentError
-from ..ir.spelling import ATOM, CONDITIONAL, PRODUCT, SHORT_PYTHON, UNARY, Text, infix, inside
+from ..ir import ATOM, CONDITIONAL, PRODUCT, SHORT_PYTHON, UNARY, ArgumentError, DType, Text, dtypes, infix, inside
 from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
 from .algebra import Dim as Dim

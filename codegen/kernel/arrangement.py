@@ -19,8 +19,7 @@ from ..index.assume import below, greater, same_size
 from ..index.size_text import shape_text, text_of
 from ..index.sizes import Dim, numbers
 from ..index.view import Pulled, Regrouped, Shape, View, pull, rest, window_count
-from ..ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
-from ..ir.uop import Ops, UOp, toposort
+from ..ir import ArgumentError, AxisError, IndexOutOfRangeError, Ops, ShapeError, UOp, toposort
 
 _Ints = int | Sequence[int]
 Key = Dim | slice | EllipsisType | None

@@ -14,9 +14,7 @@ from .. import index as ix
 from ..index.size_text import text_of
 from ..index.sizes import Dim, dim_text, sizes_of
 from ..index.view import Shape as Shape
-from ..ir.dtype import DType
-from ..ir.errors import OptError
-from ..ir.uop import Ops, UOp, toposort
+from ..ir import DType, Ops, OptError, UOp, toposort
 
 
 class AxisKind(Enum):

@@ -7,8 +7,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
 from ..index.sizes import arg_text, uncast
-from ..ir.dtype import dtypes, number_text
-from ..ir.uop import NO_VALUE, Ops, UOp
+from ..ir import NO_VALUE, Ops, UOp, dtypes, number_text
 
 F32 = dtypes.float32
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..ir.errors import OptError
+from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, power_of_two, prod
 from ..ir.functions import identity
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, power_of_two, prod
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt

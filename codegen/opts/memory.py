@@ -4,9 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import index as ix
-from ..ir.dtype import dtypes
-from ..ir.errors import OptError
-from ..ir.uop import Ops, UOp, power_of_two, toposort
+from ..ir import Ops, OptError, UOp, dtypes, power_of_two, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
 from ..kernel.accesses import gate_or_true
 from ..kernel.rewrite import rewrite

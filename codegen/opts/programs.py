@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterator
 
 from .. import index as ix
-from ..ir.errors import OptError
-from ..ir.target import Target
-from ..ir.uop import prod
+from ..ir import OptError, Target, prod
 from ..kernel import Axis, AxisKind, Kernel
 from .axes import Fuse, in_place_of, split_axis
 from .base import OnAxis, Opt, Opts, SizedOpt

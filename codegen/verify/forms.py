@@ -7,9 +7,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, vmax
 from ..index.sizes import size_text
-from ..ir.dtype import dtypes
-from ..ir.errors import VerifyError
-from ..ir.uop import NO_VALUE, Ops, UOp, step_of, toposort
+from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
 from ..kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
 from ..kernel.linear import DOT, accumulator
 from ..passes.additions import additions, is_float_sum, most_additions

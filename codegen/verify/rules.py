@@ -7,10 +7,8 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ..index import Size
-from ..ir.dtype import DType, Number, dtypes, held
-from ..ir.errors import VerifyError
+from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
 from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ..kernel.linear import UOpList
 
 ANY = 1 << 30   # sources: no limit
