@@ -29,22 +29,28 @@ def tokens(text: str) -> int:
   return count - sum(isinstance(n, places) and ast.get_docstring(n, clean=False) is not None for n in ast.walk(ast.parse(text)))
 
 
-def size() -> None:
-  """Print tokens, lines and the longest file of each folder of code."""
+def counts() -> dict[str, tuple[int, int, str]]:
+  """Tokens and lines of each folder of code, and its longest file with its lines; stubs do not count."""
   import ntgrad.backends
   import ntgrad.codegen
   folders = {"codegen": ntgrad.codegen, "backends": ntgrad.backends, "ntgrad": sys.modules["ntgrad"]}
-  print(f"{'':10}{'tokens':>9}{'lines':>8}  longest file")
+  out = {}
   for name, package in folders.items():
     root = Path(str(package.__path__[0]))
-    texts = {
-      p.relative_to(root): p.read_text()
-      for p in root.rglob("*.py")
-      if name != "ntgrad" or p.relative_to(root).parts[0] not in folders
-    }
-    longest = max(texts, key=lambda p: texts[p].count("\n"))
-    lines = sum(t.count("\n") for t in texts.values())
-    print(f"{name:10}{sum(map(tokens, texts.values())):9,}{lines:8,}  {longest} ({texts[longest].count(chr(10))} lines)")
+    files = {p.relative_to(root): p for p in root.rglob("*.py")}
+    texts = {at: p.read_text() for at, p in files.items() if name != "ntgrad" or at.parts[0] not in folders}
+    lines = {at: text.count("\n") for at, text in texts.items()}
+    longest = max(lines, key=lines.__getitem__)
+    out[name] = sum(map(tokens, texts.values())), sum(lines.values()), f"{longest} ({lines[longest]} lines)"
+  return out
+
+
+def size() -> None:
+  """Print tokens, lines and the longest file of each folder of code."""
+  print(f"{'':10}{'tokens':>9}{'lines':>8}  longest file")
+  found = counts()
+  for name, (words, lines, longest) in found.items(): print(f"{name:10}{words:9,}{lines:8,}  {longest}")
+  print(f"{'all':10}{sum(words for words, _, _ in found.values()):9,}{sum(lines for _, lines, _ in found.values()):8,}")
 
 
 def passes() -> None:
