@@ -192,7 +192,7 @@ def _shift(n: Any, columns: int) -> None:
 
 def of_language(fn: Any) -> bool:
   """Whether a function belongs to the language: it is called, not read."""
-  return str(getattr(fn, "__module__", "")).startswith("ntgrad.")
+  return str(getattr(fn, "__module__", "")).partition(".")[0] == "ntgrad"
 
 
 @dataclass(eq=False)
