@@ -1,10 +1,6 @@
-"""Blocks: the values of an application. A block is a function of axes, one a dimension; operations unify the axes of their
-operands.
-
-Nothing is computed while tracing: a block is an expression of the index form, so ``x + y`` gives the axes of ``x`` to ``y``, a
-transpose reorders them and costs nothing, and a sum binds one. Where an operation needs its operand at other places than its own
-(a cumulative sum, a product with a computed operand), the operand is stored into a *variable* first (``Tracer.keep``).
-"""
+"""Blocks: the values of an application. A block is an expression of the index form, a function of axes, one a dimension;
+operations unify the axes of their operands. Where one needs its operand at other places than its own, such as a cumulative sum,
+the operand is stored into a *variable* first (``Tracer.keep``)."""
 from __future__ import annotations
 
 import operator

@@ -1,8 +1,5 @@
-"""Reading an application: its Python source is gone through statement by statement, with blocks for what a kernel computes.
-
-What is known while reading (shapes, numbers, conditions on them) is computed by Python itself; loops and conditions on blocks
-become regions of the kernel. An error names the line.
-"""
+"""Reading an application, statement by statement: what is known while reading (shapes, numbers, conditions on them) is computed
+by Python itself; loops and conditions on blocks become regions of the kernel. An error names the line."""
 from __future__ import annotations
 
 import ast

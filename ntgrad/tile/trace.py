@@ -347,8 +347,7 @@ class Tracer:
 
 def finished(kernel: Kernel) -> Kernel:
   """A kernel as it has been read, in the form of the scheduler's where only that can be compiled: with a sort by bits, a running
-  sum that begins anew, or one along a size that is no number. Where it cannot have that form, the size becomes a number; raises
-  ApplicationError for the others."""
+  sum that begins anew (ApplicationError if it cannot), or one along a size that is no number (which else becomes one)."""
   by_parts = any(u.op is Ops.SORTED or u.op is Ops.SCAN and any(u.arg[3:]) for u in kernel.nodes)
   if not by_parts and all(isinstance(n, int) for v in kernel.variables for n in v.arg[1]): return kernel
   found = inlined(kernel)
