@@ -68,13 +68,10 @@ def dims_of(axes: Iterable[UOp | None]) -> tuple[Dim, ...]:
 
 
 class BlockValue:
-  """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1.
-
-  Arithmetic is numpy's, with broadcasting; Python numbers take part by kind only. dtype ``index`` is that of positions (loop
-  variables, ``arange``, ``offsets``): exact integers whose bounds are known; they become int32 or int64 where they meet other
-  values. ``level`` says in how many regions of the kernel (sides of an `if`, bodies of loops) it was made: what it reads has not
-  changed since.
-  """
+  """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1. Arithmetic is numpy's; Python
+  numbers take part by kind only. dtype ``index`` is that of positions (loop variables, ``arange``, ``offsets``): exact integers
+  of known bounds; they become int32 or int64 where they meet other values. ``level`` says in how many regions of the kernel
+  (sides of an `if`, bodies of loops) it was made: what it reads has not changed since."""
   __slots__ = ("value", "axes", "level")
 
   def __init__(self, value: UOp, axes: AnyAxes = ()):

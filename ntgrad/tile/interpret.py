@@ -312,11 +312,8 @@ class Interpreter(Expressions):
 
   def carry(self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int],
             counters: Sequence[str]) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
-    """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables.
-
-    Gives the variables by name, the body's statements, each variable's next value, what the body keeps in variables, and what it
-    writes.
-    """
+    """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables. Gives them by
+    name, the body's statements, each variable's next value, what the body keeps in variables, and what it writes."""
     t = self.tracer
     changing = [
       n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))

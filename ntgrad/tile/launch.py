@@ -421,10 +421,8 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
 
 
 def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
-  """What to launch where a written argument may be another one's memory too: the kernel for it, where that is safe.
-
-  Raises ArgumentError where what one program writes others would read.
-  """
+  """What to launch where a written argument may be another one's memory too: the kernel for it. Raises ArgumentError where what
+  one program writes others would read."""
   shared: list[SlotPair] = []
   for w in launcher.writes:
     for i, other in enumerate(storages):

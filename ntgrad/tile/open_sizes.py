@@ -109,11 +109,9 @@ def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:
 def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol],
             make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]],
             equal: Mapping[str, str] = _NONE) -> SizedKernel:
-  """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too.
-
-  What must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be
-  ``equal``: each name, and the one that stands for it.
-  """
+  """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too. What
+  must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be ``equal``:
+  each name, and the one that stands for it."""
   given: dict[str, Dim] = dict(values)
   for n in names:   # 1 or more, and within the symbol's bounds
     s = symbols[n]
