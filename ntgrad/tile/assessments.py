@@ -89,9 +89,8 @@ def check(condition: Any, message: str = "") -> None:
 # ---- grids
 
 def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
-  """That the outermost levels are the same, or have as many programs in other dimensions, which then correspond in row-major
-  order. Raises ShapeError where they never are, or only where some tensor is square; of a tensor that is not arranged at all, the
-  application's use of it decides."""
+  """That the outermost levels are the same, or have as many programs, which correspond in row-major order. Raises ShapeError if
+  they never are, or only where some tensor is square; of a tensor that is not arranged, the application's use of it decides."""
   grids = [(t.name, t.levels[0]) for t in arranged if t.levels != ((),)]
   whole = {t.name for t in arranged if not t.operations}
   lines = {t.name: t._lines()[0] for t in arranged}

@@ -1,10 +1,6 @@
-"""Blocks: the values of an application. A block is a function of axes, one a dimension; operations unify the axes of their
-operands.
-
-Nothing is computed while tracing: a block is an expression of the index form, so ``x + y`` gives the axes of ``x`` to ``y``, a
-transpose reorders them and costs nothing, and a sum binds one. Where an operation needs its operand at other places than its own
-(a cumulative sum, a product with a computed operand), the operand is stored into a *variable* first (``Tracer.keep``).
-"""
+"""Blocks: the values of an application. A block is an expression of the index form, a function of axes, one a dimension;
+operations unify the axes of their operands. Where one needs its operand at other places than its own, such as a cumulative sum,
+the operand is stored into a *variable* first (``Tracer.keep``)."""
 from __future__ import annotations
 
 import operator
@@ -72,13 +68,10 @@ def dims_of(axes: Iterable[UOp | None]) -> tuple[Dim, ...]:
 
 
 class BlockValue:
-  """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1.
-
-  Arithmetic is numpy's, with broadcasting; Python numbers take part by kind only. dtype ``index`` is that of positions (loop
-  variables, ``arange``, ``offsets``): exact integers whose bounds are known; they become int32 or int64 where they meet other
-  values. ``level`` says in how many regions of the kernel (sides of an `if`, bodies of loops) it was made: what it reads has not
-  changed since.
-  """
+  """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1. Arithmetic is numpy's; Python
+  numbers take part by kind only. dtype ``index`` is that of positions (loop variables, ``arange``, ``offsets``): exact integers
+  of known bounds; they become int32 or int64 where they meet other values. ``level`` says in how many regions of the kernel
+  (sides of an `if`, bodies of loops) it was made: what it reads has not changed since."""
   __slots__ = ("value", "axes", "level")
 
   def __init__(self, value: UOp, axes: AnyAxes = ()):

@@ -1,9 +1,5 @@
-"""Ahead of time: a family of kernels compiled into a folder, and run from there without reading or compiling anything.
-
-A configuration that leaves sizes open gives one kernel for all of them, in the variants that calls would make: for indices of 32
-and 64 bits, for strides that are multiples of 16 bytes or any, and for sizes of which its Opts need something (a row that is one
-block) as many as it takes.
-"""
+"""Ahead of time: a family of kernels compiled into a folder, and run from there without reading or compiling anything. A
+configuration that leaves sizes open gives one kernel for all of them, in the variants that calls would make."""
 from __future__ import annotations
 
 import hashlib

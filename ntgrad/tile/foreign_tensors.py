@@ -28,12 +28,9 @@ _NEAR = 64     # bytes from a tensor's sizes to its strides, at most, that are r
 
 
 class Borrowed:
-  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call:
-  ``with Borrowed(args) as args``.
-
-  They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes
-  after what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.
-  """
+  """Arguments with other libraries' tensors on a GPU made Tensors for a call (``with Borrowed(args) as args``): the same
+  memory, or where it lies badly copies that are copied back if they were written. What the call launches comes after what their
+  libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do."""
 
   def __init__(self, args: Sequence[Any], plain: tuple[type, ...], kernel: Signature | None = None):
     self.asked: set[tuple[int, int]] = set()   # functions (by identity) and devices for which the stream is known
@@ -133,11 +130,9 @@ class Borrowed:
 
 
 def known_arguments(args: Sequence[Any], plain: tuple[type, ...]) -> tuple[list[Any], Device, int] | None:
-  """The arguments of a call with Tensors in place of PyTorch's that calls had before, their device, and PyTorch's stream there;
-  0 for the default stream, which is in order with the device's by itself. None where some tensor is not known.
-
-  The same as ``Borrowed`` finds, without DLPack's functions: those take ctypes a microsecond each.
-  """
+  """The arguments of a call with Tensors in place of PyTorch's that calls had before, their device, and PyTorch's stream there; 0
+  for the default stream, which is in order by itself. None where some tensor is not known. ``Borrowed`` finds the same by
+  DLPack's functions, which take ctypes a microsecond each."""
   mine, device = [], None
   quick = _known.quick
   try:

@@ -1,8 +1,5 @@
-"""Reading an application: its Python source is gone through statement by statement, with blocks for what a kernel computes.
-
-What is known while reading (shapes, numbers, conditions on them) is computed by Python itself; loops and conditions on blocks
-become regions of the kernel. An error names the line.
-"""
+"""Reading an application, statement by statement: what is known while reading (shapes, numbers, conditions on them) is computed
+by Python itself; loops and conditions on blocks become regions of the kernel. An error names the line."""
 from __future__ import annotations
 
 import ast
@@ -315,11 +312,8 @@ class Interpreter(Expressions):
 
   def carry(self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int],
             counters: Sequence[str]) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
-    """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables.
-
-    Gives the variables by name, the body's statements, each variable's next value, what the body keeps in variables, and what it
-    writes.
-    """
+    """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables. Gives them by
+    name, the body's statements, each variable's next value, what the body keeps in variables, and what it writes."""
     t = self.tracer
     changing = [
       n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))

@@ -1,8 +1,5 @@
-"""Kernels as people write them: ``make`` puts an arrangement of symbolic tensors and an application for one program together.
-
-The kernel is specialised for the shapes, dtypes and compile-time values that it is called with: the arrangement gets its numbers,
-the application is read, and the result goes the way of every kernel.
-"""
+"""Kernels as people write them: ``make`` puts an arrangement of symbolic tensors and an application for one program together. The
+kernel is specialised for the shapes, dtypes and compile-time values that it is called with."""
 from __future__ import annotations
 
 import inspect

@@ -421,10 +421,8 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
 
 
 def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
-  """What to launch where a written argument may be another one's memory too: the kernel for it, where that is safe.
-
-  Raises ArgumentError where what one program writes others would read.
-  """
+  """What to launch where a written argument may be another one's memory too: the kernel for it. Raises ArgumentError where what
+  one program writes others would read."""
   shared: list[SlotPair] = []
   for w in launcher.writes:
     for i, other in enumerate(storages):
@@ -451,9 +449,8 @@ def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
 # results of the kernel are computed with the one that is asked for, and a call whose results nobody asks for does not run.
 
 def call_later(s: Specialised, sizes: Sizes, given: _Given, device: str) -> bool:
-  """Make what a kernel writes the next version of these arguments (by name), to be computed when it is asked for. False, and
-  nothing is done, where the call has to be made at once: for arrays, which get their results when it returns; for arguments that
-  share memory, need a gradient or have sizes of Variables; for kernels that check what they compute."""
+  """Make what a kernel writes the next version of these arguments. False where the call has to be made at once: for arrays, for
+  arguments that share memory, need a gradient or have sizes of Variables, for kernels that check what they compute."""
   if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes
   arguments = [(p, given[p.name]) for p in s.parameters]
   tensors = [(p, a) for p, a in arguments if isinstance(a, Tensor)]

@@ -1,9 +1,6 @@
-"""Sizes that stay symbols: when a dimension of a kernel's arguments is a run-time size, and the kernels that serve many sizes.
-
-A number that is known stays one, as static kernels are the fastest. What is met with a second value becomes a size. While a
-kernel is made for sizes, questions that bounds do not answer (is N == M?) are answered as it is for the call at hand, and become
-conditions (``codegen/index/assume.py``). A call for which none of a kernel's forms fits gets one more, or numbers.
-"""
+"""Sizes that stay symbols: what is met with a second value becomes a run-time size. While a kernel is made for sizes, questions
+that bounds do not answer (is N == M?) are answered as it is for the call at hand, and become conditions
+(``codegen/index/assume.py``). A call for which none of a kernel's forms fits gets one more, or numbers."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -55,9 +52,8 @@ class SizedKernel:
     return tuple([values[s.name] for s in self.specialised.sizes])
 
   def of_shapes(self, kernel: Signature, shapes: Sequence[tuple[int, ...]]) -> Shapes | None:
-    """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another: whether it may be launched,
-    and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of
-    names."""
+    """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another. Names that are in no shape
+    have the values that they had first. None where a dimension is an expression of names."""
     declared = [t._source.shape for t in kernel.takes if not t.constexpr]
     if [len(s) for s in declared] != [len(s) for s in shapes]: return None
     dims = [ix.Size(f"d{i}").node for i in range(sum(map(len, shapes)))]
@@ -113,11 +109,9 @@ def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:
 def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol],
             make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]],
             equal: Mapping[str, str] = _NONE) -> SizedKernel:
-  """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too.
-
-  What must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be
-  ``equal``: each name, and the one that stands for it.
-  """
+  """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too. What
+  must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be ``equal``:
+  each name, and the one that stands for it."""
   given: dict[str, Dim] = dict(values)
   for n in names:   # 1 or more, and within the symbol's bounds
     s = symbols[n]

@@ -84,12 +84,9 @@ class Level:
 
 
 class Place:
-  """Where elements are in memory, and, once it has been read, what they were then.
-
-  ``level`` is how many regions of the kernel were open when it was read; None for what a parameter's own name stands for, which
-  is read anew each time. The elements are loaded when they are first needed, at the latest before they are written
-  (``Tracer.materialize``).
-  """
+  """Where elements are in memory, and, once it has been read, what they were then: loaded when first needed, at the latest before
+  they are written (``Tracer.materialize``). ``level`` is how many regions of the kernel were open when it was read; None for what
+  a parameter's own name stands for, which is read anew each time."""
   _parameter: Parameter
   level: int | None = None
   _block: BlockValue | None = None

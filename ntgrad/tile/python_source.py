@@ -1,9 +1,5 @@
-"""Python source as an application has it: the text that a function was written in, syntax trees with the text's line numbers,
-scopes, and what statements assign.
-
-The text is a file's, a notebook cell's, or what was typed where Python keeps no text: it is found again in the command line, the
-standard input and the prompt's history, and is taken where it compiles to the very function.
-"""
+"""Python source as an application has it: the text that a function was written in (a file's, a notebook cell's, or what was typed
+or given to Python, where it compiles to the very function), syntax trees with its line numbers, scopes, what is assigned."""
 from __future__ import annotations
 import __future__
 
@@ -192,7 +188,7 @@ def _shift(n: Any, columns: int) -> None:
 
 def of_language(fn: Any) -> bool:
   """Whether a function belongs to the language: it is called, not read."""
-  return str(getattr(fn, "__module__", "")).startswith("ntgrad.")
+  return str(getattr(fn, "__module__", "")).partition(".")[0] == "ntgrad"
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from ntgrad.graph.symbol import Symbol
 
 from .block import BlockValue, is_value
 from .parameters import Level, Pointer, Reference, SourceTensor, Tile
-from .python_source import Closure
+from .python_source import Closure, of_language
 
 _HERE = str(Path(__file__).resolve().parents[1])
 _OTHERS = {"absolute": "abs", "fabs": "abs", "power": "pow", "amax": "max", "amin": "min", "concatenate": "cat", "divide": "fdiv",
@@ -98,8 +98,7 @@ def call_refused(e: Exception, node: ast.Call, fn: Any, nodes: Sequence[ast.expr
 def as_foreign(e: NtgradError, node: ast.expr, values: Sequence[Any]) -> NtgradError:
   """What one of ntgrad's functions of tensors says of a block; any other error as it is."""
   if not isinstance(node, ast.Call) or not values or hasattr(e, "places"): return e
-  mine = str(getattr(values[0], "__module__", "") or "").startswith("ntgrad.")
-  if not mine or not _foreign(values[0]) or not any(map(is_value, values[1:])): return e
+  if not of_language(values[0]) or not _foreign(values[0]) or not any(map(is_value, values[1:])): return e
   return call_refused(e, node, values[0], parts(node)[1:], values[1:])
 
 

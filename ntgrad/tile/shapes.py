@@ -1,8 +1,5 @@
-"""The shapes that meta-operations give, where sizes may be Symbols; and what is refused when they are called.
-
-Each follows the operation of the same name in ``codegen/kernel/arrangement.py``, which has numbers and the last word. A size that
-is not known is taken for 1 or more.
-"""
+"""The shapes that meta-operations give, where sizes may be Symbols, and what is refused when they are called; numbers have the
+last word in ``codegen/kernel/arrangement.py``. A size that is not known is taken for 1 or more."""
 from __future__ import annotations
 
 import math

@@ -174,9 +174,8 @@ class Signature:
 
   def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
               tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:
-    """The parameters that are memory, and what the application gets for each, where names have values (numbers, or expressions
-    of run-time sizes); None where there are no programs. Raises what does not fit; a grid only of those in ``tiled``, that of
-    others where the application comes to a tile."""
+    """The parameters that are memory, and what the application gets for each; None where there are no programs. Raises what does
+    not fit; a grid only of those in ``tiled``, that of others where the application comes to a tile."""
     parameters: list[Parameter] = []
     tiles: list[Any] = []
     for i, (t, a) in enumerate(zip(self.arranged, full)):

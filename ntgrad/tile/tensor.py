@@ -1,10 +1,6 @@
-"""Symbolic tensors: what an arrangement is written with.
-
-A Tensor is a parameter (its source) and the meta-operations done to it so far. Each of them is checked when it is called, as far
-as the sizes are known, and gives a new Tensor; with numbers for the symbols, ``arrangement`` does the same to a concrete
-Arrangement, from which kernels get their indices. So shapes here are for people and for proofs, and the Arrangement is what is
-true.
-"""
+"""Symbolic tensors: what an arrangement is written with. A Tensor is a parameter (its source) and the meta-operations done to it
+so far, each checked when it is called as far as sizes are known. With numbers for symbols, ``arrangement`` does the same to a
+concrete Arrangement, from which kernels get their indices: shapes here are for people and for proofs."""
 from __future__ import annotations
 
 import inspect

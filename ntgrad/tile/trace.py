@@ -144,11 +144,8 @@ class Tracer:
 
   def materialize(self, p: Parameter) -> None:
     """Values that were read from a parameter which is about to be written keep what they were, wherever the application has them.
-
-    Each is computed at the end of what has been read of the region that it was made in: there nothing has written over it yet,
-    and all that can see the value comes behind. If that is outside of a loop whose body is being read, the body must be read once
-    more.
-    """
+    Each is computed at the end of what has been read of the region that it was made in: nothing has written over it yet there. If
+    that is outside of a loop whose body is being read, the body must be read once more."""
     for x in values_in(self.frames, self.held):
       if isinstance(x, Place):
         if x._block is None and x._parameter.uop is p.uop and x.level is not None:
@@ -201,10 +198,8 @@ class Tracer:
     return self.line.partition(": ")[0]
 
   def note(self, check: Check, failed: UOp, axes: _b.AnyAxes, value: UOp | None) -> None:
-    """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/device_asserts.py`` has it.
-
-    Elements that are made of what lies outside of a tensor do not count.
-    """
+    """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/device_asserts.py`` has it; none
+    that is made of what lies outside of a tensor."""
     if (notes := next((p for p in self.parameters if p.notes), None)) is None:
       notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int64, notes=True)
       self.parameters.append(notes)
@@ -286,9 +281,7 @@ class Tracer:
   @contextmanager
   def region(self, written: set[UOp] | None = None) -> Iterator[list[UOp]]:
     """Statements go into a list of their own; values kept inside are not known outside, nor what is written over inside.
-
-    ``written`` is what a loop's body writes: at its begin it may be written already.
-    """
+    ``written`` is what a loop's body writes: at its begin it may be written already."""
     self.outer.append(self.region_here())
     self.go_to(Region([], dict(self.unchanged(written or set())), set(), list(self.inside)))
     try: yield self.statements
@@ -347,8 +340,7 @@ class Tracer:
 
 def finished(kernel: Kernel) -> Kernel:
   """A kernel as it has been read, in the form of the scheduler's where only that can be compiled: with a sort by bits, a running
-  sum that begins anew, or one along a size that is no number. Where it cannot have that form, the size becomes a number; raises
-  ApplicationError for the others."""
+  sum that begins anew (ApplicationError if it cannot), or one along a size that is no number (which else becomes one)."""
   by_parts = any(u.op is Ops.SORTED or u.op is Ops.SCAN and any(u.arg[3:]) for u in kernel.nodes)
   if not by_parts and all(isinstance(n, int) for v in kernel.variables for n in v.arg[1]): return kernel
   found = inlined(kernel)

@@ -1,9 +1,6 @@
-"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, unless ``TUNE=0``, measuring around it.
-
-The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps
-the fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of
-two. All that it does counts for its seconds: each phase begins with what there is when the one before has had its part.
-"""
+"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, unless ``TUNE=0``, measuring around it on copies
+of what the kernel writes, each candidate compared with the unoptimised kernel; the choice is remembered on disk. All that the
+search does counts for its seconds: each phase begins with what there is when the one before has had its part."""
 from __future__ import annotations
 
 import hashlib
@@ -88,9 +85,8 @@ def first_choice(symbols: Sequence[Symbol], blocks: bool) -> _Values:
 
 
 def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Mapping[str, Any]) -> _Values:
-  """The first choice; on a chip that computes with blocks, where a core has no room for such a program, one that fits: step by
-  step a block is halved, or warps are doubled, as leaves the least to do. A product comes as near to the blocks that the
-  scheduler would choose for it as halving leads."""
+  """The first choice; on a chip with blocks, where a core has no room for it, one that fits: step by step a block is halved, or
+  warps are doubled, as leaves the least to do. A product comes as near to the scheduler's blocks as halving leads."""
   start = first_choice(symbols, target.blocks)
   if not target.blocks or not symbols: return start
   fixed = {n: vs[0] for n, vs in settings.items() if n in COMPILER_OPTIONS}
