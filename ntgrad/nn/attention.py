@@ -183,11 +183,8 @@ class _Layer(Module):
 @placed
 class TransformerEncoderLayer(_Layer):
   """Self-attention, then two linear layers, each added to its input: ``(steps, n, d_model) -> same``, with ``batch_first``
-  ``(n, steps, d_model)``.
-
-  ``norm_first`` normalises what goes into each part, else what comes out. ``activation`` is a name (relu, gelu, ..) or a
-  function.
-  """
+  ``(n, steps, d_model)``. ``norm_first`` normalises what goes into each part, else what comes out. ``activation`` is a name
+  (relu, gelu, ..) or a function."""
 
   def __call__(self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
                is_causal: bool = False) -> Tensor:

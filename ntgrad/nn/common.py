@@ -4,7 +4,8 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph.checks import Ints, no_flag
 from ntgrad.tensor import Tensor
@@ -71,6 +72,12 @@ def probability(name: str, what: str, value: Any) -> Any:
 def leaf(*shape: int, bound: float) -> Tensor:
   """A parameter that begins as U(-bound, bound)."""
   return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
+
+
+def is_dtype(x: Any) -> bool:
+  """Whether something names a dtype, or is one."""
+  try: return bool(dtypes.of(x))
+  except DTypeError: return False
 
 
 def spatial(n: int) -> str:

@@ -28,6 +28,7 @@ from ntgrad.graph.modes import behaving, mode as current
 from ntgrad.graph.origins import say_once
 from ntgrad.tensor import Tensor
 
+from .common import is_dtype
 from .tree import ModuleBase, is_buffer, tensors, walk
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class Module(ModuleBase):
     """Move every tensor to a device, cast the floats to a dtype, or both: ``to("CPU")``, ``to(dtypes.half)``,
     ``to("NUMPY", "float16")``. The tensors stay the same objects. Raises DeviceError, DTypeError, ArgumentError."""
     for a in args:
-      if isinstance(a, DType) or (isinstance(a, str) and _is_dtype(a)): dtype = a
+      if isinstance(a, DType) or (isinstance(a, str) and is_dtype(a)): dtype = a
       elif isinstance(a, str): device = a
       else: raise ArgumentError(f"nn.{type(self).__name__}.to: {shown(a)} is neither a device nor a dtype")
     where = None if device is None else Device._located(device)
@@ -305,12 +306,6 @@ class Parameter(metaclass=_Leaves):
   Raises GradientError for a dtype that has no gradients."""
   def __new__(cls, data: Any, requires_grad: bool = True) -> Tensor:  # type: ignore[misc]
     return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
-
-
-def _is_dtype(name: str) -> bool:
-  try: dtypes.of(name)
-  except DTypeError: return False
-  return True
 
 
 def _become(t: Tensor, value: Tensor) -> None:

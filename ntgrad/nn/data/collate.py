@@ -9,6 +9,7 @@ import numpy as np
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.graph.checks import checked, foreign
+from ntgrad.nn.common import is_dtype
 from ntgrad.tensor import Tensor
 
 _DEEP, _MOST = 64, 1 << 16   # rows may be nested so deep, and have so many columns
@@ -66,7 +67,7 @@ def collated(rows: Sequence[Any], device: str | None, deep: int = 0, count: _Cou
 def placed(x: Any, device: str | None, deep: int = 0, count: _Count | None = None) -> Any:
   """Arrays and Tensors within lists, tuples and dicts as Tensors on ``device``; what no tensor is made of stays as it is."""
   if isinstance(x, Tensor): return x if device is None or x.device == device else x.to(device).realize()
-  if isinstance(x, np.ndarray): return Tensor(x, device=device) if x.dtype.kind in "biuf" or _known(x.dtype) else x
+  if isinstance(x, np.ndarray): return Tensor(x, device=device) if x.dtype.kind in "biuf" or is_dtype(x.dtype) else x
   if deep > _DEEP or not isinstance(x, (Mapping, list, tuple)): return x
   count = count or _Count()
   count.n += len(x)
@@ -80,11 +81,6 @@ def _as(like: Any, items: list[Any]) -> Any:
   """Items as a list, a tuple or a named tuple, whichever ``like`` is."""
   if isinstance(like, list): return items
   return type(like)(*items) if hasattr(like, "_fields") else tuple(items)
-
-
-def _known(dtype: np.dtype[Any]) -> bool:
-  try: return bool(dtypes.of(dtype))
-  except DTypeError: return False
 
 
 def _kind(x: Any) -> str:

@@ -154,10 +154,8 @@ class DataLoader:
 
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Go on where ``state_dict()`` was called: the next iteration gives the batches of that epoch that were left (none after the
-    last one), those after it the next epochs.
-
-    Iterations that are on do not count any more. Raises StateError for a state of something else, and then nothing has changed.
-    """
+    last one), those after it the next epochs. Iterations that are on do not count any more. Raises StateError for a state of
+    something else, and then nothing has changed."""
     if set(state_dict) != set(_STATE):
       raise StateError(f"DataLoader: {shown(dict(state_dict))} is no state of a loader; it has {', '.join(_STATE)}")
     epoch, position, seed = (state_dict[k] for k in _STATE[:3])

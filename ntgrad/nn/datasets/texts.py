@@ -130,7 +130,6 @@ def csv(path: str | os.PathLike[str], label: str | int | None = None, header: bo
   ``header``: the first line has their names; else they are called ``"0"``, ``"1"``, .. ``label`` is the column (its name, or its
   place; -1 the last) that is no feature. A column whose cells are all whole numbers is int64, of numbers with or without empty
   cells (NaN) float64, else text; ``dtype`` says otherwise: one dtype for all, or a dict by name (``str`` for text).
-
   Raises MissingFileError, and ArgumentError with the line for a row of another length and for a cell that its dtype does not
   take.
   """

@@ -282,7 +282,6 @@ class Optimizer:
   value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
 
   ``options`` are this optimizer's, ``more`` those that were given by names of PyTorch's: they change nothing here.
-
   Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
   parameter that is not a float.
   """
@@ -465,10 +464,8 @@ class Optimizer:
   # ---- state
   def state_dict(self) -> dict[str, Any]:
     """State and options, as PyTorch has them, parameters by number:
-    ``{"state": {i: {name: Tensor}}, "param_groups": [{option: value, "params": [i]}]}``.
-
-    The Tensors are views of the state: writing into them (``nn.state.load_state_dict``) is loading it.
-    """
+    ``{"state": {i: {name: Tensor}}, "param_groups": [{option: value, "params": [i]}]}``. The Tensors are views of the state:
+    writing into them (``nn.state.load_state_dict``) is loading it."""
     state, groups, first = dict[int, dict[str, Tensor]](), [], 0
     for g in self.param_groups:
       groups.append({**{k: g[k] for k in g if k != "params"}, "params": list(range(first, first + len(g.params)))})

@@ -45,7 +45,6 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
 
   Of quantised weights (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K) the bytes are kept, and a kernel that uses the float32 tensor
   computes it from them; such a tensor cannot be written. Bytes are read when a tensor is first used.
-
   Raises MissingFileError, and StateError for a file that is damaged in any way, or has a type or version other than these.
   """
   def refuse(why: str) -> StateError: return StateError(f"gguf_load: {shown_path(path)} is not a whole GGUF file: {why}")

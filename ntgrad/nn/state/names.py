@@ -76,10 +76,9 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
   loads what was saved as a part of something larger. float16 and bfloat16 are cast where the model has float32, which is said
   once.
 
-  Gives the names that only one side has, ``missing_keys`` and ``unexpected_keys``.
-
-  Everything is checked before anything is assigned. Raises StateError, with all that differs, for a name that only one side has
-  (unless ``strict`` is False) and for a tensor of another shape or dtype. ``verbose`` prints what was loaded and left out.
+  Gives the names that only one side has, ``missing_keys`` and ``unexpected_keys``. Everything is checked before anything is
+  assigned. Raises StateError, with all that differs, for a name that only one side has (unless ``strict`` is False) and for a
+  tensor of another shape or dtype. ``verbose`` prints what was loaded and left out.
   """
   mine = get_state_dict(model)
   given = _without_prefix(state_dict, prefix)

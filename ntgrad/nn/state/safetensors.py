@@ -74,10 +74,8 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
 
   ``path`` may be an index (``model.safetensors.index.json``) of several files, or a folder that has one or ``model.safetensors``:
   then they are the tensors that the index names. The header is read and checked now, a tensor's bytes when it is first used: the
-  file has to stay as it is until then (one that is replaced as a whole does).
-
-  Raises MissingFileError (a FileNotFoundError), and StateError for a file that is truncated or damaged in any way; nothing is
-  loaded then.
+  file has to stay as it is until then (one that is replaced as a whole does). Raises MissingFileError (a FileNotFoundError), and
+  StateError for a file that is truncated or damaged in any way; nothing is loaded then.
   """
   at = _whole_or_index(path)
   if not at.name.endswith(".json"): return _tensors(at, device)
@@ -93,10 +91,7 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
 @checked
 def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
   """The ``__metadata__`` of a safetensors file, ``{}`` if it has none; of an index its ``metadata``, values that are no text as
-  JSON.
-
-  Raises as :func:`safe_load`.
-  """
+  JSON. Raises as :func:`safe_load`."""
   at = _whole_or_index(path)
   return _index(at)[1] if at.name.endswith(".json") else _parse(at)[2]
 

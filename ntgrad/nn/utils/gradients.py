@@ -43,9 +43,7 @@ def _norm(flat: Tensor, norm_type: float) -> Tensor:
 @checked
 def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
   """The norm of all elements of all tensors together: a lazy scalar, 0 for none. ``norm_type`` is above 0, or inf.
-
-  Raises ArgumentError, and with ``error_if_nonfinite`` GradientError for a norm that is no finite number (it is computed then).
-  """
+  Raises ArgumentError, and with ``error_if_nonfinite`` GradientError for a norm that is not finite (it is computed then)."""
   name, p = "get_total_norm", _limit("get_total_norm", "norm_type", norm_type, 1e-30)
   given = [t for t in _tensors(name, tensors) if t.numel()]
   total = _norm(_flat(given), p) if given else Tensor(0.0)
