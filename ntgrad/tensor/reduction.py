@@ -32,7 +32,7 @@ _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
 def count(u: UOp, axes: Sequence[int]) -> int:
   """How many elements a reduction combines into one."""
-  return math.prod([u.shape[a] for a in axes])
+  return math.prod(map(u.shape.__getitem__, axes))
 
 
 def reaches(u: UOp, best: UOp) -> UOp:
