@@ -749,12 +749,12 @@ def cumulative_trapezoid(y: Tensor, x: Operand | None=None, *, dx: float=1, dim:
   """Running integrals along a dim, one less than it has elements; see ``trapezoid``."""
 
 def trapezoid(y: Tensor, x: Operand | None=None, *, dx: float=1, dim: int | str=-1) -> Tensor:
-  """The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of
-    the dim, or of this shape). Ints give float32. Raises AxisError, ShapeError."""
+  """The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of the
+    dim, or of this shape). Ints give float32. Raises AxisError, ShapeError."""
 
 def trapz(y: Tensor, x: Operand | None=None, *, dx: float=1, dim: int | str=-1) -> Tensor:
-  """The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of
-    the dim, or of this shape). Ints give float32. Raises AxisError, ShapeError."""
+  """The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of the
+    dim, or of this shape). Ints give float32. Raises AxisError, ShapeError."""
 
 def swapdims(input: Tensor, dim0: int | str, dim1: int | str) -> Tensor:
   """``transpose``: a view with two dims swapped. Raises AxisError."""

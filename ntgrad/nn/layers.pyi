@@ -314,8 +314,8 @@ class BCELoss(Layer):
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
 
 class BCEWithLogitsLoss(Layer):
-  """Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for
-    the target. Both weights broadcast to the loss. Raises ShapeError."""
+  """Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for the
+    target. Both weights broadcast to the loss. Raises ShapeError."""
   weight: Tensor | None = None
   reduction: str = 'mean'
   pos_weight: Tensor | None = None

@@ -200,8 +200,7 @@ class Creation(Elementwise, Movement):
     return cls.full(new_shape(name, shape, size), value, dtype=_float(dtype), device=device, requires_grad=requires_grad)
   zeros = class_member(
     _filled, 0, "Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
-  ones = class_member(
-    _filled, 1, "Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
+  ones = class_member(_filled, 1, "Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
 
   @classmethod
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,

@@ -584,14 +584,11 @@ class Elementwise(Base):
     left = a % b
     if u.dtype.kind == "i": left = (left.ne(0) & (a < 0).ne(b < 0)).where(left - b, left)
     return left._called(names)
-  def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
-    """``self + value * tensor1 * tensor2``."""
+  def _plus_scaled(self, fn: Callable[[Any, Any], Any], tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
     x, y, z = self._in_one_dtype(tensor1, tensor2)
-    return x.add(y * z, alpha=value)
-  def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
-    """``self + value * tensor1 / tensor2``."""
-    x, y, z = self._in_one_dtype(tensor1, tensor2)
-    return x.add(y.div(z), alpha=value)
+    return x.add(fn(y, z), alpha=value)
+  addcmul = member(_plus_scaled, operator.mul, "``self + value * tensor1 * tensor2``.")
+  addcdiv = member(_plus_scaled, operator.truediv, "``self + value * tensor1 / tensor2``.")
   true_divide = member(_of_other, div, "``self / other``: ints give float32.")
   floor_divide = member(_of_other, idiv,
                         "``self // other``, rounded down. Raises ArgumentError for an int divided by the number 0.")

@@ -349,17 +349,7 @@ class Losses(Activation, Reduction):
     return self._lost(name, ((y - x) * t + real_number(name, "margin", margin)).relu(), reduction, out)
 
   # ---- of probabilities
-  def binary_cross_entropy(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
-    """-(y log x + (1 - y) log(1 - x)) for probabilities, times a weight that broadcasts, reduced. A logarithm is at least -100,
-    without slope there. Raises ShapeError; ArgumentError for what is no probability, where the host next waits (as indices are
-    checked)."""
-    return self._bce("binary_cross_entropy", target, weight, reduction)
-
-  def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
-    """``binary_cross_entropy`` by tinygrad's name, NaN of what is no probability. Raises ShapeError."""
-    return self._bce("binary_crossentropy", Y, None, reduction)
-
-  def _bce(self, name: str, target: Any, weight: Any, reduction: str) -> Self:
+  def _bce(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     x, y, out = self._against(name, target)
     if name == "binary_cross_entropy":
       said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities, 0 to 1; of logits there is "
@@ -369,21 +359,29 @@ class Losses(Activation, Reduction):
       return least.where(-100.0, least.where(1.0, x).log())
     return self._lost(name, (-y * log(x) - (1 - y) * log(1 - x))._weighted(name, weight), reduction, out)
 
-  def binary_cross_entropy_with_logits(self, target: Operand, weight: Operand | None = None, reduction: str = "mean",
-                                       pos_weight: Operand | None = None) -> Self:
-    """Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for
-    the target. Both weights broadcast to the loss. Raises ShapeError."""
-    return self._bce_logits("binary_cross_entropy_with_logits", target, weight, reduction, pos_weight)
+  binary_cross_entropy = member(_bce, """
+    -(y log x + (1 - y) log(1 - x)) for probabilities, times a weight that broadcasts, reduced. A logarithm is at least -100,
+    without slope there. Raises ShapeError; ArgumentError for what is no probability, where the host next waits (as indices are
+    checked).""")
 
-  def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
-    """``binary_cross_entropy_with_logits`` by tinygrad's name. Raises ShapeError."""
-    return self._bce_logits("binary_crossentropy_logits", Y, None, reduction, pos_weight)
+  def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
+    """``binary_cross_entropy`` by tinygrad's name, NaN of what is no probability. Raises ShapeError."""
+    return self._bce("binary_crossentropy", Y, None, reduction)
 
-  def _bce_logits(self, name: str, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Self:
+  def _bce_logits(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean",
+                  pos_weight: Operand | None = None) -> Self:
     x, y, out = self._against(name, target)
     if pos_weight is None: loss = x.softplus() - x * y
     else: loss = (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y)
     return self._lost(name, loss._weighted(name, weight), reduction, out)
+
+  binary_cross_entropy_with_logits = member(_bce_logits, """
+    Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for the
+    target. Both weights broadcast to the loss. Raises ShapeError.""")
+
+  def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
+    """``binary_cross_entropy_with_logits`` by tinygrad's name. Raises ShapeError."""
+    return self._bce_logits("binary_crossentropy_logits", Y, None, reduction, pos_weight)
 
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""

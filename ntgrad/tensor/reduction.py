@@ -32,7 +32,7 @@ _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
 def count(u: UOp, axes: Sequence[int]) -> int:
   """How many elements a reduction combines into one."""
-  return math.prod([u.shape[a] for a in axes])
+  return math.prod(map(u.shape.__getitem__, axes))
 
 
 def reaches(u: UOp, best: UOp) -> UOp:
@@ -390,24 +390,22 @@ class Reduction(Indexing):
       x = after.ne(before) if x.dtype.kind == "b" else after - before
     return x._own() if n == 0 else x
 
-  def trapezoid(self, x: Operand | None = None, *, dx: float = 1, dim: int | str = -1) -> Self:
-    """The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of
-    the dim, or of this shape). Ints give float32. Raises AxisError, ShapeError."""
-    a = self._dim("trapezoid", dim)
-    return self._trapezoids("trapezoid", x, dx, a).sum(a)
-  def cumulative_trapezoid(self, x: Operand | None = None, *, dx: float = 1, dim: int | str = -1) -> Self:
-    """Running integrals along a dim, one less than it has elements; see ``trapezoid``."""
-    a = self._dim("cumulative_trapezoid", dim)
-    return self._trapezoids("cumulative_trapezoid", x, dx, a).cumsum(a)
-  def _trapezoids(self, name: str, x: Any, dx: float, a: int) -> Self:
-    if not self.ndim: raise ShapeError(f"{name}: a tensor of shape (); it takes at least one dimension")
+  def _trapezoids(self, name: str, add_up: str, x: Operand | None = None, *, dx: float = 1, dim: int | str = -1) -> Self:
+    a, n = self._dim(name, dim), self.ndim
+    if not n: raise ShapeError(f"{name}: a tensor of shape (); it takes at least one dimension")
     y = self._in_floats()
     both = y._along(a, slice(1, None)) + y._along(a, slice(-1))
-    if x is None: return both * (0.5 * dx)
-    if x.ndim == 1: x = x.reshape((-1,) + (1,) * (self.ndim - a - 1)) if x.numel() else x
-    if x.ndim > self.ndim or x.ndim < self.ndim - a or x.shape[a - self.ndim] != self.shape[a]:
+    if x is None: return getattr(both * (0.5 * dx), add_up)(a)
+    if x.ndim == 1: x = x.reshape((-1,) + (1,) * (n - a - 1)) if x.numel() else x
+    if x.ndim > n or x.ndim < n - a or x.shape[a - n] != self.shape[a]:
       raise ShapeError(f"{name}: points of shape {x.shape} for a tensor of shape {self.shape}; as many as dimension {a} has")
-    return both * x.diff(1, a - self.ndim) * 0.5
+    return getattr(both * x.diff(1, a - n) * 0.5, add_up)(a)
+
+  trapezoid = member(_trapezoids, "sum", """
+    The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of the
+    dim, or of this shape). Ints give float32. Raises AxisError, ShapeError.""")
+  cumulative_trapezoid = member(
+    _trapezoids, "cumsum", "Running integrals along a dim, one less than it has elements; see ``trapezoid``.")
 
 
 def _log_sums(x: Any) -> Any:

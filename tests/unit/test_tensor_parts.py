@@ -7,11 +7,13 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import Any, Callable
 
 import pytest
 
 from ntgrad import Tensor
 from ntgrad.core import Base
+from ntgrad.tensor.families import class_member, in_a_copy, in_place, member
 from support.tensor_parts import Reader, owners, parts, returns, uses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,3 +89,27 @@ def test_the_table_of_the_documentation() -> None:
   rows = [[re.findall(r"`(\w+)`", cell) for cell in row] for row in re.findall(r"^\| (`.*) \| (.*) \|$", section(), flags=re.M)]
   table = {part: bases for bases, of in rows for part in of}
   assert table == {p.__name__: [b.__name__ for b in p.__bases__] for p in parts()}
+
+
+class Family:
+  """Methods that are made of others."""
+  def _both(self, name: str, k: int, x: int, *more: int, y: int = 2) -> tuple[object, ...]: return name, k, x, more, y
+  one = uno = member(_both, 1, "The first.")
+  two = member(_both, 2, "The second.")
+  @classmethod
+  def _named(cls, name: str, k: int, x: int = 5) -> tuple[object, ...]: return cls, name, k, x
+  three = class_member(_named, 3, "The third.")
+  def _own(self) -> Family: return Family()
+  def _in_place(self, name: str, make: Callable[[], object]) -> object: return name, make()
+  def put_(self, x: int) -> tuple[object, int]: return self, x
+  put = in_a_copy(put_, "The fourth.")
+  one_ = in_place(put_)
+
+
+def test_members_of_a_family() -> None:
+  a: Any = Family()
+  assert a.one(3, 4, y=5) == a.uno(3, 4, y=5) == ("one", 1, 3, (4,), 5) and a.two(3) == ("two", 2, 3, (), 2)
+  assert str(inspect.signature(Family.two)) == "(self, x: 'int', *more: 'int', y: 'int' = 2) -> 'tuple[object, ...]'"
+  assert Family.one.__doc__ == "The first." and Family.one.__qualname__ == "Family.one" and Family.uno is Family.one
+  assert Family.three() == (Family, "three", 3, 5)
+  assert a.put(7)[0] is not a and a.put(7)[1] == 7 and a.one_(8) == ("one_", (a, 8))

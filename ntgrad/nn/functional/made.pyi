@@ -285,8 +285,8 @@ def multilabel_soft_margin_loss(input: Tensor, target: Operand, weight: Operand 
   """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""
 
 def binary_cross_entropy_with_logits(input: Tensor, target: Operand, weight: Operand | None=None, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean', pos_weight: Operand | None=None) -> Tensor:
-  """Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for
-    the target. Both weights broadcast to the loss. Raises ShapeError."""
+  """Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for the
+    target. Both weights broadcast to the loss. Raises ShapeError."""
 
 def hinge_embedding_loss(input: Tensor, target: Operand, margin: float=1.0, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """x where the target is 1, max(0, margin - x) where it is -1, reduced. Raises ShapeError."""
