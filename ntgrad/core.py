@@ -339,7 +339,8 @@ class Base(Valued):
     t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
     here = self.lazydata.device or Device.DEFAULT
     name = Device._located(places[-1] if places else None) if places or kind is None else here
-    return t._own() if t is self else t if name == here else t._wrap(graph.copy(t.lazydata, name))
+    if name != here: return t._wrap(graph.copy(t.lazydata, name))
+    return t._own() if t is self else t
   def to_(self, device: str | None) -> Self:
     """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
     if Device._located(device) == self.device: return self

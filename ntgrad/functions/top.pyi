@@ -376,6 +376,9 @@ def fmod(input: Tensor, other: Any) -> Tensor:
   """What is left of the division, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the
     number 0."""
 
+def gcd(input: Tensor, other: Any) -> Tensor:
+  """The greatest common divisor of ints, at least 0; 0 of two zeros."""
+
 def ge(input: Tensor, other: Any) -> Tensor:
   """``self >= other``, elementwise."""
 
@@ -398,6 +401,9 @@ def inner(input: Tensor, other: Operand) -> Tensor:
 def kron(input: Tensor, other: Operand) -> Tensor:
   """Kronecker's product: (a, b), (c, d) -> (a*c, b*d), each element of the first times all of the second; of tensors with
     fewer dimensions the first ones are 1. The names of dimensions go."""
+
+def lcm(input: Tensor, other: Any) -> Tensor:
+  """The least common multiple of ints, at least 0; 0 where one of both is 0."""
 
 def ldexp(input: Tensor, other: Operand) -> Tensor:
   """``self * 2**other``, a float: with ints as ``other`` of this dtype."""

@@ -110,7 +110,7 @@ class Elementwise(Base):
       if fn in _WHOLE: a, b = graph.cast(a, dtypes.default_int), graph.cast(b, dtypes.default_int)
     elif d.kind == "e": a, b = graph.cast(a, dtypes.float32), graph.cast(b, dtypes.float32)
     elif d.kind == "f" and fn in _BITS:
-      raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
+      raise DTypeError(f"{fn.name}: {d.name} tensors; it takes ints and bools (cast the floats, or bitcast them for their bits)")
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
     if x is None: return self._wrap(node, 3)
     return (self if x._state <= self._state else x)._wrap(node, 3)._called(called)
@@ -196,6 +196,10 @@ class Elementwise(Base):
   bitwise_or = member(_binary, BinaryOps.OR, "``self | x`` for ints and bools.")
   bitwise_xor = member(_binary, BinaryOps.XOR, "``self ^ x`` for ints and bools.")
   xor = bitwise_xor
+  gcd = member(_binary, BinaryOps.GCD, "The greatest common divisor of ints, at least 0; 0 of two zeros.")
+  def lcm(self, x: Any) -> Self:
+    """The least common multiple of ints, at least 0; 0 where one of both is 0."""
+    return (self.idiv(self.gcd(x)) * x).abs()
   lshift = member(_binary, BinaryOps.SHL, "``self << x`` for ints: 0 where x is the width or more, or below 0.")
   rshift = member(_binary, BinaryOps.SHR,
                   "``self >> x`` for ints, arithmetic on signed ones: 0 or -1, as the sign, where x is the width or more, or "
