@@ -81,8 +81,7 @@ def is_write(u: UOp) -> bool: return u.op in (Ops.UPDATE, Ops.SCATTER, Ops.CALL)
 def past_empty(u: UOp) -> UOp:
   """The node without writes of no elements on top of it."""
   while is_write(u):
-    changed = u if u.op is Ops.CALL else u.src[1] if u.op is Ops.UPDATE else u.src[-1]
-    if elements_of(changed): break
+    if elements_of(u if u.op is Ops.CALL else u.src[1 if u.op is Ops.UPDATE else -1]): break
     u = u.src[0]
   return u
 
