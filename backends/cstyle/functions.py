@@ -175,6 +175,23 @@ static {t} idiv_{t}({t} a, {t} b) {{
 }}"""
 
 
+@_of_ints
+def _gcd(t: Type) -> str:
+  """Euclid's algorithm on sizes; vectors go as many steps as the longest one needs, Fibonacci's numbers."""
+  u, steps = t.of(UNSIGNED[t.size]), {1: 14, 2: 25, 4: 48, 8: 94}[t.size]
+  def size(v: str) -> str:
+    if t.base in UNSIGNED.values(): return v
+    least = f"{v} < ({t})(0) ? {_minus(t, v)} : {v}"
+    return f"({u})({least})" if t.n == 1 else t.bits(u.base, f"({least})")
+  end = "y" if t.n == 1 else f"y != ({u})(0)"
+  return f"""
+static {t} gcd_{t}({t} a, {t} b) {{
+  {u} x = {size("a")}, y = {size("b")};
+  for (int i = 0; i < {steps}; i++) {{ {u} r = @mod:{u.base}{u.n}(x, y); x = {end} ? y : x; y = r; }}
+  return {f'({t})x' if t.n == 1 else u.bits(t.base, 'x')};
+}}"""
+
+
 @common
 def _mod(t: Type) -> str:
   if t.base in FLOATS: return f"""

@@ -189,7 +189,7 @@ class Expressions(Facts):
         return f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, ANY, to)})", ATOM
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
       return f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM
-    if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
+    if fn in (BinaryOps.GCD, BinaryOps.THREEFRY): return self.call(f"_{fn.name.lower()}", u)
     if fn is BinaryOps.POW: return self.call({"f": "libdevice.pow", "i": "_signed_pow"}.get(kind, "_int_pow"), u)
     if fn is BinaryOps.DIV and dtype is dtypes.float32 and u in self.exact:
       return f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM

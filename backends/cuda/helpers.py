@@ -94,6 +94,14 @@ def _signed_pow(a, b):
   inverse = tl.where(a == 1, a, tl.where(a == -1, tl.where((b & 1) != 0, a, a * a), a * 0))
   return tl.where(b < 0, inverse, r)
 
+def _gcd(a, b):
+  # Euclid's algorithm: 94 steps are enough for 64 bits; % has the sign of what is divided
+  for _ in range(94):
+    r = tl.where(b == 0, 0, a % tl.where(b == 0, 1, b))
+    a = tl.where(b == 0, a, b)
+    b = r
+  return tl.where(a < 0, 0 - a, a)
+
 def _rotate(x, n):
   return (x << n) | (x >> (32 - n))
 

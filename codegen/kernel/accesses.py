@@ -88,21 +88,26 @@ def is_shifted(atom: UOp) -> bool:
   return len(terms) == 1 and terms[0][0].op is Ops.RANGE
 
 
-def ids_of(u: UOp) -> frozenset[int]: return frozenset([r.arg[0] for r in u.ranges])   # the axes that a node depends on
+def ids_of(u: UOp) -> frozenset[int]: return frozenset(r.arg[0] for r in u.ranges)   # the axes that a node depends on
+
+
+def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
+  """How many REDUCEs come one after the other up to each node; sources stand first."""
+  depth: dict[UOp, int] = {}
+  for u in nodes: depth[u] = max([depth[s] for s in u.src], default=0) + (u.op is Ops.REDUCE)
+  return depth
 
 
 def access_profile(kernel: Kernel) -> AccessProfile:
-  """Collect accesses, arithmetic and reductions."""
   out = AccessProfile([], {}, [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
-  depth: dict[UOp, int] = {}   # how many reductions come one after the other up to a node
+  depth = reduce_depths(kernel.nodes)
   params = {p.uop: p for p in kernel.params}
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
   in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
   for u in kernel.nodes:
     ids = ids_of(u)
-    depth[u] = max([depth[s] for s in u.src], default=0) + (u.op is Ops.REDUCE)
     if u.op in (Ops.LOAD, Ops.STORE):
       p, gated = params[u.src[0]], gate_or_true(u) is not ix.TRUE
       steps = steps_of(flat_index(p.shape, u.src[1].src))
@@ -115,5 +120,5 @@ def access_profile(kernel: Kernel) -> AccessProfile:
     elif u.op is Ops.ALU and u not in in_index:
       fused = u.arg is BinaryOps.MUL and u in summed and uses[u] == 1   # with the addition of a sum
       if not fused: out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg].cost
-  out.loops.extend([(bound, operands) for (bound, _), operands in loops.items()])
+  out.loops.extend((bound, operands) for (bound, _), operands in loops.items())
   return out
