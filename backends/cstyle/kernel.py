@@ -101,8 +101,8 @@ class CKernel(Writer):
   def node(self, u: UOp) -> None:
     """Write the statements of a node, and note the text of its value where it has one."""
     op = u.op
-    ends = op in _BLOCKS or op in (Ops.LOOP, Ops.IF)
-    if self.phis and op is not Ops.PHI and (ends or any(s in self.phis for s in u.src)): self.assign_phis()
+    if self.phis and op is not Ops.PHI and (op in _BLOCKS or op in (Ops.LOOP, Ops.IF) or any(s in self.phis for s in u.src)):
+      self.assign_phis()
     if op in _BLOCKS: self.emit(_BLOCKS[op])
     elif op is Ops.BREAK: self.emit(f"if (!{self.c(u.src[0], UNARY)}) break;")
     elif op is Ops.IF: self.emit(f"if ({self.c(u.src[0])}) {{")

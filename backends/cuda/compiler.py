@@ -213,8 +213,8 @@ def _compile(triton: Any, r: Request) -> Binary:
   from triton.compiler import ASTSource
   arch = capability(r.target)
   anywhere = [slot for slot, align in r.source.parts if align % 16]
-  typed = enumerate(r.source.signature)
-  attrs = {(i,): [["tt.divisibility", 16]] for i, (_, t) in typed if t.startswith("*") and i not in anywhere}
+  attrs = {(i,): [["tt.divisibility", 16]] for i, (_, t) in enumerate(r.source.signature)
+           if t.startswith("*") and i not in anywhere}
   ast = ASTSource(fn=getattr(load(r.source.text), r.name), signature=dict(r.source.signature), attrs=attrs)
   options = {"num_warps": r.num_warps, "num_stages": r.num_stages, "enable_fp_fusion": r.fuses, "sanitize_overflow": False}
   with LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope():

@@ -100,8 +100,7 @@ def available(name: str = "CUDA") -> tuple[bool, str]:
   """Whether the device can be used, and its name or why not. Does not raise; imports nothing where there is no driver."""
   try:
     n = find(name)
-    _, driver = modules()
-    raw = call(driver.cuDeviceGetName(128, n), "asking for the name failed")
+    raw = call(modules()[1].cuDeviceGetName(128, n), "asking for the name failed")
     return True, bytes(raw).split(b"\0")[0].decode(errors="replace")
   except DeviceError as e: return False, str(e)
   except Exception as e: return False, f"no CUDA: {type(e).__name__}: {e}"

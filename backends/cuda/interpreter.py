@@ -175,8 +175,7 @@ def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]
 
 def rewritten(fn: Callable[..., None]) -> Callable[..., None]:
   """A kernel's or helper's Python function as the interpreter runs it."""
-  run: Callable[..., None] = ti.InterpretedFunction(fn).rewrite()
-  return run
+  return ti.InterpretedFunction(fn).rewrite()
 
 
 class InterpretedProgram(Program):

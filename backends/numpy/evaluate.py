@@ -15,7 +15,7 @@ import numpy as np
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir import Ops, UOp, VerifyError, dtypes, step_of
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel.linear import UOpList, accumulator
 
 from ..writer import touched
 from .functions import cast, function
@@ -65,12 +65,9 @@ class Evaluator:
   def _blocks(self) -> Block:
     """The lines; those between a LOOP, WHILE, IF or ELSE and its end are a block of the line that opens it."""
     opened: list[Block] = [[]]
-    depth = {}          # how many blocks are open where a node stands
-    last = {}          # the line of that block which was the last to read it
-    accumulator: dict[UOp, UOp] = {}    # of PHIs
+    depth, last = {}, {}   # how many blocks are open where a node stands; the line of that block which was the last to read it
     for u in self.uops:
-      sources = [accumulator.get(s, s) for s in u.src]
-      if u.op is Ops.PHI: accumulator[u] = sources[0]
+      sources = [accumulator(s) for s in u.src]
       depth[u] = len(opened)
       if u.op in (Ops.ELSE, Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE): opened.pop()
       else:
@@ -106,7 +103,7 @@ class Evaluator:
       step = min(n, room)
       parts.append([range(b, min(b + step, n)) for b in range(0, n, step)])
       room = max(1, room // n) if step == n else 1
-    for box in itertools.product(*reversed(parts)): yield list(box)
+    return map(list, itertools.product(*reversed(parts)))
 
   def run(self, buffers: Sequence[Array], sizes: Mapping[Size, int]) -> None:
     """Launch over flat uint8 arrays, one a param in slot order, with numbers for the sizes: at least one program."""
