@@ -94,7 +94,7 @@ class SplitOpt(SizedOpt, abstract=True):
     if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)
     if self.reduced not in (None, axis.id in kernel.bound): raise OptError(f"{self}: {self.rule}")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
-    if self.kind is AxisKind.LANE and kernel.of_kind(AxisKind.LANE): raise OptError(f"{self}: the kernel has a LANE axis already")
+    if self.kind is AxisKind.LANE and kernel.lanes: raise OptError(f"{self}: the kernel has a LANE axis already")
 
 
 class Split(SplitOpt):

@@ -43,7 +43,7 @@ class CacheRead(Opt):
     what = f"data{self.param}"
     if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in kernel.nodes):
       raise OptError(f"{self}: the kernel is one statement of several that work-items go through, each at its own pace")
-    if kernel.of_kind(AxisKind.TILE): raise OptError(f"{self}: the kernel has blocks, which are read at once")
+    if kernel.tiles: raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
     gates = [gate_or_true(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
