@@ -101,5 +101,5 @@ class TensorDescriptor(Opt):
       return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
     if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-    return kernel.with_(body=rewrite(kernel.body, dict.fromkeys(
-      (Ops.LOAD, Ops.STORE), lambda old, new: new.replace(new.src, arg="tma") if is_plain(old) else None)))
+    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
+    return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))
