@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 from ntgrad import Tensor  # noqa: E402
 from ntgrad.codegen import pipeline  # noqa: E402
 from ntgrad.codegen.choose.bound import work_of  # noqa: E402
-from ntgrad.codegen.choose.cpu import Choice, Search, after  # noqa: E402
+from ntgrad.codegen.choose.cpu import Search, after  # noqa: E402
 from ntgrad.codegen.ir.errors import NtgradError  # noqa: E402
 from ntgrad.codegen.kernel import Kernel  # noqa: E402
 from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes  # noqa: E402
@@ -77,7 +77,7 @@ def ranked(kernel: Kernel, each: int, device: Any) -> tuple[int, float, float]:
   some = found[:each // 3] + found[each // 3::max(len(found) // (each - each // 3), 1)]
   costs, times = [], []
   for cost, plan, panel in some:
-    try: times.append(seconds(kernel, after(kernel, Choice(search.opts(plan), panel), target), device))
+    try: times.append(seconds(kernel, after(kernel, target, search.opts(plan), panel), device))
     except NtgradError: continue
     costs.append(cost)
   return len(times), order(costs, times), times[0] / min(times)

@@ -47,8 +47,8 @@ class Linearizer:
       if not left and here: raise OptError(f"{what}: no GRID or LOOP axis is left of {', '.join(map(str, here))}")
       axis = left[-1].id if left else 0
     if not here: raise OptError(f"{what}: can't {verb} a dimension with size 1, and the kernel has no other")
-    found = next((a for a in here if a.id == axis), None)
-    if found is not None and found.size == 1: raise OptError(f"{what}: can't {verb} a dimension with size 1, which {found} is")
+    if one := [a for a in here if a.id == axis and a.size == 1]:
+      raise OptError(f"{what}: can't {verb} a dimension with size 1, which {one[0]} is")
     return axis
 
   def upcast(self, axis: int | None = None, amount: int | None = None) -> Linearizer:

@@ -135,11 +135,8 @@ def _around(kernel: Kernel) -> _Nodes:
   kernel with statements, which may depend on variables, the programs and the FORs around."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
   grid = frozenset(a.rng for a in kernel.grid)
-  out: _Nodes = []
-  for s, fors in walk_statements(kernel.body):
-    around = grid.union([kernel.axis(i).rng for i in fors])
-    out.append(([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), around))
-  return out
+  return [([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), grid.union(kernel.axis(i).rng for i in fors))
+          for s, fors in walk_statements(kernel.body)]
 
 
 # ---- operations
@@ -160,8 +157,8 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
       elif u.op is Ops.REDUCE or u.op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
       elif u.op is Ops.SORTED or u.op is Ops.SORT:   # comparisons that any sort needs
         axis = kernel.axis(u.arg[0])
-        over = u.src[0].ranges | around if u.op is Ops.SORTED else u.src[0].ranges | around | {axis.rng}
-        note(Unit.VECTOR, u.dtype, over, max((axis.count - 1).bit_length(), 1))
+        own = {axis.rng} if u.op is Ops.SORT else _EMPTY
+        note(Unit.VECTOR, u.dtype, u.src[0].ranges | around | own, max((axis.count - 1).bit_length(), 1))
       elif _adds_to(u): note(Unit.VECTOR, u.dtype, u.src[1].ranges | u.src[2].ranges | around)
       elif u.op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
         unit = Unit.SPECIAL if u.arg in SPECIAL and dtype.kind == "f" else Unit.VECTOR
@@ -194,7 +191,7 @@ def _product(u: UOp) -> tuple[UOp, DType] | None:
   while value.op is Ops.CAST or is_masked(value) and not _of_data(value.src[0]): value = value.src[value.op is not Ops.CAST]
   if u.arg[0] is not BinaryOps.ADD or value.arg is not BinaryOps.MUL: return None
   a, b = value.src
-  def bound(ranges: frozenset[UOp]) -> frozenset[UOp]: return frozenset([r for r in ranges if r.arg[0] in u.arg[1]])
+  def bound(ranges: frozenset[UOp]) -> frozenset[UOp]: return frozenset(r for r in ranges if r.arg[0] in u.arg[1])
   mine, others = a.ranges - b.ranges, b.ranges - a.ranges
   if not bound(a.ranges & b.ranges) or not mine - bound(mine) or not others - bound(others): return None
   x, y = [(s.src[0] if s.op is Ops.CAST else s).dtype.scalar() for s in (a, b)]
@@ -238,8 +235,8 @@ def _touched(shape: Sequence[Dim], accesses: Sequence[_Access], sizes: Mapping[U
   for a in accesses:
     ends = _ends(a, sizes)
     spans.append([_span(i, n, a.around, ends) for i, n in zip(a.at.src, shape)])
-    each = ix.product([_length(*ends[r]) for r in a.at.ranges | a.around])
-    out = ix.plus(out, _least(each, ix.product([s.number for s in spans[-1]])))
+    each = ix.product(_length(*ends[r]) for r in a.at.ranges | a.around)
+    out = ix.plus(out, _least(each, ix.product(s.number for s in spans[-1])))
   out, box = _least(out, ix.product(shape)), _together(spans) if len(spans) > 1 else None
   return out if box is None else _least(out, box)
 
@@ -250,7 +247,7 @@ def _together(spans: Sequence[Sequence[_Span]]) -> int | None:
   for along in zip(*spans):
     ends = [(s.low, s.high) for s in along if isinstance(s.low, int) and isinstance(s.high, int)]
     if len(ends) < len(along): return None
-    low, high = min([a for a, _ in ends]), max([b for _, b in ends])
+    low, high = min(a for a, _ in ends), max(b for _, b in ends)
     out *= (high - low) // math.gcd(*[s.step for s in along], *[a - low for a, _ in ends]) + 1
   return out
 
@@ -279,7 +276,7 @@ def _length(low: Dim, high: Dim) -> Dim: return greater(ix.plus(ix.minus(high, l
 def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
   """Where an index goes along a dimension of so many elements."""
   axes = index.ranges | (around if _of_data(index) else _EMPTY)
-  count = _least(ix.product([_length(*ends[r]) for r in axes]), size)
+  count = _least(ix.product(_length(*ends[r]) for r in axes), size)
   terms, start = ix.linear(index)
   low: Dim = start
   high: Dim = start
@@ -291,7 +288,7 @@ def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
     if not ix.of_sizes(t): step = math.gcd(step, k)
     low, high = [ix.plus(n, ix.times(end, k)) for n, end in zip((low, high), (first, last) if k > 0 else (last, first))]
   step = max(step, 1)
-  if isinstance(low, int) and low < 0: low += -(low // step) * step   # a mask leaves out what is before the first element,
+  if isinstance(low, int) and low < 0: low %= step   # a mask leaves out what is before the first element,
   if isinstance(high, int) and isinstance(size, int): high = min(high, size - 1)   # and past the last
   if len(axes) > 1 or isinstance(low, int) and isinstance(high, int):
     count = _least(count, ix.rounds(_length(low, high), step))

@@ -8,7 +8,7 @@ and tests fail where there was one.
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple
 
 from ..ir.config import config
 from ..ir.errors import OptError
@@ -29,15 +29,17 @@ refusals: deque[Refusal] = deque(maxlen=_MOST)
 
 
 def first(kernel: Kernel, ways: Iterable[Callable[[Kernel], Kernel | None]]) -> Kernel:
-  """What the first of some ways makes of a kernel that refuses none of its Opts. A way that gives None does not suit the kernel.
-  Where no way is left it is the kernel itself: plain loops always apply."""
+  """What the first way makes of a kernel that suits it (no None) and of which it refuses no Opt; else the kernel itself."""
   for way in ways:
-    try: made = way(kernel)
-    except OptError as e:
-      note_refusal(kernel, e)
-      continue
-    if made is not None: return made
+    try:
+      if (made := way(kernel)) is not None: return made
+    except OptError as e: note_refusal(kernel, e)
   return kernel
+
+
+def tried(kernel: Kernel, way: Callable[..., Kernel | None], *args: Any) -> Kernel:
+  """What one way makes of a kernel, ``way(kernel, *args)``, as :func:`first` has it."""
+  return first(kernel, [lambda k: way(k, *args)])
 
 
 def note_refusal(kernel: Kernel, why: OptError) -> None:

@@ -2,18 +2,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ..ir.config import config
 from ..ir.target import Target
 from ..ir.uop import Ops
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import access_profile
-from ..opts import Vectorize
+from ..opts import Vectorize, with_opts
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.builder import chooses
 from ..passes.parts import Part, Parts
 from ..passes.statements import COPIED_KINDS
-from .candidates import first
+from .candidates import first, tried
 from .cpu import Search, optimize
 from .cpu_panels import copy_once
 from .runtime_sizes import as_twin
@@ -38,16 +39,15 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED_KINDS): return part
     return replace(part, kernel=as_twin(kernel, target, several if chooses(target) else whole_axis))
   def several(kernel: Kernel) -> Kernel:
-    kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
-    kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))
-    return first(kernel, [lambda k: copy_once(k, target, room)])
+    kernel = tried(kernel, lambda k: merge_axes(split_axes(k)))
+    kernel = first(kernel, (partial(with_opts, opts=opts) for opts, _ in Search(kernel, target, exact=True).choices()))
+    return tried(kernel, copy_once, target, room)
   return parts.map(one)
 
 
 def whole_axis(kernel: Kernel) -> Kernel:
-  """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
-  a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
+  """For an evaluator with arrays, the longest axis that accesses go along, or not with, as a vector: a1:64 LOOP -> a1:64 LANE."""
   accesses = access_profile(kernel).accesses
   def fits(a: Axis) -> bool: return 1 < a.count <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
   best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.count, default=None)
-  return kernel if best is None else first(kernel, [Vectorize(best.id).apply])
+  return kernel if best is None else tried(kernel, Vectorize(best.id).apply)

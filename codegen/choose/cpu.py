@@ -15,11 +15,11 @@ from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import AxisKind, Kernel, volume
 from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
-from ..opts import Local, NonTemporal, Opt, Pad, Reorder
+from ..opts import Local, NonTemporal, Opt, Pad, Reorder, with_opts
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
-from .candidates import first
+from .candidates import first, tried
 from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .gpu import choose_tiles
 from .roles import free
@@ -33,10 +33,8 @@ ACCUMULATORS = 0.75              # of the registers, where there are more
 EVEN = 3                         # numbers of copies that make blocks of about one size of an axis that no number divides
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST_LANES = 16                      # lanes of a vector of OpenCL
-UNROLLED = 8                     # values of a reduced axis that is written out whole
-_PART = 4                        # iterations of the innermost axis that are written out of a longer one
-_SEVERAL = (4, 3, 2)             # rows at a time of a plain row sum
-MANY_ROWS = 64                   # rows from which on a plain row sum takes several at a time
+UNROLLED, _PART = 8, 4           # values of a reduced axis that is written out whole; iterations of a longer one that are
+_SEVERAL, MANY_ROWS = (4, 3, 2), 64    # rows at a time of a plain row sum; rows from which on it takes several
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
 SHORT_STORE, TRANSPOSE = 1.5, 0.5      # statements: of a store of one lane so many times fewer; of each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
@@ -49,21 +47,17 @@ SHORT_GROUP, PADDED_GROUP = 32, 64           # work-items of a group: fewer are 
 FAR_LOAD = 12.0                   # a load that goes to another page with each iteration takes so much more than another
 GATHER = 1.5                      # each lane that is loaded by itself, and as much arithmetic
 STREAM = 12.0                     # a vector load of what has left a core's own cache since it was read before
-PANEL = 1.3                       # a load from a panel in local memory
-FILL = 15                         # gathers that an element takes which is stored in a panel
+PANEL, FILL = 1.3, 15             # a load from a panel in local memory; gathers that an element takes which is stored in one
 PACKED = 1.0                      # copying rows to local memory, for each load from there
 SET, CONFLICT = 4096, 100.0       # bytes between loads that share one place in a cache; what such a load takes more than another
 LEFT_OUT = 2.0                    # a vector of a reduction, some of which the one before had
-GATE = 2.0                        # a lane's mask
-WHOLE_TEST = 4.0                       # lanes' masks that the test costs whether all are true
+GATE, WHOLE_TEST = 2.0, 4.0       # a lane's mask; lanes' masks that the test costs whether all are true
 STORE = 1.5                       # a store
 CHAIN = 4                         # cycles from an addition to the next one that needs it
-ITERATION = 2                     # an iteration of a loop
-JOIN = 12                         # joining an accumulator's lanes, after the loop
+ITERATION, JOIN = 2, 12           # an iteration of a loop; joining an accumulator's lanes, after it
 PAGE_BYTES, RUN_BYTES = 4096, 1024  # of a page, and those of a page that are read before others
 AHEAD = 8                         # pages that are read one after another take one in so many parts of a core's cache
-KEPT_VECTORS = 8                          # loaded vectors that are in registers at once, at most
-SPILL = 0.3                       # part of all arithmetic, for each register too few
+KEPT_VECTORS, SPILL = 8, 0.3      # loaded vectors in registers at once, at most; part of all arithmetic for each register too few
 CYCLES, HIDDEN = 0.5, 0.25        # an operation; one beside a slower load or beside slower arithmetic
 # of all, for each statement written out and each axis between copies: neighbours in memory are better
 STATEMENT, APART = 1/1024, 0.02
@@ -73,21 +67,21 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   """The kernel after the Opts chosen for a target, unless it has statements. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
   if target.blocks: return choose_tiles(kernel, target)
-  kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
-  if target.locals: return first(kernel, [lambda k: work_items(k, target)])
+  kernel = tried(kernel, lambda k: merge_axes(split_axes(k)))
+  if target.locals: return tried(kernel, work_items, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in Search(kernel, target, exact).choices()))
+  choices = Search(kernel, target, exact).choices()
+  return first(kernel, (partial(after, target=target, opts=opts, panel=panel, exact=exact) for opts, panel in choices))
 
 
-def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
+def after(kernel: Kernel, target: Target, opts: list[Opt], panel: int | None, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
-  return stream(spread(_in_runs(choice.applied(kernel), target), target, choice.panel, exact), target)
+  return stream(spread(_in_runs(with_opts(kernel, opts), target), target, panel, exact), target)
 
 
 def _in_runs(kernel: Kernel, target: Target) -> Kernel:
-  """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
-  a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
-  the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
+  """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each: 1 KB
+  is read of a page before the next: a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP."""
   grid = [a for a in kernel.grid if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
@@ -97,18 +91,15 @@ def _in_runs(kernel: Kernel, target: Target) -> Kernel:
     if x.write or not x.linear or along is None or steps[inner.id] < PAGE_BYTES: continue
     many = RUN_BYTES // steps[along.id]
     if along.count < 2 * many: continue
-    rows = max(steps[inner.id] // max(_row(x, inner.id, kernel), 1), 1)   # that a step of the inner axis reads
+    # bytes between rows that copies or lanes beside the inner axis's steps read, and how many of these a step reads
+    inside = [x.stride(a.id) for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.LANE)]
+    row = min([n for n in inside if n >= PAGE_BYTES and steps[inner.id] % n == 0], default=steps[inner.id])
+    rows = max(steps[inner.id] // max(row, 1), 1)
     kernel = Serial(inner.id, max(target.core_cache // (AHEAD * RUN_BYTES * rows), 1)).apply(kernel)
     before = {a.id for a in kernel.axes}
     kernel = Serial(along.id, many).apply(kernel)
     return Reorder(next(a.id for a in kernel.axes if a.id not in before), first=False).apply(kernel)
   return kernel
-
-
-def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
-  """The bytes between the rows of an access that copies or lanes beside an axis's steps read; the step itself where none do."""
-  inside, step = [x.stride(a.id) for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.LANE)], x.stride(axis)
-  return min([n for n in inside if n >= PAGE_BYTES and step % n == 0], default=step)
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
@@ -148,17 +139,6 @@ class Trial(NamedTuple):
 Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elements go through a panel
 
 
-class Choice(NamedTuple):
-  """What a :class:`Search` found, as Opts, and the param whose elements go through a panel."""
-  opts: list[Opt]
-  panel: int | None = None
-
-  def applied(self, kernel: Kernel) -> Kernel:
-    """A kernel with its lanes and copies."""
-    for opt in self.opts: kernel = opt.apply(kernel)
-    return kernel
-
-
 class Search:
   """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`.
 
@@ -179,9 +159,9 @@ class Search:
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
     self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in self.info.accesses}
 
-  def choices(self) -> Iterator[Choice]:
-    """All choices, the cheapest first."""
-    for _, trial, panel in sorted(self.candidates(), key=lambda t: t[0]): yield Choice(self.opts(trial), panel)
+  def choices(self) -> Iterator[tuple[list[Opt], int | None]]:
+    """All choices, the cheapest first: lanes, copies and what is written out, and the param whose elements go through a panel."""
+    for _, trial, panel in sorted(self.candidates(), key=lambda t: t[0]): yield self.opts(trial), panel
 
   def candidates(self) -> list[Tried]:
     """What is tried, with its cost and panel. Copies of two axes are tried with the lanes that are best with copies of one."""
@@ -389,7 +369,7 @@ class Search:
 
 def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  panels = kernel if panel is None else first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
+  panels = kernel if panel is None else tried(kernel, copy_for_rows, target, panel, exact)
   if panels is not kernel: return panels
   grid = kernel.grid
   programs = volume(grid)

@@ -9,20 +9,18 @@ from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.accesses import MemoryAccess, access_profile
-from ..opts import CacheRead, Reorder, Serial
+from ..opts import CacheRead, Reorder, Serial, with_opts
 from ..passes.additions import limit_additions, room_along
-from .candidates import first
+from .candidates import first, tried
 
 # bytes between neighbours in the loop from which on a panel pays for whole vectors (for gathers it always does)
 _STEP = 512
-_USES = 8                         # times that a panel is read at least
-_PART = 4                         # a panel takes at most one in so many parts of a core's own cache
+_USES, _PART = 8, 4    # times that a panel is read at least; parts of a core's own cache, one of which it takes at most
 # cycles (measured with PoCL on AVX-512)
 MULTIPLY, FILL_CYCLES, GATHERED = 0.75, 12.0, 8.0  # of a product of two vectors; of a vector, of an element copied to a panel
 FETCH, START_CYCLES = 4.0, 2000.0                  # of a line of the other factor; of a program
 LINE_BYTES = 64                                   # bytes of a line
-UNEVEN = 0.3                                # of a program: so far the last core is behind the others
-MOST_PANELS = 8                             # panels side by side in one program
+UNEVEN, MOST_PANELS = 0.3, 8                # of a program: so far the last core is behind the others; panels of one, side by side
 NEAR = 256                                  # bytes between two iterations up to which the next line has been fetched
 MOST_PACKED = 64 << 10                      # bytes of rows of the other factor that are copied for several panels
 _SHARE = 0.75                               # of a core's own cache: a panel and the rows that go through it
@@ -64,11 +62,10 @@ def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
 
 
 def local_bytes(kernel: Kernel) -> int:
-  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up, of which
-  those that stand for run-time sizes are so already (``most``)."""
+  """The bytes that copies take once long sums are sums of sums: that rounds their axes up, unless they have room (``most``)."""
   if not any([a.most and isinstance(a.size, int) for a in kernel.axes]): kernel = limit_additions(kernel)
   copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
-  return sum([u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies])
+  return sum(u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies)
 
 
 def panel_bytes(kernel: Kernel, x: MemoryAccess, lane: Axis) -> float:
@@ -93,8 +90,7 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
 
 
 def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False) -> Kernel | None:
-  """A product whose programs are columns of panels of a param: a loop over the rows reads each panel from the cache. None where
-  it cannot have one. ``exact``: the sizes stand for others."""
+  """A product whose programs are columns of panels of a param, gone through by a loop over rows. None where it can have none."""
   x = next((x for x in panels(kernel) if x.slot == slot), None)
   if x is None: return None
   lane = kernel.lanes[0]
@@ -105,9 +101,8 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   def packed(k: Kernel) -> Kernel | None:
     return pack_rows(k, target, x, int(size), jumps[0], lane) if len(jumps) == 1 and not exact else None
   def each(k: Kernel) -> Kernel | None:
-    for opt in shared_out(k, target, x, int(size)): k = opt.apply(k)
-    k = CacheRead(x.slot, lane.id).apply(k)
-    return first(k, [lambda k: pack_each(k, target, jumps)]) if local_bytes(k) <= target.local_memory else None
+    k = CacheRead(x.slot, lane.id).apply(with_opts(k, shared_out(k, target, x, int(size))))
+    return tried(k, pack_each, target, jumps) if local_bytes(k) <= target.local_memory else None
   return first(kernel, [packed, each])
 
 
@@ -128,10 +123,9 @@ def summed_along(kernel: Kernel, x: MemoryAccess) -> int:
 def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> list[Serial]:
   """How a product whose columns go through panels of ``x``, of so many bytes, is cut into programs: the panels that each fills,
   and the blocks of rows, so that no core ends late: a0:43 GRID, a1:4 GRID -> a0:3 GRID, a3:15 LOOP, a1:4 GRID."""
-  grid, lane = kernel.grid, kernel.lanes[0]
+  grid, lane, copies = kernel.grid, kernel.lanes[0], kernel.of_kind(AxisKind.UPCAST)
   columns, rows = [a for a in grid if a.id in x.axes], [a for a in grid if a.id not in x.axes]
   rounds = volume(a for a in kernel.axes if a.id in kernel.bound)
-  copies = [a for a in kernel.axes if a.kind is AxisKind.UPCAST]
   vector = max(lane.count * x.itemsize / (4 * target.lanes), 1.0)
   block = MULTIPLY * vector * rounds * volume(copies)            # of one panel, and what else its rows take
   others = FETCH * rounds * volume(a for a in copies if a.id not in x.axes) * x.itemsize / LINE_BYTES
@@ -160,8 +154,7 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
 
 
 def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis) -> Kernel | None:
-  """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` one by one, which takes so
-  many bytes, all rows of the block. None where they do not fit."""
+  """A product whose programs are blocks of rows, copied once for all panels of ``x``. None where they do not fit."""
   grid = kernel.grid
   rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
   if len(rows) != 1 or len(columns) != 1: return None

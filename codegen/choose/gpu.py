@@ -3,8 +3,7 @@ Everything is an Opt, so a search may go on from here."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, NamedTuple
 
 from .. import index as ix
 from ..ir.target import Target
@@ -14,20 +13,18 @@ from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
-from .candidates import first
+from .candidates import first, tried
 from .gpu_cost import NO_COPIES, STAGES, Streams, places
 from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
 from .gpu_resources import LEAST_DOT
-from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, product_of, vector
+from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, free, product_of, vector
 
 WINDOW, WINDOWS = 16, 64  # elements of reduced axes that may be written out: of each, and of all together
-_ROWS = (2, 4, 8, 16)     # steps that are tried of an axis that is not written out
-STATEMENTS = 256          # statements of a kernel, at most, where such steps are tried
+_ROWS, STATEMENTS = (2, 4, 8, 16), 256   # steps that are tried of other axes, and statements of a kernel, at most, with these
 # of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
 _GAIN = 1.03
 ALONG, NEAR_POWER, LARGEST = 4, 2, 15  # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
-KEYS = 3                               # axes of which every size is tried
-LEAST_BLOCK = 64                       # elements of a block, where there is not much to do
+KEYS, LEAST_BLOCK = 3, 64              # axes of which every size is tried; elements of a block, where there is not much to do
 STRIDE = 8                             # elements of which a LOAD takes one: what it leaves out is moved along with them
 NEARLY = 2                             # of the least time: blocks that may be best with another number of warps
 _WORTH = 0.85                          # of the time with the usual warps: another number of warps must take less
@@ -37,10 +34,9 @@ def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
   """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
   if not kernel.plain: return kernel
   if not kernel.tiles:
-    kernel = first(kernel, [lambda k: flat(merge_axes(split_axes(k)))])
+    kernel = tried(kernel, lambda k: flat(merge_axes(split_axes(k))))
     kernel = first(kernel, [lambda k: multiplied(k, target), lambda k: streamed(in_a_line(k), target)])
-  kernel = first(kernel, [lambda k: grouped(k, target)])
-  return first(kernel, [lambda k: persistent(k, target)])
+  return tried(tried(kernel, grouped, target), persistent, target)
 
 
 def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
@@ -48,7 +44,9 @@ def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
   if (found := _product(kernel, target)) is None: return None
   kernel, dot = found
   product, (m, n, _) = product_of(kernel), dot
-  work = ProductWork.of(kernel, m, n, product.stored if product is not None else ())
+  others = volume(a for a in free(kernel) if a.id not in (m, n))
+  sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
+  work = ProductWork.around(kernel, sizes, frozenset((m, n)), product.stored if product is not None else ())
   for i, size in zip(dot, best_blocks(work, target)[1]): kernel = tile_axis(kernel, kernel.axis(i), size)
   return kernel
 
@@ -134,8 +132,7 @@ def in_a_line(kernel: Kernel) -> Kernel:
   return kernel
 
 
-@dataclass(frozen=True)
-class _Choice:
+class _Choice(NamedTuple):
   """Sizes of blocks along some axes, reduced axes that are written out, and so many steps of another."""
   tiles: dict[int, int]
   copied: tuple[int, ...]
@@ -152,8 +149,7 @@ class _Choice:
 
 
 def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
-  """Blocks to choose from: along the axes that memory goes along, and one more that is reduced and one that is not; others are
-  added where these are all of a block."""
+  """Blocks along the axes that memory goes along, and a reduced one and another; more axes where these are all of a block."""
   room = target.row if roles.bound else 2 * target.block   # without a loop
   least = min(target.mapped, max(LEAST_BLOCK, power_of_two(volume((*roles.free, *roles.bound)) // target.cores)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
@@ -165,7 +161,7 @@ def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
     keys = key_axes(roles, left)
     others = [a for a in roles.kernel.axes[::-1] if a in left and a not in keys]
     for tiles in sized_blocks(keys, roles, room, least):
-      yield from [_Choice(t, tuple([a.id for a in copied]), rows) for t in filled(tiles, keys, others, target)]
+      yield from [_Choice(t, tuple(a.id for a in copied), rows) for t in filled(tiles, keys, others, target)]
 
 
 def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:
@@ -223,8 +219,7 @@ def is_product(kernel: Kernel) -> bool:
 
 
 def _product(kernel: Kernel, target: Target) -> tuple[Kernel, list[int]] | None:
-  """A kernel that is a matrix product large enough for ``tl.dot``, and its axes m, n and k; others stay programs. Of several axes
-  of one role (a convolution has them) one is made. None for any other kernel."""
+  """A kernel that is a product large enough for ``tl.dot``, and its axes m, n and k, one of each role; None for any other."""
   roles = Roles(kernel)
   among = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound]
   axes = [roles.of(role, among) for role in PRODUCT_ROLES]

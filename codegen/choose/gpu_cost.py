@@ -19,21 +19,18 @@ _SHARP = 4                        # how far the longest of the times decides alo
 WARP = 32                         # threads of a warp
 FEWEST_WARPS, MOST_WARPS = 4, 16  # warps of a program
 _EACH = 8                         # elements a thread, at least: two wide loads of float32
-KEPT_REGISTERS = 20               # of a thread, for addresses and the like
-MOST_REGISTERS = 255              # of a thread
+KEPT_REGISTERS, MOST_REGISTERS = 20, 255   # of a thread: for addresses and the like, and at most
 ADDRESS = 2                       # registers of an address and a condition
 SECTOR = 32                       # bytes of a line that are moved by themselves
 MOST_VALUES = 3                   # blocks that were read and wait in registers
 JUMP_BYTES = 8                    # bytes that could be moved while memory goes to another place
 MANY_PROGRAMS = 8                 # programs a core, from which on it does not matter that some cores have one more
-ROUND = 8192                      # elements that a program reads at a time, of which a core has so many
-TOGETHER = 2                      # programs that a core has at a time
+ROUND, TOGETHER = 8192, 2         # elements that a program reads at a time, and programs that a core has at a time
 _WORTH = 0.95                     # of the time without: cutting a sum in parts must take less
 REST = 0.7                        # of the last cache is there for what is read again
-TAGS = 3                          # lines that are looked up in a cycle, of which one is moved
-FOLDED = 2                        # about how far an axis moves that stands for several
-TOUCH = 4                         # operations of a load or store, for each vector of a thread: its address, its condition, itself
-SHUFFLE = 6                       # of a step in which the lanes of a warp combine their values
+TAGS, FOLDED = 3, 2               # lines that are looked up in a cycle; about how far an axis moves that stands for several
+# operations of a load or store, for each vector of a thread, and of a step in which the lanes of a warp combine their values
+TOUCH, SHUFFLE = 4, 6
 NO_COPIES: Mapping[int, int] = MappingProxyType({})
 
 
@@ -105,8 +102,7 @@ class Streams:
     target, sizes = self.target, self.sizes
     out = {**{i: sizes[i] for i in copied}, **rows}   # how many steps of an axis are written out
     trips = {i: -(-n // (out.get(i, 1) * tiles.get(i, 1))) for i, n in sizes.items()}
-    programs = prod(trips[i] for i in self.free)
-    rounds = prod(trips[i] for i in self.bound)
+    programs, rounds = (prod(trips[i] for i in ids) for ids in (self.free, self.bound))
     padded = {i: power_of_two(n) for i, n in tiles.items()}
     block = prod(padded.values())
     warps = warps or warps_for(block)
@@ -120,8 +116,7 @@ class Streams:
     # threads have neighbours along one axis, as many as the widest access takes at once
     keys = [(len(x.steps.keys() - copied), wide, i) for x, *_, i, wide in self.accesses if i is not None and i not in out]
     _, widest, side = max(keys, default=(0, 1, self.last))
-    most = max(1, block // (WARP * warps))
-    along = padded.get(side, 1)
+    most, along = max(1, block // (WARP * warps)), padded.get(side, 1)
     each_thread = min(widest, along, most)
     row = min(WARP, max(1, along // each_thread))   # lanes that lie along the axis
     for x, steps, size, times, apart, own, wide in self.accesses:
@@ -158,8 +153,7 @@ class Streams:
       lines += each * copies * max(own_segments * -(-own_run * x.itemsize // target.line),
                                    asked * max(1, near / TAGS, WARP * taken * x.itemsize / target.line))
       touched += each * copies * asked * WARP * TOUCH
-      again = prod([trips[i] for i in apart])
-      shared = prod([trips[i] for _, i in steps if i in self.free])
+      again, shared = prod(trips[i] for i in apart), prod(trips[i] for _, i in steps if i in self.free)
       if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
       memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * x.itemsize))
     elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
@@ -167,13 +161,12 @@ class Streams:
     if side in self.bound and row > 1:
       parts = row * min(warps, max(1, along // (each_thread * row)))   # lanes that have a part of one sum
       alu += self.joins * programs * (block // along) * parts * (row.bit_length() - 1) * SHUFFLE
-    slots = fit * target.cores
     each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
     alone = target.start + phases * rounds * each_round + self.joins * target.join
     alone += alu / (programs * WARP * warps) / target.clock
     return overlapped_time((
       memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
-      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,
+      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // (fit * target.cores)) * alone,
       programs / target.cores * target.starts,
     ))
 

@@ -8,10 +8,10 @@ from typing import Iterable, Iterator, Sequence
 from ..ir.config import config
 from ..ir.target import Target
 from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
-from ..kernel import Kernel, volume
+from ..kernel import Kernel
 from ..kernel.accesses import access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
-from .roles import VECTOR_BYTES, free
+from .roles import VECTOR_BYTES
 
 _FEW = 32                 # rows or columns up to which a product is bound by memory
 _LONG = 4                 # times as much of the sum that a product bound by memory takes at a time
@@ -54,15 +54,8 @@ class ProductWork:
   crossed: bool = False
 
   @staticmethod
-  def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> ProductWork:
-    """The product that a kernel makes, its blocks along axes ``m`` and ``n``."""
-    others = volume(a for a in free(kernel) if a.id not in (m, n))
-    sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
-    return ProductWork.around(kernel, sizes, frozenset((m, n)), sides)
-
-  @staticmethod
   def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:
-    """The same of so many rows, columns, elements of a sum, and products, with a block's rows and columns along axes ``each``."""
+    """That of a kernel with so many rows, columns, elements of a sum, and products; a block is along axes ``each``."""
     sides = tuple(sides)
     within = set(toposort(sides))
     loads = [u for u in within if u.op is Ops.LOAD]
@@ -95,8 +88,8 @@ def best_blocks(work: ProductWork, target: Target) -> tuple[float, Blocks]:
 
 def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
   """Blocks to choose from, the largest first."""
-  if (exact := exact_blocks(work, target)) is not None:
-    rows, columns, depth = exact
+  if work.multiplied > 4 or work.exact:   # float64, or float32 that is not rounded
+    rows, columns, depth = target.double_dot if work.multiplied > 4 else target.exact_dot
     for r, c in ((rows, columns), (rows, columns // 2), (rows // 2, columns // 2)):
       if min(r, c) >= WARP // 2: yield r, c, depth
     return
@@ -109,12 +102,6 @@ def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
     for rows, columns in dict.fromkeys(((bm, bn), (bn, bm))):
       if work.m >= rows and work.n >= columns: yield rows, columns, depth
   yield (*target.dots[-1], depth)
-
-
-def exact_blocks(work: ProductWork, target: Target) -> Blocks | None:
-  """The blocks of a product of float32 or float64 that rounds no factor; None where factors are 16-bit floats or TF32."""
-  if work.multiplied > 4: return target.double_dot
-  return target.exact_dot if work.exact else None
 
 
 def multiplied_a_second(work: ProductWork, rows: int, columns: int, target: Target) -> float:
@@ -132,25 +119,23 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   bm, bn = (max(min(b, power_of_two(n)), WARP // 2) for b, n in ((bm, work.m), (bn, work.n)))
   rounds = -(-work.k // bk)
   moved = (bm + bn) * bk * work.read                                    # by a program in a round
-  warps = 8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4
-  each = bm * bn / (WARP * warps)                                       # elements of the result of a thread
+  threads = WARP * (8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4)
   # what is read besides and what is stored is laid out anew before it meets the sum, or after it
-  needed = KEPT_REGISTERS + ADDRESSES + each * (1 + (work.beside + work.written) / 4 if work.beside else 1)
+  needed = KEPT_REGISTERS + ADDRESSES + bm * bn / threads * (1 + (work.beside + work.written) / 4 if work.beside else 1)
   registers = int(min(needed, MOST_REGISTERS))   # what needs more of them goes to memory and back
-  fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (min(rounds, PIPELINE) * moved),
-                   target.warps // warps))
+  fit = max(1, min(target.register_file // (registers * threads), target.local_memory // (min(rounds, PIPELINE) * moved),
+                   target.warps * WARP // threads))
   multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
   loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS)
            for b, v in zip((bm, bn), work.vectors) if v < VECTOR_BYTES]
-  narrow = sum(loads) / target.clock
-  load = max(moved / (target.cache_bandwidth / target.cores), narrow)
+  narrow, bandwidth = sum(loads) / target.clock, target.cache_bandwidth / target.cores
+  load = max(moved / bandwidth, narrow)
   if work.exact: multiply += narrow   # by the same units
-  stored = bm * bn * (work.written + work.beside) / (target.cache_bandwidth / target.cores)
+  stored = bm * bn * (work.written + work.beside) / bandwidth
   after = bm * bn * work.operations / (target.alu_lanes * target.clock) * max(needed / MOST_REGISTERS, 1.0) ** SPILLED
   alone = target.start + target.latency + rounds * (max(multiply, load) + target.round) + target.join + stored + after
-  slots = fit * target.cores
   busy = -(-programs // target.cores)                                   # programs that one core makes
-  waves = -(-programs // slots)
+  waves = -(-programs // (fit * target.cores))
   ends = target.start + target.latency + target.join                    # of the first programs and the last: nothing else runs
   return overlapped_time((
     ends + work.memory / target.bandwidth, ends + programs * rounds * moved / target.cache_bandwidth,
@@ -161,8 +146,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
 
 
 def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tuple[bool, ...]:
-  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads VECTOR_BYTES at a time:
-  the time of a pass over the memory of each against that of a product which reads it in small pieces."""
+  """Which factors, of so many bytes (0: not this one), are better copied first to where threads read VECTOR_BYTES at a time."""
   best, least = (False,) * len(sizes), _COPIED * best_blocks(work, target)[0]
   for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):
     if not any(which): continue

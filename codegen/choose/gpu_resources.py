@@ -70,8 +70,7 @@ def factors_of(r: UOp, tiles: dict[int, int]) -> tuple[UOp, tuple[UOp, UOp], int
 def _work_of(kernel: Kernel, target: Target) -> tuple[ProductWork, Blocks] | None:
   """The product that a kernel with TILE axes is, and its blocks; None where it is none, or has blocks that are too small."""
   tiles = kernel.tiles
-  roles = Roles(kernel) if target.blocks and kernel.plain and tiles else None
-  if roles is None or roles.product is None: return None
+  if not (target.blocks and kernel.plain and tiles) or (roles := Roles(kernel)).product is None: return None
   def size(role: Role, among: Sequence[Axis]) -> int: return prod(kernel.axis(i).count for i in roles.of(role, among))
   rows, columns, summed = (size(role, tiles) for role in PRODUCT_ROLES)
   if min(rows, columns, summed) < LEAST_DOT: return None

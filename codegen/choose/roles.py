@@ -14,8 +14,8 @@ from typing import Iterable
 from .. import index as ix
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked
+from ..kernel import Axis, Kernel
+from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths
 from ..kernel.rewrite import rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
@@ -53,11 +53,9 @@ class Roles:
   def __init__(self, kernel: Kernel):
     self.kernel = kernel
     self.free = free(kernel)
-    self.bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
+    self.bound = [a for a in kernel.reduced_loops if a.id not in kernel.sequential]
     info = access_profile(kernel)
-    self.accesses, self.work = info.accesses, info.work
-    self.sizes = kernel.counts
-    self.product = product_of(kernel)
+    self.accesses, self.work, self.sizes, self.product = info.accesses, info.work, kernel.counts, product_of(kernel)
 
   @cached_property
   def roles(self) -> dict[int, Role]:
@@ -80,7 +78,7 @@ class Roles:
 
   def moved(self, x: MemoryAccess) -> int:
     """Bytes that an access moves, for each value of the axes along which it moves."""
-    return math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
+    return math.prod(self.sizes[i] for i, s in x.steps.items() if s != 0) * x.itemsize
 
   @cached_property
   def along(self) -> dict[int, int]:
@@ -130,8 +128,7 @@ def narrow_value(u: UOp) -> UOp:
 
 
 def flat(kernel: Kernel) -> Kernel:
-  """Params that accesses go through in steps of one size, though an axis stands for several of their dimensions, get one
-  dimension: data1[a0 // 56, a0 % 56] -> data1[a0]. What cuts the axis later leaves that plain."""
+  """Params that accesses go through in steps of one size get one dimension: data1[a0 // 56, a0 % 56] -> data1[a0]."""
   shapes = {p.uop: p.shape for p in kernel.params if len(p.shape) > 1 and all(isinstance(n, int) for n in p.shape)}
   plain, folded = set(shapes), set[UOp]()
   for u in kernel.nodes:
@@ -151,9 +148,7 @@ def flat(kernel: Kernel) -> Kernel:
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:
   """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: for each
   phase of reductions that needs it, once more for what is stored along reduced axes."""
-  phases: dict[UOp, int] = {}
-  for u in kernel.nodes: phases[u] = max((phases[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
-  seen: dict[UOp, set[int]] = {}
+  phases, seen = reduce_depths(kernel.nodes), dict[UOp, set[int]]()
   def note(root: UOp, phase: int) -> None:
     for u in toposort((root,), stop=lambda n: n.op is Ops.REDUCE):
       if u.op is Ops.LOAD: seen.setdefault(u, set()).add(phase)

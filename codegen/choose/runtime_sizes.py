@@ -14,7 +14,7 @@ from typing import Callable, Iterable, Iterator
 from .. import index as ix
 from ..ir.errors import OptError
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, power_of_two, toposort
+from ..ir.uop import BinaryOps, Ops, UOp, power_of_two
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.rewrite import substitute
 from ..opts import Block, CacheRead, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle
@@ -39,11 +39,10 @@ def _about(size: UOp) -> int:
 
 def with_numbers(kernel: Kernel) -> Kernel:
   """The twin of a kernel: each run-time size about what it is, or exactly that where a divisor would not be positive else."""
-  sizes = [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]
-  quotients = [u for u in toposort(kernel.body) if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD)]
-  divisors = dict.fromkeys([u.src[1] for u in quotients if ix.has_sizes(u.src[1])])
+  sizes, divide = [s.node for s in kernel.sizes], (BinaryOps.IDIV, BinaryOps.MOD)
+  divisors = dict.fromkeys(u.src[1] for u in kernel.nodes if u.op is Ops.ALU and u.arg in divide and ix.has_sizes(u.src[1]))
   table = {u: ix.const(_about(u)) for u in sizes}
-  if any([ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)]): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
+  if any(ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
   # an axis of several elements stays one: its RANGE must not vanish
   def numbered(a: Axis) -> Axis:

@@ -35,7 +35,7 @@ def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Seq
   return out
 
 
-def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
+def from_parts(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
   """What is made of an expression from what is made of its operands."""
   made: dict[_T, _R] = {}
   for n in sources_first(e, operands): made[n] = make(n, made)
@@ -89,7 +89,7 @@ def _written_parts(u: UOp) -> list[UOp]:
 
 def text_of(u: UOp | int) -> str:
   """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
-  return str(u) if isinstance(u, int) else computed(u, _written_parts, _written)[0]
+  return str(u) if isinstance(u, int) else from_parts(u, _written_parts, _written)[0]
 
 
 COMPARISONS = {fn: PYTHON[fn][0].strip() for fn in BinaryOps if fn in COMPARE}

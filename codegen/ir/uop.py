@@ -32,7 +32,7 @@ class BinaryOps(_Named):
   """Functions of two values. DIV is true division (floats); IDIV and MOD floor, as Python has them; MAX and MIN
   propagate NaN, and of a constant and a zero that equals it they give the second."""
   ADD = 1; SUB = 2; MUL = 3; DIV = 4; IDIV = 5; MOD = 6; MAX = 7; MIN = 8; POW = 9; CMPLT = 10; CMPLE = 11; CMPEQ = 12; CMPNE = 13
-  AND = 14; OR = 15; XOR = 16; SHL = 17; SHR = 18; THREEFRY = 19
+  AND = 14; OR = 15; XOR = 16; SHL = 17; SHR = 18; THREEFRY = 19; GCD = 20
 
 
 class TernaryOps(_Named):

@@ -89,17 +89,23 @@ def is_shifted(atom: UOp) -> bool:
 def ids_of(u: UOp) -> frozenset[int]: return frozenset(r.arg[0] for r in u.ranges)   # the axes that a node depends on
 
 
+def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
+  """How many REDUCEs come one after the other up to each node; sources stand first."""
+  depth: dict[UOp, int] = {}
+  for u in nodes: depth[u] = max([depth[s] for s in u.src], default=0) + (u.op is Ops.REDUCE)
+  return depth
+
+
 def access_profile(kernel: Kernel) -> AccessProfile:
   out = AccessProfile([], {}, [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
-  depth: dict[UOp, int] = {}   # how many reductions come one after the other up to a node
+  depth = reduce_depths(kernel.nodes)
   params = {p.uop: p for p in kernel.params}
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
   in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
   for u in kernel.nodes:
     ids = ids_of(u)
-    depth[u] = max([depth[s] for s in u.src], default=0) + (u.op is Ops.REDUCE)
     if u.op in (Ops.LOAD, Ops.STORE):
       p, gated = params[u.src[0]], gate_or_true(u) is not ix.TRUE
       steps = steps_of(flat_index(p.shape, u.src[1].src))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields, replace
+from functools import reduce
 from typing import Any, ClassVar, Iterable, Iterator
 
 from ..ir import Ops, OptError, Target, shown
 from ..kernel import Axis, AxisKind, Kernel
 
-__all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN_KINDS", "SizedOpt", "read_opt"]
+__all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN_KINDS", "SizedOpt", "read_opt", "with_opts"]
 
 OPTS: dict[str, type[Opt]] = {}   # every Opt by its name
 PLAIN_KINDS = AxisKind.GRID, AxisKind.LOOP
@@ -137,6 +138,11 @@ class SizedOpt(OnAxis, abstract=True):
   along: ClassVar[tuple[AxisKind, ...]] = PLAIN_KINDS    # axes along which it does
 
   def resized(self) -> Iterable[Opt]: return [replace(self, n=m) for m in (self.n * 2, self.n // 2) if m >= 2] if self.n else []
+
+
+def with_opts(kernel: Kernel, opts: Iterable[Opt]) -> Kernel:
+  """A kernel after some Opts, one after the other."""
+  return reduce(lambda k, o: o.apply(k), opts, kernel)
 
 
 def read_opt(entry: Any) -> Opt:

@@ -34,13 +34,10 @@ def limit_additions(kernel: Kernel) -> Kernel:
     kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
   while (found := too_long(kernel)) is not None:
     id, most = found
-    size = kernel.axis(id).size
-    if not isinstance(size, int):
-      kernel = Split(id, most if kernel.free else max(most // 4, 2)).apply(kernel)
-      continue
-    inner = _part(size, most)
-    if size % inner == 0: kernel = Split(id, inner).apply(kernel)
-    elif kernel.axis(id).kind is AxisKind.LOOP and not kernel.axis(id).programs:
+    axis, size = kernel.axis(id), kernel.axis(id).size
+    inner = _part(size, most) if isinstance(size, int) else most if kernel.free else max(most // 4, 2)
+    if not isinstance(size, int) or size % inner == 0: kernel = Split(id, inner).apply(kernel)
+    elif axis.kind is AxisKind.LOOP and not axis.programs:
       kernel = Serial(id, inner).apply(kernel)
       # copies in local memory have room for whole parts
       kernel = kernel.with_(axes=tuple([replace(a, most=inner) if a.varies and not a.most else a for a in kernel.axes]))
@@ -49,8 +46,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
   def nested(old: UOp, u: UOp) -> UOp:
     groups = _together(kernel, old) if is_float_sum(old) else []
     if len(groups) < 2: return u
-    later = [i for ids in groups[1:] for i in ids]
-    total = u.src[0]
+    total, later = u.src[0], sum(groups[1:], [])
     for ids in ([i for i in u.arg[1] if i not in later], *groups[1:]):
       total = UOp(Ops.REDUCE, u.dtype, (total,), (u.arg[0], tuple(ids)))
     return total
@@ -66,7 +62,7 @@ def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
   for ids in _together(kernel, u):
     axes = [kernel.axis(i) for i in ids]
     most = max(most_additions(kernel, u) // n, prod(map(_longest, axes)))
-    total = ix.product([_longest(a) if a.varies else a.size for a in axes])   # parts of a long axis are short
+    total = ix.product(_longest(a) if a.varies else a.size for a in axes)   # parts of a long axis are short
     if isinstance(total, UOp) and ix.vmax(total) > most: yield ix.ge(ix.const(most), total)
     n = 1
 

@@ -34,11 +34,14 @@ class Builder:
     self.cores = target.cores if target is not None else 1
     self.next = new_id(kernel)
     self.axes: list[Axis] = []
+    self.outer = list(kernel.axes)   # of the old ones, those of which every element has its own rows
     self.table: dict[UOp, UOp] = {}
     self.part: Axis | None = None   # GRID axis of the parts of a row, which stands behind that of the rows
 
   @property
   def parts(self) -> int: return 1 if self.part is None else self.part.count
+  @property
+  def outside(self) -> ix.Dim: return ix.product(a.size for a in self.outer)   # how many rows there are
 
   def new(self, size: ix.Dim, kind: AxisKind) -> Axis:
     """One more axis."""
@@ -46,53 +49,51 @@ class Builder:
     self.next += 1
     return self.axes[-1]
 
-  def along(self, axes: Iterable[Axis], flat: UOp) -> None:
+  def tiles(self, *sizes: ix.Dim) -> list[Axis]: return [self.new(n, AxisKind.TILE) for n in sizes]
+  def loops(self, *sizes: ix.Dim) -> list[Axis]: return [self.new(n, AxisKind.LOOP) for n in sizes]
+
+  def along(self, axes: list[Axis], flat: UOp) -> None:
     """Put what a number among all values of some axes stands for in their place."""
-    for a in reversed(list(axes)): self.table[a.rng], flat = ix.mod(flat, a.size), ix.fdiv(flat, a.size)
+    for a in axes[::-1]: self.table[a.rng], flat = ix.mod(flat, a.size), ix.fdiv(flat, a.size)
 
   def here(self, u: UOp, more: dict[UOp, UOp] | None = None) -> UOp:
     """A value of the kernel by the new axes."""
     return substitute((u,), {**self.table, **(more or {})})[0]
 
-  def beside(self, axes: Iterable[Axis], buffer: UOp, index: UOp) -> Axis | None:
-    """The one of some axes along which neighbours of an access lie side by side in memory."""
+  def beside(self, buffer: UOp, index: UOp) -> Axis | None:
+    """The outer axis along which neighbours of an access lie side by side in memory."""
     shape = next((p.shape for p in self.kernel.params if p.uop is buffer), None)
     steps = steps_of(flat_index(shape, index.src)) if shape is not None else {}
-    return next((a for a in axes if steps.get(a.id) == 1 and a.size != 1), None)
+    return next((a for a in self.outer if steps.get(a.id) == 1 and a.size != 1), None)
 
   # ---- programs
 
-  def several(self, n: ix.Dim, each: int) -> int:
-    """How many of ``n`` tasks of so many elements a program makes: more than one where that is too short to be worth it."""
-    if not chooses(self.target): return 1
-    return max(min(-(-_PROGRAM // max(each, 1)), ix.count(n) * self.parts // (EACH * self.cores)), 1)
-
-  def programs(self, n: ix.Dim, several: int = 1) -> tuple[UOp, Loop | None]:
-    """The number of one of ``n`` tasks, and where a program makes several of them the loop over these."""
+  def programs(self, n: ix.Dim, each: int = 1) -> tuple[UOp, Loop | None]:
+    """The number of one of ``n`` tasks of so many elements; where one is too short for a program, also the loop over several."""
+    several = min(-(-_PROGRAM // max(each, 1)), ix.count(n) * self.parts // (EACH * self.cores)) if chooses(self.target) else 1
+    several = max(several, 1)
     at: UOp = ix.ZERO
     if n != 1 or several > 1: at = self.new(ix.rounds(n, several), AxisKind.GRID).rng
     if self.part is not None: self.axes.append(self.part)
     if several == 1: return at, None
-    begin, task = ix.mul(at, several), self.new(several, AxisKind.LOOP)
+    begin, (task,) = ix.mul(at, several), self.loops(several)
     end = several if ix.divides(several, n) else ix.number(ix.least(ix.sub(ix.node(n), begin), several))
     return ix.add(begin, task.rng), (task, end)
 
-  def rows_of_blocks(self, axes: Iterable[Axis], size: int) -> tuple[list[Axis], UOp]:
+  def rows_of_blocks(self, size: int) -> tuple[list[Axis], UOp]:
     """Rows of so many elements, several in a block where they are short: their axis, if any, and whether a row is there."""
-    axes = list(axes)
-    n, many = ix.product(a.size for a in axes), max(_ROWS // size, 1)
+    n, many = self.outside, max(_ROWS // size, 1)
     while many > 1 and ix.count(n) * self.parts < many * 2 * self.cores: many //= 2
     row, _ = self.programs(ix.rounds(n, many))
-    tile = [self.new(many, AxisKind.TILE)] if many > 1 else []
+    tile = self.tiles(many) if many > 1 else []
     for a in tile: row = ix.add(ix.mul(row, many), a.rng)
-    self.along(axes, row)
+    self.along(self.outer, row)
     return tile, ix.lt(row, n)
 
   # ---- statements
 
   def stores(self, table: dict[UOp, UOp], gate: UOp, kept: Iterable[Axis] | None = None) -> list[UOp]:
-    """The kernel's STOREs where a condition is true. With axes to keep values for: where one STORE could write what another is
-    yet to read, all values are there before the first."""
+    """The kernel's STOREs where a condition is true; their values are ``kept`` first where one could write what another reads."""
     found = []
     for s in self.kernel.body:
       index, value, *own = [with_gated_loads(self.here(x, table), gate) for x in s.src[1:]]
@@ -111,8 +112,8 @@ class Builder:
 
 def variable(name: str, dtype: DType, *axes: Axis, more: int = 0) -> UOp:
   """What reads a variable with an element for each value of some axes, and ``more``."""
-  v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.known + more for a in axes]), "private"))
-  return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, ix.INT, tuple([a.rng for a in axes]))))
+  v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple(a.known + more for a in axes), "private"))
+  return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, ix.INT, tuple(a.rng for a in axes))))
 
 
 def moved(v: UOp, *to: UOp) -> UOp:
@@ -149,13 +150,12 @@ def while_(condition: UOp, *statements: UOp) -> UOp: return UOp.unique(Ops.WHILE
 
 def reduce_over(fn: BinaryOps, value: UOp, *axes: Axis) -> UOp:
   """A REDUCE of a value along some axes."""
-  return UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.id for a in axes])))
+  return UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple(a.id for a in axes)))
 
 
 def with_gated_loads(u: UOp, gate: UOp) -> UOp:
   """A value whose LOADs read where a condition is true only."""
   if gate is ix.TRUE: return u
-  def load(old: UOp, new: UOp) -> UOp | None:
-    if new.src[0].op is not Ops.DEFINE_GLOBAL: return None
-    return new.replace((*new.src[:2], ix.both(gate, *new.src[2:])))
+  def load(old: UOp, new: UOp) -> UOp:
+    return new.replace((*new.src[:2], ix.both(gate, *new.src[2:]))) if new.src[0].op is Ops.DEFINE_GLOBAL else new
   return rewrite((u,), {Ops.LOAD: load})[0]

@@ -25,29 +25,25 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   """
   sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
   if len(sizes) < 3: return UOpList(uops)
-  axes, order = block_axes(uops), axis_order(uops)
-  uses = Counter(s for u in uops for s in u.src)
-  new: dict[UOp, UOp] = {}
-  out: list[UOp] = []
+  axes, order, uses = block_axes(uops), axis_order(uops), Counter(s for u in uops for s in u.src)
+  new, out = dict[UOp, UOp](), list[UOp]()
 
   def factors(u: UOp) -> list[UOp] | None:
     """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
     if (found := _product(u, target)) is None: return None
     (k,), (a, b, wheres) = u.arg[1], found
-    both = [a, b]
-    free = [axes[x] - {k} for x in both if k in axes[x]]
+    free = [axes[x] - {k} for x in (a, b) if k in axes[x]]
     if [len(f) for f in free] != [1, 1] or free[0] == free[1]: return None
-    if any(not any(axes[w] <= axes[x] for x in both) for w in wheres): return None
-    ids = [i for f in free for i in f]
-    if min(sizes[i] for i in (*ids, k)) < _SMALLEST_DOT: return None
-    return [masked(x, wheres) for x in (both if order.index(ids[0]) < order.index(ids[1]) else both[::-1])]
+    if any(not any(axes[w] <= axes[x] for x in (a, b)) for w in wheres): return None
+    (i,), (j,) = free
+    if min(sizes[i], sizes[j], sizes[k]) < _SMALLEST_DOT: return None
+    return [masked(x, wheres) for x in ((a, b) if order.index(i) < order.index(j) else (b, a))]
 
   def masked(x: UOp, wheres: list[UOp]) -> UOp:
     """A factor that is zero where one of the conditions is false."""
-    value = new[x]
+    value, zero = new[x], UOp.const(x.dtype, 0)
     for where in wheres:
       if not axes[where] <= axes[x] or _zero_outside(x, where): continue   # then the other one is 0
-      zero = UOp.const(x.dtype, 0)
       value = UOp.unique(Ops.ALU, x.dtype, (new[where], value, zero), TernaryOps.WHERE)
       out.extend((zero, value))
     return value
@@ -65,8 +61,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
 
 
 def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None:
-  """The factors that a REDUCE adds products of, as they are in memory, and the conditions outside which they count as zero. None
-  where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
+  """The factors in memory that a REDUCE multiplies, and the conditions outside which they count as zero, if the target can."""
   value, wheres = u.src[0], list[UOp]()
   while is_masked(value):
     wheres.append(value.src[0])

@@ -37,8 +37,8 @@ class Expander:
   """Expands the statements of one kernel."""
 
   def __init__(self, kernel: Kernel):
-    self.copied = [a for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.UNROLL) and a.known > 1]
-    lanes = [a for a in kernel.axes if a.kind is AxisKind.LANE and a.known > 1]
+    self.copied = [a for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.UNROLL) if a.known > 1]
+    lanes = [a for a in kernel.lanes if a.known > 1]
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
@@ -95,10 +95,9 @@ class Expander:
 
   def at(self, u: UOp, env: _Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
-    def load(old: UOp, new: UOp) -> UOp:
-      return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
-    key = _within(u, env)
-    if key not in self.filled: self.filled[key], = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
+    if (key := _within(u, env)) not in self.filled:
+      self.filled[key], = rewrite((u,), {Ops.LOAD: lambda old, new: _load(
+        new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))}, dict(key[1]))
     return self.filled[key]
 
   def lanes_of(self, u: UOp) -> list[UOp]:
@@ -129,7 +128,7 @@ class Expander:
     lanes = self.lanes_of(u)
     steps = [ix.sub(x, lanes[0]) for x in lanes]
     if not all(s.op is Ops.CONST for s in steps): return _vector(lanes)
-    return UOp(Ops.ALU, dtypes.index.vec(self.width), (lanes[0], _vector(steps)), BinaryOps.ADD)
+    return UOp.alu(BinaryOps.ADD, lanes[0], _vector(steps))
 
   def uniform(self, c: UOp) -> UOp | None:
     """A condition that all lanes agree on, as a scalar, or one that is known for some lanes, as a vector; None for any other."""
@@ -215,15 +214,15 @@ class Expander:
     """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
     out, to = list[UOp](), u if axis.known * u.dtype.itemsize >= _LINE else u.replace(u.src, arg=None)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
-      at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.const(0))))[0])
+      at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.ZERO)))[0])
       values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
       out += [_store(to, a, v, ix.TRUE) for a, v in zip(at, transposed(values, self.width))]
     return out
 
   def store(self, u: UOp) -> list[UOp]:
     """The STOREs of all copies: of scalars, vectors of neighbours, or lanes one by one; none where a gate is false."""
-    out: list[UOp] = []
     if (axis := self.beside(u)) is not None: return self.transposed_store(u, axis)
+    out: list[UOp] = []
     for env in self.envs([a for a in self.copied if a.rng in u.ranges]):
       (at, gate), v = self.place(u, env), self.value(u.src[2], env)
       if gate is ix.FALSE: continue
@@ -243,7 +242,7 @@ class Expander:
     load, axes = u.src[0], [self.by_id[i] for i in u.arg]
     shape = tuple([a.most or a.known for a in axes])
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
-    first: _Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
+    first: _Env = ((self.lane, ix.ZERO),) if self.lane is not None else ()
     def position(at: _Env) -> UOp: return flat_index(shape, [dict(at).get(a.rng, a.rng) for a in axes])
     if u not in self.caches:
       local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"cache{len(self.caches)}", prod(shape), "local"))
@@ -284,13 +283,12 @@ def _vector(xs: list[UOp]) -> UOp: return UOp(Ops.VECTORIZE, xs[0].dtype.vec(len
 def _load(u: UOp, at: UOp, gate: UOp, count: int = 1) -> UOp:
   """A LOAD of ``count`` elements from a flat index, 0 where the gate is false."""
   zero = UOp.const(u.dtype, 0)
-  if gate is ix.FALSE: return zero
-  return UOp(Ops.LOAD, u.dtype.vec(count), (u.src[0], at) if gate is ix.TRUE else (u.src[0], at, gate, zero), u.arg)
+  return zero if gate is ix.FALSE else UOp(
+    Ops.LOAD, u.dtype.vec(count), (u.src[0], at, *(() if gate is ix.TRUE else (gate, zero))), u.arg)
 
 
 def _store(u: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
-  src = (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate)
-  return UOp(u.op, v.dtype, src, u.arg if isinstance(u.arg, str) else None)
+  return UOp(u.op, v.dtype, (u.src[0], at, v, *[gate] * (gate is not ix.TRUE)), u.arg if isinstance(u.arg, str) else None)
 
 
 def lane_of(v: UOp, i: int) -> UOp:

@@ -19,8 +19,7 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
       x:half = LOAD(..); y:half = x * x; STORE(.., y)   ->   x:half = LOAD(..); w:float = CAST(x); y:float = w * w;
                                                              z:half = CAST(y); STORE(.., z)
   """
-  new: dict[UOp, UOp] = {}
-  out: list[UOp] = []
+  new, out = dict[UOp, UOp](), list[UOp]()
   widened: dict[UOp, UOp] = {}   # narrow value -> its CAST, which follows it
 
   def wide(u: UOp) -> UOp:

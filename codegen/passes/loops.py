@@ -17,7 +17,7 @@ from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.accesses import ids_of
+from ..kernel.accesses import ids_of, reduce_depths
 from ..kernel.rewrite import fold_node
 
 Loops = frozenset[UOp]
@@ -51,8 +51,7 @@ class LoopNest:
     self.varies: dict[UOp, Loops] = {}                          # the loops that its value varies with
     self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
     self.step: dict[UOp, int] = {}                              # the copy of a reduced axis that a node first serves
-    self.phase: dict[UOp, int] = {}
-    for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
+    self.phase = reduce_depths(toposort(roots))
     self.free = self._free(roots)                               # the axes that a node depends on, where sizes do too
     self.special = positions(kernel)
     self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.known > 1]
@@ -70,8 +69,7 @@ class LoopNest:
     for u in toposort(roots) if needs else ():
       own = u.ranges.union(*(found[s] for s in u.src))
       if u.op is Ops.REDUCE:
-        own = own.union(*(needs.get(i, _NONE) for i in u.arg[1]))
-        own -= frozenset([self.axes[i].rng for i in u.arg[1]])
+        own = own.union(*(needs.get(i, _NONE) for i in u.arg[1])) - {self.axes[i].rng for i in u.arg[1]}
       found[u] = own
     return found
 
@@ -82,17 +80,15 @@ class LoopNest:
   def loop(self, id: int, phase: Phase, outer: Loops, env: _Env, items: Axis | None = None) -> UOp:
     """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops, those of
     ``env`` among them. The work-items of ``items`` share its values."""
-    key = (id, phase, outer)
-    found = self.loops.get(key)
-    if found is None:
+    if (found := self.loops.get((id, phase, outer))) is None:
       axis = self.axes[id]
-      start, step = ix.const(0), axis.programs
+      start, step = ix.ZERO, axis.programs
       if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
       elif items is not None: start, step = self.special[items.id], items.known
       end = ix.node(axis.size)
       if end.ranges: end = self.lower(end, env)
       bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
-      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
+      found = self.loops[id, phase, outer] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
       self.part[found] = (phase, id if axis.rest_of is None else axis.rest_of, id)
       # surrounding loops come first
@@ -125,13 +121,9 @@ class LoopNest:
 
   def lower_store(self, u: UOp) -> UOp:
     """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
-    env: _Env = {}
-    outer: Loops = _NONE
-    ranges = ids_of(u)
-    for a in sorted(self.kernel.loops, key=lambda a: a.id in self.kernel.bound):
-      if a.id in ranges:
-        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer, env)
-        outer |= {env[a.id]}
+    env, bound = _Env(), self.kernel.bound
+    for a in sorted([a for a in self.kernel.loops if a.id in ids_of(u)], key=lambda a: a.id in bound):
+      env[a.id] = self.loop(a.id, self.final if a.id in bound else 0, _NONE.union(env.values()), env)
     return self.lower(u, env)
 
   def lower(self, root: UOp, env: _Env) -> UOp:
@@ -177,8 +169,7 @@ class LoopNest:
   def over_tiles(self, fn: BinaryOps, value: UOp, tiles: list[int]) -> UOp:
     """A block reduced over TILE axes; those that the value does not vary along only say how often it counts."""
     there = ids_of(value)
-    over = tuple(i for i in tiles if i in there)
-    if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
+    if over := tuple(i for i in tiles if i in there): value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
     return self._track(repeated(fn, value, prod(self.axes[i].known for i in tiles if i not in there)))
 
   def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:
@@ -208,12 +199,11 @@ class LoopNest:
 
   def filled(self, fills: tuple[UOp, ...], outer: Loops) -> UOp:
     """The BARRIER behind the STOREs that fill an array; another comes before them. All stand in the same loops."""
-    key = (fills, outer)
-    if key not in self.barriers:
-      before, behind = UOp.unique(Ops.BARRIER, dtypes.bool), UOp.unique(Ops.BARRIER, dtypes.bool)
+    if (fills, outer) not in self.barriers:
+      before, behind = (UOp.unique(Ops.BARRIER, dtypes.bool) for _ in range(2))
       self.inside[before] = self.inside[behind] = outer
       stores = [UOp.unique(f.op, f.dtype, f.src, f.arg) for f in fills]
       for f, s in zip(fills, stores): self.inside[s], self.after[s] = self.inside[f] | outer, (before,)
       self.after[behind] = tuple(stores)
-      self.barriers[key] = behind
-    return self.barriers[key]
+      self.barriers[fills, outer] = behind
+    return self.barriers[fills, outer]

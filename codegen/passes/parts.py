@@ -10,7 +10,7 @@ from typing import Callable, Iterable, Iterator, Union
 from ..ir.dtype import dtypes
 from ..ir.uop import Ops, UOp
 from ..kernel import Axis, Kernel
-from ..opts import Opt, Opts
+from ..opts import Opt, Opts, with_opts
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,12 @@ class Parts:
   @property
   def opts(self) -> tuple[Opts, ...]:
     """The Opts of each part."""
-    return tuple([p.kernel.applied for p in self.all()])
+    return tuple(p.kernel.applied for p in self.all())
 
   def after(self, opts: Iterable[Iterable[Opt]]) -> Parts:
     """With a list of Opts applied to each part, in the order of ``all``. Raises OptError where one does not apply."""
     lists = iter(opts)
-    def one(part: Part) -> Part:
-      kernel = part.kernel
-      for o in next(lists): kernel = o.apply(kernel)
-      return replace(part, kernel=kernel)
-    out = self.map(one)
+    out = self.with_kernels(lambda k: with_opts(k, next(lists)))
     return Parts.of(next(out.all()).kernel) if self.kernel.plain else out
 
   def map(self, fn: Callable[[Part], Part]) -> Parts:

@@ -125,11 +125,9 @@ class _Writer:
     return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
 
   def _place(self, new: UOp, depth: int) -> UOp:
-    block = self.blocks[depth]
-    if depth == self.depth: block.nodes.append(new)
-    else:
-      block.nodes.insert(block.inner, new)
-      block.inner += 1
+    block, hoisted = self.blocks[depth], depth != self.depth
+    block.nodes.insert(block.inner if hoisted else len(block.nodes), new)
+    block.inner += hoisted
     self.depths[new] = self.depths[new.src[0]] if new.op is Ops.PHI else depth
     return new
 
@@ -140,15 +138,14 @@ class _Writer:
     base = self.depth
     new: dict[UOp, UOp] = {}
     for u in _in_order(nest):
+      src = tuple([new[s] for s in u.src])
       if u in self.values: new[u] = self.values[u]
       elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
-      else:
-        src = tuple([new[s] for s in u.src])
-        if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
-        elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
-        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or u.op is Ops.LOAD and \
-          (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
-        else: new[u] = self.pure(u, src, u.op is not Ops.LOAD and self.depth == base)
+      elif u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
+      elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
+      elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or u.op is Ops.LOAD and \
+        (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
+      else: new[u] = self.pure(u, src, u.op is not Ops.LOAD and self.depth == base)
     return new[nest.out[-1]]
 
   def mark(self, mark: Mark) -> None:
@@ -163,12 +160,11 @@ class _Writer:
       assert (opener := self.blocks[-1].opener) is not None, f"{mark} without what it belongs to"
       if mark.op is not Ops.ELSE: return self.close(UOp.unique(mark.op, dtype, (opener,)))
       self.blocks.pop()
-      self._begin(UOp.unique(mark.op, dtype, (opener,)), opener)
+      self.open(UOp.unique(mark.op, dtype, (opener,)), opener)
 
   def array(self, u: UOp) -> UOp:
     """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""
-    found = self.arrays.get(u)
-    if found is None:
+    if (found := self.arrays.get(u)) is None:
       name, size, where = u.arg
       if not is_variable(u): name = new_name("cache", self.names)
       elif (size := prod(size)) * u.dtype.itemsize > self.private: where = "local"
@@ -176,14 +172,11 @@ class _Writer:
       self._place(found, 0)
     return found
 
-  def open(self, opener: UOp) -> UOp:
-    """``opener`` stands here, what follows inside it."""
-    self.blocks[-1].inner = len(self.blocks[-1].nodes)
-    return self._begin(opener, opener)
-
-  def _begin(self, u: UOp, opener: UOp) -> UOp:
-    block = _Block(opener)
-    self.blocks[-1].nodes += [u, block]
+  def open(self, u: UOp, opener: UOp | None = None) -> UOp:
+    """``u`` stands here, what follows inside it, or as another part of what ``opener`` began."""
+    around, block = self.blocks[-1], _Block(opener or u)
+    if opener is None: around.inner = len(around.nodes)
+    around.nodes += [u, block]
     self.blocks.append(block)
     self.depths[u] = self.depth
     return u
@@ -213,10 +206,9 @@ class _Writer:
 def place(parts: Parts, target: Target | None = None) -> UOpList:
   """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
   PHI, ENDLOOP."""
-  target = target or Target("none")
-  writer = _Writer(parts, target.private_memory)
+  writer = _Writer(parts, (target or Target("none")).private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
-  for size in parts.kernel.sizes: writer.pure(UOp(Ops.SIZE, dtypes.index, (), size), (), True)
+  for size in parts.kernel.sizes: writer.pure(size.node, (), True)
   for item in parts.items:
     if isinstance(item, Part): writer.part(item)
     else: writer.mark(item)

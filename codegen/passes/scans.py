@@ -67,7 +67,7 @@ class _Lowering(Builder):
 
   def side_by_side(self) -> Axis | None:
     """The axis, other than the scanned one, along which neighbours lie side by side in memory."""
-    return self.beside(self.outer, *self.kernel.body[0].src[:2])
+    return self.beside(*self.kernel.body[0].src[:2])
 
   def narrowed(self, axis: Axis, width: int, least: int, programs: int) -> int:
     """The columns of a block, so many or fewer, that leave every core some programs."""
@@ -78,9 +78,8 @@ class _Lowering(Builder):
   def columns(self, axis: Axis, width: int) -> tuple[list[Axis], UOp, Loop | None]:
     """A block of columns: its axis, which of them there are, the loop over the tasks of a program."""
     outer, n, blocks = [a for a in self.outer if a is not axis], axis.size, ix.rounds(axis.size, width)
-    tasks = ix.product([*(a.size for a in outer), blocks])
-    task, loop = self.programs(tasks, self.several(tasks, self.count * width))
-    tile = self.new(width, AxisKind.TILE)
+    task, loop = self.programs(ix.product([*(a.size for a in outer), blocks]), self.count * width)
+    tile, = self.tiles(width)
     self.along(outer, ix.fdiv(task, blocks))
     begin = ix.mul(ix.mod(task, blocks), width)
     if chooses(self.target) and isinstance(n, int) and n % width and not self.kernel.in_place: begin = ix.least(begin, n - width)
@@ -110,8 +109,8 @@ class _Loops(_Lowering):
     most = longest if self.known else self.spec.every or self.axis.size
     # as many parts as elements of a part: what an element goes through is rounded least often
     part = 1 << power_of_two(ix.count(most)).bit_length() // 2
-    block = self.new(ix.rounds(most, part), AxisKind.LOOP) if blocks else None
-    step = self.new(part if blocks else most, AxisKind.LOOP)
+    block = self.loops(ix.rounds(most, part))[0] if blocks else None
+    step, = self.loops(part if blocks else most)
     begin = ix.mul(block.rng, part) if block is not None else ix.ZERO
     self.go_to(ix.add(begin, step.rng))
     add = [store_over(run, UOp.alu(s.arg[0], run, with_gated_loads(self.here(s.src[0]), valid)))
@@ -133,8 +132,7 @@ class _Loops(_Lowering):
       self.part = None
     n = ix.product(a.size for a in outer)
     many = CHAINS if copies and isinstance(n, int) and (n % CHAINS == 0 or n > CHAINS and not self.kernel.in_place) else 1
-    tasks = ix.rounds(n, many)
-    row, loop = self.programs(tasks, self.several(tasks, many * self.count))
+    row, loop = self.programs(ix.rounds(n, many), many * self.count)
     tile = [self.new(many, AxisKind.UPCAST)] if many > 1 else []
     for a in tile:
       # the last rows are some of those before once more, where there are not as many
@@ -162,18 +160,17 @@ class _Blocks(_Lowering):
     if axis is not None and axis.count >= NARROWEST_COLUMNS // 2:
       width = self.narrowed(axis, min(WIDEST_COLUMNS, power_of_two(axis.count)), NARROWEST_COLUMNS, 2)
       (tile, valid, _), size = self.columns(axis, width), min(size, _BLOCK // width)
-    else: tile, valid = self.rows_of_blocks(self.outer, size)
+    else: tile, valid = self.rows_of_blocks(size)
     whole = self.known and ix.vmax(self.length) <= size   # one block has all
     most = ix.number(self.length) if not self.length.ranges else self.spec.every
-    block = None if whole else self.new(ix.rounds(most, size), AxisKind.LOOP)
-    step = self.new(size, AxisKind.TILE)
+    block = None if whole else self.loops(ix.rounds(most, size))[0]
+    step, = self.tiles(size)
     begin = ix.ZERO if block is None else ix.mul(block.rng, size)
     # the block's elements as they lie in memory: backwards the last comes first
     k = ix.sub(ix.add(begin, size - 1), step.rng) if self.spec.reverse else ix.add(begin, step.rng)
     self.go_to(k)
     there = ix.lt(k, self.length)
-    body: list[UOp] = []
-    start, carried, scanned = list[UOp](), list[UOp](), dict[UOp, UOp]()
+    body, start, carried, scanned = list[UOp](), list[UOp](), list[UOp](), dict[UOp, UOp]()
     for i, s in enumerate(self.scans):
       fn = s.arg[0]
       value = or_identity(there, with_gated_loads(self.here(s.src[0]), ix.both(valid, there)), fn)

@@ -65,7 +65,10 @@ def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
   if (place := _row(merged)) is None: return kernel
   found = _Scatter(merged, target, *place)
   if part := found.entries: return found.alone() if part == 1 else found.runs(part)
-  return found.lowered() if not found.pairs() else found.sorted() if found.many() else found.compared()
+  if not found.pairs(): return found.lowered()
+  # tables that lie side by side are read together
+  many = ix.count(found.length) >= MANY_ENTRIES and found.side is None and found.index_side is None
+  return found.sorted() if many else found.compared()
 
 
 def worth_sorting(entries: int, target: Target) -> bool:
@@ -105,12 +108,12 @@ class _Scatter(Builder):
     self.sequence = [a for a in kernel.axes if a.id in s.arg[1]]
     self.outer = [a for a in kernel.axes if a.id not in s.arg[1]]
     self.length = ix.product(a.size for a in self.sequence)
-    self.gate = gate_or_true(s)
-    self.others = ix.count(ix.product(a.size for a in self.outer))   # tables
+    self.stored, self.gate = s.src[2], gate_or_true(s)
+    self.others = ix.count(self.outside)   # tables
     load = next((u for u in row.toposort() if u.op is Ops.LOAD), None)
     # the axes other than those in order along which elements of the target, or of the index, lie side by side
-    self.side = self.beside(self.outer, s.src[0], substitute((s.src[1],), {row: ix.ZERO})[0])
-    self.index_side = self.beside(self.outer, *load.src[:2]) if load is not None else None
+    self.side = self.beside(s.src[0], substitute((s.src[1],), {row: ix.ZERO})[0])
+    self.index_side = self.beside(*load.src[:2]) if load is not None else None
 
   # ---- which way
 
@@ -138,10 +141,6 @@ class _Scatter(Builder):
     """The programs that share the rows of each of so many tables."""
     return max(min(_PROGRAMS * self.cores // max(others, 1), ix.count(self.known)), 1)
 
-  def many(self) -> bool:
-    """Whether a table has so many entries that they are sorted; tables that lie side by side are read together."""
-    return ix.count(self.length) >= MANY_ENTRIES and self.side is None and self.index_side is None
-
   # ---- what they have in common
 
   def grid(self, side: Axis | None = None) -> None:
@@ -156,15 +155,15 @@ class _Scatter(Builder):
     width = min(_COLUMNS, power_of_two(side.count))
     blocks = ix.rounds(side.size, width)
     number = ix.ZERO if blocks == 1 else self.new(blocks, AxisKind.GRID).rng
-    tile = self.new(width, AxisKind.TILE)
+    tile, = self.tiles(width)
     self.table[side.rng] = column = ix.add(ix.mul(number, width), tile.rng)
     return [tile], ix.lt(column, side.size)
 
   def blocks(self, most: int) -> int:
     """The loop over blocks of the entries, of which each has so many, a power of two."""
     size = min(most, power_of_two(ix.count(self.length)))
-    self.loop = self.new(ix.rounds(self.length, size), AxisKind.LOOP), ix.rounds(self.length, size)
-    self.begin = ix.mul(self.loop[0].rng, size)
+    block, = self.loops(ix.rounds(self.length, size))
+    self.loop, self.begin = (block, block.size), ix.mul(block.rng, size)
     return size
 
   def value(self, x: UOp, place: UOp, there: UOp) -> UOp:
@@ -206,15 +205,14 @@ class _Scatter(Builder):
     """The kernel with statements, where each program has a table and sorts what goes there."""
     self.grid()
     size = self.blocks(SORTED_ENTRIES)
-    bits, i = size.bit_length() - 1, self.new(size, AxisKind.TILE)
+    bits, (i,) = size.bit_length() - 1, self.tiles(size)
     word = dtypes.uint32 if isinstance(self.known, int) and self.known << bits < dtypes.max(dtypes.uint32) else dtypes.uint64
     kind, (here, valid) = self.narrow, self.goes(i.rng)
     both = or_(shift_left(here.cast(word), UOp.const(word, bits)), i.rng.cast(word))
     nowhere = UOp.const(word, dtypes.max(word))
     key, at = variable("key", word, i), variable("at", kind, i)
     row = shift_right(key, UOp.const(word, bits)).cast(kind)
-    last = ix.const(size - 1)
-    value = self.entry(self.store.src[2], and_(key, UOp.const(word, size - 1)).cast(ix.INT))[0]
+    value = self.entry(self.stored, and_(key, UOp.const(word, size - 1)).cast(ix.INT))[0]
     work = [store_over(key, valid.where(both, nowhere)), store_over(key, UOp(Ops.SORT, word, (key,), (i.id, False, size, False))),
             store_over(at, equal(key, nowhere).where(UOp.const(kind, -1), row))]
     target, gate = self.to(at, self.gate)
@@ -223,7 +221,7 @@ class _Scatter(Builder):
       first = or_(ix.lt(i.rng, 1), differs(ix.greatest(ix.sub(i.rng, ix.ONE), 0)))
       work += self.doubled(at, value, i, target, ix.both(gate, first))
     else:
-      after = ix.add(i.rng, ix.ONE)
+      after, last = ix.add(i.rng, ix.ONE), ix.const(size - 1)
       work.append(put(self.store, target, value, ix.both(gate, or_(ix.lt(last, after), differs(ix.least(after, last))))))
     return self.made(work, self.loop)
 
@@ -259,8 +257,8 @@ class _Scatter(Builder):
       number = self.new(ix.rounds(side.size, columns), AxisKind.GRID).rng
     size = self.blocks(size)
     # a thread has some entries and goes through the others of the block: these come first
-    j, i = self.new(size, AxisKind.TILE), self.new(size, AxisKind.TILE)
-    tile = [] if side is None else [self.new(columns, AxisKind.TILE)]
+    j, i = self.tiles(size, size)
+    tile = [] if side is None else self.tiles(columns)
     if side is not None:
       self.table[side.rng] = ix.add(ix.mul(number, columns), tile[0].rng)
       there = ix.lt(self.table[side.rng], side.size)
@@ -276,9 +274,9 @@ class _Scatter(Builder):
     target, gate = self.to(at, self.gate)
     gate = ix.both(gate, there, equal(last, i.rng.cast(dtypes.int32)))
     if self.adds:
-      value = self.chosen(self.entry(self.store.src[2], j.rng, there)[0], same)
+      value = self.chosen(self.entry(self.stored, j.rng, there)[0], same)
       work += self.added(target, gate, reduce_over(BinaryOps.ADD, value, j), i, *tile)
-    else: work.append(put(self.store, target, self.entry(self.store.src[2], i.rng, there)[0], gate))
+    else: work.append(put(self.store, target, self.entry(self.stored, i.rng, there)[0], gate))
     return self.made(work, self.loop, applied=(Warps(warps),))
 
   # ---- rows for each program
@@ -291,7 +289,7 @@ class _Scatter(Builder):
     first = ix.mul(self.new(owners, AxisKind.GRID).rng, each) if owners > 1 else ix.ZERO
     size = self.blocks(INDICES)
     groups = min(_BLOCK // ix.elements(a.size for a in tile), size // 2)
-    t, j = self.new(groups, AxisKind.TILE), self.new(size // groups, AxisKind.TILE)
+    t, j = self.tiles(groups, size // groups)
     place = ix.add(ix.mul(j.rng, t.known), t.rng)   # entries side by side, which often have one row, are of different groups
     last = ix.add(first, each) if owners > 1 else self.rows
     here, mine = self.goes(place, low=first.cast(self.kind), end=ix.least(last, self.rows))
@@ -306,18 +304,18 @@ class _Scatter(Builder):
     if self.adds:
       find, rest = reduce_over(BinaryOps.MIN, same.where(number, int_const(size)), j), equal(number, found)
       there = ix.lt(found.cast(ix.INT), size)
-      value = self.chosen(self.value(self.store.src[2], which, ix.both(there, within)), there)
+      value = self.chosen(self.value(self.stored, which, ix.both(there, within)), there)
       work = self.added(target, gate, reduce_over(BinaryOps.ADD, value, t), *tile)
     else:
       find, rest = reduce_over(BinaryOps.MAX, same.where(number, int_const(-1)), t, j), same
-      work = [put(self.store, target, self.value(self.store.src[2], which, within), gate)]
+      work = [put(self.store, target, self.value(self.stored, which, within), gate)]
     loop = while_(less(to, none), store_over(found, find), *work, store_over(at, rest.where(none, at)), least)
     return self.made([store_over(at, mine.where(here, none)), least, loop], self.loop, applied=(Warps(_WARPS),))
 
   def alone(self) -> Kernel:
     """The kernel where no two entries have the same row: all may be stored at once."""
     s = self.store
-    value = add(UOp(Ops.LOAD, s.dtype, (*s.src[:2], *s.src[3:])), s.src[2]) if self.adds else s.src[2]
+    value = add(UOp(Ops.LOAD, s.dtype, (*s.src[:2], *s.src[3:])), self.stored) if self.adds else self.stored
     axes = tuple([replace(a, kind=AxisKind.GRID) if a in self.sequence else a for a in self.kernel.axes])
     return self.kernel.with_(axes=axes, body=(put(s, s.src[1], value, *s.src[3:]),))
 
@@ -326,14 +324,14 @@ class _Scatter(Builder):
     assert isinstance(self.length, int)
     tile, within = self.columns()
     number = self.new(self.length // part, AxisKind.GRID).rng
-    t = self.new(min(max(RUN_ELEMENTS // ix.elements(a.size for a in tile), 2), part), AxisKind.TILE)
+    t, = self.tiles(min(max(RUN_ELEMENTS // ix.elements(a.size for a in tile), 2), part))
     pos, at, to = variable("pos", dtypes.int32), variable("at", self.kind, t), variable("to", self.kind)
     begin, end = ix.mul(number, part), ix.mul(ix.add(number, 1), part)
     place = ix.add(pos.cast(ix.INT), t.rng)
     inside = ix.lt(place, end)
     mine = and_(inside, equal(at, to))
     target, gate = self.to(to, ix.both(self.gate, within))
-    value = self.chosen(self.value(self.store.src[2], place, ix.both(mine, within)), mine)
+    value = self.chosen(self.value(self.stored, place, ix.both(mine, within)), mine)
     count = reduce_over(BinaryOps.ADD, mine.where(int_const(1), int_const(0)), t)
     loop = while_(
       less(pos, end.cast(dtypes.int32)),

@@ -26,13 +26,13 @@ def may_select(u: UOp) -> bool:
 
 def replace_selections(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A sum of what an index chooses one of -> that one: sum[a0](x[a0] if a0 == i else 0) -> x[i] + 0."""
-  if not any([may_select(u) for u in kernel.reduces]): return kernel
+  if not any(may_select(u) for u in kernel.reduces): return kernel
   body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, target is not None and target.blocks)})
-  if all([a is b for a, b in zip(body, kernel.body)]): return kernel
+  if all(a is b for a, b in zip(body, kernel.body)): return kernel
   made = kernel.with_(body=body)
   used = {u.arg[0] for u in made.nodes if u.op is Ops.RANGE} | {u.arg for u in made.nodes if u.op is Ops.FOR}
   gone = kernel.bound - made.bound - used   # along an axis that is bound still the value may be the same everywhere
-  return made.with_(axes=tuple([a for a in kernel.axes if a.id not in gone]))
+  return made.with_(axes=tuple(a for a in kernel.axes if a.id not in gone))
 
 
 def _selected(u: UOp, blocks: bool) -> UOp | None:
@@ -65,7 +65,7 @@ def _without(u: UOp, r: UOp, blocks: bool) -> UOp | None:
   x, *rest = substitute((x, *rest), {r: place})
   condition = ix.both(inside, *rest)
   if condition is not ix.TRUE: x = condition.where(x, UOp.const(x.dtype, zero))
-  left = tuple([i for i in u.arg[1] if i != r.arg[0]])
+  left = tuple(i for i in u.arg[1] if i != r.arg[0])
   if left: return UOp(Ops.REDUCE, u.dtype, (x,), (ADD, left))
   return UOp.alu(ADD, x, UOp.const(x.dtype, zero)) if x.dtype.kind == "f" else x   # the sum of -0.0 and 0.0 is 0.0
 
@@ -97,11 +97,10 @@ def _as_index(u: UOp) -> UOp:
 
 
 def _movable(values: tuple[UOp, ...], r: UOp, place: UOp, blocks: bool) -> bool:
-  """Whether values may be had at another index of an axis: nothing in them has the axis, or what the index is made of, for its
-  own; and a block is read at its own indices alone."""
+  """Whether values may be had at another index of an axis: nothing binds it, or what the index is made of, or reads a block."""
   mine = {s.arg[0] for s in place.ranges}
   for n in toposort(values):
     if n.op in _BINDS and r in n.src[0].ranges:
       if n.op is not Ops.REDUCE or r.arg[0] in n.arg[1] or mine & set(n.arg[1]): return False
     if blocks and n.op is Ops.LOAD and is_variable(n.src[0]) and r in n.src[1].ranges: return False
-  return not (blocks and any([n.op is Ops.LOAD and is_variable(n.src[0]) for n in toposort((place,))]))
+  return not (blocks and any(n.op is Ops.LOAD and is_variable(n.src[0]) for n in toposort((place,))))

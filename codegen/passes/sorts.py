@@ -16,7 +16,7 @@ from ..ir.alu import add, and_, int_const, least_of, less, most_of, shift_right
 from ..ir.dtype import dtypes
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UOp, power_of_two
-from ..kernel import AxisKind, Kernel
+from ..kernel import Kernel
 from .builder import Builder, Loop, for_, keep, moved, reduce_over, store_over, variable, with_gated_loads
 
 LOOK = 16            # elements that are looked at for one that is less than those kept
@@ -70,16 +70,15 @@ class _Sort(Builder):
 
   def rows(self) -> Loop | None:
     """A program for each row; for several, and the loop over them, where one is too short to be worth it."""
-    n = ix.product(a.size for a in self.outer)
-    row, loop = self.programs(n, self.several(n, 8 * self.axis.count))
+    n = self.outside
+    row, loop = self.programs(n, 8 * self.axis.count)
     self.along(self.outer, row)
     return loop
 
   def digits(self) -> Kernel:
     """Every element behind those with lesser digits."""
     loop, low, bits = self.rows(), self.spec.low, self.spec.high - self.spec.low
-    i, j = self.new(self.axis.size, AxisKind.LOOP), self.new(self.axis.size, AxisKind.LOOP)
-    clear, sums = self.new(1 << bits, AxisKind.TILE), self.new(1 << bits, AxisKind.LOOP)
+    (i, j), (clear,), (sums,) = self.loops(self.axis.size, self.axis.size), self.tiles(1 << bits), self.loops(1 << bits)
     count, x = variable("count", dtypes.int32, clear), variable("x", self.dtype)
     run, before, digit = (variable(name, dtypes.int32) for name in ("run", "before", "digit"))
     def number(v: UOp) -> UOp:
@@ -96,9 +95,7 @@ class _Sort(Builder):
     """The least so far in order; what is less than the last of them goes to its place among them."""
     loop, keeps, dtype = self.rows(), self.spec.keep, self.dtype
     n = ix.rounds(self.axis.size, LOOK)
-    i = self.new(n, AxisKind.LOOP)
-    each, all_, some = (self.new(n, AxisKind.TILE) for n in (LOOK, keeps + 1, keeps))
-    one, out = self.new(LOOK, AxisKind.LOOP), self.new(keeps, AxisKind.LOOP)
+    (i,), (each, all_, some), (one, out) = self.loops(n), self.tiles(LOOK, keeps + 1, keeps), self.loops(LOOK, keeps)
     best, seen, moving = (variable(name, dtype, a) for name, a in (("best", all_), ("seen", each), ("moved", some)))
     x, lowest = variable("x", dtype), variable("lowest", dtype)
     start = store_over(best, ix.lt(all_.rng, 1).where(UOp.const(dtype, 0), self.greatest))   # nothing comes before the first
@@ -118,10 +115,9 @@ class _Sort(Builder):
   def block(self) -> Kernel:
     """Whole rows, several where they are short."""
     size = max(power_of_two(ix.vmax(ix.node(self.axis.size))), 2)
-    tile, valid = self.rows_of_blocks(self.outer, size)
-    step = self.new(size, AxisKind.TILE)
-    both = (*tile, step)
-    body: list[UOp] = []
+    tile, valid = self.rows_of_blocks(size)
+    step, = self.tiles(size)
+    body, both = list[UOp](), (*tile, step)
     value = self.value(step.rng, ix.both(valid, ix.lt(step.rng, self.axis.size)))
     if any(a.rng not in value.ranges for a in both): value = keep(body, "same", value, *both)   # the same all along
     kept = min(power_of_two(self.spec.keep), size) if self.spec.keep else size

@@ -12,9 +12,7 @@ from dataclasses import replace
 from typing import Iterable, Sequence, Union
 
 from .. import index as ix
-from ..index.sizes import Dim
 from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
@@ -79,7 +77,7 @@ class _Statements:
     axis, end = self.axes[s.arg], s.src[0]
     if end.op is Ops.CONST and end.arg <= 0: return ()
     if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
-    self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
+    self.mark(Ops.LOOP, self.value(ix.ZERO), self.value(ix.least(end, axis.size)), axis=axis)
     self.outside.append(self.scalars)
     if axis.size != 1: self.scalars = {**self.scalars, axis.rng: Mark.index(axis)}
     return (*s.src[1:], Ops.ENDLOOP)
@@ -156,7 +154,7 @@ class _Statements:
       before, same = or_(before, and_(xn, not_(yn))), or_(same, and_(xn, yn))
     first = or_(before, and_(same, ix.lt(ix.sub(other.rng, axis.rng), 0)))
     rank = self.materialize(reduce_over(BinaryOps.ADD, first.where(int_const(1), int_const(0)), other))
-    at, *gate = substitute((s.src[1], *s.src[3:]), {axis.rng: rank.cast(dtypes.index)})
+    at, *gate = substitute((s.src[1], *s.src[3:]), {axis.rng: rank.cast(ix.INT)})
     self.effect(put(s, at, x, *gate))
 
   # ---- parts
@@ -171,7 +169,7 @@ class _Statements:
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
     def looped(a: Axis) -> Axis: return a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP)
-    axes = seen_by(tuple([looped(a) for i, a in self.axes.items() if i in ids]), self.scalars)
+    axes = seen_by(tuple(looped(a) for i, a in self.axes.items() if i in ids), self.scalars)
     variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
 
@@ -182,7 +180,7 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
   gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_or_true(u))]
   if not any(c.ranges for c in gates): return out
   for c in gates:
-    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
+    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)
@@ -201,14 +199,13 @@ def _reads_elsewhere(s: UOp, roots: Iterable[UOp]) -> list[UOp]:
 
 
 def before(s: UOp) -> tuple[list[UOp], bool]:
-  """What must be read before an effect, as it writes there: LOADs in its place and its gate; and whether its value must be
-  computed before. Both are kept in variables, whose sizes are numbers."""
+  """The LOADs that must be kept before an effect, as it writes there, in its place and its gate; and whether its value must."""
   early = [] if isinstance(s.arg, tuple) else _reads_elsewhere(s, s.src[1:])
   places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
   return [u for u in early if u in places], s.op is Ops.ATOMIC and has_reduce(s.src[2]) or any(u in value for u in early)
 
 
-def kept_sizes(kernel: Kernel) -> list[Dim]:
+def kept_sizes(kernel: Kernel) -> list[ix.Dim]:
   """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
   tiles = {a.rng: a.size for a in kernel.tiles}
   found = [(s, *before(s)) for s in kernel.effects]

@@ -56,8 +56,7 @@ def _reduced_later(uops: UOpList) -> UOpList:
   sums = {u: parts for u in uops if u.op is Ops.PHI and (parts := _added_blocks(u, uses, axes))}
   if not sums: return UOpList()
   inside = {r: r.src[0] for parts in sums.values() for r in parts}
-  new: dict[UOp, UOp] = {}
-  out: list[UOp] = []
+  new, out = dict[UOp, UOp](), list[UOp]()
   waiting: defaultdict[UOp, list[UOp]] = defaultdict(list)   # loop -> PHIs that are reduced after it
   for u in uops:
     if u in inside:
@@ -66,10 +65,9 @@ def _reduced_later(uops: UOpList) -> UOpList:
     new[u] = u.replace(tuple([new[s] for s in u.src]))
     out.append(new[u])
     if u in sums: waiting[u.src[2]].append(u)
-    if u.op is Ops.ENDLOOP:
-      for phi in waiting.pop(u.src[0], ()):
-        new[phi] = UOp(Ops.REDUCE, phi.dtype, (new[phi],), sums[phi][0].arg)
-        out.append(new[phi])
+    for phi in waiting.pop(u.src[0], ()) if u.op is Ops.ENDLOOP else ():
+      new[phi] = UOp(Ops.REDUCE, phi.dtype, (new[phi],), sums[phi][0].arg)
+      out.append(new[phi])
   return UOpList(out)
 
 
@@ -79,11 +77,9 @@ def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozense
   fn, found = total.arg, list[UOp]()
   while total is not acc:
     if total.op is not Ops.ALU or total.arg is not fn or uses[total] != 1 or len(total.src) != 2: return []
-    here, rest = total.src if total.src[0].op is Ops.REDUCE else total.src[::-1]
-    if here.op is not Ops.REDUCE or is_dot(here) or here.arg[0] is not fn or uses[here] != 1: return []
-    if here.src[0].dtype is not phi.dtype: return []
+    here, total = total.src if total.src[0].op is Ops.REDUCE else total.src[::-1]
+    if here.op is not Ops.REDUCE or here.arg[0] is not fn or uses[here] != 1 or here.src[0].dtype is not phi.dtype: return []
     found.append(here)
-    total = rest
   sizes = {u.arg[0]: u.arg[1] for u in axes if u.op is Ops.RANGE}
   if math.prod(sizes[i] for r in found for i in axes[r.src[0]]) > MOST_KEPT ** len(found): return []
   return found if len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1 and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []

@@ -60,11 +60,8 @@ def dissolved(kernel: Kernel, target: Target) -> str:
 
 
 def cover_tiles(kernel: Kernel, row: int) -> Kernel:
-  """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a block of the next power of two,
-  and what lies outside is masked. a1:N TILE, N about 1000 -> a1:1024 TILE, for N from 513 to 1024.
-
-  Tiles longer than a ``row``, which registers do not hold, are lowered: Opts make a loop of blocks of them.
-  """
+  """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a masked block of the next power
+  of two: a1:N TILE, N about 1000 -> a1:1024 TILE. Tiles longer than a ``row``, which registers do not hold, are lowered."""
   tiles = kernel.tiles
   if long := [a for a in tiles if a.count > row and kernel.plain]:
     return lower_tiles(kernel).needing(ix.both(*[ix.ge(a.size, row + 1) for a in long if not isinstance(a.size, int)]))
@@ -76,7 +73,7 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
 def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
-  def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])
+  def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple(ids[i] for i in old.arg[1] if i in ids)
   def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=over(old)) if over(old)[1] else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
     return UOp(Ops.STORE, new.dtype, new.src, over(old) if isinstance(old.arg, tuple) else old.arg)
@@ -96,7 +93,7 @@ def _join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
 def trim(kernel: Kernel, axis: Axis) -> Kernel:
   """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
   limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges] if axis.id not in kernel.bound else \
-    [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
+    [_summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
   ends = {axis.size if n is None else n for n in limits}
   if not ends or len(ends) > 1 and not all(isinstance(n, int) for n in ends): return kernel
   size = lesser(max(ends) if len(ends) > 1 else ends.pop(), axis.size)  # type: ignore[type-var]
@@ -119,7 +116,7 @@ def upper(gate: UOp, axis: Axis) -> Dim | None:
                if c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1])), None)
 
 
-def summed(u: UOp, axis: Axis) -> Dim | None:
+def _summed(u: UOp, axis: Axis) -> Dim | None:
   """From where on a summand is 0, because it is a product with a load that is gated there."""
   found: dict[UOp, Dim | None] = {}
   for n in toposort((u,), stop=lambda n: n.op not in (Ops.ALU, Ops.CAST)):

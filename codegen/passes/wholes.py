@@ -37,7 +37,9 @@ def branch_whole(uops: UOpList) -> UOpList:
   """
   if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops): return uops
   if _read_after_write(uops): return uops
-  uniform = _uniform(uops)
+  uniform: dict[UOp, None] = {}   # the integers that a program has one of from its beginning on
+  for u in uops:
+    if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in uniform for s in u.src): uniform[u] = None
   masks = [gate for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (gate := gate_or_none(u)) is not None]
   gates = dict.fromkeys(c for gate in masks for c in ix.conjuncts(gate))
   always = {c: found for c in gates if (found := _for_all(c, uniform)) is not None}
@@ -54,14 +56,6 @@ def _read_after_write(uops: Sequence[UOp]) -> bool:
     if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL: written.add(u.src[0])
     elif u.op is Ops.LOAD and u.src[0] in written: return True
   return False
-
-
-def _uniform(uops: Iterable[UOp]) -> dict[UOp, None]:
-  """The integers that a program has one of from its beginning on."""
-  out: dict[UOp, None] = {}
-  for u in uops:
-    if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in out for s in u.src): out[u] = None
-  return out
 
 
 def _difference(c: UOp) -> tuple[dict[UOp, int], int] | None:
@@ -143,7 +137,6 @@ def _condition(least: Mapping[Sum, int]) -> UOp:
 def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> UOpList:
   """A program with a branch in which some conditions hold."""
   new: dict[UOp, UOp] = {}
-  copies: list[tuple[UOp, UOp]] = []
   for u in uops:
     src = tuple([new[s] for s in u.src])
     if u in gone: n = _GONE
@@ -156,8 +149,7 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
     elif u.arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
     else: n = u.replace(src) if src != u.src else u
     new[u] = n
-    copies.append((u, n))
-  begin, without, masked = _apart(copies, {x for sum_ in least for x, _ in sum_})
+  begin, without, masked = _apart([*new.items()], {x for sum_ in least for x, _ in sum_})
   condition = _condition(least)
   branch = UOp.unique(Ops.IF, dtypes.bool, (condition,))
   other, end = (UOp.unique(op, dtypes.bool, (branch,)) for op in (Ops.ELSE, Ops.ENDIF))

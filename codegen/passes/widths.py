@@ -18,12 +18,8 @@ from ..kernel.linear import UOpList
 def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
   """The dtype ``index`` -> int32 where the ranges of its values prove that it is enough, else int64."""
   long = target is not None and target.long_index
-  new: dict[UOp, UOp] = {}
-  out = UOpList()
-  seen: set[UOp] = set()
-  ended: dict[UOp, UOp] = {}   # LOOP -> its ENDLOOP, in order
-  after: dict[UOp, list[UOp]] = {}
-  must: set[UOp] = set()       # what does not fit 32 bits
+  new, out, seen, after = dict[UOp, UOp](), UOpList(), set[UOp](), dict[UOp, list[UOp]]()
+  ended, must = dict[UOp, UOp](), set[UOp]()   # LOOP -> its ENDLOOP, in order; what does not fit 32 bits
   def is_index(u: UOp) -> bool: return u.dtype.scalar() is dtypes.index
   def widen(s: UOp, dtype: DType) -> UOp:
     n = new[s]
@@ -35,13 +31,16 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
       ends = [end for loop, end in ended.items() if loop in n.src[2:]] if n.op is Ops.PHI else []
       after.setdefault((n, *ends)[-1], []).append(c)
     return c
+  def emit(n: UOp) -> None:
+    if n not in seen: out.append(n)
+    seen.add(n)
   for u in uops:
-    indices = [new[s] for s in u.src if is_index(s)]
+    indices = [s for s in u.src if is_index(s)]
     lo, hi = ix.bounds(u) if is_index(u) else (0, 0)
     far = lo < -(1 << 31) or hi >= 1 << 31
-    if any(s in must for s in u.src if is_index(s)) or far and (not ix.has_sizes(u) or ix.wide(u)): must.add(u)
+    if not must.isdisjoint(indices) or far and (not ix.has_sizes(u) or ix.wide(u)): must.add(u)
     # numbers of a vector are not addresses
-    freely = long and u.dtype.count == 1 and (any(n.dtype.itemsize > 4 for n in indices) or is_index(u) and ix.has_sizes(u))
+    freely = long and u.dtype.count == 1 and (any(new[s].dtype.itemsize > 4 for s in indices) or is_index(u) and ix.has_sizes(u))
     width = dtypes.int64 if u in must or freely else dtypes.int32
     dtype = width.vec(u.dtype.count) if is_index(u) and u.op is not Ops.ENDLOOP else u.dtype
     together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
@@ -49,16 +48,11 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
     else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
     if n.op is Ops.ALU and not is_index(u) and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
-      one = UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA)
-      if one not in seen:
-        seen.add(one)
-        out.append(one)
+      emit(one := UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA))
       n = n.replace((one, *n.src[1:]))
     new[u] = n
     if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
-    if n not in seen:
-      seen.add(n)
-      out.append(n)
+    emit(n)
   listed, stack = UOpList(), out[::-1]
   while stack:   # what is widened may itself stand beside another node
     listed.append(n := stack.pop())
