@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from .. import index as ix
 from ..index.size_text import sources_first, text_of
@@ -113,7 +113,7 @@ class Export:
       raise ExportError(f"a variant for sizes that are multiples, {', '.join(units)}; it has a file where one is not")
     self.kernel = kernel
     self.params = {p.uop: p for p in kernel.params}
-    self.grid = [a.id for a in kernel.of_kind(AxisKind.GRID)]
+    self.grid = [a.id for a in kernel.grid]
     self.blocks = {a.id: a for a in kernel.axes if a.kind is not AxisKind.GRID}
     if any(a.kind is not AxisKind.LOOP for a in self.blocks.values()): raise ExportError("a kernel after its Opts")
     self.names = names_of_sizes(kernel)
@@ -376,8 +376,8 @@ class Export:
     axes = {i: order.index(i) for i in mine if i in order}
     if any(i != n for i, n in axes.items()) or len(axes) < len(mine):
       lines.append(f"AXES = {axes}   # the number that Opts have: the place as read here; in the order of the loops")
-    if any(p.align for p in k.params):
-      lines.append(f"ALIGNS = {tuple(p.align for p in k.params)}   # of parameters that are parts of a memory, in bytes")
+    if any(aligns := tuple(p.align for p in k.params)):
+      lines.append(f"ALIGNS = {aligns}   # of parameters that are parts of a memory, in bytes")
     if any(re.search(r"\b(inf|nan)\b", line) for line in body): lines.append('inf, nan = float("inf"), float("nan")')
     if v := self.names.values:
       lines.append(f"{', '.join(v)} = {', '.join(map(str, v.values()))}   # sizes; numbers below may be made of them")
@@ -385,10 +385,10 @@ class Export:
       most = "" if s.upper is None else f", upper_bound={s.upper}"
       lines.append(f'{s.name} = tile.Symbol("{s.name}", lower_bound={s.lower}{most})')
     tensors = [f"tile.Tensor(shape={_tuple(self.shape(p), True)}, dtype={_dtype(p.dtype)})" for p in k.params]
-    lines += ["", f"def arrangement({names}):", *(f"  {line}" for line in arranged), f"  return {names}", ""]
-    lines += [f"def application({names}):", *(f"  {line}" for line in body or ["pass"]), ""]
-    lines += ["tensors = (", *(f"  {t}," for t in tensors), ")"]
-    lines.append(f'kernel = tile.make(arrangement, application, tensors, kernel_name="{name}")')
+    lines += ["", f"def arrangement({names}):", *(f"  {line}" for line in arranged), f"  return {names}", "",
+              f"def application({names}):", *(f"  {line}" for line in body or ["pass"]), "",
+              "tensors = (", *(f"  {t}," for t in tensors), ")",
+              f'kernel = tile.make(arrangement, application, tensors, kernel_name="{name}")']
     return "\n".join(lines) + "\n"
 
 
@@ -401,7 +401,7 @@ def used(lines: Sequence[str]) -> list[str]:
     if not re.fullmatch(r"[av]\d+", name) or name in names:
       out.append(line)
       names.update(re.findall(r"\b[av]\d+\b", line.partition(" = ")[2] or line))
-  order = [name for line in reversed(out) if (name := line.partition(" = ")[0]) and re.fullmatch(r"v\d+", name)]
+  order = [found[0] for line in reversed(out) if (found := re.match(r"v\d+(?= = )", line))]
   number = {name: f"v{i}" for i, name in enumerate(order)}
   return [re.sub(r"\bv\d+\b", lambda m: number[m[0]], line) for line in reversed(out)]
 
@@ -417,10 +417,8 @@ def _calls(step: ast.expr) -> list[tuple[int, str]]:
   if name == "ravel" and "levels" in named: raise ExportError("some levels made one")
   if name == "index": return [(level, f"[{args[0].strip('()')}]")]
   if name == "shrink":
-    pairs = step.args[0]
-    assert isinstance(pairs, ast.Tuple)
-    ends = [[ast.unparse(e) for e in p.elts] for p in pairs.elts if isinstance(p, ast.Tuple)]
-    return [(level, f"[{', '.join(f'{b}:{e}' for b, e in ends)}]")]
+    pairs: Any = step.args[0]
+    return [(level, f"[{', '.join(':'.join(map(ast.unparse, pair.elts)) for pair in pairs.elts)}]")]
   if name == "flatten" and args: args[1] = str(int(args[1]) + 1)   # Tensor's end is not included
   return [(level, f".{name}({', '.join([*args, *(f'{k}={v}' for k, v in named.items())])})")]
 

@@ -327,13 +327,9 @@ def _build(terms: Mapping[UOp, int], c: int) -> UOp:
 _DIVISIONS = MOD, IDIV, MUL
 
 
-class _Pair(NamedTuple):
-  """What a term with a quotient or remainder joins with: (x//d)*d*r and (x%d)*r are x*r, x*r and -(x//d)*d*r are (x%d)*r."""
-  every: int         # the term's number is a multiple of this, and the others are theirs times the quotient
-  others: Linear
-  dividend: UOp
-  by: UOp | None     # the result is a remainder
-  rest: UOp          # r
+# What a term with a quotient or remainder joins with: (x//d)*d*r and (x%d)*r are x*r, x*r and -(x//d)*d*r are (x%d)*r. The term's
+# number is a multiple of the first; the others are theirs times the quotient; x; d where the result is a remainder; r
+_Pair = tuple[int, Linear, UOp, UOp | None, UOp]
 
 
 @memoized
@@ -347,18 +343,18 @@ def _pairs(t: UOp) -> tuple[_Pair, ...]:
     x, d = f.src
     rest = _monomial((*atoms[:i], *atoms[i + 1:]))
     if f.arg is MOD:
-      out.append(_Pair(1, linear(mul(mul(fdiv(x, d), d), rest)), x, None, rest))
+      out.append((1, linear(mul(mul(fdiv(x, d), d), rest)), x, None, rest))
       continue
     if n := _number(d):
-      out.append(_Pair(n, linear(mul(mod(x, n), rest)), x, None, rest))
+      out.append((n, linear(mul(mod(x, n), rest)), x, None, rest))
       if x.arg is MOD and (m := _number(x.src[1])) and m % n == 0:   # y//m*(m//n) + y%m//n is y//n
-        out.append(_Pair(1, linear(mul(mul(fdiv(x.src[0], m), m // n), rest)), fdiv(x.src[0], n), None, rest))
+        out.append((1, linear(mul(mul(fdiv(x.src[0], m), m // n), rest)), fdiv(x.src[0], n), None, rest))
     by, more = _leading(d)
     over = Counter(factors(rest))
     over.subtract(Counter(by))
     if _monomial(by, more) is not d or min(over.values(), default=0) < 0: continue   # nothing that d divides
     rest = _monomial(tuple(over.elements()))
-    out.append(_Pair(-more, linear(mul(x, rest)), x, d, rest))
+    out.append((-more, linear(mul(x, rest)), x, d, rest))
   return tuple(out)
 
 

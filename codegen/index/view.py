@@ -5,6 +5,7 @@ has that element. A View is a chain of them. The arg of a transform is that of i
 from __future__ import annotations
 
 import functools
+from itertools import accumulate
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from ..ir.uop import SHAPES, Ops, UOp
@@ -18,12 +19,7 @@ Pulled = tuple[Indices, UOp]
 
 def strides_of(shape: Shape) -> Shape:
   """Row-major strides, in elements."""
-  out: list[Dim] = []
-  step: Dim = 1
-  for s in reversed(shape):
-    out.append(step)
-    step = times(step, s)
-  return tuple(reversed(out))
+  return tuple(accumulate((1, *reversed(shape[1:])), times))[::-1] if shape else ()
 
 
 class Regrouped(tuple[Dim, ...]):

@@ -38,12 +38,9 @@ def _checked(what: str, value: Value, about: Mapping[str, Any]) -> Value:
   """``value``, if the setting takes it. Raises ConfigError."""
   kind, values = about["kind"], about["values"]
   if isinstance(value, kind) and (not values or value in values): return value
-  raise ConfigError(f"{what} is {value!r}, expected {_either(values) if values else 'a string'} ({about['help']})")
-
-
-def _either(values: Sequence[Value]) -> str:
-  if isinstance(values, range): return f"a whole number from {values[0]} to {values[-1]}"
-  return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
+  expected = "a string" if not values else f"a whole number from {values[0]} to {values[-1]}" if isinstance(values, range) else \
+    f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
+  raise ConfigError(f"{what} is {value!r}, expected {expected} ({about['help']})")
 
 
 # the fields that the enclosing with blocks of this thread or task set

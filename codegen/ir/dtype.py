@@ -19,9 +19,9 @@ class DType:
   ``x.dtype == np.float32``, ``== "float32"``, ``== torch.float32``."""
   __slots__ = "name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__"
 
-  def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: Any, count: int = 1):
-    self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, itemsize, rank, count
+  def __init__(self, name: str, short: str, kind: str, rank: int, np_type: Any, count: int = 1):
     self.np: np.dtype[Any] = np.dtype(np_type)
+    self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, self.np.itemsize, rank, count
 
   def __repr__(self) -> str: return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
 
@@ -50,7 +50,7 @@ class DType:
 
 @cache
 def _vec(dtype: DType, count: int) -> DType:
-  return DType(dtype.name, dtype.short, dtype.kind, dtype.itemsize, dtype.rank, dtype.np, count)
+  return DType(dtype.name, dtype.short, dtype.kind, dtype.rank, dtype.np, count)
 
 
 class _Defaults(type):
@@ -71,24 +71,24 @@ class dtypes(metaclass=_Defaults):
   ``default_float`` (float32) is what lists of floats, random numbers and functions of ints give, ``default_int`` (int32) what
   lists of ints do. Both can be assigned: ``dtypes.default_float = "float64"``. Raises DTypeError for what is no float, or no int.
   """
-  bool = DType("bool", "bool", "b", 1, 0, np.bool_)
-  int8 = DType("int8", "char", "i", 1, 1, np.int8)
-  uint8 = DType("uint8", "uchar", "u", 1, 2, np.uint8)
-  int16 = DType("int16", "short", "i", 2, 3, np.int16)
-  uint16 = DType("uint16", "ushort", "u", 2, 4, np.uint16)
-  int32 = DType("int32", "int", "i", 4, 5, np.int32)
-  uint32 = DType("uint32", "uint", "u", 4, 6, np.uint32)
-  int64 = DType("int64", "long", "i", 8, 7, np.int64)
-  uint64 = DType("uint64", "ulong", "u", 8, 8, np.uint64)
-  float8_e4m3 = DType("float8_e4m3", "fp8e4m3", "f", 1, 9, ml_dtypes.float8_e4m3fn)
-  float8_e5m2 = DType("float8_e5m2", "fp8e5m2", "f", 1, 10, ml_dtypes.float8_e5m2)
-  float16 = DType("float16", "half", "f", 2, 11, np.float16)
-  bfloat16 = DType("bfloat16", "bfloat16", "f", 2, 12, ml_dtypes.bfloat16)
-  float32 = DType("float32", "float", "f", 4, 13, np.float32)
-  float64 = DType("float64", "double", "f", 8, 14, np.float64)
-  float8_e8m0 = DType("float8_e8m0", "fp8e8m0", "e", 1, 16, ml_dtypes.float8_e8m0fnu)
+  bool = DType("bool", "bool", "b", 0, np.bool_)
+  int8 = DType("int8", "char", "i", 1, np.int8)
+  uint8 = DType("uint8", "uchar", "u", 2, np.uint8)
+  int16 = DType("int16", "short", "i", 3, np.int16)
+  uint16 = DType("uint16", "ushort", "u", 4, np.uint16)
+  int32 = DType("int32", "int", "i", 5, np.int32)
+  uint32 = DType("uint32", "uint", "u", 6, np.uint32)
+  int64 = DType("int64", "long", "i", 7, np.int64)
+  uint64 = DType("uint64", "ulong", "u", 8, np.uint64)
+  float8_e4m3 = DType("float8_e4m3", "fp8e4m3", "f", 9, ml_dtypes.float8_e4m3fn)
+  float8_e5m2 = DType("float8_e5m2", "fp8e5m2", "f", 10, ml_dtypes.float8_e5m2)
+  float16 = DType("float16", "half", "f", 11, np.float16)
+  bfloat16 = DType("bfloat16", "bfloat16", "f", 12, ml_dtypes.bfloat16)
+  float32 = DType("float32", "float", "f", 13, np.float32)
+  float64 = DType("float64", "double", "f", 14, np.float64)
+  float8_e8m0 = DType("float8_e8m0", "fp8e8m0", "e", 16, ml_dtypes.float8_e8m0fnu)
   # an index of unknown width: becomes int32 or int64 when the ranges are known
-  index = DType("index", "index", "i", 8, 15, np.int64)
+  index = DType("index", "index", "i", 15, np.int64)
   char, uchar, short, ushort, int, uint, long, ulong = int8, uint8, int16, uint16, int32, uint32, int64, uint64
   half, float, double = float16, float32, float64
   float8_e4m3fn, float8_e8m0fnu = float8_e4m3, float8_e8m0   # those without infinities, as PyTorch and numpy's call them
@@ -156,9 +156,7 @@ def _limits(d: DType) -> tuple[Number, Number]:
 
 
 dtypes.all = tuple(dict.fromkeys(d for d in vars(dtypes).values() if isinstance(d, DType) and d is not dtypes.index))
-dtypes.numbers = tuple(d for d in dtypes.all if d.kind in "biuf")
-dtypes.floats = tuple(d for d in dtypes.all if d.kind == "f")
-dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
+dtypes.numbers, dtypes.floats, dtypes.ints = (tuple(d for d in dtypes.all if d.kind in kinds) for kinds in ("biuf", "f", "iu"))
 _by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {
   "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
 _by_short = {d.short: d for d in dtypes.all}
@@ -270,14 +268,12 @@ def promote(*ds: DType) -> DType:
   if a.kind == "b": return b
   if b.kind == "f":
     if a.kind != "f": return b
-    if (a, b) == (dtypes.float16, dtypes.bfloat16): return dtypes.float32
-    if (a, b) == (dtypes.float8_e4m3, dtypes.float8_e5m2): return dtypes.float16
-    return b
+    wider = {(dtypes.float16, dtypes.bfloat16): dtypes.float32, (dtypes.float8_e4m3, dtypes.float8_e5m2): dtypes.float16}
+    return wider.get((a, b), b)
   if a.kind == b.kind: return b
   signed, unsigned = (a, b) if a.kind == "i" else (b, a)
   if signed.itemsize > unsigned.itemsize: return signed
-  wider = {1: dtypes.int16, 2: dtypes.int32, 4: dtypes.int64, 8: dtypes.float64}
-  return wider[unsigned.itemsize]
+  return {1: dtypes.int16, 2: dtypes.int32, 4: dtypes.int64, 8: dtypes.float64}[unsigned.itemsize]
 
 
 _CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "e": 2}

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Iterable
 
 from .. import index as ix
@@ -66,9 +66,7 @@ def is_masked(u: UOp) -> bool:
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
   """The one row-major index of an element from one a dimension."""
-  out = ix.const(0)
-  for i, stride in zip(index, strides_of(shape)): out = ix.add(out, ix.mul(i, stride))
-  return out
+  return reduce(ix.add, map(ix.mul, index, strides_of(shape)), ix.ZERO)
 
 
 def steps_of(flat: UOp) -> dict[int, int | None]:

@@ -196,7 +196,7 @@ class Kernel:
     plain."""
     if not self.stores_only or any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)
-    tiles = frozenset(a.rng for a in self.of_kind(AxisKind.TILE) if a.id not in self.bound)
+    tiles = frozenset(a.rng for a in self.tiles if a.id not in self.bound)
     before: set[UOp] = set()
     read: dict[UOp, list[tuple[UOp, UOp]]] = {}   # memory -> indices, and the statements that read there
     for n, s in enumerate(self.body):

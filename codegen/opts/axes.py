@@ -8,7 +8,7 @@ from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, power_of_two, prod
 from ..ir.functions import identity
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.rewrite import fold_node, rewrite, substitute
+from ..kernel.rewrite import Rules, fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
 __all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
@@ -44,9 +44,16 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
     if axis.id not in over: return None
     if keep is not None: new = new.replace((masked(keep, new.src[0], old),))
     return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
-  body = rewrite(kernel.body, {
-    Ops.REDUCE: reduced, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg)), Ops.STORE: lambda old, new:
-    new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None}, {axis.rng: by})
+  return rewritten(kernel, axis, by, axes, {
+    Ops.REDUCE: reduced,
+    Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg)),
+    Ops.STORE: lambda old, new:
+      new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None})
+
+
+def rewritten(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], rules: Rules) -> Kernel:
+  """The kernel with an axis expressed ``by`` others, where rules are followed."""
+  body = rewrite(kernel.body, rules, {axis.rng: by})
   return kernel.with_(axes=seen_by(in_place_of(kernel, axis, *axes), {axis.rng: by}), body=body)
 
 
@@ -94,7 +101,7 @@ class SplitOpt(SizedOpt, abstract=True):
     if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)
     if self.reduced not in (None, axis.id in kernel.bound): raise OptError(f"{self}: {self.rule}")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
-    if self.kind is AxisKind.LANE and kernel.of_kind(AxisKind.LANE): raise OptError(f"{self}: the kernel has a LANE axis already")
+    if self.kind is AxisKind.LANE and kernel.lanes: raise OptError(f"{self}: the kernel has a LANE axis already")
 
 
 class Split(SplitOpt):
@@ -307,9 +314,9 @@ def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Ker
   def access(old: UOp, new: UOp) -> UOp | None:
     at = 2 if old.op is Ops.LOAD else 3
     return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
-  body = rewrite(kernel.body, {**dict.fromkeys((Ops.LOAD, *EFFECTS), access), Ops.REDUCE: lambda old, new: new.replace(
-    (or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None}, {axis.rng: wide.rng})
-  return kernel.with_(axes=seen_by(in_place_of(kernel, axis, wide), {axis.rng: wide.rng}), body=body)
+  return rewritten(kernel, axis, wide.rng, (wide,), {
+    **dict.fromkeys((Ops.LOAD, *EFFECTS), access), Ops.REDUCE: lambda old, new:
+    new.replace((or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None})
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class CacheRead(Opt):
     what = f"data{self.param}"
     if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in kernel.nodes):
       raise OptError(f"{self}: the kernel is one statement of several that work-items go through, each at its own pace")
-    if kernel.of_kind(AxisKind.TILE): raise OptError(f"{self}: the kernel has blocks, which are read at once")
+    if kernel.tiles: raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
     gates = [gate_or_true(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
@@ -101,5 +101,5 @@ class TensorDescriptor(Opt):
       return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
     if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-    return kernel.with_(body=rewrite(kernel.body, dict.fromkeys(
-      (Ops.LOAD, Ops.STORE), lambda old, new: new.replace(new.src, arg="tma") if is_plain(old) else None)))
+    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
+    return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))

@@ -55,7 +55,7 @@ class Persistent(Opt):
   blocks = True
 
   def change(self, kernel: Kernel) -> Kernel:
-    grid = kernel.of_kind(AxisKind.GRID)
+    grid = kernel.grid
     total = prod(a.count for a in grid)
     if not kernel.plain: raise OptError(f"{self}: the kernel's statements are in an order, each program goes through them once")
     if self.programs >= total and all(isinstance(a.size, int) for a in grid):
@@ -72,7 +72,7 @@ class Persistent(Opt):
     others = tuple(o for o in opts if not isinstance(o, (Persistent, TensorDescriptor)))
     if others != opts: return (yield others)
     boxes = TensorDescriptor.all(kernel) if target.descriptors else ()
-    programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))
+    programs = prod(a.count for a in kernel.grid)
     for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield *opts, Persistent(n), *boxes
     if boxes: yield *opts, *boxes
 
@@ -107,4 +107,4 @@ class Stages(Told):
 
   @classmethod
   def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:
-    return super().more(kernel, target) if kernel.of_kind(AxisKind.LOOP) else iter(())
+    return super().more(kernel, target) if kernel.loops else iter(())

@@ -288,7 +288,7 @@ def _unordered(kernel: Kernel) -> Rule:
   """The order in which elements are stored does not matter: a STORE writes different places for different values of its
   axes, and an element that is stored twice gets the same value twice."""
   fors = frozenset(u.arg for u in kernel.nodes if u.op is Ops.FOR)
-  programs = fors.union(a.id for a in kernel.of_kind(AxisKind.GRID))
+  programs = fors.union(a.id for a in kernel.grid)
   twice = next((a for a in kernel.axes if a.again), None)
   def rule(u: UOp) -> str | None:
     if u.op is Ops.STORE:
