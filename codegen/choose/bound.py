@@ -290,8 +290,7 @@ def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
   step = max(step, 1)
   if isinstance(low, int) and low < 0: low %= step   # a mask leaves out what is before the first element,
   if isinstance(high, int) and isinstance(size, int): high = min(high, size - 1)   # and past the last
-  if len(axes) > 1 or isinstance(low, int) and isinstance(high, int):
-    count = _least(count, ix.rounds(_length(low, high), step))
+  if len(axes) > 1 or isinstance(low, int) and isinstance(high, int): count = _least(count, ix.rounds(_length(low, high), step))
   return _Span(low, high, step, count)
 
 

@@ -31,8 +31,7 @@ _SHARE = 64   # vectors of a program of a kernel that only maps elements, where 
 
 def _about(size: UOp) -> int:
   """The number that a twin has for a size: its hint, of longer ones the next multiple, which heuristics like: 1000 -> 1024."""
-  unit = size.arg.unit
-  n = max(ix.hint(size), 1) * unit
+  unit, n = size.arg.unit, max(ix.hint(size), 1) * size.arg.unit
   step = next((s for least, s in MULTIPLES if n >= least and s % unit == 0), unit)
   return -(-n // step) * step // unit
 

@@ -68,8 +68,7 @@ class LoopNest:
     found: dict[UOp, Loops] = {}
     for u in toposort(roots) if needs else ():
       own = u.ranges.union(*(found[s] for s in u.src))
-      if u.op is Ops.REDUCE:
-        own = own.union(*(needs.get(i, _NONE) for i in u.arg[1])) - {self.axes[i].rng for i in u.arg[1]}
+      if u.op is Ops.REDUCE: own = own.union(*(needs.get(i, _NONE) for i in u.arg[1])) - {self.axes[i].rng for i in u.arg[1]}
       found[u] = own
     return found
 
