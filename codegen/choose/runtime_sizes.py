@@ -72,8 +72,7 @@ class _Replay:
     """Apply what each of the twin's Opts means; what does not go without its numbers is left out."""
     opts = list(opts)
     for n, opt in enumerate(opts):
-      before = {a.id: a.count for a in self.twin.axes}
-      self.twin = opt.apply(self.twin)
+      before, self.twin = self.twin.counts, opt.apply(self.twin)
       new = [a.id for a in self.twin.axes if a.id not in before]
       mine, kernel = self.mine(opt), self.kernel
       if mine is None or opt in self.done: continue
