@@ -131,8 +131,7 @@ _Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
 
 
 def _around(kernel: Kernel) -> _Nodes:
-  """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on: of a
-  kernel with statements, which may depend on variables, the programs and the FORs around."""
+  """The nodes of a kernel, and the axes that they are gone through for beside their own: the programs and the FORs around."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
   grid = frozenset(a.rng for a in kernel.grid)
   return [([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), grid.union(kernel.axis(i).rng for i in fors))

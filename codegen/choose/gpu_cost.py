@@ -175,8 +175,8 @@ def pass_seconds(moved: int, target: Target, bandwidth: float = 0) -> float:
 
 
 def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, target: Target) -> int:
-  """In how many parts, a program or more each, a reduction is made that is no product: ``count`` elements for each of so many
-  outputs, ``size`` bytes in all. ``columns``: neighbouring outputs lie side by side in memory. 1 where that gains nothing."""
+  """In how many parts a reduction that is no product is made: ``count`` elements for each of so many outputs, ``size`` bytes in
+  all. ``columns``: neighbouring outputs lie side by side in memory. 1 where that gains nothing."""
   elements = outputs * count
   wide = max(1, min(outputs, target.line * elements // max(size, 1))) if columns else 1   # outputs of a program at least
   def seconds(parts: int) -> float:

@@ -190,8 +190,7 @@ class Expander:
     return UOp.alu(TernaryOps.WHERE, mask, whole, zero, dtype=dtype)
 
   def beside(self, u: UOp) -> Axis | None:
-    """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as
-    well: a block of both is moved by such vectors and transposed in registers."""
+    """Of an access whose lanes lie apart, the copied axis along which elements lie beside each other, to be transposed."""
     if self.lane is None or self.lane not in u.src[1].ranges or gate_or_true(u) is not ix.TRUE or u.dtype.kind == "b": return None
     if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)) or self.width & (self.width - 1): return None
     first = dict.fromkeys([a.rng for a in self.copied], ix.ZERO)

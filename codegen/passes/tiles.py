@@ -38,8 +38,7 @@ def lower_tiles(kernel: Kernel) -> Kernel:
 
 
 def tiles_for(kernel: Kernel, target: Target | None) -> Kernel:
-  """A kernel with such tiles as a target has: blocks, or none. For NOOPT on targets without blocks tiles stay as they were
-  written, one program a tile and loops inside: a1:64 TILE -> a1:64 LOOP."""
+  """A kernel with such tiles as a target has: blocks, or none; with NOOPT as they were written: a1:64 TILE -> a1:64 LOOP."""
   if target and target.blocks: return cover_tiles(kernel, target.row)
   if not kernel.plain: return kernel
   if not config.noopt: return lower_tiles(kernel)
