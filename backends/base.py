@@ -1,7 +1,5 @@
-"""What a backend is: a renderer, a compiler and a runtime behind one device object.
-
-The engine knows devices only through these classes. A device that lacks a capability inherits the method that says so: it raises
-DeviceError, or gives None or False where the engine has another way.
+"""What a backend is: a renderer, a compiler and a runtime behind one device object. The engine knows devices only through these
+classes. A device that lacks a capability inherits what says so: DeviceError, or None or False where the engine has another way.
 """
 from __future__ import annotations
 
@@ -98,8 +96,8 @@ def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
 
   def grid(sizes: Sequence[int]) -> Grid:
     if len(sizes) != count:
-      what = ", ".join(map(size_text, spec.sizes)) or "none"
-      raise DeviceError(f"kernel {spec.label} takes {count} sizes ({what}), got {len(sizes)}")
+      raise DeviceError(
+        f"kernel {spec.label} takes {count} sizes ({', '.join(map(size_text, spec.sizes)) or 'none'}), got {len(sizes)}")
     x, y, z = evaluate(sizes)
     return max(x, 0), max(y, 0), max(z, 0)
   return grid

@@ -2,10 +2,10 @@
 
   void name(<elements>* data0, const <elements>* data1, …, const int32_t N, …, const int* grid)
 
-takes a buffer for each parameter, in slot order, a number for each size that the launch gives (``ProgramSpec.sizes``), and the
-number of programs in each of the three dimensions of the grid. Values
-are single numbers; float16, bfloat16 and the fp8 dtypes are stored as integers of their size, bool as a byte. Compile it
-without options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products and sums.
+takes a buffer for each parameter, in slot order, a number for each of ``ProgramSpec.sizes``, and the number of programs in each
+dimension of the grid. Values are single numbers; float16, bfloat16 and the fp8 dtypes are stored as integers of their size, bool
+as a byte. Compile it without options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products
+and sums.
 """
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
 """The disk cache: records under a key, safe against damage, against other processes and other users, and against being killed.
 
-Every entry is one file, a record (``codegen/index/records.py``). It is written in ``.writing`` and moved to its place in one
-step, so a reader sees the whole of it or nothing; an entry that is damaged, or makes no sense, is removed and counts as absent.
-Where the disk cannot be written, nothing is cached.
+An entry is one file, a record (``codegen/index/records.py``), written in ``.writing`` and moved to its place in one step. One
+that is damaged, or makes no sense, is removed and counts as absent. Where the disk cannot be written, nothing is cached.
 
 What lies there is loaded and run, so the folder, the folders in it and the entries belong to this user, and nobody else may write
 them; links in it are not followed. Where that is not so of the folder, a private one is used, and that is said.
 
-The entries take at most ``config.cache_bytes``; the least recently used are removed first. The sizes are not added up at each
-write: each process appends a byte to the file ``.size`` for every block that it writes, in one step, so the length of that file
-is an upper bound for all processes. Only when that is too large are the files themselves counted, and ``.size`` is rewritten.
+The entries take at most ``config.cache_bytes``; the least recently used go first. Each process appends a byte to the file
+``.size`` for every block that it writes: its length is an upper bound. Only when that is too large are the files counted, and it
+is rewritten.
 """
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def folder() -> Path:
   given = config.cache_dir or str(_platform_folder())
   try:
     if not os.path.isabs(given): given = os.path.abspath(given)
-    known = _places.get((given, os.geteuid()))
-    if known is None: known = _places[given, os.geteuid()] = _place(given)
+    if (known := _places.get((given, os.geteuid()))) is None: known = _places[given, os.geteuid()] = _place(given)
   except (OSError, ValueError): return Path(given)   # where nothing can lie
   return Path(known)
 
@@ -222,8 +220,7 @@ def key(*parts: object) -> str:
 
 def get(table: str, name: str, form: Form[T]) -> T | None:
   """The value kept under a key; None where there is none. An entry that is damaged, or no such value, is removed."""
-  body = load(table, name)
-  if body is None: return None
+  if (body := load(table, name)) is None: return None
   try: return records.unpacked(form, body, f"{table}/{name}")
   except RecordError:
     remove(table, name)
@@ -307,8 +304,7 @@ def _say(e: Exception) -> None:
 
 def _clean(writing: int) -> None:
   """Remove files that processes which were killed had begun to write; done once for each folder."""
-  root = str(folder())
-  if root in _seen: return
+  if (root := str(folder())) in _seen: return
   _seen.add(root)
   for name in os.listdir(writing):
     with suppress(OSError):   # another process did
@@ -318,7 +314,7 @@ def _clean(writing: int) -> None:
 def _count(writing: int, nbytes: int) -> None:
   """Note that so many bytes were written, and remove entries when it is too much."""
   if not config.cache_bytes: return
-  blocks = _blocks(nbytes)
+  blocks = -(-(nbytes + records.head_size()) // BLOCK)
   with _inside() as root:
     try: fd = os.open(_SIZE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE, 0o600, dir_fd=root)
     except OSError:   # no file: it is counted again
@@ -330,25 +326,16 @@ def _count(writing: int, nbytes: int) -> None:
   if total == blocks or total * BLOCK > config.cache_bytes: trim()   # the first: nobody has counted what is there
 
 
-def _blocks(nbytes: int) -> int: return -(-(nbytes + records.head_size()) // BLOCK)
-
-
 def entries(root: Path) -> Iterator[tuple[int, int, str]]:
   """When each entry was last used (ns), its size in blocks, and its path; other files in the folder are left out."""
-  for table in _folders(str(root)):
-    for part in _folders(table):
-      try: found = list(os.scandir(part))
+  for folder, inside, files in os.walk(root):
+    inside[:] = [name for name in inside if not name.startswith(".")]
+    for name in files:
+      if len(name) != 64 or not name.startswith(os.path.basename(folder)): continue
+      path = os.path.join(folder, name)
+      try: about = os.lstat(path)
       except OSError: continue
-      for f in found:
-        if len(f.name) != 64 or not f.name.startswith(os.path.basename(part)): continue
-        try: about = f.stat(follow_symlinks=False)
-        except OSError: continue
-        yield about.st_mtime_ns, -(-about.st_size // BLOCK), f.path
-
-
-def _folders(path: str) -> list[str]:
-  try: return [f.path for f in os.scandir(path) if not f.name.startswith(".") and f.is_dir(follow_symlinks=False)]
-  except OSError: return []
+      yield about.st_mtime_ns, -(-about.st_size // BLOCK), path
 
 
 def trim() -> None:

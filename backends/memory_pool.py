@@ -32,8 +32,7 @@ class Pooled(Device):
   def alloc(self, nbytes: int) -> Raw:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
     size = bucket(nbytes, self.unit)
-    raw = self._take(size, nbytes)
-    if raw is None and reclaimers:
+    if (raw := self._take(size, nbytes)) is None and reclaimers:
       for reclaim in reclaimers: reclaim()
       raw = self._take(size, nbytes)
     if raw is None: raw = self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes)))
@@ -44,8 +43,7 @@ class Pooled(Device):
     """Count an allocation: ``raw``, or one from the pool; None where it has none."""
     with self._lock:
       if raw is None:
-        free = self._pool.get(size)
-        if not free: return None
+        if not (free := self._pool.get(size)): return None
         self.pooled -= size
         raw = free.pop()
       self.allocated += nbytes
@@ -109,7 +107,6 @@ def host_left() -> int:
 
 def bucket(nbytes: int, unit: int) -> int:
   """The size that is allocated for ``nbytes``: whole units, eight steps to a doubling, so that near sizes share."""
-  units = max((nbytes + unit - 1) // unit, 1)
-  if units <= 8: return units * unit
+  if (units := max((nbytes + unit - 1) // unit, 1)) <= 8: return units * unit
   step = 1 << (units.bit_length() - 4)
   return (units + step - 1) // step * step * unit

@@ -1,9 +1,6 @@
 """Metal, text only, laid out as tinygrad's renderer does. Compile it with safe math: fast math takes NaN and infinity for
-impossible.
-
-Metal has no ``double``, and atomic operations on 32 bits only. Values are single numbers; float16 is ``half`` in memory, bfloat16
-and the fp8 dtypes are integers of their size.
-"""
+impossible. Metal has no ``double``, and atomic operations on 32 bits only. Values are single numbers; float16 is ``half`` in
+memory, bfloat16 and the fp8 dtypes are integers of their size."""
 from __future__ import annotations
 
 from ntgrad.codegen.index.sizes import Dim

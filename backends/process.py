@@ -3,6 +3,7 @@ interrupt."""
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import os
 import shutil
@@ -13,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Callable
+from typing import IO, Any, Callable, Sequence
 
 from ntgrad.codegen.ir.errors import DeviceError
 
@@ -41,6 +42,16 @@ def forked(what: str) -> str:
           'multiprocessing.get_context("spawn"), use devices in the child only, or use device NUMPY in it')
 
 
+class Parameters:
+  """A kernel's parameters as drivers and machine code read them: 64-bit ``values``, and at ``address`` where each lies."""
+
+  def __init__(self, values: Sequence[int]):
+    self.values: Any = (ctypes.c_uint64 * len(values))(*values)
+    at = ctypes.addressof(self.values)
+    self._pointers = (ctypes.c_void_p * len(values))(*range(at, at + 8 * len(values), 8))
+    self.address = ctypes.addressof(self._pointers)
+
+
 PREFIX, LOCK = "ntgrad-process-", ".lock"
 _locks: list[IO[bytes]] = []  # held as long as the process lives
 
@@ -56,8 +67,7 @@ def temporary() -> Path:
     if abandoned: shutil.rmtree(other, ignore_errors=True)
   path = Path(tempfile.mkdtemp(prefix=PREFIX))
   (path / LOCK).touch()
-  lock = _lock(path)
-  if lock is not None: _locks.append(lock)
+  if (lock := _lock(path)) is not None: _locks.append(lock)
   atexit.register(_remove, path, os.getpid())
   return path
 

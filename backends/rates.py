@@ -1,8 +1,6 @@
-"""Peak rates of devices, from which the bound of a kernel is computed (``codegen/choose/bound.py``).
-
-No launch can be faster than its bound, so these are peaks: operations of a core in a clock, times cores, times the clock. A
-"core" of a cloud machine may be half of one, and a GPU's clock falls under load, so products reach 80 % at most.
-"""
+"""Peak rates of devices, from which the bound of a kernel is computed (``codegen/choose/bound.py``): operations of a core in a
+clock, times cores, times the clock. No launch can be faster. A "core" of a cloud machine may be half of one, and a GPU's clock
+falls under load, so products reach 80 % at most."""
 from __future__ import annotations
 
 from ntgrad.codegen.ir.target import Rates

@@ -1,10 +1,7 @@
 """A process that builds kernels for another: ``python -m ntgrad.backends.worker PARENT PIPE``, the parent's process id and the
-descriptor of the pipe to it.
-
-A job is the settings of the disk cache, a function and its arguments; the answer is "made" with the result, "refused" with the
-text of a CompileError, or "failed" with that of another error. The process ends when the pipe is closed, or when the parent has
-ended.
-"""
+descriptor of the pipe to it. A job is the settings of the disk cache, a function and its arguments; the answer is "made" with the
+result, "refused" with the text of a CompileError, or "failed" with that of another error. It ends when the pipe is closed, or
+when the parent has ended."""
 from __future__ import annotations
 
 import os

@@ -1,9 +1,8 @@
 """The worker processes of this process, for every backend that compiles. They start when there is much to build, and end when
-they have been idle for a while.
+idle.
 
 Jobs wait in a Queue, in the order in which their kernels will be needed. This process builds what it needs next, workers take
-jobs from the other end. Workers are plain subprocesses that run another module, so a script needs no ``if __name__ ==
-"__main__"``.
+jobs from the other end. They are plain subprocesses of another module: a script needs no ``if __name__ == "__main__"``.
 """
 from __future__ import annotations
 

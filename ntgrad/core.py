@@ -12,34 +12,14 @@ import numpy as np
 from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import (
-  ArgumentError,
-  AssignError,
-  AxisError,
-  DTypeError,
-  GradientError,
-  ScalarError,
-  ShapeError,
-  shown,
-)
+from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
-from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph import dimension_names as dimensions, nodes as graph, origins
 from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, repeats, write_watchers
 from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
-from ntgrad.graph.dimension_names import (
-  Names,
-  Places,
-  aligned_names,
-  axes_of,
-  axis_of,
-  checked_names,
-  fit_aligned,
-  moved_names,
-  names_at,
-  text,
-)
+from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checked_names, names_at, text
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
 from ntgrad.graph.modes import mode
 from ntgrad.graph.variable import BoundInt
@@ -170,7 +150,7 @@ class Base(Valued):
     """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it. ``dims`` is
     for names, where sizes do not say it: of each dimension of the view, which one of this tensor it is (None: a new one)."""
     node, view, called = self.lazydata, self._view, self._names
-    if called is not None: called = moved_names(called, node.shape, moves) if dims is None else names_at(called, dims)
+    if called is not None: called = dimensions.moved_names(called, node.shape, moves) if dims is None else names_at(called, dims)
     for op, arg in moves:
       # gradients may be asked for at each node of those that need them
       if view and view[-1][0] is op and self._state <= 0 and op in _MERGE:
@@ -359,7 +339,8 @@ class Base(Valued):
     t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
     here = self.lazydata.device or Device.DEFAULT
     name = Device._located(places[-1] if places else None) if places or kind is None else here
-    return t._own() if t is self else t if name == here else t._wrap(graph.copy(t.lazydata, name))
+    if name != here: return t._wrap(graph.copy(t.lazydata, name))
+    return t._own() if t is self else t
   def to_(self, device: str | None) -> Self:
     """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
     if Device._located(device) == self.device: return self
@@ -409,16 +390,14 @@ class Base(Valued):
     """Raises ShapeError where a value that is written here has another name, or (if one has names) another size, at a
     dimension."""
     if self._names is value._names is None: return
-    fit_aligned(name, (self, value))
-    if self._names is not None and value._names is not None: aligned_names(name, (self, value))
+    dimensions.fit_aligned(name, (self, value))
+    if self._names is not None and value._names is not None: dimensions.aligned_names(name, (self, value))
 
   def _dim(self, name: str, dim: Any, to: str = "") -> int:
     """A dim as a number from 0; ``to`` says what is done with it that takes one. Raises AxisError."""
     n = self.ndim
     if type(dim) is int and -n <= dim < n: return dim % n
-    d = axis_of(name, dim, n, self._names)
-    if to and not n: raise AxisError(f"{name}: a tensor of shape () has no dimension to {to}")
-    return d
+    return axis_of(name, dim, n, self._names, to)
 
   def _dims(self, name: str, dims: Any) -> tuple[int, ...]:
     """A dim, several, or None for all, as sorted numbers from 0. Raises AxisError."""

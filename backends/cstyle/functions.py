@@ -1,9 +1,7 @@
-"""Helper functions for what languages in C's style have no operator or function for, made for the scalar or vector type that
-asks.
+"""Helper functions for what languages in C's style have no operator or function for, made for the type that asks.
 
 A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the function's
-text. In it ``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: a builtin function of the
-language, or again a helper.
+text, in which ``@name(`` calls a function of its own type, ``@name:float8(`` of another: a builtin function, or again a helper.
 """
 from __future__ import annotations
 
@@ -104,8 +102,7 @@ class Library:
 
   def source(self, name: str, t: Type) -> Source:
     """The helper ``name`` for a type, after those that it calls."""
-    found = self.made.get((name, t))
-    if found is None:
+    if (found := self.made.get((name, t))) is None:
       text, needs = self.resolve(self.template(name, t).strip("\n"), t)
       found = self.made[name, t] = *needs, (f"{name}_{t}", text)
     return found
@@ -115,16 +112,14 @@ class Library:
     out: dict[str, str] = {}
     def called(m: re.Match[str]) -> str:
       of = t.parse(m[2]) if m[2] else t
-      builtin = self.builtin(m[1], of)
-      if builtin is None: out.update(self.source(m[1], of))
+      if (builtin := self.builtin(m[1], of)) is None: out.update(self.source(m[1], of))
       return builtin or f"{m[1]}_{of}"
     return _CALL.sub(called, text), tuple(out.items())
 
 
 # ---- MAX and MIN
 def _extreme(name: str, sign: str, t: Type) -> str:
-  nan = " | (a != a)" if t.base in FLOATS else ""
-  return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){nan} ? a : b; }}"
+  return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){' | (a != a)' if t.base in FLOATS else ''} ? a : b; }}"
 
 
 for _name, _sign in (("max", ">"), ("min", "<")): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
@@ -172,12 +167,28 @@ static {t} idiv_{t}({t} a, {t} b) {{
 static {t} idiv_{t}({t} a, {t} b) {{
   return b == ({t})(0) ? ({t})(0) : a / (b == ({t})(0) ? ({t})(1) : b);
 }}"""
-  minus_a = _minus(t, "a")
   return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
   {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, q = a / d, r = a - q*d;
   q = (r != ({t})(0)) & ((r < ({t})(0)) != (d < ({t})(0))) ? q - ({t})(1) : q;
-  return b == ({t})(-1) ? {minus_a} : (b == ({t})(0) ? ({t})(0) : q);
+  return b == ({t})(-1) ? {_minus(t, 'a')} : (b == ({t})(0) ? ({t})(0) : q);
+}}"""
+
+
+@_of_ints
+def _gcd(t: Type) -> str:
+  """Euclid's algorithm on sizes; vectors go as many steps as the longest one needs, Fibonacci's numbers."""
+  u, steps = t.of(UNSIGNED[t.size]), {1: 14, 2: 25, 4: 48, 8: 94}[t.size]
+  def size(v: str) -> str:
+    if t.base in UNSIGNED.values(): return v
+    least = f"{v} < ({t})(0) ? {_minus(t, v)} : {v}"
+    return f"({u})({least})" if t.n == 1 else t.bits(u.base, f"({least})")
+  end = "y" if t.n == 1 else f"y != ({u})(0)"
+  return f"""
+static {t} gcd_{t}({t} a, {t} b) {{
+  {u} x = {size("a")}, y = {size("b")};
+  for (int i = 0; i < {steps}; i++) {{ {u} r = @mod:{u.base}{u.n}(x, y); x = {end} ? y : x; y = r; }}
+  return {f'({t})x' if t.n == 1 else u.bits(t.base, 'x')};
 }}"""
 
 
@@ -203,7 +214,6 @@ static {t} mod_{t}({t} a, {t} b) {{
 @_of_ints
 def _pow(t: Type) -> str:
   """Integer powers by squaring; a negative exponent gives what 1 / a**-b truncates to."""
-  signed = not t.base.startswith("u")
   unsigned, widened = t.of(UNSIGNED[t.size]), f"({t.of('uint')})" if t.size < 8 else ""
   loop = f"""
 static {t} pow_{t}({t} a, {t} b) {{
@@ -212,11 +222,11 @@ static {t} pow_{t}({t} a, {t} b) {{
     if (e & 1) r = {widened}r*x;
     x = {widened}x*x;
   }}
-  return {f"b < 0 ? (a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0) : ({t})r" if signed else f"({t})r"};
+  return {'' if t.base.startswith('u') else 'b < 0 ? (a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0) : '}({t})r;
 }}"""
   if t.n == 1: return loop
-  lanes = ", ".join(f"@pow:{t.base}(a.s{i:x}, b.s{i:x})" for i in range(t.n))
-  return f"static {t} pow_{t}({t} a, {t} b) {{ return ({t})({lanes}); }}"
+  return (f"static {t} pow_{t}({t} a, {t} b) "
+          f"{{ return ({t})({', '.join(f'@pow:{t.base}(a.s{i:x}, b.s{i:x})' for i in range(t.n))}); }}")
 
 
 @common
@@ -230,12 +240,11 @@ def _abs(t: Type) -> str:
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers
 def _decode(kind: str, t: Type) -> str:
   (shift, mask, scale, special), f, u = _DECODE[kind], t.of("float"), t.of("uint")
-  bits = f"({special.format(uint=u)} : {f.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}"
   return f"""
 static {f} {kind}_to_float_{t}({t} x) {{
   {u} b = {t.to('uint', 'x')}, m = b & {mask};
   {f} f = {u.bits('float', f'm << {shift}')} * {scale};
-  return {u.bits('float', bits)};
+  return {u.bits('float', f"({special.format(uint=u)} : {f.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}")};
 }}"""
 
 
@@ -269,16 +278,15 @@ for _kind in _DECODE:
 
 @common
 def _bfloat16_to_float(t: Type) -> str:
-  f, u = t.of("float"), t.of("uint")
-  return f"static {f} bfloat16_to_float_{t}({t} x) {{ return {u.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
+  bits = t.of("uint").bits("float", t.to("uint", "x") + " << 16")
+  return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {bits}; }}"
 
 
 @common
 def _float_to_bfloat16(t: Type) -> str:
-  u = t.of("uint")
   return f"""
 static {t.of('ushort')} float_to_bfloat16_{t}({t} x) {{
-  {u} b = {t.bits('uint', 'x')};
+  {t.of('uint')} b = {t.bits('uint', 'x')};
   return {t.to('ushort', "x != x ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16")};
 }}"""
 
@@ -295,14 +303,12 @@ static float to_odd_{t}({t} x) {{
   for (; m >> 24; m = m >> 1 | (m & 1)) scale *= 2.0f;
   return (float)m*scale;
 }}"""
-  i = t.of("int")
-  d = t.to("double", "f")
   def mask(c: str) -> str: return c if t.n == 1 else t.to("int", f"({c})")
   return f"""
 static {t.of('float')} to_odd_{t}({t} x) {{
   {t.of('float')} f = {t.to('float', 'x')};
-  {t} r = {d};
-  {i} b = {t.bits('int', 'f')}, inexact = {mask('r != x')}, beyond = {mask('@abs(r) > @abs(x)')};
+  {t} r = {t.to('double', 'f')};
+  {t.of('int')} b = {t.bits('int', 'f')}, inexact = {mask('r != x')}, beyond = {mask('@abs(r) > @abs(x)')};
   b = inexact ? (beyond ? b - 1 : b) | 1 : b;
   return {t.bits('float', 'b')};
 }}"""

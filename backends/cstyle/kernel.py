@@ -1,9 +1,6 @@
-"""Linear UOps to a language in C's style, written to be read: one statement for each value that is used twice or has an effect,
-the rest inline.
-
+"""Linear UOps to a language in C's style, written to be read: one statement for each value that is used twice or has an effect.
 Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers: LOAD widens them, STORE, CAST and BITCAST round
-them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1.
-"""
+them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1."""
 from __future__ import annotations
 
 import re
@@ -264,8 +261,7 @@ class CKernel(Writer):
     if u.op is Ops.LOAD: return self.load(u)
     if u.op in (Ops.VECTORIZE, Ops.GEP) and src[0].dtype.count == n: return self.text[src[0]]
     if u.op is Ops.VECTORIZE:
-      lanes = [f"-{self.c(s, UNARY)}" if u.dtype.kind == "b" else self.c(s) for s in src]
-      return f"({t})({', '.join(lanes)})", ATOM
+      return f"({t})({', '.join(f'-{self.c(s, UNARY)}' if u.dtype.kind == 'b' else self.c(s) for s in src)})", ATOM
     if u.op is Ops.GEP:
       lane = self.element(src[0], u.arg)
       return (f"({lane} != 0)", ATOM) if u.dtype.kind == "b" else (lane, ATOM)
@@ -324,23 +320,21 @@ class CKernel(Writer):
     if fn is UnaryOps.ISNAN:
       return self.binary(UOp.alu(BinaryOps.CMPNE, x, x)) if x.dtype.kind == "f" else self.constant(u.dtype, False)
     if fn is UnaryOps.NOT:
-      if u.dtype.kind == "b" and t.n == 1: return f"!{operand}", UNARY
-      return self.wrapped(u, f"~{operand}", UNARY)
+      return (f"!{operand}", UNARY) if u.dtype.kind == "b" and t.n == 1 else self.wrapped(u, f"~{operand}", UNARY)
     if fn is UnaryOps.NEG:
       if u in self.facts.exposed: return self.signed(u, f"-{self.unsigned(x, ATOM if x in self.modular else UNARY, t.n)}", UNARY)
       return self.wrapped(u, f"-({operand})" if operand.startswith("-") else f"-{operand}", UNARY)
     if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
     if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
-      below = operand if fn is UnaryOps.RECIP else self.call("sqrt", t, wide)[0]
-      return f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", PRODUCT
+      one = self.constant(u.dtype.scalar(), 1.0)[0]
+      return f"{one}/{operand if fn is UnaryOps.RECIP else self.call('sqrt', t, wide)[0]}", PRODUCT
     return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:
     """C computes with 8 and 16 bit scalars as int: cut the result back."""
     t = self.value_type(u.dtype)
-    if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return text, prec
-    return f"({t})({text})", UNARY
+    return (text, prec) if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4 else (f"({t})({text})", UNARY)
 
   def unsigned(self, x: UOp, prec: int, n: int, bare: bool = False) -> str:
     """An int of ``n`` lanes as an operand of unsigned ints; ``bare``: beside another one, which makes it one as well."""
@@ -402,8 +396,7 @@ class CKernel(Writer):
     self.assign_phis()
     self.lines[top:top] = [margin + line for line in self.arrays]
     while self.depth: self.emit("}")
-    reserved = self.language.reserved
-    if reserved is not None and self.name in reserved.union(self.helpers):
+    if (reserved := self.language.reserved) is not None and self.name in reserved.union(self.helpers):
       raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
     loaded, stored = touched(self.uops, Ops.LOAD), touched(self.uops, Ops.STORE, Ops.ATOMIC)
     args: dict[str, str] = {}

@@ -88,8 +88,7 @@ def _triton() -> Any:
 def load(source: str) -> ModuleType:
   """The module that rendered source makes; the same one for the same text. Raises CompileError where it is no Python."""
   _triton()
-  found = _loaded.get(source)
-  if found is not None: return found
+  if (found := _loaded.get(source)) is not None: return found
   name = f"ntgrad_triton_{cache.key(source)[:16]}"
   file = f"<{name}>"
   # triton reads a function's source through inspect, which finds in linecache what is in no file
@@ -141,15 +140,13 @@ class Request:
   def fitting(self, make: Callable[[Request], Found]) -> Found:
     """What ``make`` (``build`` or ``cached``) gives for as many stages as fit, or for one; None where that is None."""
     for stages in range(self.num_stages, 0, -1):
-      found = make(replace(self, num_stages=stages))
-      if found is None or found.shared <= self.shared: break
+      if (found := make(replace(self, num_stages=stages))) is None or found.shared <= self.shared: break
     return found
 
 
 def build(r: Request) -> Binary:
   """A kernel, from the disk cache or compiled with the request's own stages. Raises CompileError with what Triton said."""
-  found = cached(r)
-  if found is None: cache.put(_TABLE, r.key, BINARY, found := _compile(_triton(), r))
+  if (found := cached(r)) is None: cache.put(_TABLE, r.key, BINARY, found := _compile(_triton(), r))
   return found
 
 
@@ -192,8 +189,7 @@ def ahead(requests: Sequence[Request]) -> list[Unit]:
   """Kernels that will be needed, in this order: read from the disk, or else queued until they are built or nobody holds them."""
   out = []
   for r in requests:
-    unit = _units.get(r)
-    if unit is None:
+    if (unit := _units.get(r)) is None:
       unit = _units[r] = Unit(r, binary=r.fitting(cached), weight=r.source.weight)
       unit.done = unit.binary is not None
       if not unit.done: _queue.add(unit)

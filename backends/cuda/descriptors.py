@@ -2,14 +2,12 @@
 
     LOAD(x, (gidx0*64 + r0)*100 + r1, gidx0*64 + r0 < 250), axes r0:64, r1:32
     ->   sizes (250, 100), strides (100, 1), blocks (64, 32); the block at [gidx0*64, 0]
-
-Sizes and strides may be made of sizes that the launch gives, where all that a descriptor asks for can be proven of them:
-
     LOAD(x, (gidx0*64 + r0)*(K_16*16) + r1, gidx0*64 + r0 < M)   ->   sizes (M, ..), strides (K_16*16, 1)
 
 An access says where each of its elements lies, and under which condition there is one. A descriptor says that of a whole box, and
-an access names the corner of a block of it; what lies outside the box is read as 0 and not written, as the condition has it. An
-access of another form goes by pointers, and the kernel's source says why.
+an access names the corner of a block of it; what lies outside is read as 0 and not written, as the condition has it. Sizes and
+strides may be made of sizes of the launch, where all that a descriptor asks for can be proven. An access of another form goes by
+pointers, and the kernel's source says why.
 """
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from typing import Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import conjuncts
-from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
+from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms, uncast
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
 
@@ -35,6 +33,7 @@ UNIT = 16             # bytes: strides and the corners of blocks are multiples o
 _FAR = 1 << 40        # bytes: no stride is as long
 
 
+AxisIds = frozenset[int]                    # of TILE axes
 Layout = tuple[tuple[Dim, Dim, int], ...]   # of each dimension its size, its stride, its elements in a block
 
 
@@ -81,10 +80,6 @@ class _Slot:
   offset: dict[UOp, UOp] = field(default_factory=dict)
 
 
-def _number(u: UOp) -> Dim: return int(u.arg) if u.op is Ops.CONST else u
-def _expression(n: Dim) -> UOp: return ix.const(n) if isinstance(n, int) else n
-
-
 def _constant(u: UOp) -> int:
   """Raises NoBox for an index that is no number."""
   if u.op is not Ops.CONST: raise NoBox(f"its blocks begin at multiples of {dim_text(u)}")
@@ -92,9 +87,6 @@ def _constant(u: UOp) -> int:
 
 
 def _at_most(a: UOp, b: UOp | int) -> bool: return ix.vmax(ix.sub(a, b)) <= 0
-
-
-def _divides(n: int, u: UOp) -> bool: return ix.mod(u, n) is ix.ZERO
 
 
 def _ascending(first: tuple[UOp, UOp], second: tuple[UOp, UOp]) -> int:
@@ -106,7 +98,7 @@ def _ascending(first: tuple[UOp, UOp], second: tuple[UOp, UOp]) -> int:
   raise NoBox(f"which of its strides {dim_text(a)} and {dim_text(b)} is greater depends on the sizes")
 
 
-def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) -> Box:
+def _box(u: UOp, dims: Mapping[UOp, AxisIds], padded: Mapping[int, int]) -> Box:
   """The box of a LOAD or STORE. Raises NoBox, saying why, where there is none."""
   load, itemsize = u.op is Ops.LOAD, u.src[0].dtype.itemsize
   if load and not loads_zero(u): raise NoBox("outside it, something else than 0 is read")
@@ -140,12 +132,12 @@ def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) 
     if ix.vmin(size) < 1 or ix.vmax(size) >= 1 << 31 or s.bound is None and ix.vmax(high) >= 1 << 31:
       raise NoBox(f"a dimension has {dim_text(size)} elements")
     offset = {x: _constant(k) for x, k in s.offset.items()}
-    out.append(Dimension(_number(size), _number(s.stride), block, s.axis, offset, _constant(start)))
+    out.append(Dimension(ix.number(size), ix.number(s.stride), block, s.axis, offset, _constant(start)))
   _check(out, itemsize, not load)
   return Box(tuple(out))
 
 
-def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, frozenset[int]]) -> None:
+def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, AxisIds]) -> None:
   """A condition ``offset + element < bound`` gives its dimension a bound and an offset. Raises NoBox for another condition."""
   if condition.op is Ops.CONST and condition.arg: return
   unlike = NoBox("its condition is no bound of a dimension")
@@ -186,7 +178,7 @@ def _span(offset: Mapping[UOp, UOp], start: UOp) -> tuple[UOp, UOp]:
 
 def _greatest(x: UOp) -> UOp:
   """The greatest value of an integer: of programs and loops as their sizes have it."""
-  while x.op is Ops.CAST and x.src[0].dtype.kind in "iu": x = x.src[0]
+  x = uncast(x)
   end: Dim | None = x.arg[2] if x.op is Ops.SPECIAL else as_sizes(x.src[1]) if x.op is Ops.LOOP else None
   return ix.const(ix.vmax(x)) if end is None or isinstance(end, int) else ix.sub(end, 1)
 
@@ -200,19 +192,19 @@ def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
   if any(n * itemsize % UNIT for n in (inner.start, *inner.terms.values())):
     raise NoBox(f"blocks begin at other than multiples of {UNIT} bytes")
   for outer, below in pairwise(dims):
-    stride, under, size = map(_expression, (outer.stride, below.stride, below.size))
+    stride, under, size = map(ix.node, (outer.stride, below.stride, below.size))
     apart = ix.mul(stride, itemsize)
-    if not _divides(UNIT, apart): raise NoBox(f"its rows are {dim_text(apart)} bytes apart, no multiple of {UNIT}")
+    if not ix.divides(UNIT, apart): raise NoBox(f"its rows are {dim_text(apart)} bytes apart, no multiple of {UNIT}")
     if ix.vmin(apart) >= _FAR: raise NoBox(f"its rows are {dim_text(apart)} bytes apart")
     if ix.mod(stride, under) is not ix.ZERO or not _at_most(ix.mul(size, under), stride): raise NoBox("its windows overlap")
-  ends = ix.mul(_expression(inner.size), itemsize)
-  if written and not _divides(UNIT, ends):
+  ends = ix.mul(ix.node(inner.size), itemsize)
+  if written and not ix.divides(UNIT, ends):
     raise NoBox(f"its rows end at {dim_text(ends)} bytes, no multiple of the {UNIT} that are written at once")
 
 
 # ---- the program
 
-def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, frozenset[int]],
+def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, AxisIds],
                padded: Mapping[int, int]) -> tuple[dict[UOp, Box], dict[str, str]]:
   """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
   boxes = {}

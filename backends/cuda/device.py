@@ -1,8 +1,6 @@
-"""The CUDA runtime: memory with reuse, copies, launches of what Triton compiled. No PyTorch, no CUDA toolkit.
-
-Everything goes to one stream, in order: memory that is freed may be handed out again while a kernel still reads it, for whatever
-writes it next stands behind that kernel. An allocation is its address, a plain int.
-"""
+"""The CUDA runtime: memory with reuse, copies, launches of what Triton compiled. No PyTorch, no CUDA toolkit. Everything goes to
+one stream, in order: memory that is freed may be handed out again while a kernel still reads it, for what writes it next stands
+behind that kernel. An allocation is its address, a plain int."""
 from __future__ import annotations
 
 import math
@@ -128,8 +126,7 @@ class CUDAProgram(Program):
     """The parameters that the compiler adds for so many programs: addresses of global and of profile scratch."""
     b = self.binary
     assert b is not None
-    size = b.global_scratch_size * math.prod(grid) * b.num_ctas
-    if size > self._scratch[-1][1]:
+    if (size := b.global_scratch_size * math.prod(grid) * b.num_ctas) > self._scratch[-1][1]:
       if self.spec.sizes: size = 1 << (size - 1).bit_length()   # it will not grow often
       self._scratch.append((self._device.alloc(size), size))
     return self._scratch[-1][0], 0
@@ -169,7 +166,6 @@ class CUDADevice(Pooled):
     self.number = nvidia.find(name)
     self.dlpack = 2, self.number
     self.core, self.driver = nvidia.modules()
-    self.lost = ""                                        # what broke the device for this process
     self.launched: deque[str] = deque(maxlen=_LAST)       # kernels, the last ones
     try:
       self.device = self.core.Device(self.number)
@@ -177,7 +173,7 @@ class CUDADevice(Pooled):
       # what is put into the legacy default stream waits for it, and it for that, without being told
       self.stream = self.device.create_stream(options=self.core.StreamOptions(nonblocking=False))
       p = self.device.properties
-      self.cores, self.shared = int(p.multiprocessor_count), int(p.max_shared_memory_per_block_optin)
+      cores, self.shared = int(p.multiprocessor_count), int(p.max_shared_memory_per_block_optin)
       driver = call(self.driver.cuDriverGetVersion(), "asking for the driver's version")
       _, total = call(self.driver.cuMemGetInfo(), "asking for its memory")
     except Exception as e: raise DeviceError(f"{name}: opening the device failed: {_said(e)}") from None
@@ -186,12 +182,11 @@ class CUDADevice(Pooled):
     self.capability = nvidia.capability_of(self.driver, self.number)
     self.identity = f"{available(name)[1]} | sm_{self.capability} | driver {driver} | Triton {compiler.version()}"
     bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8  # kHz, two transfers a clock, bits
-    chip = replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size),
+    chip = replace(TARGET, cores=cores, local_memory=self.shared, cache=int(p.l2_cache_size),
                    bandwidth=bandwidth or TARGET.bandwidth,
-                   rates=rates.of_nvidia(self.capability, self.cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK))
+                   rates=rates.of_nvidia(self.capability, cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK))
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))
-    self._staging: Staging | None = None
     self._copying = threading.RLock()                     # the pinned ring is used by one thread at a time
     self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool
     self._let_go: deque[tuple[Any, Any]] = deque()        # events, and owners of adopted memory that is unused after them
@@ -211,19 +206,16 @@ class CUDADevice(Pooled):
 
   def here(self) -> None:
     """``enter``, unless this thread is here already; for what is called often."""
-    if getattr(_here, "device", None) is not self: self.enter()
+    if self.lost or getattr(_here, "device", None) is not self: self.enter()
 
   def failed(self, e: Exception, what: str) -> DeviceError:
     """What to raise for an error; the device is lost after those that CUDA does not recover from."""
     said = _said(e)
     if self.lost: return DeviceError(self.lost)
     if not any(word in said for word in _LASTING): return DeviceError(f"{what}: {said}")
-    after = ", ".join(dict.fromkeys(self.launched)) or "no kernel"
-    self.lost = (
-      f"{self.name} is lost to this process: {what}: {said}. Launched last: {after}; DEBUG=2 waits for each kernel and names the "
-      "one "
-      "that failed. Other devices can be used on"
-    )
+    self.lost = (f"{self.name} is lost to this process: {what}: {said}. Launched last: "
+                 f"{', '.join(dict.fromkeys(self.launched)) or 'no kernel'}; DEBUG=2 waits for each kernel and names the one "
+                 "that failed. Other devices can be used on")
     return DeviceError(self.lost)
 
   @contextmanager
@@ -266,11 +258,8 @@ class CUDADevice(Pooled):
     pool_of = getattr(self.device.memory_resource, "handle", None)
     if pool_of is not None: self.driver.cuMemPoolTrimTo(pool_of, 0)
 
-  @property
-  def staging(self) -> Staging:
-    """The pinned memory for copies, made when first needed."""
-    if self._staging is None: self._staging = Staging(self.driver, self.stream, self.events)
-    return self._staging
+  @cached_property
+  def staging(self) -> Staging: return Staging(self.driver, self.stream, self.events)   # the pinned memory for copies
 
   def copyin(self, raw: int, data: np.ndarray) -> None:
     """Host to device; on return the data has been taken, it is on the device before what is launched next."""
@@ -319,7 +308,7 @@ class CUDADevice(Pooled):
   def _after(self, first: int | None, then: int) -> None:
     """What is put into the stream ``then`` from now on waits for what is in ``first`` (None: this device's own stream) now."""
     if first == then or LEGACY in (first, then): return
-    if self.lost or getattr(_here, "device", None) is not self: self.enter()
+    self.here()
     try:
       event = self.events.record() if first is None else self.events.spare()
       if first is not None: check(self.driver.cuEventRecord(event.handle, first))
@@ -368,8 +357,7 @@ class CUDADevice(Pooled):
   def build(self, spec: ProgramSpec) -> Binary:
     """A kernel's cubin for this chip, with its options' warps and stages, or else its source's; fewer stages where their shared
     memory would not fit. Raises CompileError."""
-    known = self._packed.get(_packed_key(spec))
-    if known is not None: return known
+    if (known := self._packed.get(_packed_key(spec))) is not None: return known
     binary = compiler.finished(self._request(spec))
     if binary.shared <= self.shared: return binary
     raise CompileError(

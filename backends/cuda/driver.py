@@ -7,14 +7,14 @@ import sys
 from collections import deque
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 import numpy as np
 
 from ntgrad.codegen.ir.errors import DeviceError
 
 from ..numpy.memory import Array
-from ..process import Driver
+from ..process import Driver, Parameters as Parameters
 from . import compiler
 
 OLDEST = 80                            # compute capability that kernels are made for
@@ -59,14 +59,6 @@ def check(result: tuple[Any, ...]) -> None:
   if result[0]: raise DeviceError(str(getattr(result[0], "name", result[0])))
 
 
-def ordinal(name: str) -> int:
-  """``"CUDA"`` → 0, ``"CUDA:1"`` → 1. Raises DeviceError for another name."""
-  kind, _, number = name.partition(":")
-  if kind != "CUDA" or not (number or "0").isdigit():
-    raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")
-  return int(number or 0)
-
-
 def _driver() -> Any:
   """``cuda.bindings.driver``, started. Raises DeviceError."""
   _, driver = modules()
@@ -76,13 +68,15 @@ def _driver() -> Any:
 
 
 def find(name: str) -> int:
-  """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
-  n = ordinal(name)
-  driver = _driver()
+  """The number of the device that ``name`` means: 1 of ``"CUDA:1"``. Raises DeviceError where there is none that kernels can be
+  made for."""
+  kind, _, number = name.partition(":")
+  if kind != "CUDA" or not (number or "0").isdigit():
+    raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")
+  n, driver = int(number or 0), _driver()
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
-  have = capability_of(driver, n)
-  if have < OLDEST:
+  if (have := capability_of(driver, n)) < OLDEST:
     raise DeviceError(f"no CUDA: {name} is of compute capability {have / 10}, kernels need {OLDEST / 10} or later")
   return n
 
@@ -111,16 +105,6 @@ def available(name: str = "CUDA") -> tuple[bool, str]:
     return True, bytes(raw).split(b"\0")[0].decode(errors="replace")
   except DeviceError as e: return False, str(e)
   except Exception as e: return False, f"no CUDA: {type(e).__name__}: {e}"
-
-
-class Parameters:
-  """A kernel's parameters as the driver reads them: 64-bit ``values``, and at ``address`` an array of where each lies."""
-
-  def __init__(self, values: Sequence[int]):
-    self.values: Any = (ctypes.c_uint64 * len(values))(*values)
-    at = ctypes.addressof(self.values)
-    self._pointers = (ctypes.c_void_p * len(values))(*range(at, at + 8 * len(values), 8))
-    self.address = ctypes.addressof(self._pointers)
 
 
 class Events:

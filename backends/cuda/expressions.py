@@ -25,6 +25,7 @@ from ntgrad.codegen.ir.spelling import (
 from ntgrad.codegen.kernel.linear import FP8, NARROW, accesses_variable, gate_or_none, layout, terms
 
 from ..writer import float_text
+from .descriptors import AxisIds
 from .facts import TAKEN, Facts, triton_type
 
 # what functions are called where it is not the function of libdevice of that name
@@ -68,9 +69,9 @@ class Expressions(Facts):
     self.used[name.split(".")[0]] = None
     return name
 
-  def shape(self, dims: frozenset[int]) -> str: return sizes(self.padded[i] for i in self.axes(dims))
+  def shape(self, dims: AxisIds) -> str: return sizes(self.padded[i] for i in self.axes(dims))
 
-  def expand(self, text: Text, dims: frozenset[int], to: frozenset[int]) -> Text:
+  def expand(self, text: Text, dims: AxisIds, to: AxisIds) -> Text:
     """A block over ``dims`` with dimensions of one for the other axes of ``to``. A scalar broadcasts without."""
     if not dims or dims == to: return text
     return f"{inside(text)}[{', '.join(':' if i in dims else 'None' for i in self.axes(to))}]", ATOM
@@ -82,22 +83,22 @@ class Expressions(Facts):
     name = self.use(f"r{u.arg[0]}")
     return (name if u.dtype is dtypes.int32 else f"{name}.to({triton_type(u.dtype)})", ATOM)
 
-  def x(self, u: UOp, prec: int = ANY, to: frozenset[int] | None = None) -> str:
+  def x(self, u: UOp, prec: int = ANY, to: AxisIds | None = None) -> str:
     """The text of a value as an operand beside axes ``to``, in parentheses unless it binds at least as tightly as ``prec``."""
     text = self.value(u)
     return inside(text if to is None else self.expand(text, self.dims[u], to), prec)
 
-  def typed(self, u: UOp, prec: int = ANY, to: frozenset[int] | None = None) -> str:
+  def typed(self, u: UOp, prec: int = ANY, to: AxisIds | None = None) -> str:
     """Like ``x``, a constant as a tensor of its dtype."""
     return f"tl.full((), {self.x(u)}, {triton_type(u.dtype)})" if u.op is Ops.CONST else self.x(u, prec, to)
 
-  def whole(self, u: UOp, to: frozenset[int]) -> str:
+  def whole(self, u: UOp, to: AxisIds) -> str:
     """A value broadcast to a block over all of ``to``."""
     if self.dims[u] == to: return self.typed(u)
     if u.op is Ops.CONST: return f"tl.full({self.shape(to)}, {self.x(u)}, {triton_type(u.dtype)})"
     return f"tl.broadcast_to({self.x(u, ANY, to)}, {self.shape(to)})"
 
-  def sum(self, terms: Mapping[UOp, int], start: int, to: frozenset[int] | None = None, narrow: bool = False) -> str:
+  def sum(self, terms: Mapping[UOp, int], start: int, to: AxisIds | None = None, narrow: bool = False) -> str:
     """A sum of terms (value, factor) and a constant: ``a*4 + b + 1``. ``narrow`` makes its values int32."""
     def term(x: UOp, k: int) -> str:
       text = f"{self.x(x, ATOM)}.to(tl.int32)" if narrow and x.dtype.itemsize > 4 else self.x(x, PRODUCT, to)
@@ -105,11 +106,11 @@ class Expressions(Facts):
 
     return " + ".join([*(term(x, k) for x, k in terms.items()), *([str(start)] if start or not terms else [])])
 
-  def masks(self, axes: Iterable[int], to: frozenset[int]) -> list[str]:
+  def masks(self, axes: Iterable[int], to: AxisIds) -> list[str]:
     """The conditions that leave out the lanes added to some axes, as operands of ``&`` beside axes ``to``."""
     return [self.expand((self.use(f"m{i}"), ATOM), frozenset((i,)), to)[0] for i in self.axes(frozenset(axes)) if self.ragged(i)]
 
-  def filled(self, text: str, axes: Iterable[int], to: frozenset[int], value: str) -> str:
+  def filled(self, text: str, axes: Iterable[int], to: AxisIds, value: str) -> str:
     """A block over ``to`` with ``value`` in the lanes added to some axes."""
     masks = self.masks(axes, to)
     return f"tl.where({' & '.join(masks)}, {text}, {value})" if masks else text
@@ -148,7 +149,7 @@ class Expressions(Facts):
     (c, yes, no), to = u.src, self.dims[u]
     return f"tl.where({self.x(c, ANY, to)}, {self.first(yes, no)(yes, ANY, to)}, {self.x(no, ANY, to)})", ATOM
 
-  def first(self, a: UOp, b: UOp) -> Callable[[UOp, int, frozenset[int]], str]:
+  def first(self, a: UOp, b: UOp) -> Callable[[UOp, int, AxisIds], str]:
     """What writes the first of two operands: one of two constants needs a dtype."""
     return self.typed if a.op is Ops.CONST and b.op is Ops.CONST else self.x
 
@@ -179,8 +180,7 @@ class Expressions(Facts):
     to = self.dims[u]
     kind, first = a.dtype.kind, self.first(a, b)
     if kind == "b":
-      fn = FUNCTIONS[fn].boolean or fn
-      if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
+      if (fn := FUNCTIONS[fn].boolean or fn) in (BinaryOps.CMPLT, BinaryOps.CMPLE):
         sign, prec = PYTHON[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
         return f"~{self.typed(a, ATOM, to)}{sign}{self.x(b, prec - 1, to)}", prec
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
@@ -189,7 +189,7 @@ class Expressions(Facts):
         return f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, ANY, to)})", ATOM
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
       return f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM
-    if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
+    if fn in (BinaryOps.GCD, BinaryOps.THREEFRY): return self.call(f"_{fn.name.lower()}", u)
     if fn is BinaryOps.POW: return self.call({"f": "libdevice.pow", "i": "_signed_pow"}.get(kind, "_int_pow"), u)
     if fn is BinaryOps.DIV and dtype is dtypes.float32 and u in self.exact:
       return f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM
@@ -277,12 +277,12 @@ class Expressions(Facts):
     if gate is not None and not self.dims[gate] <= to: raise self.refuse(u, "a condition of other axes than its place")
     all_of = len(order) == len(places)
     moves = self.axes(to) != order and bool(self.dims[value])
-    at = ", ".join("None" if place.axis is None else ":" for place in places)
+    at = f"[{', '.join('None' if place.axis is None else ':' for place in places)}]"
 
     def placed(v: UOp, text: str) -> str:
       """A value with its dimensions as the variable has them."""
       if moves: text = permuted(self.whole(v, to), [self.axes(to).index(i) for i in order])
-      return f"({text})[{at}]" if not all_of and order and self.dims[v] else text
+      return f"({text}){at}" if not all_of and order and self.dims[v] else text
 
     text = placed(value, self.whole(value, to) if all_of and gate is None else self.x(value, ANY, to))
     masks = [] if gate is None else [placed(gate, self.x(gate, BIT_AND, to))]

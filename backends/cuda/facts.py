@@ -11,12 +11,12 @@ from sys import maxsize
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, power_of_two, toposort
 from ntgrad.codegen.kernel import linear
 from ntgrad.codegen.kernel.linear import NARROW, accesses_variable, accumulator, is_dot, named_sources, terms
 
 from ..writer import Usage, Writer
-from .descriptors import Box, find_boxes
+from .descriptors import AxisIds, Box, find_boxes
 
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
@@ -49,9 +49,6 @@ def triton_type(dtype: DType) -> str:
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
 
 
-def power_of_two(n: int) -> int: return 1 << (n - 1).bit_length()
-
-
 class Facts(Writer):
   """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors. ``called`` are the names
   of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every block, ``sizes`` and
@@ -67,7 +64,10 @@ class Facts(Writer):
     self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
     self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
-    through = self._through()
+    through: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)   # the axes along each dimension of each variable
+    for u, places in self.places.items():
+      for dim, place in enumerate(places):
+        if place.axis is not None: through[u.src[0], dim].add(place.axis)
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
       v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
@@ -86,7 +86,7 @@ class Facts(Writer):
   def refuse(self, u: UOp, why: str = "") -> CompileError:
     return CompileError(f"kernel {self.name}: Triton cannot express {u!r}{why and f': {why}'}")
 
-  def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
+  def axes(self, dims: AxisIds) -> list[int]: return [i for i in self.order if i in dims]
   def ragged(self, axis: int) -> bool: return self.padded[axis] != self.sizes[axis]
 
   def body(self, loop: UOp) -> list[UOp]: return self.uops[self.at[loop] + 1:self.ends[loop]]   # what stands in a LOOP or WHILE
@@ -114,7 +114,7 @@ class Facts(Writer):
       widest = max(widest, math.gcd(others, WIDEST // u.src[0].dtype.itemsize))
     return widest
 
-  def target(self, u: UOp) -> frozenset[int]:
+  def target(self, u: UOp) -> AxisIds:
     """The axes that the sources of ``u`` are broadcast to; of a dot, those of its first factor."""
     if u in self.boxes: return frozenset(self.boxes[u].axes)
     if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in named_sources(u)))
@@ -144,14 +144,6 @@ class Facts(Writer):
       axis = next((x.arg[0] for x, k in here.items() if k == 1 and x.op is Ops.RANGE and x.arg[1] == n), None)
       out.append(Place(axis, {}, 0) if axis is not None and len(here) == 1 and not start else Place(None, here, start))
     if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
-    return out
-
-  def _through(self) -> defaultdict[tuple[UOp, int], set[int]]:
-    """The axes that go through each dimension of each variable."""
-    out: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)
-    for u, places in self.places.items():
-      for dim, place in enumerate(places):
-        if place.axis is not None: out[u.src[0], dim].add(place.axis)
     return out
 
   def _padded(self, uops: Sequence[UOp], through: dict[tuple[UOp, int], set[int]]) -> dict[int, int]:

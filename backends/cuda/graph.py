@@ -1,8 +1,6 @@
-"""CUDA graphs of captured kernels: built node by node, launched by one call, with the addresses and sizes in them patched.
-
-A node's parameters are arrays of this process that the driver reads when the node is made and when it is patched: an address or a
-size that changes is written there and the node given to the driver again. A launch that is under way is not changed by that.
-"""
+"""CUDA graphs of captured kernels: built node by node, launched by one call. A node's parameters are arrays of this process that
+the driver reads when the node is made or patched: an address or a size that changes is written there, and the node given to the
+driver again. A launch that is under way is not changed by that."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Sequence, cast

@@ -1,46 +1,26 @@
-"""Functions in Triton's Python that rendered kernels draw on; a module has those that it uses, each once.
-
-They are written for blocks and scalars alike, and in plain arithmetic, so that every chip from sm_80 on has them and Triton's
-interpreter runs them too. Integer constants keep the other operand's dtype, as Triton has it.
-"""
+"""Functions in Triton's Python that rendered kernels draw on, for blocks and scalars alike, in plain arithmetic: every chip from
+sm_80 on has them, and Triton's interpreter runs them too. Integer constants keep the other operand's dtype, as Triton has it."""
 from __future__ import annotations
 
 from typing import Iterable
 
+# of two values: the name, and what it returns
+_COMBINERS = '''_max_nan tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+_min_nan tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+_max tl.maximum(a, b)
+_min tl.minimum(a, b)
+_add a + b
+_mul a * b
+_and a & b
+_or a | b
+_xor a ^ b'''
 _TEXT = '''
-def _max_nan(a, b):
-  return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-
-def _min_nan(a, b):
-  return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-
-def _max(a, b):
-  return tl.maximum(a, b)
-
-def _min(a, b):
-  return tl.minimum(a, b)
-
 def _at_least(bound, x):
   # of equal zeros x: its sign stays; NaN stays too
   return tl.where(x < bound, bound, x)
 
 def _at_most(bound, x):
   return tl.where(x > bound, bound, x)
-
-def _add(a, b):
-  return a + b
-
-def _mul(a, b):
-  return a * b
-
-def _and(a, b):
-  return a & b
-
-def _or(a, b):
-  return a | b
-
-def _xor(a, b):
-  return a ^ b
 
 def _short_tanh(x):
   # to a few bits more than 16-bit floats have; near zero by its series, as a difference of ones would be too coarse
@@ -113,6 +93,14 @@ def _signed_pow(a, b):
   r = _int_pow(a, tl.where(b < 0, 0, b))
   inverse = tl.where(a == 1, a, tl.where(a == -1, tl.where((b & 1) != 0, a, a * a), a * 0))
   return tl.where(b < 0, inverse, r)
+
+def _gcd(a, b):
+  # Euclid's algorithm: 94 steps are enough for 64 bits; % has the sign of what is divided
+  for _ in range(94):
+    r = tl.where(b == 0, 0, a % tl.where(b == 0, 1, b))
+    a = tl.where(b == 0, a, b)
+    b = r
+  return tl.where(a < 0, 0 - a, a)
 
 def _rotate(x, n):
   return (x << n) | (x >> (32 - n))
@@ -222,11 +210,12 @@ def _rounds() -> str:
   return "\n".join("  " + line for line in lines)
 
 
-HELPERS: dict[str, str] = {}
 _CALLS = {"_signed_pow": "_int_pow", "_first_sorted": "_merged", "_merged": "_bit", "_threefry": "_rotate",
           "_float_floor_div": "libdevice", "_float_mod": "libdevice"}
-for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)):
-  for _text in _part.strip().split("\n\n"): HELPERS[_text[4:_text.index("(")]] = "@triton.jit\n" + _text.strip()
+_texts = [f"def {name}(a, b):\n  return {value}" for name, value in (line.split(" ", 1) for line in _COMBINERS.split("\n"))]
+for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)): _texts += _part.strip().split("\n\n")
+HELPERS = {text[4:text.index("(")]: f"@triton.jit\n{text}" for text in _texts}
+
 
 
 def with_called(names: Iterable[str]) -> list[str]:

@@ -1,9 +1,8 @@
-"""A device that runs rendered Triton source under Triton's interpreter, over numpy memory: for tests of what CUDA will run,
-without a GPU.
+"""A device that runs rendered Triton source under Triton's interpreter, over numpy memory: for tests of CUDA without a GPU.
 
-Triton's interpreter takes the language's functions apart into numpy calls. It is told once a process by an environment variable
-to do so; here it is told for one launch at a time, so that the same process compiles, and what it has no numpy for (libdevice,
-narrow floats, NaN in a maximum) is added for that time.
+The interpreter takes the language's functions apart into numpy calls, as an environment variable tells it once a process; here it
+is told for one launch at a time, so that the same process compiles, with what it has no numpy for (libdevice, narrow floats, NaN
+in a maximum).
 """
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ def _extern(library: str, path: str, symbol: str, args: list[TensorHandle], resu
   """A libdevice function by its symbol: float32 computed in float64 and rounded once."""
   name = symbol.removeprefix("__nv_")
   found = (_MATH.get(n) or getattr(np, n, None) for n in (name, name.removesuffix("f")))   # f: of float32
-  f = next(filter(None, found), None)
-  if f is None: raise NotImplementedError(f"{symbol} has no numpy function here")
+  if (f := next(filter(None, found), None)) is None: raise NotImplementedError(f"{symbol} has no numpy function here")
   return TensorHandle(np.asarray(f(*(a.data.astype(np.float64) for a in args))).astype(args[0].data.dtype), args[0].dtype.scalar)
 
 
@@ -127,8 +125,7 @@ def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None
   too. Raises VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
   size, block, itemsize = (int(box.shape[-1].data.item()), box.block_shape[-1],
                            box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3)
-  end = int(corner[-1].data.item()) + block
-  if end > size and size * itemsize % UNIT:
+  if (end := int(corner[-1].data.item()) + block) > size and size * itemsize % UNIT:
     raise VerifyError(
       f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple of {UNIT}, and "
       f"a block ends at element {end}"

@@ -1,5 +1,4 @@
-"""Linear UOps to Triton Python, written to be read: one statement for each value that is used twice or has an effect, the rest
-inline.
+"""Linear UOps to Triton Python, written to be read: one statement for each value that is used twice or has an effect.
 
 A value that varies with TILE axes is a block: it has a dimension for each of those axes, in one order for the whole kernel, and
 no others; ``[:, None]`` brings the operands of an operation to a common rank. TILE sizes that are no power of two are rounded up;
@@ -16,7 +15,7 @@ from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
-from ntgrad.codegen.ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes, step_of
+from ntgrad.codegen.ir import NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS, identity
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
@@ -25,7 +24,7 @@ from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
 from ..writer import head_text, parameters, touched
 from . import helpers
-from .descriptors import CAPABILITY, Box, Layout
+from .descriptors import CAPABILITY, AxisIds, Box, Layout
 from .expressions import Expressions, constant, permuted, sizes, zero
 from .facts import triton_type
 
@@ -72,8 +71,7 @@ def signature(uops: Sequence[UOp]) -> dict[str, str]:
 def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
   """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads. ``elements`` are those of all its axes;
   ``product`` those of its largest accumulator if it has a dot; ``flattened``: one pipeline goes through all its blocks."""
-  if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
-  return warps_for(elements), 3
+  return (8 if product > 128 * 128 else 4, 3 if flattened else 4) if product else (warps_for(elements), 3)
 
 
 def sort_key(dtype: DType) -> DType:
@@ -87,7 +85,7 @@ def to_int32(text: str) -> str: return f"{text if text.isidentifier() else f'({t
 
 def in_one_dimension(grid: Sequence[Dim]) -> bool:
   """Whether all programs are launched in the first dimension: a launch might not have as many in the others."""
-  return any((n if isinstance(n, int) else ix.vmax(n)) > GRID_LIMIT for n in grid[1:])
+  return any(ix.vmax(ix.node(n)) > GRID_LIMIT for n in grid[1:])
 
 
 def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
@@ -197,9 +195,7 @@ class _TritonKernel(Expressions):
 
   def count(self, grid: Sequence[Dim]) -> str:
     """The product of some dimensions of the grid, as an operand."""
-    product = ix.ONE
-    for n in grid: product = ix.mul(product, n)
-    text = dim_text(product, self.called.__getitem__)
+    text = dim_text(ix.product(grid), self.called.__getitem__)
     return text if text.isalnum() else f"({text})"
 
   def write_define_acc(self, u: UOp) -> None:
@@ -207,9 +203,10 @@ class _TritonKernel(Expressions):
       "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
 
   def write_loop(self, u: UOp) -> None:
-    name, step = self.fresh("i"), step_of(u)
-    bounds = ", ".join(self.x(s) for s in (*u.src[:2], *(() if step is None else (step,))))
-    flat = u.arg == "flatten" and self.flattens(u)
+    name, bounds = self.fresh("i"), ", ".join(self.x(s) for s in u.src if s.op not in NO_VALUE)
+    # where the loops inside read by descriptor only: with pointers one pipeline through all takes twice the time
+    inner = [x for loop in self.body(u) if loop.op is Ops.LOOP for x in self.body(loop)]
+    flat = u.arg == "flatten" and not any(x.op is Ops.LOAD and x not in self.boxes for x in inner)
     self.flattened |= flat
     values = f"tl.range({bounds}, flatten=True)" if flat else f"range({bounds})"
     if u.dtype is dtypes.int32: self.open(f"for {name} in {values}:")
@@ -217,11 +214,6 @@ class _TritonKernel(Expressions):
       self.open(f"for n{name} in {values}:")
       self.emit(f"{name} = tl.cast(n{name}, {triton_type(u.dtype)})")
     self.text[u] = name, ATOM
-
-  def flattens(self, loop: UOp) -> bool:
-    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all takes twice the time."""
-    inner = [x for x in self.body(loop) if x.op is Ops.LOOP]
-    return not any(u.op is Ops.LOAD and u not in self.boxes for x in inner for u in self.body(x))
 
   def write_phi(self, u: UOp) -> None:
     self.text[u] = self.text[u.src[0]]
@@ -273,13 +265,13 @@ class _TritonKernel(Expressions):
 
   # ---- memory
 
-  def pointer(self, u: UOp, to: frozenset[int]) -> str:
+  def pointer(self, u: UOp, to: AxisIds) -> str:
     """The addresses of an access: a block over all of ``to``."""
     buffer, index = self.x(u.src[0]), u.src[1]
     if self.dims[index] != to: return f"{buffer} + {self.whole(index, to)}"
     return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, SUM)}"
 
-  def mask(self, u: UOp, to: frozenset[int]) -> str:
+  def mask(self, u: UOp, to: AxisIds) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
     gate = gate_or_none(u)
     parts = [*([] if gate is None else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
@@ -333,8 +325,8 @@ class _TritonKernel(Expressions):
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""
-    parts = ", ".join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)
-    return self.descriptors[u.src[0], box.layout], f"[{parts}]"
+    begin = f"[{', '.join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)}]"
+    return self.descriptors[u.src[0], box.layout], begin
 
   def load_box(self, u: UOp, box: Box) -> str:
     name, corner = self.corner(u, box)

@@ -1,8 +1,5 @@
-"""What every ALU function and CAST means, on numpy arrays of the exact dtype.
-
-Floats narrower than 32 bits are computed in float32 and rounded after every step; transcendental functions of narrower floats are
-computed in float64 and rounded once, so a float32 result is right to the last bit but for rare halfway cases.
-"""
+"""What every ALU function and CAST means, on numpy arrays of the exact dtype. Floats narrower than 32 bits are computed in
+float32 and rounded after every step; transcendental functions of float32 and less are computed in float64 and rounded once."""
 from __future__ import annotations
 
 import math
@@ -54,7 +51,7 @@ _WORDS = """NEG negative RECIP reciprocal SQRT sqrt EXP exp EXP2 exp2 LOG log LO
 FLOOR floor CEIL ceil TRUNC trunc ROUND rint NOT invert ABS abs ISNAN isnan
 ADD add SUB subtract MUL multiply DIV divide IDIV floor_divide MOD remainder MAX maximum MIN minimum POW power
 CMPLT less CMPLE less_equal CMPEQ equal CMPNE not_equal AND bitwise_and OR bitwise_or XOR bitwise_xor SHL left_shift
-SHR right_shift WHERE where""".split()
+SHR right_shift GCD gcd WHERE where""".split()
 _SPELLINGS: dict[str, Function] = {**{name: getattr(np, spelling) for name, spelling in zip(_WORDS[::2], _WORDS[1::2])},
                                    "RSQRT": lambda x: 1 / np.sqrt(x), "ERF": erf, "THREEFRY": threefry}
 _WIDE = "EXP EXP2 LOG LOG2 SIN COS TAN TANH ERF RSQRT POW".split()

@@ -56,8 +56,8 @@ class Memory:
       if gate is not None: bad = bad & gate
       if bad.any():
         where = int(np.broadcast_to(i, bad.shape)[_first(bad)])
-        many = "" if count == 1 else f"..{where + count - 1}"
-        self.fail(f"{verb} {self.what} at index {where}{many}, but its size is {self.size}")
+        self.fail(
+          f"{verb} {self.what} at index {where}{'' if count == 1 else f'..{where + count - 1}'}, but its size is {self.size}")
     if gate is not None: i = np.where(gate, i, 0)
     if self.base is not None: i = i + self.base
     if count > 1: i = i + np.arange(count, dtype=np.intp)
@@ -90,8 +90,7 @@ class Memory:
 
   def store(self, index: Array, count: int, value: Array, gate: Array | None) -> None:
     """Write ``value`` to ``count`` contiguous elements from ``index`` on."""
-    places = self._places("writes", index, gate, count)
-    if places is None: return
+    if (places := self._places("writes", index, gate, count)) is None: return
     i, gate = places
     reader = None if self.tracker is None else self.tracker.reader
     # who reads back what it wrote must be known program by program
@@ -113,8 +112,7 @@ class Memory:
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape) -> None:
     """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""
-    places = self._places("updates", index, gate)
-    if places is None: return
+    if (places := self._places("updates", index, gate)) is None: return
     i, gate = places
     i, value = _pick(_shape(gate, i.shape, value.shape, programs + (1,)), gate, i, value)
     fn = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]

@@ -1,9 +1,6 @@
-"""A program with its machine code as bytes, for the disk cache and between processes.
-
-PoCL hands out a program's binary only after compiling each kernel a second time for groups of any size, which takes as long as
-the first. But it keeps what it has compiled in a folder; we give it one that lasts as long as the process, and carry the
-program's files. Other drivers give their binary at once.
-"""
+"""A program with its machine code as bytes, for the disk cache and between processes. PoCL hands out a program's binary only
+after compiling each kernel a second time, for groups of any size. But it keeps what it has compiled in a folder; we give it one
+that lasts as long as the process, and carry the program's files. Other drivers give their binary at once."""
 from __future__ import annotations
 
 import _ctypes

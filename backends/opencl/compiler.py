@@ -1,10 +1,7 @@
-"""Many kernels to binaries: programs of several kernels, cached on disk.
-
-PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time.
-So kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched,
-and meanwhile worker processes (``backends/workers.py``) build units from the other end. What this process has built is saved once
-all its kernels have run and nothing has been compiled for a moment, or at exit.
-"""
+"""Many kernels to binaries: programs of several kernels, cached on disk. PoCL takes 100 ms to build one, and another 100 for
+machine code at its first launch, one at a time. So kernels wait in units, in the order of their launches; a unit is built when
+its first kernel is needed, and meanwhile worker processes (``backends/workers.py``) build from the other end. What this process
+has built is saved once all its kernels have run and nothing has been compiled for a moment, or at exit."""
 from __future__ import annotations
 
 import atexit
@@ -117,11 +114,9 @@ class Compiler:
   def vector_bits(self) -> int:
     """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
     takes Zen 4, which has AVX-512, for Zen 3."""
-    native = max(int(self.device.native_vector_width_float), 1)*32
-    if native <= 128 or not is_pocl(self.device): return native
+    if (native := max(int(self.device.native_vector_width_float), 1)*32) <= 128 or not is_pocl(self.device): return native
     k = cache.key("vector-bits", self.identity)
-    bits = cache.get("opencl-bits", k, BITS)
-    if bits is None:
+    if (bits := cache.get("opencl-bits", k, BITS)) is None:
       not_in_handler(self.lock)
       with self.lock: names = self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)
       bits = int(str(names).removeprefix("bits_"))
@@ -142,7 +137,7 @@ class Compiler:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with workers.changed:
       last = next(reversed(self.queue.waiting()), None)
-      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else Unit(device=self.name, in_worker=self.in_worker)
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else self.unit(())
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
@@ -179,8 +174,7 @@ class Compiler:
 
   def load(self, k: str) -> Unit | None:
     """The unit of a kernel from the disk cache. None where it is absent or damaged."""
-    where = cache.get("opencl-program-of", k, WHERE)
-    if where is None: return None
+    if (where := cache.get("opencl-program-of", k, WHERE)) is None: return None
     unit = self.loaded.get(where) or self.load_kept(where)
     if unit is None or k not in unit.names:   # or another program has come there
       cache.remove("opencl-program-of", k)
@@ -290,8 +284,7 @@ class Compiler:
   def _save_when_quiet(self) -> None:
     # the driver compiles one thing at a time: a save in between would hold up the next kernel
     while self.unsaved:
-      wait = self.last + QUIET - time.monotonic()
-      if wait > 0 and len(self.unsaved) < UNSAVED: time.sleep(min(wait, QUIET/4))
+      if (wait := self.last + QUIET - time.monotonic()) > 0 and len(self.unsaved) < UNSAVED: time.sleep(min(wait, QUIET/4))
       else: self._save_one()
 
   def _save_one(self) -> bool:

@@ -1,9 +1,6 @@
-"""A name for a CPU that PoCL's compiler does not know.
-
-PoCL asks its LLVM for the name of the CPU. LLVM says "generic" of a CPU newer than itself (PoCL 3.0 of one with Zen 5), and its C
-compiler refuses that name: every build fails with "unknown target CPU 'generic'". No option or environment variable sets another
-one, so it is replaced in the driver's description of the device, before anything is built for it.
-"""
+"""A name for a CPU that PoCL's compiler does not know. PoCL asks its LLVM for one, which says "generic" of a CPU newer than
+itself (PoCL 3.0 of one with Zen 5), and its C compiler refuses that: every build fails with "unknown target CPU 'generic'". No
+option sets another one, so it is replaced in the driver's description of the device, before anything is built for it."""
 from __future__ import annotations
 
 import ctypes

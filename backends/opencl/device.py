@@ -1,8 +1,5 @@
-"""The OpenCL runtime: memory with reuse, copies, launches.
-
-PoCL makes any CPU a device; its queue is in order, so memory that is freed may be handed out again while a kernel still reads it:
-whatever writes it next stands behind that kernel in the queue.
-"""
+"""The OpenCL runtime: memory with reuse, copies, launches. PoCL makes any CPU a device; its queue is in order, so memory that is
+freed may be handed out again while a kernel still reads it: whatever writes it next stands behind that kernel in the queue."""
 from __future__ import annotations
 
 import atexit
@@ -13,7 +10,7 @@ import os
 import sys
 import time
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Sequence
@@ -112,8 +109,8 @@ def find(name: str) -> Any:
   else: raise DeviceError(f"no OpenCL device is called {name!r}; names: CPU, CL, CL:0, CL:1, ...")
   at = number or "0"
   if not at.isdigit() or int(at) >= len(pick):
-    found = ", ".join(f"CL:{i} {d.name.strip()}" for i, d in enumerate(devices))
-    raise DeviceError(f"no OpenCL device {name!r}; found: {found or 'none'}")
+    raise DeviceError(f"no OpenCL device {name!r}; found: "
+                      f"{', '.join(f'CL:{i} {d.name.strip()}' for i, d in enumerate(devices)) or 'none'}")
   return pick[int(at)]
 
 
@@ -139,7 +136,7 @@ def target_of(d: Any, vector_bits: int) -> Target:
   return replace(cpu, rates=rates.of_cpu(cpu.cores, cpu.lanes, hertz))
 
 
-@lru_cache(maxsize=1)
+@cache
 def core_cache() -> int:
   """Bytes of the cache that each core has for itself, as Linux tells; 0 where it does not."""
   try: text = _LEVEL_2.read_text().strip()
@@ -190,8 +187,7 @@ class OpenCLDevice(Pooled):
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
     key = config.vector_bits, config.cores
-    found = self._renderers[key]
-    if found is None:
+    if (found := self._renderers[key]) is None:
       bits = config.vector_bits or self.compiler.vector_bits()
       found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
     return found
@@ -227,8 +223,8 @@ class OpenCLDevice(Pooled):
     if nbytes <= limit:
       try: return self.new_raw(min(size, limit))
       except (self.cl.Error, MemoryError): pass
-    room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
-    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
+    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use, "
+                           f"{limit:,} at most in one piece)")
 
   def new_raw(self, size: int) -> Any:
     """A buffer. Where the device's memory is the host's, ntgrad allocates it: ``host`` as an array of bytes, at ``address``."""

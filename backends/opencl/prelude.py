@@ -1,8 +1,6 @@
-"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's builtin functions are called.
-
-PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers
-at the call. So what hot loops need is written here with operators and compiler builtins, which inline and vectorise.
-"""
+"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's builtin functions are called. It calls
+each (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers at the call. So what hot
+loops need is written here with operators and compiler builtins, which inline and vectorise."""
 from __future__ import annotations
 
 from functools import partial
@@ -183,10 +181,8 @@ static {t} tanh_{t}({t} x) {{
 
 
 def _wave(t: Type, name: str, shift: str, sign: str) -> str:
-  i = t.of("int")
   patch = f"{name}(x)"
   if t.n > 1: patch = f"({t})({', '.join(f'big.s{j:x} ? {name}(x.s{j:x}) : y.s{j:x}' for j in range(t.n))})"
-  some = "big" if t.n == 1 else " | ".join(f"big.s{j:x}" for j in range(t.n))
   return f"""
 static {t} {name}_{t}({t} x) {{
   {t} t = x*0.318309886f{shift} + 12582912.0f, k = t - 12582912.0f{' + 0.5f' if shift else ''};
@@ -196,8 +192,8 @@ static {t} {name}_{t}({t} x) {{
   {t} s = r*r;
   r = {t.bits('float', f"{t.bits('int', 'r')} ^ ({t.bits('int', 't')}{sign} << 31)")};
   {t} y = ({horner('s', '2.60831598e-6f -1.98106907e-4f 8.33307858e-3f -1.66666597e-1f')})*(s*r) + r;
-  {i} big = !(@abs(x) < 1e5f);
-  if ({some}) y = {patch};  // rare: the device's own, one by one
+  {t.of('int')} big = !(@abs(x) < 1e5f);
+  if ({'big' if t.n == 1 else ' | '.join(f'big.s{j:x}' for j in range(t.n))}) y = {patch};  // rare: the device's own, one by one
   return {'y' if shift else 'x == 0.0f ? x : y'};  // of -0.0 it is -0.0
 }}"""
 

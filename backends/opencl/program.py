@@ -64,8 +64,8 @@ class OpenCLProgram(Program):
     queue = device.queue
     try: event = self._enqueue(queue, self._kernel, self._global, self._local)
     except Exception as e:
-      extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
-      raise DeviceError(f"kernel {self.spec.label}: launch with {extents} failed: {e}") from None
+      raise DeviceError(
+        f"kernel {self.spec.label}: launch with grid {self._grid(sizes)} and local {self.spec.local} failed: {e}") from None
     finally: device.enqueued += 1   # after it was enqueued, and whatever comes in between: an interrupt too
     device.last = event
     if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
@@ -119,8 +119,7 @@ class OpenCLProgram(Program):
   def _link(self) -> None:
     """Let our own threads launch it from now on, where they can: it has run, or its machine code was in the disk cache."""
     device = self._device
-    threads = device.started()
-    if threads is None: return
+    if (threads := device.started()) is None: return
     if not self.code:
       device.drain()
       self.take_code()

@@ -1,9 +1,7 @@
-"""Whether a driver's builtin functions of vectors can be called: each, at each width, against the same function of scalars.
-
-A driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A
-function is tested when a kernel first needs it for vectors, every width of it in one small program, once for a driver's version;
-the result is cached on disk. Widths that are wrong are not called: ``prelude`` goes on with vectors of half the width, down to
-single numbers.
+"""Whether a driver's builtin functions of vectors can be called: each, at each width, against the same function of scalars. A
+driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A
+function is tested when a kernel first needs it for vectors, all widths in one small program, once for a driver's version; the
+result is cached on disk. In place of widths that are wrong ``prelude`` calls vectors of half the width, down to single numbers.
 """
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ class Functions:
   def _tested(self, name: str, base: str) -> frozenset[int]:
     text = source(name, base)
     k = cache.key(self.identity, text)
-    found = cache.get(TABLE, k, COUNTS)
-    if found is not None: return frozenset(found)
+    if (found := cache.get(TABLE, k, COUNTS)) is not None: return frozenset(found)
     what = "is wrong"
     try:
       bad = frozenset(wrong(name, base, lambda inputs, n: self.run(text, f"test_{name}", inputs, n)))

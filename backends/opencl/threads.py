@@ -1,17 +1,11 @@
-"""Kernels of PoCL's CPU run by threads of this process, without a queue.
+"""Kernels of PoCL's CPU run by threads of this process, without a queue, whose launches cost 30 to 60 µs: once a kernel has run
+there, PoCL has written its machine code to a shared library, which we call. The thread that launches takes part in the work,
+helpers look for more for a millisecond, then they sleep. Many launches, such as those of a replay, are one call.
 
-A launch through PoCL's queue costs 30 to 60 µs: two threads are woken, and the launching one waits until it is woken again. So
-once a kernel has run there, and PoCL has written its machine code to a shared library, we call that code ourselves: the thread
-that launches takes part in the work, and helpers that look for more (a millisecond, then they sleep) take part from the next
-microsecond on. Many launches, such as those of a replay, are one call.
-
-What runs in the threads is OpenCL C too, since PoCL is the compiler that is there: RUN goes through launches, HELP helps. They
-call a kernel as PoCL's own threads do, for each group of work-items:
-
-  ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``
-
-``args`` has the address of each argument, then of each address of local memory, of which every thread has its own. This is so in
-PoCL 3.0, on Linux and x86-64; other versions and machines have the queue.
+What runs in the threads is OpenCL C too: RUN goes through launches, HELP helps. They call a kernel as PoCL's own threads do, for
+each group of work-items: ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``. ``args`` has the address of each argument, then
+of each address of local memory, of which every thread has its own. This is so in PoCL 3.0, on Linux and x86-64; others have the
+queue.
 """
 from __future__ import annotations
 
@@ -30,8 +24,9 @@ import numpy as np
 
 from ntgrad.codegen.ir.handlers import not_in_handler
 
-from ..base import Graph, KernelSource, Node, ProgramSpec, Sizes
+from ..base import Graph, Grid, KernelSource, Node, ProgramSpec, Sizes
 from ..memory_pool import host_room
+from ..process import Parameters
 
 if TYPE_CHECKING:
   from .device import OpenCLDevice
@@ -168,12 +163,12 @@ class Launch:
     values, places = ctypes.addressof(self.values), ctypes.addressof(self.places)
     self.pointers = (ctypes.c_uint64 * max(width * threads, 1))(*[
       values + 8*i if i < arguments else places + 8*(t*count + i - arguments) for t in range(threads) for i in range(width)])
-    self.context = Context(local=(ctypes.c_size_t * 3)(*local), dimensions=3)
+    self.context = Context(local=local, dimensions=3)
     self.record, self.pool, self.seconds = record, pool, 0.0
     record.args, record.stride = ctypes.addressof(self.pointers), 8 * width
     record.context = ctypes.addressof(self.context)
 
-  def resize(self, code: int, grid: tuple[int, int, int], seconds: float) -> None:
+  def resize(self, code: int, grid: Grid, seconds: float) -> None:
     """Launch that machine code over a grid from now on, which takes so long on one thread at least."""
     r, groups = self.record, grid[0] * grid[1] * grid[2]
     self.context.groups[:] = grid
@@ -196,15 +191,13 @@ class Threads:
     self._pool[_THREADS] = threads
     code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
     self._run, self._help = code(run), code(help)
-    self._context = Context(groups=(ctypes.c_size_t * 3)(1, 1, 1), local=(ctypes.c_size_t * 3)(1, 1, 1), dimensions=3)
+    self._context = Context(groups=(1, 1, 1), local=(1, 1, 1), dimensions=3)
     self._at_context = ctypes.addressof(self._context)
     self._sleeping: list[tuple[_thread.LockType, int]] = []
     self._cores = os.sched_getaffinity(0)
     self._helpers: list[threading.Thread] = []
     self._count = self._lasting(1)
-    self._arguments = (ctypes.c_uint64 * 3)(self._pool.ctypes.data, 0, self._count.ctypes.data)
-    self._given = self._pointers(self._arguments)
-    self._at_given = ctypes.addressof(self._given)
+    self._given = Parameters([self._pool.ctypes.data, 0, self._count.ctypes.data])
     self.lock = _thread.allocate_lock()
 
   def _lasting(self, words: int) -> np.ndarray[Any, Any]:
@@ -212,10 +205,6 @@ class Threads:
     memory[:] = 0
     self._kept.append(memory)
     return memory.view(np.uint64)
-
-  @staticmethod
-  def _pointers(values: Any) -> Any:
-    return (ctypes.c_uint64 * len(values))(*[ctypes.addressof(values) + 8*i for i in range(len(values))])
 
   def keep(self, *owners: object) -> None: self._kept += owners   # keep what has the machine code
 
@@ -232,13 +221,13 @@ class Threads:
     """Run launches one after the other, and return when the last has ended; ``wake`` helpers that sleep."""
     if self.lock.locked(): not_in_handler(self.lock)
     with self.lock:
-      self._arguments[1], self._count[0] = ctypes.addressof(records), count
+      self._given.values[1], self._count[0] = ctypes.addressof(records), count
       try:
         if wake:
           self._pool[_BUSY] = 1   # who is about to sleep does not: it looks after it is in the list
           if len(self._helpers) < self.threads - 1: self._begin()
           if self._sleeping: self._wake()
-        self._run(self._at_given, self._at_context, 0, 0, 0)
+        self._run(self._given.address, self._at_context, 0, 0, 0)
       except BaseException:   # Ctrl-C on the way
         self._pool[_BUSY] = 0
         raise
@@ -263,12 +252,11 @@ class Threads:
   def _helper(self, thread: int) -> None:
     numbers = self._lasting(2)
     numbers[:2] = thread, PATIENCE
-    arguments = (ctypes.c_uint64 * 3)(self._pool.ctypes.data, numbers.ctypes.data, numbers.ctypes.data + 8)
-    given = self._pointers(arguments)
-    at, bell = ctypes.addressof(given), _thread.allocate_lock()
+    given = Parameters([self._pool.ctypes.data, numbers.ctypes.data, numbers.ctypes.data + 8])
+    bell = _thread.allocate_lock()
     bell.acquire()
     while not self._pool[_LEAVE]:
-      self._help(at, self._at_context, 0, 0, 0)
+      self._help(given.address, self._at_context, 0, 0, 0)
       asleep = bell, threading.get_native_id()
       self._sleeping.append(asleep)   # whoever takes it from there releases it
       if self._pool[_BUSY]:
@@ -303,9 +291,7 @@ def works_like_this(version: str) -> bool:
   return sys.platform == "linux" and platform.machine() == "x86_64" and "PoCL 3.0" in version
 
 
-def count_locals(text: str) -> int:
-  """How many arrays of local memory a kernel has, at most."""
-  return len(re.findall(r"\b__local\b[^;*]*;", text))
+def count_locals(text: str) -> int: return len(re.findall(r"\b__local\b[^;*]*;", text))   # arrays that a kernel has, at most
 
 
 # ---- launches: of one kernel, and of a replay's kernels as one call

@@ -9,8 +9,7 @@ from typing import Sequence
 
 from .. import index as ix
 from ..index.size_text import text_of
-from ..ir.errors import NtgradError
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, NtgradError, Ops, UOp
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
 from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement
@@ -80,8 +79,8 @@ def arranged_accesses(kernel: Kernel) -> list[ArrangedAccess]:
   for u in kernel.nodes:
     if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in params: continue
     stored, p, dims = u.op is not Ops.LOAD, params[u.src[0]], kernel.seen_dims[u.src[0]]
-    shown = replace(p, shape=tuple([p.shape[d] for d in dims]))
-    at = UOp(Ops.INDEX, u.src[1].dtype, tuple([u.src[1].src[d] for d in dims]))
+    shown = replace(p, shape=tuple(p.shape[d] for d in dims))
+    at = UOp(Ops.INDEX, u.src[1].dtype, tuple(u.src[1].src[d] for d in dims))
     found[shown, stored, at, gate_or_true(u)] = None
   return sorted((derive(kernel, *a) for a in found), key=lambda a: (a.param.slot, not a.stored))
 

@@ -67,7 +67,6 @@ def common(ns: Iterable[Dim]) -> Dim:
 
 
 def ends(i: UOp) -> tuple[Dim, Dim]:
-  """The least and the greatest value of an index."""
   if not ix.has_sizes(i): return ix.bounds(i)
   shifted = [t for t, k in terms_of(i)[0] if t.arg is BinaryOps.MIN and not _negative(k)]
   most, = substitute((i,), {t: known for t in shifted for known in filter(ix.of_sizes, t.src)})
@@ -355,7 +354,6 @@ class Derivation:
     self.resize({d: (lo, h if fit or self.floor else n) for d, (lo, h, n, fit) in enumerate(zip(least, have, need, whole))})
 
   def tile(self) -> None:
-    """A level for every step."""
     if not self.tiled: return
     for s in range(max(len(self.plan) - 1, 1)):
       counts, sizes, strides, gaps = map(list, zip(*[self.window(s, d) for d in range(len(self.index))]))
@@ -403,7 +401,6 @@ class Derivation:
 
 
 def straight(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], gate: UOp) -> Derivation:
-  """The derivation of an index as it is. Raises NoArrangement."""
   return Derivation(axes, shape, index, gate is ix.TRUE).run()
 
 

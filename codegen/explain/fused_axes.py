@@ -44,7 +44,7 @@ def by_digits(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], 
   if not found: raise NoArrangement
   now, at = list(axes), tuple(index)
   for f in found:
-    at = tuple([in_digits(i, f) for i in at])
+    at = tuple(in_digits(i, f) for i in at)
     first = now.index(f.parts[0])
     now[first:first + 1] = f.digits
     now = [a for a in now if a not in f.parts]
@@ -54,7 +54,7 @@ def by_digits(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], 
   for level, own in enumerate(d.axes):
     order = sorted(range(len(own)), key=lambda i: rank[own[i]])
     if order != list(range(len(own))): d.arr = d.arr.permute(order, level=level)
-    d.axes[level] = tuple([own[i] for i in order])
+    d.axes[level] = tuple(own[i] for i in order)
   d.given = tuple(index)
   return d
 
@@ -71,14 +71,14 @@ def fused(axes: Sequence[Axis], index: Sequence[UOp], gate: UOp) -> list[Fused]:
     groups.append(mine)
   out, free = [], max((a.id for a in axes), default=0) + 1
   for g in groups:
-    parts = tuple([a for _, kinds in LEVELS for a in axes if a.rng in g and a.kind in kinds])
-    if len(parts) < len(g) or not all([isinstance(a.size, int) for a in parts]): raise NoArrangement
+    parts = tuple(a for _, kinds in LEVELS for a in axes if a.rng in g and a.kind in kinds)
+    if len(parts) < len(g) or not all(isinstance(a.size, int) for a in parts): raise NoArrangement
     cuts = [1, *sorted({n for t in atoms if g >= t.ranges for n in divisors(t)})]
-    if any([b % a for a, b in zip(cuts, cuts[1:])]): raise NoArrangement
-    size = limit(Fused(parts, ()).whole, gate, math.prod([a.known for a in parts]))
+    if any(b % a for a, b in zip(cuts, cuts[1:])): raise NoArrangement
+    size = limit(Fused(parts, ()).whole, gate, math.prod(a.known for a in parts))
     if size % cuts[-1]: raise NoArrangement
     sizes = [size // cuts[-1], *[b // a for a, b in zip(cuts[-2::-1], cuts[:0:-1])]]
-    out.append(Fused(parts, tuple([Axis(free + n, size, parts[0].kind) for n, size in enumerate(sizes)])))
+    out.append(Fused(parts, tuple(Axis(free + n, size, parts[0].kind) for n, size in enumerate(sizes))))
     free += len(sizes)
   return out
 
@@ -103,7 +103,7 @@ def in_digits(i: UOp, f: Fused) -> UOp:
   for digit, at in f.expressions():
     k = next((terms[t] for t, n in terms_of(at)[0] if n == 1 and t.op is Ops.ALU and t in terms), None)
     if k is not None: i = ix.add(i, ix.mul(ix.sub(digit.rng, at), k))
-  if any([a.rng in i.ranges for a in f.parts]): raise NoArrangement
+  if any(a.rng in i.ranges for a in f.parts): raise NoArrangement
   return i
 
 
@@ -116,7 +116,7 @@ def _flatten(d: Derivation, f: Fused) -> None:
   if axes[at:at + len(f.digits)] != f.digits: raise NoArrangement
   d.arr = d.arr.flatten(at, at + len(f.digits) - 1, level=level)
   d.axes[level] = *axes[:at], f.parts[0], *axes[at + len(f.digits):]
-  below = math.prod([a.known for a in f.parts])
+  below = math.prod(a.known for a in f.parts)
   for outer, inner in zip(f.parts, f.parts[1:]):
     below //= outer.known
     name = next(name for name, kinds in LEVELS if inner.kind in kinds)

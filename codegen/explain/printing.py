@@ -8,9 +8,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
 from ..index.size_text import shape_text, sources_first, text_of
-from ..ir.dtype import DType, dtypes, number_text
+from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Text, dtypes, infix, inside, number_text
 from ..ir.functions import Fn
-from ..ir.spelling import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Kernel, inner, is_variable
 from ..kernel.linear import UOpList, block_shapes, gate_or_none
@@ -61,12 +60,13 @@ class Printer:
     if self.named is not None: self.known[u] = self.named(self.text(u)), ATOM
 
   def _text(self, u: UOp) -> Text:
-    """The text of a node whose operands are known."""
     fn, src = u.arg, u.src
     if u.op is Ops.CONST: return constant_text(u), ATOM if u.arg >= 0 else PRODUCT
     if u.op is Ops.SPECIAL: return f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", ATOM
     if u.op is Ops.RANGE: return _axes(fn[:1]), ATOM
-    if u.dtype is dtypes.index and ix.of_sizes(u): return _size_text(u)
+    if u.dtype is dtypes.index and ix.of_sizes(u):
+      text, (terms, c) = text_of(u), ix.linear(u)
+      return text, ATOM if text.isidentifier() else SUM if len(terms) > 1 or c else PRODUCT
     if u.op is Ops.LOAD: return self.place(u), ATOM
     if u.op is Ops.CAST and u.dtype is dtypes.index: return self.text(src[0], ATOM), ATOM
     if fn is TernaryOps.WHERE:
@@ -89,7 +89,7 @@ class Printer:
     buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
-    at = ", ".join([self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src)))])
+    at = ", ".join(self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src))))
     name = buffer.arg[0 if local else 1]
     if self.gates is None: return f"{name}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
     place = f"{name}[{at}]"
@@ -113,16 +113,9 @@ class Printer:
 
 
 def _operands(u: UOp) -> Sequence[UOp]:
-  """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
   if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_none(u))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
-
-
-def _size_text(u: UOp) -> Text:
-  """An expression of run-time sizes, as shapes have it."""
-  text, (terms, c) = text_of(u), ix.linear(u)
-  return text, ATOM if text.isidentifier() else SUM if len(terms) > 1 or c else PRODUCT
 
 
 def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)
@@ -241,7 +234,6 @@ def _shared(nodes: Sequence[UOp]) -> dict[UOp, None]:
 
 
 def _effect(printer: Printer, s: UOp) -> str:
-  """A STORE or ATOMIC."""
   place, value = printer.place(s), printer.text(s.src[2])
   if s.op is Ops.ATOMIC: return f"atomic {s.arg} {place}, {value}"
   how, axes = s.arg if isinstance(s.arg, tuple) else ("set", None)

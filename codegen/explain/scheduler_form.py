@@ -43,9 +43,9 @@ def inlined(kernel: Kernel) -> Kernel:
     elif value.op in (Ops.SCAN, Ops.SORTED) and s.src[0] not in found: found[s.src[0]] = where, value
     else: return kernel
   changed = kernel.with_(body=tuple(stores))
+  if changed.variables: return kernel
   there = {u.arg[0] for u in changed.nodes if u.op is Ops.RANGE} | changed.bound
-  axes = tuple(a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in there)
-  return kernel if changed.variables else changed.with_(axes=axes)
+  return changed.with_(axes=tuple(a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in there))
 
 
 def as_long(a: UOp, b: UOp) -> bool:
@@ -74,7 +74,7 @@ def without_tiles(kernel: Kernel) -> Kernel:
   """A kernel in which tiles and the grid around them are one axis; of one that sorts, each row is."""
   if not kernel.sorts: return with_numbered_sorts(tiles.lower_tiles(kernel))
   within = kernel.bound | {r.arg[0] for u in kernel.sorts for r in u.src[1].ranges}
-  axes = tuple([replace(a, kind=AxisKind.LOOP if a.id in within else AxisKind.GRID) for a in kernel.axes if a.size != 1])
+  axes = tuple(replace(a, kind=AxisKind.LOOP if a.id in within else AxisKind.GRID) for a in kernel.axes if a.size != 1)
   return with_numbered_sorts(kernel.with_(axes=axes, applied=()))
 
 

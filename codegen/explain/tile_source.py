@@ -14,10 +14,8 @@ from typing import NamedTuple, Sequence
 
 from .. import index as ix
 from ..index.size_text import sources_first, text_of
-from ..ir.dtype import DType, acc_dtype, dtypes
-from ..ir.errors import ExportError, NtgradError
+from ..ir import BinaryOps, DType, ExportError, NtgradError, Ops, TernaryOps, UnaryOps, UOp, acc_dtype, dtypes, toposort
 from ..ir.spelling import ATOM, BIT_AND, CONDITIONAL, PYTHON, UNARY, Text, infix, inside
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel, Param
 from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement
@@ -109,8 +107,6 @@ def with_names(kernel: Kernel, names: _Names) -> Kernel:
 
 
 class Export:
-  """Makes the parts of the file."""
-
   def __init__(self, kernel: Kernel):
     if not kernel.stores_only: raise ExportError("statements with an order")
     if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:
@@ -176,7 +172,6 @@ class Export:
     return lines
 
   def arrangement(self, p: Param) -> list[str]:
-    """The lines of the arrangement function for a parameter."""
     found = self.arranged.get(p.uop)
     return self.everywhere(p) if found is None else self.chained(f"data{p.slot}", found, self.chains[p.uop])
 
@@ -188,7 +183,6 @@ class Export:
 
   # ---- application
   def application(self) -> list[str]:
-    """The lines of the application."""
     uses = Counter(s for u in self.kernel.nodes for s in u.src)
     stored = {s.src[2] for s in self.kernel.body}
     reads: dict[UOp, bool] = {}   # whether a value is read from memory that the kernel writes
@@ -251,7 +245,6 @@ class Export:
   def fitted(self, t: _Block, dims: Dims, most: int = CONDITIONAL) -> str: return inside(self.block(t, dims), most)
 
   def get(self, u: UOp) -> _Block:
-    """The text of a node."""
     def operands(n: UOp) -> list[UOp]:
       if n in self.known or n.op is Ops.RANGE or n.dtype is dtypes.index and ix.of_sizes(n): return []
       return [s for s in n.src if s.op not in (Ops.INDEX, Ops.DEFINE_GLOBAL)]
@@ -276,7 +269,6 @@ class Export:
     return way(u)
 
   def position(self, r: UOp) -> _Block:
-    """An axis as a value."""
     i = r.arg[0]
     within = i in self.blocks
     self.made[f"a{i}"] = f"tl.arange(0, {self.size(self.blocks[i])})" if within else f"tl.program_id({self.grid.index(i)})"
@@ -308,7 +300,6 @@ class Export:
     return _call(combiner_text(fn), tuple(i for i in dims if i not in ids), text, *args)
 
   def scan(self, u: UOp) -> _Block:
-    """A running sum."""
     fn, i, reverse, *every = u.arg
     text, _, dims = self.typed(u.src[0])
     if fn not in _SUMS or fn is BinaryOps.ADD and acc_dtype(u.dtype) is not u.dtype:
@@ -318,14 +309,13 @@ class Export:
     return _call(f"cum{combiner_text(fn)}", dims, text, *args)
 
   def sorted(self, u: UOp) -> _Block:
-    """Elements in the order of some of their bits."""
     i, low, high, keep, bitonic = u.arg
     text, _, dims = self.typed(u.src[0])
     if i not in dims: raise ExportError(f"a sort along a{i} of what does not vary along it")
     args = [f"axis={dims.index(i)}", *[f"keep={keep}"] * bool(keep), *["bitonic=True"] * bitonic]
     said = _call("sort_bits", dims, text, low, high, *args)[0]
     if u.src[1].op is not Ops.RANGE:   # the least one alone
-      return f"{said}[{', '.join(['0' if d == i else ':' for d in dims])}]", ATOM, tuple([d for d in dims if d != i])
+      return f"{said}[{', '.join('0' if d == i else ':' for d in dims)}]", ATOM, tuple(d for d in dims if d != i)
     now = [u.src[1].arg[0] if d == i else d for d in dims]
     order = sorted(range(len(now)), key=now.__getitem__)
     if order != list(range(len(now))): said = f"tl.permute({said}, {_tuple(order, True)})"
@@ -352,7 +342,6 @@ class Export:
     return _call("load", dims, text, *mask)
 
   def store(self, s: UOp) -> None:
-    """A line that stores something."""
     if s.arg is not None: return self.put(s)
     name, value = f"data{self.params[s.src[0]].slot}", self.get(s.src[2])
     if self.is_tile(s):

@@ -10,20 +10,20 @@ canonical form, products, quotients and conditions."""
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from functools import reduce
 from hashlib import blake2b
 from itertools import permutations
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
 
-from ..ir.dtype import dtypes
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, memoized
+from ..ir import BinaryOps, Ops, TernaryOps, UOp, dtypes, memoized
 
 __all__ = [
   "Dim", "FALSE", "FAR", "INT", "Linear", "ONE", "Size", "TRUE", "UNKNOWN", "ZERO", "add", "both", "bounds", "cdiv",
   "conjuncts", "const", "count", "divides", "elements", "end_of", "eq", "factors", "fdiv", "ge", "greatest", "has_sizes",
-  "hint", "least", "linear", "lt", "may_equal", "minus", "mod", "mul", "node", "number", "of_launch", "of_sizes", "over",
-  "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "wide"]
+  "hint", "least", "linear", "lt", "may_equal", "minus", "mod", "mul", "node", "number", "of_dims", "of_launch", "of_sizes",
+  "over", "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "wide"]
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
@@ -202,16 +202,7 @@ def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
   return tuple(out)
 
 
-# ---- numbers and expressions of sizes: what is a number stays one
-
-def times(a: Dim, b: Dim) -> Dim: return a * b if isinstance(a, int) and isinstance(b, int) else number(mul(node(a), b))
-def plus(a: Dim, b: Dim) -> Dim: return a + b if isinstance(a, int) and isinstance(b, int) else number(add(node(a), b))
-def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinstance(b, int) else number(sub(node(a), b))
-def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
-def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
-def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, number(ONE))
-def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
-
+# ---- numbers and expressions of sizes
 
 def elements(shape: Iterable[Dim]) -> int: return math.prod(map(count, shape))
 
@@ -383,22 +374,17 @@ def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
 
 
 def add(a: UOp, b: UOp | int) -> UOp:
-  """a + b"""
   if isinstance(b, int): b = const(b)
   if a.op is CONST: a, b = b, a
-  if b.op is CONST: return _plus(a, b.arg)
+  if b.op is CONST:   # the same terms, so there is nothing to put in order, nor to join
+    n = b.arg
+    if a.op is CONST: return const(a.arg + n)
+    if n and a.arg is ADD and a.src[1].op is CONST: a, n = a.src[0], a.src[1].arg + n
+    return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
   (ta, ca), (tb, cb) = linear(a), linear(b)
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k
   return _build(terms, ca + cb)
-
-
-def _plus(a: UOp, n: int) -> UOp:
-  """a + n: the same terms, so there is nothing to put in order, nor to join."""
-  if n == 0: return a
-  if a.op is CONST: return const(a.arg + n)
-  if a.arg is ADD and a.src[1].op is CONST: a, n = a.src[0], a.src[1].arg + n
-  return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
 
 
 def sub(a: UOp, b: UOp | int) -> UOp: return add(a, -b if isinstance(b, int) else mul(b, -1))
@@ -610,6 +596,23 @@ def greatest(a: UOp, b: UOp | int) -> UOp: return _chosen(MAX, a, b)
 
 _GROWING: dict[BinaryOps, Callable[[UOp, UOp], UOp]] = {   # greater where what they are of is greater
   ADD: add, MIN: least, MAX: greatest}
+
+
+# ---- arithmetic of sizes: what is a number stays one
+
+def of_dims(of_numbers: Callable[[int, int], int], fn: Callable[[UOp, UOp], UOp]) -> Callable[[Dim, Dim], Dim]:
+  """A function of two sizes, from that of numbers and that of nodes."""
+  def of(a: Dim, b: Dim) -> Dim:
+    return of_numbers(a, b) if isinstance(a, int) and isinstance(b, int) else number(fn(node(a), node(b)))
+  return of
+
+
+plus, minus, times, over = map(of_dims, (operator.add, operator.sub, operator.mul, operator.floordiv), (add, sub, mul, fdiv))
+rounds = of_dims(lambda a, b: -(-a // b), cdiv)
+
+
+def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, number(ONE))
+def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
 
 
 # ---- conditions

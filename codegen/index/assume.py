@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Iterator
 
-from ..ir.dtype import dtypes
-from ..ir.errors import ShapeError
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, Ops, ShapeError, UOp, dtypes
 from . import algebra as ix
 from .sizes import Dim, dim_text, evaluator, sizes_of
 
@@ -53,21 +51,12 @@ def negated(c: UOp) -> UOp:
 
 
 def same_size(a: Dim, b: Dim) -> bool:
-  """a == b"""
   if isinstance(a, int) and isinstance(b, int): return a == b
   return a is b or condition_holds(ix.eq(ix.node(a), ix.node(b)))
 
 
 def below(a: Dim, b: Dim) -> bool:
-  """a < b"""
   return a < b if isinstance(a, int) and isinstance(b, int) else condition_holds(ix.lt(ix.node(a), ix.node(b)))
 
 
-def greater(a: Dim, b: Dim) -> Dim:
-  """max(a, b)"""
-  return max(a, b) if isinstance(a, int) and isinstance(b, int) else ix.number(ix.greatest(ix.node(a), ix.node(b)))
-
-
-def lesser(a: Dim, b: Dim) -> Dim:
-  """min(a, b)"""
-  return min(a, b) if isinstance(a, int) and isinstance(b, int) else ix.number(ix.least(ix.node(a), ix.node(b)))
+greater, lesser = ix.of_dims(max, ix.greatest), ix.of_dims(min, ix.least)   # of two sizes

@@ -17,9 +17,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any, Callable, Generic, Mapping, TypeVar
 
-from ..ir.dtype import DType, dtypes
-from ..ir.errors import NtgradError
-from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
+from ..ir import COMPARE, BinaryOps, DType, NtgradError, Ops, UOp, dtypes, toposort
 from . import algebra as ix
 
 RECORD_VERSION = 1   # of the forms: another one is not read
@@ -94,12 +92,10 @@ class _Writer:
     self._numbers: dict[UOp, int] = {}
 
   def blob(self, data: bytes) -> int:
-    """The number of bytes."""
     self.blobs.append(data)
     return len(self.blobs) - 1
 
   def text(self, value: str) -> int:
-    """The number of a text."""
     if value not in self._texts: self._texts[value] = self.blob(value.encode("utf-8", "surrogatepass"))
     return self._texts[value]
 
@@ -128,12 +124,10 @@ class Reader:
     for n in nodes: self.nodes.append(_node(n, self))
 
   def of(self, items: list[_V], i: Any) -> _V:
-    """The item with a number."""
     if type(i) is not int or not 0 <= i < len(items): raise RecordError(f"there is no number {i!r:.40}")
     return items[i]
 
   def text(self, i: Any) -> str:
-    """The text with a number, the same object for the same number."""
     if (found := self._texts.get(i)) is None: found = self._texts[i] = str(self.of(self.blobs, i), "utf-8", "surrogatepass")
     return found
 
@@ -157,7 +151,6 @@ def Exactly(kind: type[_T], fits: Callable[[_T], bool] | None = None, what: str 
 
 
 def Between(low: int, high: int | None = None) -> Form[int]:
-  """Ints within bounds."""
   return Exactly(int, lambda x: low <= x and (high is None or x <= high), f"an int from {low} to {high}")
 
 
@@ -188,7 +181,6 @@ def _unzip(x: Any, of: Reader) -> bytes:
 
 
 def Maybe(form: Form[_T]) -> Form[_T | None]:
-  """Something, or None."""
   return Form(lambda value, to: None if value is None else [form.write(value, to)],
               lambda x, of: None if x is None else form.read(_items(x, 1)[0], of))
 
@@ -205,7 +197,6 @@ def _read_counts(x: Any, of: Reader) -> tuple[int, ...]:
 
 
 def TupleForm(*forms: Form[Any]) -> Form[tuple[Any, ...]]:
-  """A tuple with a form for each of its values."""
   reads = [f.read for f in forms]
   def write(value: tuple[Any, ...], to: _Writer) -> Any:
     if len(value) != len(forms): raise RecordError(f"{len(forms)} values expected, got {len(value)}")
@@ -214,7 +205,6 @@ def TupleForm(*forms: Form[Any]) -> Form[tuple[Any, ...]]:
 
 
 def Table(key: Form[Any], form: Form[_T]) -> Form[dict[Any, _T]]:
-  """A dict."""
   def read(x: Any, of: Reader) -> dict[Any, _T]:
     out = {key.read(k, of): form.read(v, of) for k, v in (_items(pair, 2) for pair in _items(x))}
     if len(out) != len(x): raise RecordError("a key comes twice")
@@ -308,7 +298,6 @@ _FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (
 
 
 def _written(u: UOp, src: list[int], to: _Writer) -> list[Any]:
-  """A node for a record."""
   if u.dtype is not ix.INT and u.dtype is not dtypes.bool: raise RecordError(f"{u!r} is no expression of sizes")
   if u.op is Ops.CONST: return ["CONST", BOOL.write(u.arg, to) if u.dtype is dtypes.bool else INT.write(u.arg, to)]
   if u.op is Ops.SIZE and u.dtype is ix.INT: return ["SIZE", SIZE.write(u.arg, to)]

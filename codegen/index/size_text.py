@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
+from functools import reduce
+from typing import Callable, Hashable, Mapping, Sequence, TypeVar
 
-from ..ir.spelling import ATOM, PRODUCT, PYTHON, SUM, UNARY, Text, infix, inside
-from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, memoized
+from ..ir import ATOM, COMPARE, PRODUCT, PYTHON, SUM, UNARY, BinaryOps, Ops, Text, UOp, infix, inside, memoized
 from . import algebra as ix
 
 _T = TypeVar("_T", bound=Hashable)
@@ -17,7 +17,7 @@ _R = TypeVar("_R")
 def without_options(u: UOp) -> UOp:
   """The expression of names of which nothing else is known."""
   if u.op is Ops.SIZE: return UOp(Ops.SIZE, u.dtype, (), ix.Size(u.arg.name))
-  src = tuple([without_options(s) for s in u.src])
+  src = tuple(without_options(s) for s in u.src)
   return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
 
 
@@ -30,12 +30,12 @@ def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Seq
     n = stack[-1]
     if n not in found:
       found[n] = operands(n)
-      stack.extend([o for o in reversed(found[n]) if o not in found])
+      stack.extend(o for o in reversed(found[n]) if o not in found)
     else: out.setdefault(stack.pop(), found[n])
   return out
 
 
-def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
+def from_parts(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
   """What is made of an expression from what is made of its operands."""
   made: dict[_T, _R] = {}
   for n in sources_first(e, operands): made[n] = make(n, made)
@@ -44,28 +44,24 @@ def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, 
 
 @memoized
 def size_nodes(u: UOp) -> frozenset[UOp]:
-  """The SIZE nodes beneath an expression."""
   if u.op is Ops.SIZE: return frozenset((u,))
   found = {size_nodes(s) for s in u.src}
   return next(iter(found)) if len(found) == 1 else frozenset().union(*found)
 
 
-class Term(NamedTuple):
-  """A term of a sum as it is written: ``k`` times the product of ``factors``, or, ``rounded``, times ``cdiv`` of these two."""
-  k: int
-  factors: tuple[UOp, ...]
-  rounded: bool
+# a term of a sum as it is written: its number, times the product of factors or, where that is true, times ``cdiv`` of these two
+_Term = tuple[int, tuple[UOp, ...], bool]
 
 
-def _terms(u: UOp) -> tuple[list[Term], int]:
+def _terms(u: UOp) -> tuple[list[_Term], int]:
   """A sum's terms in the order in which they are written, and its constant: most factors first, then by name."""
   terms, c = ix.linear(u)
-  out: list[Term] = []
+  out: list[_Term] = []
   found = [(tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f)))), k) for t, k in terms]
   for factors, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
     up = _rounds_up(factors[0], c, k) if len(factors) == 1 else None
     if up is not None and factors[0].src[1].op is not Ops.CONST: c -= k
-    out.append(Term(k, factors, False) if up is None else Term(k, (up, factors[0].src[1]), True))
+    out.append((k, factors, False) if up is None else (k, (up, factors[0].src[1]), True))
   return out, c
 
 
@@ -86,15 +82,14 @@ _PRINTED = BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOp
 
 
 def _written_parts(u: UOp) -> list[UOp]:
-  """What must be written before an expression can be."""
   if u.op is Ops.RANGE: return []
   if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
-  return [x for t in _terms(u)[0] for x in t.factors]
+  return [x for _, factors, _ in _terms(u)[0] for x in factors]
 
 
 def text_of(u: UOp | int) -> str:
   """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
-  return str(u) if isinstance(u, int) else computed(u, _written_parts, _written)[0]
+  return str(u) if isinstance(u, int) else from_parts(u, _written_parts, _written)[0]
 
 
 COMPARISONS = {fn: PYTHON[fn][0].strip() for fn in BinaryOps if fn in COMPARE}
@@ -103,17 +98,15 @@ COMPARISONS = {fn: PYTHON[fn][0].strip() for fn in BinaryOps if fn in COMPARE}
 def condition_text(c: UOp) -> str:
   """A comparison of sizes as people write it, nothing negative on either side: ``M < N + 8``."""
   terms, k = ix.linear(ix.sub(*c.src))
-  def side(sign: int) -> str:
-    each = [ix.mul(t, n * sign) for t, n in terms if n * sign > 0]
-    return text_of(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0))))))
-  return f"{side(1)} {COMPARISONS[c.arg]} {side(-1)}"
+  left, right = (reduce(ix.add, (ix.mul(t, n * sign) for t, n in terms if n * sign > 0), ix.const(max(k * sign, 0)))
+                 for sign in (1, -1))
+  return f"{text_of(left)} {COMPARISONS[c.arg]} {text_of(right)}"
 
 
 def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
 
 
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
-  """An expression of which the parts are written."""
   if u.op is Ops.CONST: return str(u.arg), ATOM if u.arg >= 0 else SUM
   if u.op is Ops.SIZE: return _multiple(u.arg.name, u.arg.unit)
   if u.op is Ops.RANGE: return f"a{u.arg[0]}", ATOM

@@ -4,9 +4,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Callable, Iterable, Sequence
 
-from ..ir.dtype import DType, dtypes
-from ..ir.errors import ArgumentError
-from ..ir.spelling import ATOM, CONDITIONAL, PRODUCT, SHORT_PYTHON, UNARY, Text, infix, inside
+from ..ir import ATOM, CONDITIONAL, PRODUCT, SHORT_PYTHON, UNARY, ArgumentError, DType, Text, dtypes, infix, inside
 from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
 from .algebra import Dim as Dim
@@ -121,6 +119,6 @@ def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[S
   def value(size: ix.Size) -> str:
     if size in sizes: return f"v[{sizes.index(size)}]"
     raise ArgumentError(f"{bounds_text(size)} is none of the sizes {', '.join(map(bounds_text, sizes)) or '(there are none)'}")
-  parts = "".join([f"{dim_text(e, value)}, " for e in exprs])
+  parts = "".join(f"{dim_text(e, value)}, " for e in exprs)
   found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
   return found

@@ -29,7 +29,8 @@ class DType:
     return self is other or (not isinstance(other, (DType, tuple)) and self.count == 1 and dtypes.find(other) is self)
   __hash__ = object.__hash__
 
-  def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]: return _rebuild, (self.name, self.count)
+  def __reduce__(self) -> tuple[Callable[..., DType], tuple[Any, ...]]:
+    return (getattr, (dtypes, self.name)) if self.count == 1 else (DType.vec, (self.scalar(), self.count))
 
   @property
   def is_floating_point(self) -> bool: return self.kind == "f"
@@ -50,9 +51,6 @@ class DType:
 @cache
 def _vec(dtype: DType, count: int) -> DType:
   return DType(dtype.name, dtype.short, dtype.kind, dtype.itemsize, dtype.rank, dtype.np, count)
-
-
-def _rebuild(name: str, count: int) -> DType: return _by_name[name].vec(count)
 
 
 class _Defaults(type):

@@ -120,9 +120,7 @@ def negative(a: UOp) -> UOp:
 def scaled(a: UOp, value: float) -> UOp: return product(a, const(value, a.dtype, a.shape))   # a * value, a number
 
 
-def select(mask: UOp, a: UOp) -> UOp:
-  """a where the mask is true, else 0."""
-  return where(mask, a, 0.0)
+def select(mask: UOp, a: UOp) -> UOp: return where(mask, a, 0.0)
 
 
 # ---- ``a + b``, ``1.0 - b``, ``a & b``

@@ -127,7 +127,7 @@ class _Short(reprlib.Repr):
   def repr_Tensor(self, x: Any, level: int) -> str:   # without its values
     return x._brief() if hasattr(x, "_brief") else self.repr_instance(x, level)
   def repr_bytes(self, x: Any, level: int) -> str: return repr(x) if len(x) <= 60 else f"{x[:40]!r}.. ({len(x)} bytes)"
-  def repr_bytearray(self, x: Any, level: int) -> str: return self.repr_bytes(x, level)
+  repr_bytearray = repr_bytes
   def repr_dict(self, x: Any, level: int) -> str:   # its first entries, as they come: values may be costly to compare
     if level <= 0: return "{...}"
     inner = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in islice(x.items(), self.maxdict)]
@@ -136,7 +136,7 @@ class _Short(reprlib.Repr):
     first = sorted(x) if len(x) <= self.maxset and all(isinstance(v, str) for v in x) else islice(x, self.maxset)
     inner = [self.repr1(v, level - 1) for v in first] if level > 0 else []
     return "{" + ", ".join(inner + ["..."] * (len(x) > len(inner))) + "}" if x else f"{type(x).__name__}()"
-  def repr_frozenset(self, x: Any, level: int) -> str: return self.repr_set(x, level)
+  repr_frozenset = repr_set
   def repr_ndarray(self, x: Any, level: int) -> str: return f"an array of {x.dtype} of shape {x.shape}"
 
 

@@ -56,8 +56,7 @@ def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   return negative(product(g, mul(u, u)))
 
 
-def _erf(u: UOp, g: UOp) -> UOp:
-  return product(g, scaled(exp(neg(mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
+def _erf(u: UOp, g: UOp) -> UOp: return product(g, scaled(exp(neg(mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
 
 
 def _abs(u: UOp, g: UOp) -> UOp:
@@ -124,8 +123,9 @@ _ROWS = dict(
   OR=_Function(takes="iub", identity=lambda d: 0),
   XOR=_Function(takes="iub", identity=lambda d: 0),
   SHL=_Function(takes="iu"), SHR=_Function(takes="iu"),
+  GCD=_Function(120, 120, "iu"),   # of 0 and 0 it is 0
   THREEFRY=_Function(100, 80, dtypes.uint64),
-  WHERE=_Function(takes="fiube", gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], 0.0, g))),
-)
-FUNCTIONS: dict[Fn, _Function] = {fn: _ROWS[fn.name] for kind in (UnaryOps, BinaryOps, TernaryOps) for fn in kind}
+  WHERE=_Function(takes="fiube", gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], 0.0, g))))
+FUNCTIONS: dict[Fn, _Function] = {
+  fn: _ROWS[fn.name] for kind in (UnaryOps, BinaryOps, TernaryOps) for fn in kind if fn.name in _ROWS}
 COMBINERS = tuple(fn for fn, about in FUNCTIONS.items() if about.identity is not None)

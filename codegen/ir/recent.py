@@ -38,6 +38,5 @@ class Recent(dict[K, _V]):
     super().__setitem__(key, value)
 
   def clear(self) -> None:
-    """Forget everything."""
     self.older = {}
     super().clear()

@@ -32,7 +32,7 @@ class BinaryOps(_Named):
   """Functions of two values. DIV is true division (floats); IDIV and MOD floor, as Python has them; MAX and MIN
   propagate NaN, and of a constant and a zero that equals it they give the second."""
   ADD = 1; SUB = 2; MUL = 3; DIV = 4; IDIV = 5; MOD = 6; MAX = 7; MIN = 8; POW = 9; CMPLT = 10; CMPLE = 11; CMPEQ = 12; CMPNE = 13
-  AND = 14; OR = 15; XOR = 16; SHL = 17; SHR = 18; THREEFRY = 19
+  AND = 14; OR = 15; XOR = 16; SHL = 17; SHR = 18; THREEFRY = 19; GCD = 20
 
 
 class TernaryOps(_Named):
@@ -278,7 +278,6 @@ class _Known(ref[UOp], Generic[_T]):
 
 
 def _forget(known: Any) -> None:
-  """A node of a table has gone."""
   if known.table.get(known.key) is known: known.table.pop(known.key, None)
 
 
@@ -295,18 +294,15 @@ class NodeTable(Generic[_T]):
 
   def __contains__(self, u: UOp) -> bool: return self.get(u) is not None
   def get(self, u: UOp) -> _T | None:
-    """What is known of a node."""
     known = self.known.get(id(u))
     return known.value if known is not None and known() is u else None
 
   def put(self, u: UOp, value: _T) -> None:
-    """Know a value of a node from now on."""
     known: _Known[_T] = _Known(u, _forget)
     known.key, known.value, known.table = id(u), value, self.known
     self.known[id(u)] = known
 
   def pop(self, u: UOp) -> _T | None:
-    """Forget a node, and give what was known of it."""
     value = self.get(u)
     if value is not None: del self.known[id(u)]
     return value

@@ -88,7 +88,7 @@ def is_shifted(atom: UOp) -> bool:
   return len(terms) == 1 and terms[0][0].op is Ops.RANGE
 
 
-def ids_of(u: UOp) -> frozenset[int]: return frozenset([r.arg[0] for r in u.ranges])   # the axes that a node depends on
+def ids_of(u: UOp) -> frozenset[int]: return frozenset(r.arg[0] for r in u.ranges)   # the axes that a node depends on
 
 
 def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
@@ -99,7 +99,6 @@ def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
 
 
 def access_profile(kernel: Kernel) -> AccessProfile:
-  """Collect accesses, arithmetic and reductions."""
   out = AccessProfile([], {}, [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth = reduce_depths(kernel.nodes)
@@ -121,5 +120,5 @@ def access_profile(kernel: Kernel) -> AccessProfile:
     elif u.op is Ops.ALU and u not in in_index:
       fused = u.arg is BinaryOps.MUL and u in summed and uses[u] == 1   # with the addition of a sum
       if not fused: out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg].cost
-  out.loops.extend([(bound, operands) for (bound, _), operands in loops.items()])
+  out.loops.extend((bound, operands) for (bound, _), operands in loops.items())
   return out

@@ -19,20 +19,17 @@ from ..index.assume import below, greater, same_size
 from ..index.size_text import shape_text, text_of
 from ..index.sizes import Dim, numbers
 from ..index.view import Pulled, Regrouped, Shape, View, pull, rest, window_count
-from ..ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir import ArgumentError, AxisError, IndexOutOfRangeError, Ops, ShapeError, UOp, toposort
 
 _Ints = int | Sequence[int]
 Key = Dim | slice | EllipsisType | None
 _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _T = TypeVar("_T")
-_NUMPY: dict[BinaryOps, np.ufunc] = {
-  BinaryOps.ADD: np.add, BinaryOps.MUL: np.multiply, BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod,
-  BinaryOps.MIN: np.minimum, BinaryOps.CMPLT: np.less, BinaryOps.CMPEQ: np.equal, BinaryOps.AND: np.logical_and}
+_NUMPY = dict(ADD=np.add, MUL=np.multiply, IDIV=np.floor_divide, MOD=np.mod, MIN=np.minimum, CMPLT=np.less, CMPEQ=np.equal,
+              AND=np.logical_and)
 
 
 def _sizes(name: str, values: Dim | Sequence[Dim], n: int, what: str) -> Shape:
-  """``values`` as ``n`` sizes."""
   got = (values,) * n if isinstance(values, (int, UOp)) else tuple(values)
   if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {shape_text(got)}")
   if not all(isinstance(v, (int, UOp)) for v in got): raise ArgumentError(f"{name}: each {what} is an int, got {got}")
@@ -153,13 +150,12 @@ class Arrangement:
     values: dict[UOp, Any] = {r: np.arange(n).reshape([-1 if d == e else 1 for e in range(len(shape))])
                               for d, (r, n) in enumerate(zip(ranges, shape)) if n > 1}
     for u in toposort((*at, valid)):
-      if u not in values: values[u] = u.arg if u.op is Ops.CONST else _NUMPY[u.arg](*(values[s] for s in u.src))
+      if u not in values: values[u] = u.arg if u.op is Ops.CONST else _NUMPY[u.arg.name](*(values[s] for s in u.src))
     return [values[i] for i in at], values[valid]
 
   # ---- helpers
 
   def _dims(self, name: str, level: int) -> Shape:
-    """The shape of a level that there is."""
     if not 0 <= level < len(self.levels): raise AxisError(f"{name}: level {level}; {self} has levels 0 to {len(self.levels) - 1}")
     return self.levels[level]
 
@@ -417,8 +413,8 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
     if below(v, 0): v = plus(v, n)
     most = n if low == 0 else minus(n, 1)
     return low if below(v, low) else most if below(most, v) else v
-  start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
-    bound(k.start, -1, minus(n, 1)), bound(k.stop, -1, -1))
+  low, begin, end = (0, 0, n) if step > 0 else (-1, minus(n, 1), -1)
+  start, stop = bound(k.start, low, begin), bound(k.stop, low, end)
   span = minus(stop, start) if step > 0 else minus(start, stop)
   if not below(0, span): return 0, 0, 1, 0
   count = ix.rounds(span, abs(step))
@@ -428,7 +424,6 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
 
 
 def _arg_text(x: object) -> str:
-  """An argument of a meta-operation as written."""
   if isinstance(x, UOp): return text_of(x)
   if isinstance(x, tuple): return f"({', '.join(map(_arg_text, x))}{',' * (len(x) == 1)})"
   return str(x)

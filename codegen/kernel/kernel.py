@@ -14,9 +14,7 @@ from .. import index as ix
 from ..index.size_text import text_of
 from ..index.sizes import Dim, dim_text, sizes_of
 from ..index.view import Shape as Shape
-from ..ir.dtype import DType
-from ..ir.errors import OptError
-from ..ir.uop import Ops, UOp, toposort
+from ..ir import DType, Ops, OptError, UOp, toposort
 
 
 class AxisKind(Enum):
@@ -294,7 +292,6 @@ def _within(x: Any) -> tuple[Any, ...]:
 
 
 def _nodes_in(x: Any) -> list[UOp]:
-  """The nodes in an argument."""
   out, stack = [], [x]
   while stack:
     x = stack.pop()
@@ -304,7 +301,6 @@ def _nodes_in(x: Any) -> list[UOp]:
 
 
 def _arg_text(x: Any, number: dict[UOp, int]) -> str:
-  """An argument as text, nodes by their number."""
   if x is None or type(x) in (int, bool, str): return repr(x)
   if isinstance(x, UOp): return f"%{number[x]}"
   if type(x) is float: return x.hex()

@@ -7,8 +7,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
 from ..index.sizes import arg_text, uncast
-from ..ir.dtype import dtypes, number_text
-from ..ir.uop import NO_VALUE, Ops, UOp
+from ..ir import NO_VALUE, Ops, UOp, dtypes, number_text
 
 F32 = dtypes.float32
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -35,9 +34,7 @@ class UOpList(list[UOp]):
     return [f"{i:4d} {str(u.op):20s}: {typed(u):25s} {str([number[s] for s in u.src]):32s} {arg(u)}" for i, u in enumerate(self)]
 
   def __str__(self) -> str: return "\n".join(self.lines())
-  def print(self) -> None:
-    """Print the listing."""
-    print(self)
+  def print(self) -> None: print(self)
 
 
 def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda u: u.src) -> UOpList:
@@ -97,7 +94,7 @@ def block_shapes(uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
   sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
   if not sizes: return {}
   order, axes = axis_order(uops), block_axes(uops)
-  return {u: tuple([sizes[i] for i in order if i in axes[u]]) for u in uops if axes[u] and u.op not in NO_VALUE}
+  return {u: tuple(sizes[i] for i in order if i in axes[u]) for u in uops if axes[u] and u.op not in NO_VALUE}
 
 
 def axis_order(uops: Sequence[UOp]) -> list[int]:

@@ -12,8 +12,7 @@ from typing import Callable, Iterable, Mapping, Union
 
 from ..index import algebra as ix
 from ..index.sizes import FOLDS
-from ..ir.dtype import dtypes
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from ..ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, toposort
 
 _DIVISIONS = BinaryOps.IDIV, BinaryOps.MOD
 _FOLDS = {**FOLDS, BinaryOps.POW: ix.power}

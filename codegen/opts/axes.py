@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..ir.errors import OptError
+from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, power_of_two, prod
 from ..ir.functions import identity
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, power_of_two, prod
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
@@ -22,8 +20,7 @@ def new_id(kernel: Kernel) -> int: return max(a.id for a in kernel.axes) + 1   #
 
 
 def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
-  """The axes of a kernel with others where ``axis`` stood."""
-  return tuple([x for a in kernel.axes for x in (axes if a.id == axis.id else (a,))])
+  return tuple(x for a in kernel.axes for x in (axes if a.id == axis.id else (a,)))
 
 
 def split_axis(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
@@ -41,8 +38,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
   With ``keep``, a condition on these axes, reductions take the identity where it is false."""
   ids = [a.id for a in axes if a.size != 1]
 
-  def those(before: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple([j for i in before for j in (ids if i == axis.id else (i,))])
+  def those(before: tuple[int, ...]) -> tuple[int, ...]: return tuple(j for i in before for j in (ids if i == axis.id else (i,)))
   def reduced(old: UOp, new: UOp) -> UOp | None:
     fn, over = old.arg
     if axis.id not in over: return None
@@ -56,7 +52,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
 
 def seen_by(axes: tuple[Axis, ...], table: Mapping[UOp, UOp]) -> tuple[Axis, ...]:
   """Axes whose sizes vary with others, after these are replaced."""
-  return tuple([replace(a, size=ix.number(substitute((a.size,), table)[0])) if isinstance(a.size, UOp) else a for a in axes])
+  return tuple(replace(a, size=ix.number(substitute((a.size,), table)[0])) if isinstance(a.size, UOp) else a for a in axes)
 
 
 def or_identity(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
@@ -93,7 +89,6 @@ class SplitOpt(SizedOpt, abstract=True):
     return kernel if n == 1 else split_axis(kernel, axis, n, self.kind or axis.kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
-    """Raises OptError where the axis cannot get this kind."""
     self.plain(kernel, axis, self.kind in (None, AxisKind.LOOP))
     if self.kind is None: return
     if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)
@@ -204,7 +199,7 @@ class Peel(OnAxis):
     def reduced(old: UOp, new: UOp) -> UOp | None:
       fn, over = old.arg
       if axis.id not in over: return None
-      rest = tuple([tail.id if i == axis.id else i for i in over if i != axis.id or tail.size != 1])
+      rest = tuple(tail.id if i == axis.id else i for i in over if i != axis.id or tail.size != 1)
       value = tail_of(old.src[0])
       joined[old] = UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (value,), (fn, rest)) if rest else value)
       return joined[old]
@@ -287,7 +282,7 @@ class Fuse(OnAxis):
     if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
       raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
-    most = prod([a.most or a.count for a in (axis, other)]) if axis.most or other.most else 0
+    most = prod(a.most or a.count for a in (axis, other)) if axis.most or other.most else 0
     whole = Axis(axis.id, ix.times(axis.size, other.size), axis.kind, most=most)
     kernel = expressed(kernel, axis, ix.fdiv(whole.rng, other.size), (whole,))
     return expressed(kernel, other, ix.mod(whole.rng, other.size), ())

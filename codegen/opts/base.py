@@ -7,9 +7,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from functools import reduce
 from typing import Any, ClassVar, Iterable, Iterator
 
-from ..ir.errors import OptError, shown
-from ..ir.target import Target
-from ..ir.uop import Ops
+from ..ir import Ops, OptError, Target, shown
 from ..kernel import Axis, AxisKind, Kernel
 
 __all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN_KINDS", "SizedOpt", "read_opt", "with_opts"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import index as ix
-from ..ir.dtype import dtypes
-from ..ir.errors import OptError
-from ..ir.uop import Ops, UOp, power_of_two, toposort
+from ..ir import Ops, OptError, UOp, dtypes, power_of_two, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
 from ..kernel.accesses import gate_or_true
 from ..kernel.rewrite import rewrite
@@ -60,7 +58,7 @@ class CacheRead(Opt):
       if not axes: raise OptError(f"{self}: a program reads one element of {what}, there is nothing to copy first")
       if old in indexed: raise OptError(f"{self}: {what} says where to read or write, and is read where that is done")
       if old in copied: raise OptError(f"{self}: {what} is copied to local memory already")
-      return UOp(Ops.CACHE_READ, new.dtype, (new,), tuple([a.id for a in axes]))
+      return UOp(Ops.CACHE_READ, new.dtype, (new,), tuple(a.id for a in axes))
     body = rewrite(kernel.body, {Ops.LOAD: copy})
     if body == kernel.body: raise OptError(f"{self}: no read of {what} goes along a{self.axis}")
     kernel = kernel.with_(body=body)
@@ -70,7 +68,7 @@ class CacheRead(Opt):
       most = most_along(a)
       if a.varies and most >= UNBOUNDED: raise OptError(f"{self}: the size of {a} varies")
       if most < ix.vmax(a.size): kernel = kernel.needing(ix.lt(a.size, most + 1))
-      kernel = kernel.with_(axes=tuple([replace(x, most=most) if x is a else x for x in kernel.axes]))
+      kernel = kernel.with_(axes=tuple(replace(x, most=most) if x is a else x for x in kernel.axes))
     return kernel
 
 
@@ -85,7 +83,7 @@ class NonTemporal(Opt):
     if not kernel.plain or not stored: raise OptError(f"{self}: the kernel has no STORE to data{self.param} that needs no order")
     if any(map(reads_its_place, stored)):
       raise OptError(f"{self}: what is written to data{self.param} depends on what was there, which is read")
-    return kernel.with_(body=tuple([s.replace(s.src, arg="nt") if s in stored else s for s in kernel.body]))
+    return kernel.with_(body=tuple(s.replace(s.src, arg="nt") if s in stored else s for s in kernel.body))
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class TensorDescriptor(Opt):
   blocks = True
 
   @staticmethod
-  def all(kernel: Kernel) -> tuple[Opt, ...]: return tuple([TensorDescriptor(p.slot) for p in kernel.params])
+  def all(kernel: Kernel) -> tuple[Opt, ...]: return tuple(TensorDescriptor(p.slot) for p in kernel.params)
 
   def change(self, kernel: Kernel) -> Kernel:
     def is_plain(u: UOp) -> bool:

@@ -7,7 +7,7 @@ import itertools
 from .. import index as ix
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Kernel
-from ..kernel.accesses import MemoryAccess, access_profile
+from ..kernel.accesses import access_profile
 from .axes import Fuse, Split, split_axis
 
 
@@ -25,10 +25,7 @@ def split_axes(kernel: Kernel) -> Kernel:
 
 def merge_axes(kernel: Kernel) -> Kernel:
   """Neighbouring axes that every access sees as one become one."""
-  done = False
-  while not done:
-    done = True
-    if len(kernel.axes) < 2: break
+  while len(kernel.axes) > 1:
     info = access_profile(kernel)
     # an axis whose number is itself a value, or is compared, stays what it is
     others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
@@ -37,13 +34,9 @@ def merge_axes(kernel: Kernel) -> Kernel:
       if {a.id, b.id} & kernel.sequential: continue   # gone through in order
       if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
       if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
-      if all(_as_one(x, a.id, b.id, b.count) for x in info.accesses):
+      pairs = [(x.steps.get(a.id, 0), x.steps.get(b.id, 0)) for x in info.accesses]
+      if all(sa is not None and sb is not None and sa == sb * b.count for sa, sb in pairs):
         kernel = Fuse(a.id, b.id).apply(kernel)
-        done = False
         break
+    else: break
   return kernel
-
-
-def _as_one(x: MemoryAccess, a: int, b: int, size: ix.Dim) -> bool:
-  sa, sb = x.steps.get(a, 0), x.steps.get(b, 0)
-  return sa is not None and sb is not None and isinstance(size, int) and sa == sb * size

@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterator
 
 from .. import index as ix
-from ..ir.errors import OptError
-from ..ir.target import Target
-from ..ir.uop import prod
+from ..ir import OptError, Target, prod
 from ..kernel import Axis, AxisKind, Kernel
 from .axes import Fuse, in_place_of, split_axis
 from .base import OnAxis, Opt, Opts, SizedOpt
@@ -71,7 +69,7 @@ class Persistent(Opt):
   def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:
     """Persistent programs, and descriptors, which pay with them: neither, or both, or descriptors alone."""
     opts: Opts = kernel.applied
-    others = tuple([o for o in opts if not isinstance(o, (Persistent, TensorDescriptor))])
+    others = tuple(o for o in opts if not isinstance(o, (Persistent, TensorDescriptor)))
     if others != opts: return (yield others)
     boxes = TensorDescriptor.all(kernel) if target.descriptors else ()
     programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))

@@ -7,9 +7,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, vmax
 from ..index.sizes import size_text
-from ..ir.dtype import dtypes
-from ..ir.errors import VerifyError
-from ..ir.uop import NO_VALUE, Ops, UOp, step_of, toposort
+from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
 from ..kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
 from ..kernel.linear import DOT, accumulator
 from ..passes.additions import additions, is_float_sum, most_additions
@@ -19,7 +17,7 @@ from .rules import *
 # ---- values that both forms have
 
 _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
-REDUCTIONS = table(
+REDUCTIONS = op_rules(
   REDUCE=(argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
     same_dtype, lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None, _COMBINES),
   SCAN=(same_dtype,
@@ -29,12 +27,6 @@ REDUCTIONS = table(
     argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)")))
 
 # ---- the linear form
-
-
-def _acc(u: UOp) -> str | None:
-  want = python_type(u.dtype)
-  if isinstance(u.arg, (int, float)) and (want is float or not isinstance(u.arg, float)): return None
-  return f"the arg of DEFINE_ACC is its start value, a Python {want.__name__}, got {u.arg!r}"
 
 
 def _loop(u: UOp) -> str | None:
@@ -59,10 +51,8 @@ def _phi(u: UOp) -> str | None:
 
 
 def _ends(opener: Ops) -> Rule:
-  def rule(u: UOp) -> str | None:
-    if u.src and u.src[0].op is opener: return None
-    return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
-  return rule
+  return lambda u: None if u.src and u.src[0].op is opener else \
+    f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
 
 
 def _product(u: UOp) -> str | None:
@@ -75,17 +65,17 @@ def _product(u: UOp) -> str | None:
   return argument(lambda a: fields(a, str, tuple) and len(a[1]) == 1, f"({DOT!r}, (axis id,))")(u)
 
 
-def _programs(size: Any) -> bool: return size >= 1 if type(size) is int else isinstance(size, UOp) and of_sizes(size)
-
-
-LINEAR = table(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
+LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
   REDUCE=_product,
   DEFINE_GLOBAL=(KERNEL[Ops.DEFINE_GLOBAL], no_sources),
   DEFINE_LOCAL=local_rule,
-  DEFINE_ACC=_acc,
+  DEFINE_ACC=lambda u:
+    None if isinstance(u.arg, (int, float)) and (python_type(u.dtype) is float or not isinstance(u.arg, float)) else
+    f"the arg of DEFINE_ACC is its start value, a Python {python_type(u.dtype).__name__}, got {u.arg!r}",
   DEFINE_VAR=KERNEL[Ops.SIZE],
   SPECIAL=(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and _programs(a[2]),
+    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and
+      (a[2] >= 1 if type(a[2]) is int else isinstance(a[2], UOp) and of_sizes(a[2])),
       "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
     no_sources,
@@ -244,7 +234,7 @@ def _sorted(u: UOp) -> str | None:
   return argument(lambda a: fields(tuple(a), int, int, int, int, bool), "(axis id, low, high, keep, bitonic)")(u)
 
 
-INDEX = table(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
+INDEX = op_rules(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
   SORTED=_sorted,
   INDEX=lambda u: None,
   CACHE_READ=_cache_read,
@@ -341,7 +331,7 @@ def _filled(u: UOp) -> str | None:
 
 
 _EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)
-EXPANDED = table(KERNEL, VECTORS, access_rules(
+EXPANDED = op_rules(KERNEL, VECTORS, access_rules(
   lambda i: None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"),
   REDUCE=_EACH_COPY, SCAN=_EACH_COPY, SORT=_EACH_COPY, SPECIAL=lambda u: None, CACHE_READ=_filled)
 _EXPANDED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE

@@ -48,7 +48,6 @@ def _moves(u: UOp) -> str | None:
 
 
 def _text(arg: Any) -> str:
-  """An argument with sizes as they are written."""
   if isinstance(arg, tuple): return f"({', '.join(map(_text, arg))}{',' * (len(arg) == 1)})"
   return text_of(arg) if isinstance(arg, UOp) else repr(arg)
 
@@ -78,9 +77,6 @@ def _sorts(u: UOp) -> str | None:
   return None if 0 <= low < high <= 8 * u.dtype.itemsize else f"SORT_AXIS by bits {low} to {high} of {u.dtype}"
 
 
-def _index(at: int) -> Rule: return lambda u: int_dtype(f"the index of {u.op.name}", u.src[at])
-
-
 def _indices(end: int | None) -> Rule:
   """Ints of one shape from the second source to before ``end``, one for each of the base's first dims."""
   def rule(u: UOp) -> str | None:
@@ -94,11 +90,6 @@ def _indices(end: int | None) -> Rule:
 def _value(u: UOp, value: UOp, shape: Shape) -> str | None:
   return None if _alike(value.shape, shape) else \
     f"{u.op.name} of a value of shape {shape_text(value.shape)}; {shape_text(shape)} expected"
-
-
-def _scatter(u: UOp) -> str | None:
-  base, *index, value = u.src
-  return _value(u, value, index[0].shape + base.shape[len(index):])
 
 
 def _joins(u: UOp) -> str | None:
@@ -126,30 +117,16 @@ def _updates(u: UOp) -> str | None:
       return f"UPDATE by {op}; it takes movement that shows no element twice"
     part = TRANSFORMS[op].shape(part, arg)
   if len(u.src) == 3:
-    if wrong := _index(2)(u): return wrong
+    if wrong := int_dtype("the index of UPDATE", u.src[2]): return wrong
     part = u.src[2].shape + part[1:]
   return _value(u, u.src[1], part)
 
 
-def _after(u: UOp) -> str | None:
-  effects = Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH
-  return None if u.src[1].op in effects else f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}"
-
-
-def _calls(u: UOp) -> str | None:
-  position = u.arg[1]
-  if not 0 <= position < len(u.src) - 1: return f"CALL of argument {position}, of {len(u.src) - 1}"
-  return None if _alike(u.src[0].shape, u.src[1 + position].shape) else f"CALL of argument {position}, whose shape is another"
-
-
-def _buffer(u: UOp) -> str | None:
-  if not hasattr(u.arg, "shape"): return f"the arg of BUFFER is a Buffer, got {u.arg!r}"
-  return None if u.dtype is u.arg.dtype else f"a BUFFER node of {u.dtype} on a Buffer of {u.arg.dtype}"
-
-
-GRAPH = table(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
+GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   ALU=(alu_rule, _same_shapes),
-  BUFFER=_buffer, CONTIGUOUS=same_dtype, DETACH=same_dtype, COPY=same_dtype,
+  BUFFER=(lambda u: None if hasattr(u.arg, "shape") else f"the arg of BUFFER is a Buffer, got {u.arg!r}",
+    lambda u: None if u.dtype is u.arg.dtype else f"a BUFFER node of {u.dtype} on a Buffer of {u.arg.dtype}"),
+  CONTIGUOUS=same_dtype, DETACH=same_dtype, COPY=same_dtype,
   IOTA=(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
   REDUCE_AXIS=(same_dtype, _reduces),
   SCAN_AXIS=(
@@ -161,23 +138,25 @@ GRAPH = table(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
     lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
     _indices(None), one_dtype(0)),
   SCATTER=(lambda u: None if len(u.src) > 2 else f"SCATTER has a base, indices and a value, got {len(u.src)}",
-    argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"), _indices(-1), _scatter,
-    one_dtype(0, -1)),
+    argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"), _indices(-1),
+    lambda u: _value(u, u.src[-1], u.src[1].shape + u.src[0].shape[len(u.src) - 2:]), one_dtype(0, -1)),
   CAT=(_joins, one_dtype()),
   ASSIGN=(source_count(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
   UPDATE=(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
-  AFTER=(source_count(2, "memory and an effect"), _after, one_dtype(0)),
-  CALL=(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"), _calls, one_dtype(0)),
+  AFTER=(source_count(2, "memory and an effect"), lambda u: None if u.src[1].op in (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH) else
+    f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}", one_dtype(0)),
+  CALL=(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"),
+    lambda u: None if 0 <= u.arg[1] < len(u.src) - 1 else f"CALL of argument {u.arg[1]}, of {len(u.src) - 1}",
+    lambda u: None if _alike(u.src[0].shape, u.src[1 + u.arg[1]].shape) else
+    f"CALL of argument {u.arg[1]}, whose shape is another", one_dtype(0)),
   LAUNCH=(
     argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)),
   SLOPED=(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
   CUSTOM=lambda u: None)
 
 
-def _scalar(u: UOp) -> str | None:
-  return f"{u.op.name} has dtype {u.dtype}: the tensor graph has scalar dtypes" if u.dtype.count != 1 else None
-
-
 def verify_graph(roots: Sequence[UOp]) -> None:
   """Check a tensor graph. Raises VerifyError with the rule broken and the node's line in the listing of the graph."""
-  verify(toposort(roots), "tensor graph", _scalar, by_op(GRAPH, "the tensor graph"))
+  verify(
+    toposort(roots), "tensor graph", lambda u: None if u.dtype.count == 1 else
+    f"{u.op.name} has dtype {u.dtype}: the tensor graph has scalar dtypes", by_op(GRAPH, "the tensor graph"))

@@ -7,10 +7,8 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ..index import Size
-from ..ir.dtype import DType, Number, dtypes, held
-from ..ir.errors import VerifyError
+from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
 from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ..kernel.linear import UOpList
 
 ANY = 1 << 30   # sources: no limit
@@ -45,7 +43,7 @@ def all_of(*rules: Rule) -> Rule:
   return lambda u: next((wrong for rule in rules if (wrong := rule(u))), None)
 
 
-def table(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict[Ops, Rule]:
+def op_rules(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict[Ops, Rule]:
   """Rules by the names of ops, one or several an op, after and over those of shared tables."""
   out: dict[Ops, Rule] = {}
   for t in shared: out.update(t)
@@ -54,10 +52,8 @@ def table(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict
 
 def source_count(least: int, what: str, most: int | None = None) -> Rule:
   """From ``least`` to ``most`` sources (default: exactly ``least``); ``what`` names them: "a base and an index"."""
-  def rule(u: UOp) -> str | None:
-    n = len(u.src)
-    return None if least <= n <= (least if most is None else most) else f"{u.op.name} has {what}, got {n} sources"
-  return rule
+  return lambda u: None if least <= len(u.src) <= (least if most is None else most) else \
+    f"{u.op.name} has {what}, got {len(u.src)} sources"
 
 
 def argument(fits: Callable[[Any], bool], what: str) -> Rule:
@@ -126,8 +122,6 @@ size_rule = all_of(
 
 
 def cast_rule(u: UOp) -> str | None:
-  """One source of the same count, or a scalar that is broadcast."""
-  if wrong := one_source(u): return wrong
   src = u.src[0].dtype
   if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
   if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
@@ -146,11 +140,10 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-VALUES = table(CONST=const_rule, ALU=alu_rule, CAST=cast_rule, BITCAST=cast_rule)
+VALUES = op_rules(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), BITCAST=(one_source, cast_rule))
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
-  """What reduces, and which dtypes it takes."""
   if op not in COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in COMBINERS)}"
   return refusal(op, dtype, f"a reduction by {op.name}")
 
@@ -197,7 +190,6 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
 
 
 def _elements(fits: Callable[[Any], bool], what: str) -> Rule:
-  """An arg that ``fits``, of a buffer."""
   return all_of(argument(fits, what), lambda u: f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None)
 
 
@@ -217,15 +209,13 @@ def _vectorize(u: UOp) -> str | None:
 
 
 def _gep(u: UOp) -> str | None:
-  """One lane of a vector."""
-  if wrong := one_source(u): return wrong
   v = u.src[0].dtype
   if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
 
 
 # tables that forms of a kernel share
-KERNEL = table(
+KERNEL = op_rules(
   VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global,
   DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
-VECTORS = table(VECTORIZE=_vectorize, GEP=_gep)
+VECTORS = op_rules(VECTORIZE=_vectorize, GEP=(one_source, _gep))

@@ -29,7 +29,7 @@ from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 
 from .arguments import VALUES, Call, Pieces, constant, put, take
-from .memory import Given, Memory, exact, keeper, made_after, make_own, sharing, write_back
+from .memory import ArgumentMemory, Given, exact, keeper, made_after, make_own, sharing, write_back
 
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
 BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
@@ -70,10 +70,8 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
 
 
 class Capture:
-  """What a jit knows of the calls of one signature: what the plain call did, then what replays launch.
-
-  With ``sizes`` it is for all values of them: recorded at two, and replayed at others where the two recordings agree.
-  """
+  """What a jit knows of the calls of one signature: what the plain call did, then what replays launch. With ``sizes`` it is for
+  all values of them: recorded at two, and replayed at others where the two recordings agree."""
 
   def __init__(self, fn: Callable[..., Any], name: str, sizes: Sizes = NO_SIZES, depth: int = BRANCHES, strict: bool = False):
     self.fn, self.name, self.sizes, self.depth, self.strict = fn, name, sizes, depth, strict
@@ -201,8 +199,8 @@ class Capture:
       names = ", ".join(f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values))
       if not self._tries: report.note_line(f"{self.name} is captured for each shape ({names}): {why}")
     if why or first is None: return None
-    same = [(size, n) for size, n, before in zip(trace.sizes, trace.values, first.values) if n == before]
-    for size, n in same: trace.holds(ix.eq(size.node, n))   # a number that forgot it would not have shown
+    same = [ix.eq(size.node, n) for size, n, before in zip(trace.sizes, trace.values, first.values) if n == before]
+    for c in same: trace.holds(c)   # a number that forgot it would not have shown
     if same: sized = SizedRecording(trace, outlined, *recorded)
     self._first = None
     report.note_line(f"captured {self.name} for all values of {', '.join(s.name for s in trace.sizes)}")
@@ -227,7 +225,7 @@ class Capture:
     self._shared = sharing(call)
     return put(result, iter(own).__next__)
 
-  def _inputs(self, call: Call) -> Memory | None:
+  def _inputs(self, call: Call) -> ArgumentMemory | None:
     """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the
     arguments share memory otherwise than when it was captured."""
     assert self.replay is not None
@@ -251,37 +249,34 @@ class Capture:
     written = self.replay.written | theirs
     if written and any([base_of(t.lazydata).arg.storage in written for t in read]): return None
     buffers = iter(exact(read))
-    out: Memory = []
+    out: ArgumentMemory = []
     for g in self._given:
       if g.kind == "read": out.append((next(buffers), None))
       elif g.kind == "written" and (first := groups.pop(g.group, None)) is not None: out.append((first.memory, first))
     return out
 
-  def _stand_ins(self, call: Call, recorder: Recorder, trace: Trace | None) -> tuple[list[Any], Memory]:
+  def _stand_ins(self, call: Call, recorder: Recorder, trace: Trace | None) -> tuple[list[Any], ArgumentMemory]:
     """What the function gets for its arguments while it is recorded, and the copies among that."""
     self._given, out = [], []
     writes = {a for r in self._writes if (a := r()) is not None}
     reads = iter(exact([t for t, w in zip(call.tensors, self._written) if t._alias not in writes and not w]))
-    copies: Memory = []
+    copies: ArgumentMemory = []
     groups: dict[Alias, tuple[int, Any]] = {}
     open_ = {} if trace is None else dict(zip(self.sizes.dims, self.sizes.sizes))
     for number, (t, w, place) in enumerate(zip(call.tensors, self._written, call.places)):
       a, view = t._alias, through(t._view)
       if a in writes or (w and len(a.tensors) > len({id(x) for x in call.tensors if x._alias is a})):
         # the function may hold it, or a part of it, itself: it gets the memory
-        self._given.append(Given("state", view, alias=ref(a)))
-        x = t.detach()
+        g, x = Given("state", view, alias=ref(a)), t.detach()
       elif w:
         if a not in groups:
           b = Buffer(a.memory.device, a.memory.shape, a.memory.dtype)
           b.take(a.memory)
           copies.append((b, a))
           groups[a] = len(groups), type(t)._from_node(b.node)
-        self._given.append(Given("written", view, a.node.shape, groups[a][0]))
-        x = groups[a][1].detach()
+        g, x = Given("written", view, a.node.shape, groups[a][0]), groups[a][1].detach()
         x._view, x._node = (*x._view, *view), None
       else:
-        self._given.append(Given("read"))
         given = next(reads)
         shape = tuple(int(n) if (size := open_.get((number, d))) is None else BoundInt.of(n, size.node)
                        for d, n in enumerate(t.shape))
@@ -289,9 +284,9 @@ class Capture:
         b.take(given)
         copies.append((b, None))
         recorder.arguments[b.storage.serial] = place, True
-        x = type(t)._from_node(b.node)
-      kind = self._given[-1].kind
-      if kind != "state" and a.memory is not None: recorder.arguments[a.memory.storage.serial] = place, kind == "read"
+        g, x = Given("read"), type(t)._from_node(b.node)
+      self._given.append(g)
+      if g.kind != "state" and a.memory is not None: recorder.arguments[a.memory.storage.serial] = place, g.kind == "read"
       if t._state > 0: x.requires_grad = True
       x._names = t._names
       out.append(x)
@@ -304,7 +299,7 @@ class Capture:
     mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]
     engine.before_writing([a.memory.storage for a in mine], mine)
     engine.realize(call.tensors)
-    theirs = dict.fromkeys([t._alias for t, w in zip(call.tensors, self._written) if w])
+    theirs = dict.fromkeys(t._alias for t, w in zip(call.tensors, self._written) if w)
     engine.compute(theirs)   # all of what an argument is a part of
     for a in theirs:
       if a.memory is None: make_own([a])
@@ -361,8 +356,7 @@ class Capture:
         if t._state == 1: t._node = None
     late = [x for x in (r() for r in elsewhere) if x is not None and made_after(recorder.start, x)]
     if late and self._late < 2:
-      # computed here because it is used, or its sources were about to be overwritten: this call is right as it ran, the next one
-      # is captured
+      # computed because it is used, or its sources were about to be overwritten: this call is right, the next one is captured
       self._late += 1
       make_own([a for a in recorder.changed if a.memory is None])
       return put(result, iter([o.first() for o in outputs]).__next__)

@@ -26,6 +26,7 @@ from ntgrad.tensor import Tensor
 from .arguments import Pieces
 from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, call_of, pieces_of, signature
 
+_Key = tuple[Any, ...]   # a signature
 ROUTES = 1024     # signatures of which it is known what capture they have
 
 P = ParamSpec("P")
@@ -100,8 +101,7 @@ class TinyJit(Generic[P, R]):
       key = id(owner)
       found = self._of[key] = (
         ref(owner, lambda _: self._of.pop(key, None)),
-        TinyJit[..., Any](functools.partial(call_of, ref(owner), self.fn), strict=self.strict),
-      )
+        TinyJit[..., Any](functools.partial(call_of, ref(owner), self.fn), strict=self.strict))
       found[1].name = self.name
       found[1].dynamic = {k - 1 if isinstance(k, int) else k: axes for k, axes in self.dynamic.items()}
     return found[1]
@@ -154,7 +154,7 @@ class TinyJit(Generic[P, R]):
     call.values = self._values
     return found.call(call)
 
-  def _find(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, VariableValues]:
+  def _find(self, key: _Key, pieces: Pieces) -> tuple[Capture, VariableValues]:
     """The capture for calls of a signature, and the values of its sizes in them."""
     found = self._captures[key]
     if found is not None and found.replay is not None: return found, ()
@@ -167,7 +167,7 @@ class TinyJit(Generic[P, R]):
     if found is None: found = self._captures[key] = Capture(self.fn, self.name, sizes, strict=self.strict)
     return found, sizes.values
 
-  def _sized(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[tuple[Any, ...], Sizes]:
+  def _sized(self, key: _Key, pieces: Pieces) -> tuple[_Key, Sizes]:
     """The signature without what may change in it, and the sizes that do: those of Variables and ``dynamic``, else the dimensions
     that were others in an earlier call."""
     marks, tensors, others, *rest = key
@@ -203,7 +203,7 @@ def sizes_in(pieces: Pieces, dims: Collection[tuple[int, int]]) -> Sizes:
   return Sizes((*new, *once), (*values, *[n for n, _ in once.values()]), tuple(at), tuple(i for _, i in once.values()))
 
 
-def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
+def _without(key: _Key, sizes: Sizes) -> _Key:
   """A signature that says only which sizes change."""
   marks, tensors, others, *rest = key
   shapes = [list(shape) for shape, *_ in tensors]

@@ -17,16 +17,14 @@ from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
 from .arguments import Pieces
 
 # of arguments, in their order; with an Alias: of one that is written
-Memory = list[tuple[Buffer, Alias | None]]
+ArgumentMemory = list[tuple[Buffer, Alias | None]]
 
 
 @dataclass
 class Given:
-  """How a captured function gets a Tensor argument.
-
-  ``kind`` "read": a copy of its elements. "written": its memory, in which ``view`` finds it; arguments of one ``group`` share it.
-  Both are other memory at every call. "state": memory that the function holds itself, the same at every call.
-  """
+  """How a captured function gets a Tensor argument. ``kind`` "read": a copy of its elements. "written": its memory, in which
+  ``view`` finds it; arguments of one ``group`` share it. Both are other memory at every call. "state": memory that the function
+  holds itself, the same at every call."""
   kind: str
   view: AliasView = ()
   shape: tuple[int, ...] = ()      # of the memory
@@ -44,14 +42,14 @@ def exact(tensors: list[Any]) -> list[Buffer]:
   """For computed Tensors, Buffers that hold exactly their elements: their own, or copies."""
   out: list[Any] = []
   for t in tensors:
-    u = engine.without_reshapes(t.lazydata)
+    u = u if (u := t.lazydata).op is Ops.BUFFER else engine.without_reshapes(u)
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
   if all([type(b) is Buffer for b in out]): return out
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 
 
-def write_back(copies: Memory, name: str) -> None:
+def write_back(copies: ArgumentMemory, name: str) -> None:
   """What was written to the copies of arguments is the arguments' now."""
   for b, a in copies:
     if a is None: continue

@@ -20,10 +20,10 @@ TOP = {
     "logical_not neg neg_ negative numel positive rad2deg rad2deg_ ravel reciprocal reciprocal_ rsqrt rsqrt_ sigmoid_ sign "
     "signbit sin sin_ sinc sinc_ sinh sinh_ slogdet sqrt sqrt_ square square_ t tan tan_ tanh_ trace trunc trunc_ zero_",
   "input, other":
-    "arctan2 atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign eq equal "
-    "floor_divide fmax fmin fmod ge greater greater_equal gt hypot inner kron ldexp le less less_equal logaddexp logaddexp2 "
-    "logical_and logical_or logical_xor lt matmul maximum minimum mul multiply ne nextafter not_equal remainder true_divide vdot "
-    "xlogy xlogy_",
+    "arctan2 atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign eq equal floor_divide "
+    "fmax fmin fmod gcd ge greater greater_equal gt hypot inner kron lcm ldexp le less less_equal logaddexp logaddexp2 "
+    "logical_and logical_or logical_xor lt matmul maximum minimum mul multiply ne nextafter not_equal remainder true_divide "
+    "vdot xlogy xlogy_",
   "input, other, *, alpha=1": "add sub subtract",
   "input, other, *, rounding_mode=None": "div divide",
   "input, other, p=2": "dist",

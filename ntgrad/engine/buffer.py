@@ -28,10 +28,8 @@ overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refer
 
 class Storage:
   """A piece of device memory, allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
-
   ``serial`` is its number in the order of making, ``version`` how often it has been written in place, ``writer`` the Alias that
-  writes it, if there is one. ``foreign``: another library sees it too, and may write it.
-  """
+  writes it, if there is one. ``foreign``: another library sees it too, and may write it."""
   __slots__ = ("device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
   address = 0         # where other libraries' memory lies
@@ -109,10 +107,8 @@ class Adopted(Storage):
 
 
 class Buffer:
-  """``shape`` elements of ``dtype`` on ``device``: one *version* of a Storage. Compared by identity.
-
-  Writing in place makes a new Buffer over the Storage: a graph of the old contents never looks like one of the new.
-  """
+  """``shape`` elements of ``dtype`` on ``device``: one *version* of a Storage. Compared by identity. Writing in place makes a
+  new Buffer over the Storage: a graph of the old contents never looks like one of the new."""
 
   __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "rng_from", "node_ref", "known",
                "gone", "offset", "align", "between", "__weakref__")

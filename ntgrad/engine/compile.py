@@ -18,7 +18,7 @@ from ntgrad.codegen.choose import candidates
 from ntgrad.codegen.choose.bound import work_of
 from ntgrad.codegen.explain.printing import kernel_name as kernel_name
 from ntgrad.codegen.index import Dim, count, product, records
-from ntgrad.codegen.index.records import CONDITION, RecordError, TupleForm
+from ntgrad.codegen.index.records import CONDITION, TupleForm
 from ntgrad.codegen.index.sizes import arguments, evaluator, sizes_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
@@ -53,6 +53,10 @@ class Elsewhere:
   identity: str = ""   # the device's; "": nothing of it is kept on disk
 
 
+_Where = Device | Elsewhere
+_Compiled = tuple[Program, tuple[UOp, ...]]   # and what it needs of run-time sizes
+
+
 class _Made(NamedTuple):
   """A kernel as source."""
   spec: ProgramSpec
@@ -61,9 +65,7 @@ class _Made(NamedTuple):
   refusals: tuple[candidates.Refusal, ...] = ()   # of another process, while it chose
 
 
-def program_spec(
-  kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = (), label: str = ""
-) -> _Made:
+def program_spec(kernel: Kernel, device: _Where, name: str = "", notes: Sequence[str] = (), label: str = "") -> _Made:
   """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts. ``notes`` are lines of
   comment in its source; messages call it ``label``, by default its name."""
   name = name or kernel_name(kernel)
@@ -73,7 +75,7 @@ def program_spec(
   return fresh(kernel, device, name, notes, label, key)
 
 
-def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str, key: str | None) -> _Made:
+def fresh(kernel: Kernel, device: _Where, name: str, notes: Sequence[str], label: str, key: str | None) -> _Made:
   """``program_spec`` without a look at the disk, where it lies from now on under a ``key``."""
   with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
   with phase("rendering"): new = _made_of(parts, chosen, device, name, notes, label)
@@ -81,7 +83,7 @@ def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence
   return new
 
 
-def _made_of(parts: Parts, chosen: Parts, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str) -> _Made:
+def _made_of(parts: Parts, chosen: Parts, device: _Where, name: str, notes: Sequence[str], label: str) -> _Made:
   """The source of parts, after the Opts that led to ``chosen``."""
   spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
   chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
@@ -97,7 +99,7 @@ def kept(new: _Made, kernel: Kernel, device: Device, notes: Sequence[str] = ()) 
   return spec if new.parts is not None else replace(spec, again=again)
 
 
-def program_key(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str]) -> str | None:
+def program_key(kernel: Kernel, device: _Where, name: str, notes: Sequence[str]) -> str | None:
   """What a rendered kernel is kept under: all that its source and launch are made of. None where it is not kept: cache off, Opts
   that are measured, passes that are shown or verified, somebody who is told of its parts, or a device that runs UOps."""
   identity = getattr(device, "identity", "")
@@ -120,15 +122,14 @@ def _load(key: str, name: str, label: str) -> _Made | None:
   spec, needs = found
   try:
     check(spec)
-    if spec.name != name: raise RecordError(f"{spec.name} is not {name}")
     evaluator(needs, sizes_of(needs))
-  except Exception:   # whatever is in there, it is no kernel
-    cache.remove(KERNEL_TABLE, key)
-    return None
-  return _Made(replace(spec, given=label or name), needs, None)
+    if spec.name == name: return _Made(replace(spec, given=label or name), needs, None)
+  except Exception: pass   # whatever is in there, it is no kernel
+  cache.remove(KERNEL_TABLE, key)
+  return None
 
 
-def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
+def chosen_for(kernel: Kernel, device: _Where, name: str, label: str = "") -> tuple[Parts, Parts]:
   """The parts of a kernel, and the same after their Opts."""
   target, label = device.renderer.target, label or name
   parts = pipeline.prepare(kernel, target, label)
@@ -138,16 +139,15 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str
   return parts, pipeline.run_passes(parts, target, "opts", "opts", label)
 
 
-def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str,
+def rendered(kernel: Kernel, chosen: Parts, device: _Where, name: str,
              notes: Sequence[str] = (), label: str = "") -> tuple[ProgramSpec, tuple[UOp, ...]]:
   """A kernel, after the Opts of ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError."""
   target, label = device.renderer.target, label or name
   limited = pipeline.run_passes(chosen, target, "additions", "additions", label)
   uops = pipeline.run_passes(limited, target, "expand", "widths", label)
   if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
-    raise CompileError(
-      f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
-    )
+    raise CompileError(f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use "
+                       "another device")
   source, sizes = device.renderer.render(name, uops, notes), tuple(arguments(uops))
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
   work = work_of(kernel).given(sizes)
@@ -168,9 +168,8 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 
-def programs(
-  kernels: Sequence[Kernel], device: Device, refused: Callable[[int, NtgradError], None] | None = None
-) -> list[Program]:
+def programs(kernels: Sequence[Kernel], device: Device,
+             refused: Callable[[int, NtgradError], None] | None = None) -> list[Program]:
   """A program for each kernel; new ones are compiled in this order. ``refused`` is told which kernel raises what."""
   settings = overrides.settings()
   keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]
@@ -219,7 +218,7 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]
   return jobs
 
 
-def compiled_program(kernel: Kernel, device: Device, making: Making | None = None) -> tuple[Program, tuple[UOp, ...]]:
+def compiled_program(kernel: Kernel, device: Device, making: Making | None = None) -> _Compiled:
   """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
   started = perf_counter()
   if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
@@ -236,7 +235,7 @@ def compiled_program(kernel: Kernel, device: Device, making: Making | None = Non
   return _program(new, spec, device, kernel)
 
 
-def _program(new: _Made, spec: ProgramSpec, device: Device, before: Kernel | None = None) -> tuple[Program, tuple[UOp, ...]]:
+def _program(new: _Made, spec: ProgramSpec, device: Device, before: Kernel | None = None) -> _Compiled:
   """The program of a ``spec``, which is told of if it is new, and what it needs of run-time sizes."""
   if new.parts is not None: report.note_compiled(spec, new.parts, device, before)
   return from_specs([spec], device)[0], new.needs
@@ -287,7 +286,7 @@ def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
   form = overrides.check_parameters(mine, kernel)
   name = f"{mine.kernel.name}_overridden"
 
-  def compiled(k: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+  def compiled(k: Kernel) -> _Compiled:
     label = new_label(name)
     if mine.opts is None: new = program_spec(k, device, name, label=label)
     else:

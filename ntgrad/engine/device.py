@@ -31,13 +31,14 @@ def canonical(name: str) -> str:
 @lru_cache(maxsize=256)
 def _canonical(name: str) -> str:
   m = re.fullmatch(r"([A-Za-z]+)(?::(\d+))?", name)
-  kind = m.group(1).upper() if m else ""
+  kind = m[1].upper() if m else ""
   kind = _ALIASES.get(kind, kind)
   if m is None or kind not in DEVICE_NAMES:
     which = "an NVIDIA GPU is CUDA, any other OpenCL device CL" if kind == "GPU" else (
       f"devices are {', '.join(DEVICE_NAMES)}, with a number for all but the first (CL:1)")
     raise DeviceError(f"device {name!r}: no such device; {which}; this machine has {', '.join(_found())}")
-  return kind if m.group(2) is None or int(m.group(2)) == 0 else f"{kind}:{int(m.group(2))}"
+  number = int(m[2] or 0)
+  return f"{kind}:{number}" if number else kind
 
 
 # ---- which there are
@@ -46,10 +47,10 @@ _there: set[str] = set()   # canonical names of devices that the machine is know
 
 def there(name: str) -> str:
   """A canonical name of a device that the machine has; looks for it the first time, and opens nothing. Raises DeviceError."""
-  if name in _there or name in _open: return name
-  have, why = _available(name)
-  if not have: raise DeviceError(f"device {name!r} is not there: {why}; this machine has {', '.join(_found())}")
-  _there.add(name)
+  if name not in _there and name not in _open:
+    have, why = _available(name)
+    if not have: raise DeviceError(f"device {name!r} is not there: {why}; this machine has {', '.join(_found())}")
+    _there.add(name)
   return name
 
 
@@ -62,9 +63,8 @@ def _available(name: str) -> tuple[bool, str]:
   if kind == "TRITON":
     from ntgrad.backends.cuda import compiler
     return compiler.available()
-  if kind == "NUMPY": return True, ""
   from ntgrad.backends.opencl import device
-  return device.available(name)
+  return (True, "") if kind == "NUMPY" else device.available(name)
 
 
 def _found() -> list[str]:
@@ -98,15 +98,13 @@ _open: dict[str, Opened] = {}
 
 def get_device(name: str) -> Opened:
   """The device called ``name``, opened on first use. Raises DeviceError for an unknown or missing one."""
-  found = _open.get(name)
-  return _opened(name) if found is None else found
+  return _open.get(name) or _opened(name)
 
 
 @synchronized
 def _opened(name: str) -> Opened:
-  found = _open.get(name)   # another thread may have opened it
-  if found is None: found = _open[name] = _make(name)
-  return found
+  if name not in _open: _open[name] = _make(name)   # else another thread has opened it
+  return _open[name]
 
 
 def _after_fork() -> None:
@@ -220,6 +218,5 @@ def default_device() -> str:
   """``Device.DEFAULT``."""
   if Device.assigned is not None: return Device.assigned
   if config.dev: return there(canonical(config.dev))
-  if not _best:
-    _best.append(_best_device())
+  if not _best: _best.append(_best_device())
   return _best[0]

@@ -48,11 +48,9 @@ def checks_indices(device: str | None) -> bool:
 def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, ignore: int | None = None,
            said: str = "") -> UOp:
   """An index that must be from ``low`` to ``end - 1`` or ``ignore``, marked if that has to be checked when it is computed.
-
   ``name`` is the operation that checks it; what the user called is found (``origins.called``). ``of`` says what it is outside of
   otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements"; ``said`` is a whole sentence instead, with
-  ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside.
-  """
+  ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside."""
   if not prod(u.shape) or not checks_indices(u.device or device): return u
   lo, hi = value_bounds(u)
   if low <= lo and hi < end or lo == hi == ignore: return u
@@ -168,34 +166,35 @@ def _held(u: UOp) -> Interval:
 
 def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
   """What ``value_bounds`` says of a node, given what it says of others."""
-  if u.op is Ops.CONST: return int(u.arg), int(u.arg)
-  if u.op is Ops.BUFFER: return u.arg.between[1:] if u.arg.between is not None and u.arg.between[0] == u.arg.version else None
-  if u.op is Ops.IOTA: return 0, max(u.arg - 1, 0)
-  if u.op is Ops.CAST: return of(u.src[0]) if u.src[0].dtype.kind in "iub" else None
-  if u.op in MOVEMENT or u.op is Ops.GATHER:
-    return _hull(of(u.src[0]), (0, 0)) if u.op in (Ops.PAD, Ops.UNTILE, Ops.GATHER) else of(u.src[0])
-  if u.op is Ops.DETACH and u.arg is not None:   # checked already
+  op, x = u.op, u.src[0] if u.src else u
+  if op is Ops.CONST: return int(u.arg), int(u.arg)
+  if op is Ops.BUFFER: return u.arg.between[1:] if u.arg.between is not None and u.arg.between[0] == u.arg.version else None
+  if op is Ops.IOTA: return 0, max(u.arg - 1, 0)
+  if op is Ops.CAST: return of(x) if x.dtype.kind in "iub" else None
+  if op in MOVEMENT or op is Ops.GATHER:
+    return _hull(of(x), (0, 0)) if op in (Ops.PAD, Ops.UNTILE, Ops.GATHER) else of(x)
+  if op is Ops.DETACH and u.arg is not None:   # checked already
     _, low, end, ignore, _ = u.arg
-    lo, hi = of(u.src[0])
+    lo, hi = of(x)
     if ignore is not None: low, end = min(low, ignore), max(end, ignore + 1)
     return (max(lo, low), min(hi, end - 1)) if lo < end and hi >= low else None
-  if u.op in (Ops.DETACH, Ops.CONTIGUOUS, Ops.COPY): return of(u.src[0])
-  if u.op is Ops.CAT: return _hull(*map(of, u.src))
-  if u.op is Ops.REDUCE_AXIS:
-    x, (fn, axes) = u.src[0], u.arg
+  if op in (Ops.DETACH, Ops.CONTIGUOUS, Ops.COPY): return of(x)
+  if op is Ops.CAT: return _hull(*map(of, u.src))
+  if op is Ops.REDUCE_AXIS:
+    fn, axes = u.arg
     if fn is BinaryOps.ADD: return _mul(*of(x), *[prod([x.shape[a] for a in axes])] * 2)
     if fn not in (BinaryOps.MAX, BinaryOps.MIN) or not prod(x.shape): return None
     if fn is BinaryOps.MAX and x.arg is TernaryOps.WHERE and _holds_somewhere(x.src[0], axes):   # argmax
       return of(x.src[1])[0], max(of(x.src[1])[1], of(x.src[2])[1])
     return of(x)
-  if u.op is not Ops.ALU: return None
+  if op is not Ops.ALU: return None
   if u.arg is TernaryOps.WHERE:
     (a, b), (c, d) = of(u.src[1]), of(u.src[2])
-    test, less = u.src[0], u.src[0].arg is BinaryOps.CMPLT
-    if less and test.src == u.src[1:]: return min(a, c), min(b, d)         # x if x < y else y
-    if less and test.src == u.src[:0:-1]: return max(a, c), max(b, d)      # y if x < y else x: clamp
+    less = x.arg is BinaryOps.CMPLT
+    if less and x.src == u.src[1:]: return min(a, c), min(b, d)         # a if a < b else b
+    if less and x.src == u.src[:0:-1]: return max(a, c), max(b, d)      # b if a < b else a: clamp
     return min(a, c), max(b, d)
-  return _RULES[u.arg](*of(u.src[0]), *of(u.src[1])) if u.arg in _RULES else None
+  return _RULES[u.arg](*of(x), *of(u.src[1])) if u.arg in _RULES else None
 
 
 def _hull(*each: Interval) -> Interval:

@@ -25,28 +25,14 @@ from ntgrad.codegen.ir.uop import Ops, UOp, prod
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
+from . import dlpack
 from .buffer import Adopted, Buffer, Storage
 from .device import Device, canonical, get_device
-from .dlpack import (
-  COPIED_FLAG,
-  CPU,
-  CUDA,
-  DLPACK_VERSION,
-  MANAGED,
-  NAMES,
-  PINNED,
-  READ_ONLY,
-  Managed,
-  Owner,
-  Versioned,
-  is_valid,
-  new_capsule,
-  pointer_of,
-  rename,
-)
+from .dlpack import CPU, CUDA, DLPACK_VERSION, NAMES, Managed, Owner, Versioned, is_valid
 from .realize import before_writing, rebased
 from .recording import refuse_recording
 
+_Ints = tuple[int, ...]
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not
 _OWN = {dtypes.bfloat16: 4, dtypes.float8_e4m3: 10, dtypes.float8_e5m2: 12, dtypes.float8_e8m0: 14}
@@ -59,8 +45,8 @@ _DTYPES = {(code, d.itemsize * 8): d for d, code in _CODES.items()}
 class Foreign:
   """Another library's tensor: where it lies, what it is, who keeps it. Strides are in elements, None where it is contiguous."""
   address: int
-  shape: tuple[int, ...]
-  strides: tuple[int, ...] | None
+  shape: _Ints
+  strides: _Ints | None
   dtype: DType
   kind: int                # CPU or CUDA
   number: int
@@ -130,16 +116,15 @@ def _read(given: Any, x: Any) -> Foreign:
   """What a capsule holds; it is empty afterwards."""
   kind, name, used = next(((k, *names) for k, names in NAMES.items() if is_valid(given, names[0])), (None, b"", b""))
   if kind is None: raise InterchangeError(f"{_name(x)}: no DLPack capsule, or one that was used before; each is taken once")
-  pointer = pointer_of(given, name)
+  pointer = dlpack.pointer_of(given, name)
   managed: Any = kind.from_address(pointer)
   if kind is Versioned and managed.major != DLPACK_VERSION[0]:
     theirs, ours = f"{managed.major}.{managed.minor}", f"{DLPACK_VERSION[0]}.*"
     raise InterchangeError(f"{_name(x)}: a capsule of DLPack {theirs}; ntgrad reads versions {ours}")
-  rename(given, used)
+  dlpack.rename(given, used)
   owner = Owner(pointer, managed.deleter)
-  # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy
-  # does
-  read_only = bool(managed.flags & READ_ONLY) if kind is Versioned else not _writable(x)
+  # a capsule without a version cannot say that memory must not be written (JAX's must not): taken for such, as by numpy
+  read_only = bool(managed.flags & dlpack.READ_ONLY) if kind is Versioned else not _writable(x)
   return read_dltensor(managed.tensor, owner, read_only, x)
 
 
@@ -157,7 +142,7 @@ def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
 
 def _kind(device_type: int, x: Any) -> int:
   """CPU or CUDA: who can read the memory. Raises InterchangeError for other devices."""
-  kind = {PINNED: CPU, MANAGED: CUDA}.get(device_type, device_type)
+  kind = {dlpack.PINNED: CPU, dlpack.MANAGED: CUDA}.get(device_type, device_type)
   if kind in _ALIGN: return kind
   raise InterchangeError(
     f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
@@ -201,17 +186,17 @@ def interchange_error(x: Any, e: Exception) -> InterchangeError:
   return InterchangeError(f"{_name(x)} does not give its memory: {type(e).__name__}: {said}")
 
 
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+def _contiguous(shape: Sequence[int]) -> _Ints:
   return tuple(prod(shape[i + 1:]) for i in range(len(shape)))
 
 
-def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def _plain(shape: _Ints, strides: _Ints | None) -> _Ints | None:
   """Strides, or None where they are those of a contiguous tensor (a dimension of 1 may have any)."""
   if strides is None or 0 in shape: return None
   return None if all(n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))) else strides
 
 
-def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
+def strided(flat: UOp, shape: _Ints, strides: Sequence[int]) -> UOp | None:
   """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand. None where strides are
   negative or what one step covers overlaps the next (but a dimension may have stride 0)."""
   dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s], key=lambda i: -strides[i])
@@ -229,12 +214,10 @@ def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | 
 
 
 def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UOp:
-  """A node over another library's memory; ``device`` is where memory of the host is wanted (None: the default device).
-
-  Memory of a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see
-  ``strided``); else, and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` rules that out,
-  CaptureError while a jit records.
-  """
+  """A node over another library's memory; ``device`` is where memory of the host is wanted (None: the default device). Memory of
+  a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see ``strided``); else,
+  and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a
+  jit records."""
   name = f.device if f.kind == CUDA else device or Device.DEFAULT
   opened = get_device(name)
   if 0 in f.shape: return Buffer(name, f.shape, f.dtype).node
@@ -260,7 +243,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   return gather_strided(to.node, f.shape, steps, behind) if node is None else node
 
 
-def gather_strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], first: int) -> UOp:
+def gather_strided(flat: UOp, shape: _Ints, strides: Sequence[int], first: int) -> UOp:
   """The elements of a flat node that any strides reach from its ``first`` one on, those that several places share too."""
   kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
   at = graph.const(first, kind, shape)
@@ -285,7 +268,7 @@ class _View:
   keep: Any
   device: Opened | None       # None: the copy
   address: int
-  strides: tuple[int, ...]
+  strides: _Ints
 
 
 class _Export:
@@ -298,7 +281,7 @@ class _Export:
     managed.tensor.shape, managed.tensor.strides = self.sizes
     managed.deleter = _done
     self.mark = ctypes.c_uint64.from_buffer(managed).value
-    self.capsule = new_capsule(ctypes.addressof(managed), self.name, None)
+    self.capsule = dlpack.new_capsule(ctypes.addressof(managed), self.name, None)
 
   def over(self) -> bool:
     """Whether the consumer has let go of it, or there never was one: the capsule was dropped unread, and only this holds it."""
@@ -306,9 +289,8 @@ class _Export:
       sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, self.name)))
 
 
-# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way, which a
-# function written in Python would lose. So the deleter is the C library's time(): it writes over the first bytes of the struct
-# that it is given, and ``reclaim`` looks for that.
+# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way. So it is
+# the C library's time(): it writes over the first bytes of the struct that it is given, and ``reclaim`` looks for that.
 _done: int | None = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value
 _exports: dict[int, _Export] = {}
 # tensors (identity) and storages (number) that others see through __cuda_array_interface__
@@ -334,12 +316,9 @@ atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
 
 @synchronized
 def view_of(t: Any, copy: bool | None, what: str) -> _View:
-  """Where the value of a Tensor lies, computed if need be, for others to see.
-
-  Reshapes, permutations and slices of memory are shown as they are, other views as contiguous copies of their own, and memory
-  that has no address as a copy on the host. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit
-  records.
-  """
+  """Where the value of a Tensor lies, computed if need be, for others to see. Reshapes, permutations and slices of memory are
+  shown as they are, other views as contiguous copies of their own, and memory that has no address as a copy on the host. Raises
+  InterchangeError where ``copy=False`` rules that out, CaptureError while a jit records."""
   not_while_captured(f"a tensor of shape {t.shape} is given to another library")
   t.realize()
   at = None if copy else _layout(rebased(t.lazydata))
@@ -371,7 +350,7 @@ def _on_host(t: Any) -> _View:
   return _View(array, None, int(array.ctypes.data), _contiguous(t.shape))
 
 
-def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
+def _layout(u: UOp) -> tuple[int, _Ints] | None:
   """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one
   place."""
   chain = []
@@ -390,7 +369,7 @@ def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
   return start, strides
 
 
-def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...] | None:
+def _reshaped(shape: _Ints, strides: _Ints, to: _Ints) -> _Ints | None:
   """Strides of a reshaped view; None where there are none."""
   if 0 in shape: return _contiguous(to)
   runs: list[list[int]] = []   # dims that lie one in the other like those of a contiguous tensor: elements, innermost stride
@@ -427,7 +406,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
                            f"{' with copy=False' if copy is False else ''}; move it with .to() first")
   if v.device is not None: _hand_over(v.device, stream)
   versioned = max_version is not None and max_version[0] >= DLPACK_VERSION[0]
-  managed: Any = Versioned(*DLPACK_VERSION, None, None, COPIED_FLAG if copy else 0) if versioned else Managed()
+  managed: Any = Versioned(*DLPACK_VERSION, None, None, dlpack.COPIED_FLAG if copy else 0) if versioned else Managed()
   tensor = managed.tensor
   tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
   tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0

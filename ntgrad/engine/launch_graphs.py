@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
 
-from ntgrad.backends.base import Device, Node
+from ntgrad.backends.base import Device, Node, Sizes
 
 from . import memory_plan
 
 _At = Callable[[Any], Any] | None
-_Sizes = tuple[int, ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -19,7 +18,7 @@ class Launched:
   """A program or a copy, its arguments, and the numbers of its run-time sizes."""
   program: Any
   args: list[Any]
-  sizes: _Sizes = ()
+  sizes: Sizes = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -47,17 +46,14 @@ def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
 
 
 def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory_plan.MemoryUse],
-          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[_Sizes], None]]]:
+          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[Sizes], None]]]:
   """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
-  step that is in a graph what gives it other sizes there.
-
-  ``devices`` has None for steps that are no kernels, ``accesses`` what each step touches. ``slots`` learn where they are in
-  graphs. All arguments must be there. Raises what ``Device.graph`` does.
-  """
+  step that is in a graph what gives it other sizes there. ``devices`` has None for steps that are no kernels, ``accesses`` what
+  each step touches. ``slots`` learn where they are in graphs. All arguments must be there. Raises what ``Device.graph`` does."""
   out: list[Callable[[], None]] = []
   single: list[Launched] = []
   places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
-  resize: dict[int, Callable[[_Sizes], None]] = {}
+  resize: dict[int, Callable[[Sizes], None]] = {}
   for start, end in runs(devices):
     device, mine, graph = devices[start], steps[start:end], None
     if device is not None:
@@ -100,10 +96,8 @@ def reduced(after: Sequence[Iterable[int]]) -> list[list[int]]:
 
 
 def pieces(places: Mapping[Any, tuple[Hashable, int, int]]) -> dict[Any, tuple[Hashable, ...]]:
-  """Buffers that share memory, cut where any of them begins or ends: two overlap where they have a piece in common.
-
-  ``places`` has the memory that a buffer lies in, its first byte and the one past its last.
-  """
+  """Buffers that share memory, cut where any of them begins or ends: two overlap where they have a piece in common. ``places``
+  has the memory that a buffer lies in, its first byte and the one past its last."""
   cuts: dict[Hashable, set[int]] = {}
   for home, start, end in places.values(): cuts.setdefault(home, set()).update((start, end))
   order = {home: sorted(c) for home, c in cuts.items()}

@@ -19,10 +19,8 @@ class Lifetime:
 
 def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
   """An offset for each buffer, and the bytes that all of them take. Buffers that overlap in time do not overlap in memory.
-
   Largest first, each into the smallest gap that holds it between those placed before that live at the same time; every offset is
-  a multiple of ``PIECE_ALIGN_BYTES``.
-  """
+  a multiple of ``PIECE_ALIGN_BYTES``."""
   offsets = [0] * len(lifetimes)
   taken = _Taken(lifetimes)
   total = 0
@@ -101,11 +99,8 @@ class MemoryUse:
 
 def order(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> list[int]:
   """The steps in an order with a low peak: as given, or always the step that leaves least allocated (weight gradients before the
-  next layer's).
-
-  ``sizes`` has the bytes of the buffers that the schedule makes and gives back. A step stays after those that write what it
-  touches, and after those that read what it writes.
-  """
+  next layer's). ``sizes`` has the bytes of the buffers that the schedule makes and gives back. A step stays after those that
+  write what it touches, and after those that read what it writes."""
   after, before = dependencies(steps)
   touched = [dict.fromkeys(s.buffers) for s in steps]
   waiting = [len(a) for a in after]

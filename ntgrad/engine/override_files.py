@@ -5,7 +5,7 @@ import itertools
 import linecache
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Mapping, Protocol
+from typing import Any
 
 from ntgrad.codegen.explain.scheduler_form import inlined, with_aligns, with_numbered_sorts, without_tiles
 from ntgrad.codegen.ir.errors import MissingFileError, NtgradError, OverrideError
@@ -16,18 +16,10 @@ from ntgrad.codegen.opts import Opt
 _texts = itertools.count()
 
 
-class TileKernelLike(Protocol):
-  """What is asked of a kernel that ``ntgrad.tile.make`` made: a file imports the tile language itself."""
-  @property
-  def name(self) -> str: ...
-  def index_form(self) -> Kernel: ...
-  def __call__(self, *arguments: Any) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Exported:
   """A kernel of the tile language that stands for the scheduler's kernel of a ``key``."""
-  kernel: TileKernelLike
+  kernel: Any   # of ``ntgrad.tile.make``: a file imports the tile language itself
   key: str
   opts: tuple[tuple[Opt, ...], ...] | None   # of each part; None: to be chosen
   aligns: tuple[int, ...]   # of parameters that are parts of a memory; () where none is
@@ -62,16 +54,9 @@ def read(text: str, file: str = "") -> Exported:
   try: exec(compile(text, name, "exec"), space)  # noqa: S102 (a person's own file)
   except NtgradError: raise
   except Exception as e: raise OverrideError(f"{name}: {type(e).__name__}: {e}") from e
-  return _taken(space, name)
-
-
-def _taken(space: Mapping[str, Any], name: str) -> Exported:
-  """What a module that was run says of its kernel."""
-  kernel: Any = space.get("kernel")
-  key = space.get("KEY")
+  kernel, key, opts = (space.get(n) for n in ("kernel", "KEY", "OPTS"))
   if not hasattr(kernel, "index_form"): raise OverrideError(f"{name}: makes no `kernel`; kernel = tile.make(…)")
   if not isinstance(key, str): raise OverrideError(f"{name}: has no KEY, which says what scheduled kernel it stands for")
-  opts = space.get("OPTS")
   return Exported(kernel, key, None if opts is None else tuple(map(tuple, opts)), tuple(space.get("ALIGNS", ())),
                   dict(space.get("AXES", {})), name)
 

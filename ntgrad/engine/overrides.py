@@ -13,7 +13,7 @@ from typing import Any, Callable, Hashable, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
+from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.tile_source import kernel_key
 from ntgrad.codegen.index.size_text import shape_text
@@ -101,7 +101,7 @@ class Checked(Program):
   """A person's program, which is compared with the scheduler's before its first launch; ``asked`` are its run-time sizes."""
   pair: ComparedPrograms
   program: Program
-  asked: tuple[int, ...]
+  asked: Sizes
 
   @property
   def spec(self) -> ProgramSpec:
@@ -109,7 +109,7 @@ class Checked(Program):
     spec: ProgramSpec = self.program.spec  # type: ignore[attr-defined]
     return spec
 
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     if not self.pair.checked: self.pair.check(buffers, self.asked)
     return self.program(buffers, wait, sizes)
 
@@ -123,7 +123,7 @@ class CheckedSizes(SizedProgram):
   def __init__(self, pair: ComparedPrograms, mine: SizedProgram):
     self.pair, self.mine, self.variants, self.found = pair, mine, mine.variants, Recent(1)   # all else is the person's own
 
-  def variant(self, sizes: tuple[int, ...]) -> tuple[Program, tuple[int, ...]]:
+  def variant(self, sizes: Sizes) -> tuple[Program, Sizes]:
     """The program for run-time sizes, and what it is launched with."""
     program, given = self.mine.variant(sizes)
     return (program if self.pair.checked else Checked(self.pair, program, sizes)), given
@@ -145,7 +145,7 @@ class ComparedPrograms:
   device: Device
   checked: bool = False
 
-  def check(self, buffers: Sequence[Raw], sizes: tuple[int, ...]) -> None:
+  def check(self, buffers: Sequence[Raw], sizes: Sizes) -> None:
     """Run both on copies of what they write. Raises OverrideError where the results are not the same."""
     d, params, written = self.device, self.kernel.params, [p for p in self.kernel.params if p.written]
     counts = evaluator(tuple([ix.product(p.shape) for p in params]), self.kernel.sizes)(sizes)

@@ -19,6 +19,8 @@ from ntgrad.graph.variable import BoundInt
 from . import report
 from .size_variants import SizedProgram
 
+_Ints = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Step:
@@ -28,25 +30,25 @@ class Step:
   run-time sizes. ``of``: the program with run-time sizes that this one is a variant of. ``asked``: the sizes that ``of`` was
   asked for."""
   program: Program | None
-  slots: tuple[int, ...]
-  writes: tuple[int, ...]
-  last_use: tuple[int, ...]
+  slots: _Ints
+  writes: _Ints
+  last_use: _Ints
   device: str = ""
-  offsets: tuple[int, ...] = ()
-  sizes: tuple[int, ...] = ()
+  offsets: _Ints = ()
+  sizes: _Ints = ()
   of: SizedProgram | None = None
-  asked: tuple[int, ...] = ()
+  asked: _Ints = ()
   takes: tuple[ix.Size, ...] = ()
-  nodes: tuple[int, ...] = ()
+  nodes: _Ints = ()
 
 
 @dataclass(frozen=True)
 class Plan:
   """A schedule that can run again on other buffers. Slots: inputs first, then what it makes."""
   inputs: int
-  made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
+  made: tuple[tuple[str, _Ints, DType], ...]   # device, shape, dtype of each made slot
   steps: tuple[Step, ...]
-  outputs: tuple[int, ...]                               # the slot of each sink
+  outputs: _Ints                               # the slot of each sink
   again: Any = field(default=None, compare=False, repr=False)   # of one that was read from the disk: plan_cache.Again
 
   def __str__(self) -> str:
@@ -61,7 +63,7 @@ class Plan:
 class SizedPlan:
   """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
   plan: Plan
-  numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
+  numbers: Callable[[Sequence[int]], _Ints]   # of all that is not known before: shapes, then what each program takes
   exprs: Sequence[ix.Dim]                               # what they are
 
   @staticmethod
@@ -71,7 +73,7 @@ class SizedPlan:
     exprs += [s.node for step in plan.steps for s in step.takes]
     return SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
 
-  def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
+  def at(self, values: _Ints, table: dict[UOp, UOp] | None = None) -> Plan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
     remember that."""
     numbers = self.numbers(values)

@@ -43,8 +43,7 @@ def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
 
 def load_plan(key: str) -> Plan | None:
   """The plan kept under a key, its programs ready. None where there is none; a damaged or senseless one is removed."""
-  kept = cache.get(PLAN_TABLE, key, PLAN_FORM)
-  if kept is None: return None
+  if (kept := cache.get(PLAN_TABLE, key, PLAN_FORM)) is None: return None
   try:
     _check(*kept)
     inputs, made, outputs, steps = kept
@@ -124,6 +123,5 @@ def store_plan(key: str, plan: Plan) -> None:
   """Keep a plan."""
   steps: list[Entry] = [
     (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes)   # type: ignore[attr-defined]
-    for s in plan.steps
-  ]
+    for s in plan.steps]
   cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))

@@ -26,24 +26,26 @@ from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.placement import at_index, offset_of, storage
 
-from . import memory_plan as memory, overrides, plan_cache, report, size_templates
+from . import memory_plan as memory, overrides, plan_cache, report
 from .buffer import Buffer, Storage, resolved
 from .compile import programs
 from .counters import phase
 from .device import Device, get_device
 from .plan import Plan, SizedPlan, Step, made_of
+from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import with_common_names
 from .traced_sizes import traces
 
 _COMMON = (0.0, 0.5, 1.0, 2.0)   # floats that stay part of a kernel
+_Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 
 
 @dataclass
 class _Seen:
   """The graphs of one skeleton: the sizes and numbers of those seen (samples), and the template and plan made of them."""
-  samples: list[size_templates.Sample]
-  template: size_templates.Template | None = None
+  samples: list[Sample]
+  template: Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
 
@@ -52,7 +54,7 @@ class _Seen:
 _plans: Recent[Any, Any] = Recent(4096)
 
 
-def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: float) -> tuple[Plan, list[Buffer]]:
+def plan_of(sinks: _Sinks, order: list[UOp], started: float) -> tuple[Plan, list[Buffer]]:
   """Find or make the plan of a graph; gives it and the buffers that it reads."""
   number: dict[UOp, int] = {}
   inputs: list[UOp] = []
@@ -77,7 +79,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
   return plan, [u.arg for u in inputs]
 
 
-def _plan_anew(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
+def _plan_anew(sinks: _Sinks, order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
                full: tuple[Any, ...], traced: bool) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph whose structure has none: that of graphs like it but for numbers or sizes, one from the disk, or a new
   one. Gives it, what it takes, and whether it was there."""
@@ -122,7 +124,7 @@ def _device_of(order: Iterable[UOp]) -> str:
   return next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
 
 
-def _number_node(u: UOp, device: str, number: size_templates.NumberNode) -> UOp:
+def _number_node(u: UOp, device: str, number: NumberNode) -> UOp:
   """The BUFFER that is given for the number of a node."""
   _, dtype, value = number
   return value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value, (1,) if u.op is Ops.UPDATE else ()).node
@@ -131,14 +133,14 @@ def _number_node(u: UOp, device: str, number: size_templates.NumberNode) -> UOp:
 class _Sized:
   """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
 
-  def __init__(self, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
-               numbers: dict[int, size_templates.NumberNode], declared: bool, rest: Iterable[Any]):
+  def __init__(self, sinks: _Sinks, order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
+               numbers: dict[int, NumberNode], declared: bool, rest: Iterable[Any]):
     self.sinks, self.order, self.inputs = sinks, order, inputs
-    # a write at a number is one at a size; whole numbers may come of sizes
-    self.numbers = {i: n for i, n in numbers.items() if order[i].op is not Ops.UPDATE}
-    for i, u in enumerate(order):
+    self.numbers: dict[int, NumberNode] = {}
+    for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
-    self.skeleton = size_templates.skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
+      elif i in numbers and u.op is not Ops.UPDATE: self.numbers[i] = numbers[i]
+    self.skeleton = skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
     key = ("sizes", self.skeleton.key, *rest)
     if named := self.skeleton.declared: key += tuple([n.node if type(n) is BoundInt else None for n in self.skeleton.sizes])
@@ -156,7 +158,8 @@ class _Sized:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
     if not seen.refused:
-      seen.samples = [*seen.samples, (s.sizes, s.constants)][-size_templates.MOST_SAMPLES:]
+      constants = tuple([None if isinstance(n, Buffer) else n for n in s.numbers])   # nothing here keeps a slice's memory
+      seen.samples = [*seen.samples, (s.sizes, constants)][-MOST_SAMPLES:]
       always = config.dynamic == "always" or self.declared
       if not always and len({sizes for sizes, _ in seen.samples}) == 1: return None   # the first, or it is not sizes that differ
       try: self.guess()
@@ -169,13 +172,13 @@ class _Sized:
       return None
     assert seen.template is not None
     values = seen.template.values(s)
-    assert values is not None, f"{size_templates.template_text(seen.template)} does not have the sizes that it was made from"
+    assert values is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
     return self.plan(values)
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = size_templates.template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
-    report.note_line(f"run-time sizes from now on: {size_templates.template_text(t)}")
+    t = template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
+    report.note_line(f"run-time sizes from now on: {template_text(t)}")
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in self.parameters(t)}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
     plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins)
@@ -193,14 +196,13 @@ class _Sized:
       if type(value) is Derived: traces[-1].numbers[n.arg.storage.serial] = n.arg.device, dtype, value
     return plan.at(values, _made_of(t, self.skeleton))
 
-  def parameters(self, t: size_templates.Template) -> list[tuple[int, UOp]]:
+  def parameters(self, t: Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by place in the order, and the BUFFERs given for them."""
-    device = _device_of(self.order)
-    numbers = sorted(self.numbers.items(), key=lambda n: n[0])
-    return [(i, _number_node(self.order[i], device, n)) for (i, n), stays in zip(numbers, t.numbers) if stays is None]
+    order, device = self.order, _device_of(self.order)
+    return [(i, _number_node(order[i], device, n)) for (i, n), stays in zip(self.numbers.items(), t.numbers) if stays is None]
 
 
-def _made_of(t: size_templates.Template, s: size_templates.Skeleton) -> dict[UOp, UOp]:
+def _made_of(t: Template, s: Skeleton) -> dict[UOp, UOp]:
   """What a template's sizes are made of while a function is recorded for all values of variables. Where the graph's are made of
   others, the trace notes what must hold."""
   trace = traces[-1]
@@ -227,13 +229,13 @@ def _declared(order: Sequence[UOp]) -> bool:
   return False
 
 
-def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, size_templates.NumberNode]:
+def _parameters(sinks: _Sinks, order: list[UOp]) -> dict[int, NumberNode]:
   """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
   targets = {target.arg.storage for _, target in sinks if target is not None}
   return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
 
 
-def _parameter(u: UOp, written: Collection[Storage]) -> size_templates.NumberNode | None:
+def _parameter(u: UOp, written: Collection[Storage]) -> NumberNode | None:
   """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
   the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
   if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
@@ -285,7 +287,7 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp],
+def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
               stand_ins: dict[UOp, UOp] | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   clean: dict[UOp, UOp] = dict(stand_ins or {})  # values that exist stand as their BUFFERs
@@ -338,8 +340,7 @@ def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: lis
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
          nodes=tuple(place[u] for u in item.given if u in place))
-    for i, (ss, item) in enumerate(zip(placed, items))
-  )
+    for i, (ss, item) in enumerate(zip(placed, items)))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs))
 
 

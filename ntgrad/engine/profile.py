@@ -125,7 +125,8 @@ class Profile:
     for r in shown:
       what = _fit(r.name, _NAME) + _fit(r.sizes, _SIZES) + (_fit(r.device, _DEVICE + 1) if several else "")
       lines.append(f"{what}{_numbers([r], lost)}  {r.unit.value}")
-    if others: lines.append(f"{f'{len(others)} other' + 's' * (len(others) > 1):{len(head)}}{_numbers(others, lost)}")
+    rest = f"{len(others)} other{'s' if len(others) > 1 else ''}"
+    if others: lines.append(f"{rest:{len(head)}}{_numbers(others, lost)}")
     return "\n".join([*lines, f"{'all':{len(head)}}{_numbers(rows, lost)}"])
 
   def __str__(self) -> str: return self.table()

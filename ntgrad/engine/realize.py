@@ -11,20 +11,8 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import NtgradError, OutOfMemoryError
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, prod
-from ntgrad.graph import origins
-from ntgrad.graph.alias import (
-  Alias,
-  caller,
-  followers,
-  follows,
-  homeless,
-  live_aliases,
-  pending,
-  unplaced,
-  values,
-  view_covers,
-  waiting,
-)
+from ntgrad.graph import alias, origins
+from ntgrad.graph.alias import Alias, followers, follows, homeless, live_aliases, pending, unplaced, values, waiting
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, memory_plan, report
@@ -132,7 +120,7 @@ class _Wanted:
   def tensor(self, t: Any) -> None:
     """A tensor's value: that of its Alias, or only the part that it shows where nothing else needs more."""
     a: Alias = t._alias
-    if not view_covers(t._view) and not a.pending and not is_view(a.node):
+    if not alias.view_covers(t._view) and not a.pending and not is_view(a.node):
       if len(a.tensors) > 1 or a.beneath or ref(a) in followers:
         part = without_reshapes(t.lazydata)
         if part.device is None: self.add(a)
@@ -253,7 +241,8 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if slot in late: continue
     buffer = buffers[slot] if target is None else target.arg.overwritten(aliases[0].place if aliases else "")
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
-    if len(aliases) > 1: aliases.sort(key=_is_moved)
+    # those with more than a reshape come last: others may take the memory in their shape, and nobody may know it in an older one
+    if len(aliases) > 1: aliases.sort(key=lambda a: [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE]))
     for a in aliases: _settle(a, sink, None if target is None else buffer)
   if error is None: return
   origins.blame(error, [order[i] for i in left[-1].nodes] if left else (), order)
@@ -282,12 +271,6 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
       node = b.node
   a.settle(node, None)
   if node.op is Ops.BUFFER: a.claim()
-
-
-def _is_moved(a: Alias) -> bool:
-  """Whether more than a reshape stands between an Alias's value and what it is of. Others are settled before: they may take the
-  memory in their shape, and nobody may know it in an older one then."""
-  return [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE])
 
 
 def base_of(u: UOp) -> UOp:
@@ -358,7 +341,7 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
   wait = report.timing()
   place = ""
   for b in buffers[plan.inputs:]:
-    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or caller()
+    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or alias.caller()
   for w in transfer_watchers:
     for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)
@@ -368,18 +351,12 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
       for s in step.last_use: buffers[s].storage.release()
       del left[-1]
   except OutOfMemoryError as e:
-    kept = sum({b.storage: b.storage.nbytes for b in buffers[: plan.inputs]}.values())
+    kept = sum({b.storage: b.storage.nbytes for b in buffers[:plan.inputs]}.values())
+    made: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
+    uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
     raise OutOfMemoryError(
-      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {_peak(plan):,} bytes at most, beside the {kept:,} "
-      "that it reads; smaller batches, or fewer tensors that are kept, take less"
-    ) from None
-
-
-def _peak(plan: Plan) -> int:
-  """The bytes that a plan makes and holds at most."""
-  sizes: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
-  uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
-  return memory_plan.peak(uses, sizes)
+      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {memory_plan.peak(uses, made):,} bytes at most, beside "
+      f"the {kept:,} that it reads; smaller batches, or fewer tensors that are kept, take less") from None
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.backends.base import Device
+from ntgrad.backends.base import Device, Sizes
 from ntgrad.codegen.ir.errors import CaptureError
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.graph import alias
@@ -29,12 +29,12 @@ class Launch:
   """A recorded step: the program (None: a copy), the serial numbers of its storages and of those that it writes, the byte at
   which each argument begins (() if all begin at 0), the numbers of its sizes; ``of`` and ``asked`` as in a Step."""
   program: Any
-  serials: tuple[int, ...]
-  writes: tuple[int, ...]
-  offsets: tuple[int, ...]
-  sizes: tuple[int, ...] = ()
+  serials: Sizes
+  writes: Sizes
+  offsets: Sizes
+  sizes: Sizes = ()
   of: Any = None
-  asked: tuple[int, ...] = ()
+  asked: Sizes = ()
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Copy:
   source: Device
   nbytes: int
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> None:
     """Copy the second buffer into the first."""
     to, source = buffers
     copy_between(self.to, to, self.source, source, self.nbytes)
@@ -68,6 +68,7 @@ class Watch:
     """See nothing any more. An interrupt may come before ``__exit__`` does anything: who enters leaves in a ``finally`` too."""
     for told, own in self.tells:
       if own in told: told.remove(own)
+    self.tells.clear()   # or this would keep itself
 
   def written(self, a: Alias) -> None:
     """A tensor is about to be written."""
@@ -126,9 +127,9 @@ class Recorder(Watch):
     for b in buffers:
       s = b.storage
       if s.serial not in self.storages:
-        self.storages[s.serial] = ref(s)
-        known = type(nbytes := b.nbytes) is BoundInt and nbytes == s.nbytes
-        self.sizes[s.serial] = s.device, nbytes if known else s.nbytes, f"{b.shape} {b.dtype}"
+        self.storages[s.serial] = ref(s)   # an equal BoundInt says what the bytes are made of
+        nbytes = n if type(n := b.nbytes) is BoundInt and n == s.nbytes else s.nbytes
+        self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
     serials = tuple(b.storage.serial for b in buffers)
     offsets = tuple(b.offset + n for b, n in zip(buffers, step.offsets))
@@ -146,8 +147,7 @@ class Recorder(Watch):
     if place and (write or not readable):
       raise Shared(
         f"jit {self.name}: {place} shares memory that the function reaches by itself, which was not so in the call before; "
-        "call the function again: it then runs plainly, and is captured at the call after that"
-      )
+        "call the function again: it then runs plainly, and is captured at the call after that")
 
   def wrote(self, buffer: Buffer, array: np.ndarray) -> None:
     """Host data is a constant of the capture, unless it overwrites something older."""
@@ -155,8 +155,7 @@ class Recorder(Watch):
     if buffer.storage.serial < self.start:
       raise CaptureError(
         f"jit {self.name}: a tensor of shape {buffer.shape} gets values from the host while the function is captured, "
-        "which a replay cannot repeat; pass the values as a Tensor argument, or write them before the call"
-      )
+        "which a replay cannot repeat; pass the values as a Tensor argument, or write them before the call")
     self.arrays[buffer.storage.serial] = array.copy()
     super().wrote(buffer, array)
 
@@ -165,8 +164,7 @@ class Recorder(Watch):
     if threading.get_ident() != self.thread: return
     raise CaptureError(
       f"jit {self.name}: the value of a tensor of shape {buffer.shape} ({buffer.dtype}) is read on the host (numpy, item, "
-      "tolist, bool, ..) while the function is captured; return the tensor and read it after the call"
-    )
+      "tolist, bool, ..) while the function is captured; return the tensor and read it after the call")
 
   def seeded(self, name: str) -> None:
     """Refused: a replay goes on in the sequence."""
@@ -201,8 +199,7 @@ def nothing_known() -> Iterator[None]:
     base_of(a.node).arg.is_value_of(own, a.node)
     for t in a.seen():
       if t._state == 1 and t._node is not None: t._node = seen_through(own, t._view)
-  known = [n for n in values.nodes() if not n.is_unique]
-  stale: dict[UOp, bool] = {}
+  known, stale = [n for n in values.nodes() if not n.is_unique], dict[UOp, bool]()
   for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any(stale[s] for s in n.src)
   forgotten = [(n, values.pop(n)) for n in known if not stale[n]]
   try: yield

@@ -47,10 +47,8 @@ class Replay:
   """The recorded launches with a memory plan, for all values of the variables of ``sized``, each run for some. ``inputs`` and
   ``outputs`` have other memory at every run, all the rest keeps its own."""
 
-  def __init__(
-    self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],
-    sized: SizedRecording
-  ):
+  def __init__(self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer],
+               host: Sequence[Buffer], sized: SizedRecording):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
     self.sized, self.values, self._at = sized, sized.values, sized.first
@@ -156,9 +154,8 @@ class Replay:
   def _owners(self, alive: dict[int, Storage]) -> None:
     """Find whose the memory is that the launches use: they see what is written, and tell when it is replaced."""
     self.owners: list[tuple[ref[Alias], Storage]] = []
-    self.sharers = [
-      (ref(a), s) for a in live_aliases if a.memory is None and (s := storage_of(a)) in self.touched and s.serial < self.start
-    ]
+    known = [(ref(a), storage_of(a)) for a in live_aliases if a.memory is None]
+    self.sharers = [(r, s) for r, s in known if s in self.touched and s.serial < self.start]
     # memory that only values not computed yet read (a random number generator's place): those stand for it
     self.readers: dict[Storage, list[ref[Alias]]] = {}
     for s in alive.values():
@@ -179,8 +176,7 @@ class Replay:
   def _gone(self, s: Storage, what: str) -> CaptureError:
     return CaptureError(
       f"jit {self.name}: a tensor of {s.nbytes} bytes on {s.device} that the captured function reads {what}, so a replay would "
-      "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit"
-    )
+      "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit")
 
   def _find_lifetimes(self, known: set[int]) -> None:
     """Find when the inner buffers are needed."""
@@ -191,8 +187,7 @@ class Replay:
         if k < self.start:
           raise CaptureError(
             f"jit {self.name}: the function reads a tensor of shape {self.sizes[k][2]} that was made before the call and "
-            "replaces it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
-          )
+            "replaces it, so a replay would read an old value; change it in place with assign(), or pass it as an argument")
         self._life[k] = self._life.get(k, (i,))[0], i
 
   def _arrange(self, at: At) -> None:
@@ -214,9 +209,8 @@ class Replay:
       arena.place = f"jit {self.name}, for inner buffers"
       self.planned_bytes += total
       for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory_plan.rounded(self._room[k]))
-    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
-    # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
-    # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
+    # What launches touch, by the memory that they were recorded on, which holds whatever the addresses are: at replays nothing
+    # else here touches an input or an output. Storages over another library's memory may be the same bytes: all count as one.
     shared = launch_graphs.pieces(self._places)
     shared.update({s.serial: ("foreign",) for s in self.touched if type(s) is not Storage})
 
@@ -283,12 +277,10 @@ class Replay:
     counters.count_launches(self.steps)
     for b, count in zip(self.rng, self._at.counts): b.put(draw(count, b.rng_from))
     for b, array in self.refill: b.put(array)
-    if self.form.calls is None or report.timing(): self._launch_and_tell()
-    else:
+    if self.form.calls is not None and not report.timing():
       for call in self.form.calls: call()
+    else:
+      for s, device in zip(self.steps, self._devices):
+        if device is None: report.copied(partial(s.program, s.args), s.program.nbytes, s.program.to, s.program.source)
+        elif (seconds := s.program(s.args, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, device)
     for c in self.checks: device_asserts.watch(c)
-
-  def _launch_and_tell(self) -> None:
-    for s, device in zip(self.steps, self._devices):
-      if device is None: report.copied(partial(s.program, s.args), s.program.nbytes, s.program.to, s.program.source)
-      elif (seconds := s.program(s.args, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, device)

@@ -169,8 +169,7 @@ def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()
       mark = "*" if spec.label in _waiting else " "
       rows.append(
         (f"{i:4d}{mark}", spec.label, f"grid {grid_text(spec)}", unit_text(count(spec.work.flops), "FLOP"),
-         unit_text(count(spec.work.bytes), "B"), flow, made)
-      )
+         unit_text(count(spec.work.bytes), "B"), flow, made))
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(6)]
   return ["  ".join([x.ljust(w) for x, w in zip(r, widths)] + [r[6]]).rstrip() for r in rows]
 

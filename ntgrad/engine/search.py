@@ -1,7 +1,6 @@
 """``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, from the
 model's choice on, until nothing gets faster. The result is kept on disk, for the kernel and for the hardware with its driver.
-(A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
-"""
+(A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)"""
 from __future__ import annotations
 
 import itertools
@@ -93,23 +92,22 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
         shown.update(1)
     return out
   with bar(f"searching {label}", _STEP, config.debug >= 2) as shown:
-    front = measured([start])
-    first = front[0][0] if front else 0.0
+    if not (front := measured([start])): return start
+    first = best = front[0][0]
     for _ in range(_ROUNDS):
-      if not front or left() < 0: break
+      if left() < 0: break
       steps: dict[tuple[Opts, ...], Parts] = {}
       for opts in (o for _, k in front for o in neighbours(k, target)):
         with suppress(NtgradError):
           if opts not in steps: steps[opts] = parts.after(opts)
       likely = list(steps.values())
       if target.blocks: likely.sort(key=lambda k: estimate(k.kernel, target))
-      before = front[0][0]
+      before = best
       front = sorted([*front, *measured(likely[:_STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
-      if front[0][0] > before * (1 - _GAIN): break
-  if not front: return start
+      if (best := front[0][0]) > before * (1 - _GAIN): break
   if config.debug >= 2 and config.speaks_of(label):
     chosen = " | ".join(" ".join(map(str, opts)) for opts in front[0][1].opts if opts)
-    print(f"BEAM {label}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, "
+    print(f"BEAM {label}: {first * 1e6:.1f} µs -> {best * 1e6:.1f} µs, {len(known)} kernels, "
           f"{time.perf_counter() - started:.1f} s: {chosen}")
   return front[0][1]
 

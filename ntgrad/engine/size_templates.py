@@ -26,21 +26,17 @@ MOST_SAMPLES = 8                                  # graphs of one skeleton that 
 FACTORS = 64                                      # how many times another a size is looked at for
 _OPEN = -1                                        # in the place of a size
 _SMALL = (0, 1)                                   # sizes that stay what they are: other rules hold for them
-Sample = tuple[tuple[int, ...], tuple[Any, ...]]  # the sizes and the numbers of a graph
+_Ints = tuple[int, ...]
+Sample = tuple[_Ints, tuple[Any, ...]]  # the sizes and the numbers of a graph
 NumberNode = tuple[Hashable, DType, Any]          # what a node is without its number, the dtype, the number or the Buffer
 
 
 class Skeleton(NamedTuple):
   """A graph without its sizes and numbers, and these, in order. ``dims`` tells which of the sizes are those of buffers."""
   key: tuple[Any, ...]
-  sizes: tuple[int, ...]
+  sizes: _Ints
   numbers: tuple[Any, ...]
   dims: tuple[bool, ...]
-
-  @property
-  def constants(self) -> tuple[Any, ...]:
-    """The numbers; None for those that are slices, whose memory nothing here keeps."""
-    return tuple([None if isinstance(n, Buffer) else n for n in self.numbers])
 
   @property
   def declared(self) -> bool:
@@ -79,7 +75,7 @@ def _sorted_entries(u: UOp) -> list[int]:
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
-def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, NumberNode]) -> Skeleton:
+def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode]) -> Skeleton:
   """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources."""
   key: list[Any] = []
   sizes: list[int] = []
@@ -110,11 +106,11 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
 
 # ---- a guess
 
-def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
+def guess(samples: Sequence[_Ints], dims: Sequence[bool],
           declared: bool = False) -> tuple[tuple[ix.Dim, ...], tuple[tuple[ix.Size, int], ...]]:
   """An expression for each size of several graphs, and the run-time sizes with the places where they are found. Of one graph
   all sizes are run-time sizes, unless some are ``declared`` to be."""
-  known: dict[tuple[int, ...], UOp] = {}
+  known: dict[_Ints, UOp] = {}
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
   every = list(zip(*samples))   # of each place
@@ -143,9 +139,9 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
   return tuple(out), tuple(made)
 
 
-def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> UOp | None:
+def _related(values: _Ints, known: Mapping[_Ints, UOp]) -> UOp | None:
   """A size as a sum, a multiple, a part, or a product of those that are known; None for any other."""
-  def times(base: tuple[int, ...], of: tuple[int, ...] = values) -> int:
+  def times(base: _Ints, of: _Ints = values) -> int:
     """How many times ``base`` it is, everywhere alike; 0 where it is not."""
     found = {v // b if b and v % b == 0 else 0 for v, b in zip(of, base)}
     return found.pop() if len(found) == 1 else 0
@@ -159,7 +155,7 @@ def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> U
   return next(filter(None, (_on_a_line(values, other, e) for other, e in known.items())), None)
 
 
-def _on_a_line(values: tuple[int, ...], other: tuple[int, ...], e: UOp) -> UOp | None:
+def _on_a_line(values: _Ints, other: _Ints, e: UOp) -> UOp | None:
   """A size as k*N + c, or as (N + c) // k, of one that is known as ``e`` and was ``other``; None for any other."""
   rise, run = values[-1] - values[0], other[-1] - other[0]
   if not rise or not run: return None
@@ -181,19 +177,19 @@ class Template:
   order: tuple[UOp, ...]
   new: Mapping[UOp, UOp]                          # the node of the graph that it was made from -> its own
   sizes: tuple[ix.Size, ...]
-  places: tuple[int, ...]                         # where each size is found among those of a graph
-  given: Callable[[Sequence[int]], tuple[int, ...]]   # values for the sizes -> all sizes of a graph
-  holds: Callable[[Sequence[int]], tuple[int, ...]]   # .. -> conditions: no dimension is empty
+  places: _Ints                         # where each size is found among those of a graph
+  given: Callable[[Sequence[int]], _Ints]         # values for the sizes -> ``exprs``, ``conditions``
   numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
-  exprs: tuple[ix.Dim, ...]                       # what ``given`` computes
-  conditions: tuple[UOp, ...]                     # what ``holds`` does
+  exprs: tuple[ix.Dim, ...]                       # all sizes of a graph
+  conditions: tuple[UOp, ...]                     # no dimension is empty
 
-  def values(self, s: Skeleton) -> tuple[int, ...] | None:
+  def values(self, s: Skeleton) -> _Ints | None:
     """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""
     values = tuple([int(s.sizes[p]) for p in self.places])
     if any([n is not None and n != m for n, m in zip(self.numbers, s.numbers)]): return None
     if any([v < size.lower for v, size in zip(values, self.sizes)]): return None   # type: ignore[operator]
-    return values if self.given(values) == s.sizes and all(self.holds(values)) else None
+    found, n = self.given(values), len(self.exprs)
+    return values if found[:n] == s.sizes and all(found[n:]) else None
 
 
 def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, NumberNode], samples: Sequence[Sample],
@@ -216,8 +212,8 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
   fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
   shapes: dict[Any, None] = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
   open_ = tuple(c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE)
-  return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator(exprs, sizes),
-                  evaluator(open_, sizes), fixed, exprs, open_)
+  return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator((*exprs, *open_), sizes),
+                  fixed, exprs, open_)
 
 
 def _memory(b: Buffer, shape: tuple[Any, ...]) -> UOp:

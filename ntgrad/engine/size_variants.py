@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 from typing import Callable, NamedTuple, Sequence
 
-from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
+from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir.recent import Recent
@@ -30,15 +30,17 @@ _MORE = 16           # times the work that a variant was made for, from which on
 _LITTLE = 1 << 20    # values of all axes: work that any variant does
 LIKELY = 128         # what a variant for any sizes is chosen for, at least
 AUTOMATIC = re.compile(r"s\d+")   # a size that nobody gave a name
-_Sizes = tuple[int, ...]
+
+
+_Numbers = Callable[[Sequence[int]], Sizes]   # what an ``evaluator`` gives
 
 
 class _Blocks(NamedTuple):
   """What each size would be a multiple of if all blocks were whole, and which sizes are those of loops."""
-  of: _Sizes
-  loops: tuple[int, ...] = ()
+  of: Sizes
+  loops: Sizes = ()
 
-  def whole(self, sizes: _Sizes) -> bool:
+  def whole(self, sizes: Sizes) -> bool:
     """Whether no block of a loop is partial."""
     return bool(self.loops) and all(sizes[i] % self.of[i] == 0 for i in self.loops)
 
@@ -49,9 +51,9 @@ NO_BLOCKS = _Blocks(())
 class Variant(NamedTuple):
   """A compiled kernel. ``fits``: whether it may be launched with sizes; ``given``: a number for each of ``ProgramSpec.sizes``."""
   program: Program
-  fits: Callable[[Sequence[int]], tuple[int, ...]]
-  given: Callable[[Sequence[int]], tuple[int, ...]]
-  units: tuple[int, ...]
+  fits: _Numbers
+  given: _Numbers
+  units: Sizes
   wide: bool
   work: int            # of what it was made for
   needs: tuple[UOp, ...] = ()   # ``fits`` as conditions
@@ -59,7 +61,7 @@ class Variant(NamedTuple):
   free: bool = False            # whether it was made for any sizes, others not fitting
 
 
-def in_units(sizes: Sequence[ix.Size], units: _Sizes, taken: Sequence[ix.Size]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+def in_units(sizes: Sequence[ix.Size], units: Sizes, taken: Sequence[ix.Size]) -> _Numbers:
   """A function from numbers for ``sizes`` to how many ``units`` those have that are ``taken``, by their names: what a program is
   launched with. Of sizes whose multiples are known, it need not take all."""
   counted = {s.name: ix.fdiv(s.node, unit) for s, unit in zip(sizes, units)}
@@ -71,15 +73,14 @@ def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   table = dict(zip([s.node for s in kernel.sizes], new))
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else ix.number(substitute((n,), table)[0])
   params = tuple(replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params)
-  return kernel.with_(
-    params=params, axes=seen_by(kernel.axes, table), body=substitute(kernel.body, table), needs=substitute(kernel.needs, table)
-  )
+  body, needs = substitute(kernel.body, table), substitute(kernel.needs, table)
+  return kernel.with_(params=params, axes=seen_by(kernel.axes, table), body=body, needs=needs)
 
 
 def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
   """A kernel whose sizes without a name of their own are s0, s1, .. in the order of its params, and what it is launched with, of
   the given kernel's sizes: (s7, s2) * (s2, s4) -> (s0, s1) * (s1, s2), (s7, s2, s4). So kernels that differ in that are one."""
-  own = tuple(dict.fromkeys([s for p in kernel.params for n in p.shape for s in sizes_of([n])] + list(kernel.sizes)))
+  own = tuple(dict.fromkeys([*[s for p in kernel.params for n in p.shape for s in sizes_of([n])], *kernel.sizes]))
   named = {s.name for s in own if not AUTOMATIC.fullmatch(s.name)}
   free = (name for i in itertools.count() if (name := f"s{i}") not in named)
   to = {s: s._replace(name=s.name if s.name in named else next(free), hint=None) for s in own}
@@ -95,13 +96,13 @@ class Variants(Program):
   bytes are stored, there may be a variant for that."""
 
   def __init__(self, sizes: tuple[ix.Size, ...], extents: Sequence[ix.Dim], work: ix.Dim, stored: Sequence[ix.Dim],
-               strided: tuple[int, ...], unit: int, stream: int):
+               strided: Sizes, unit: int, stream: int):
     self.sizes, self.strided, self.unit, self.stream = sizes, strided, unit, stream
     self.measures = tuple(extents), work, tuple(stored)
     self.elements, self.stored = evaluator(tuple(extents), sizes), evaluator(tuple(stored), sizes)
     self.work = evaluator((work,), sizes)
     self.variants: list[Variant] = []
-    self.found: Recent[_Sizes, tuple[Program, _Sizes]] = Recent(4096)
+    self.found: Recent[Sizes, tuple[Program, Sizes]] = Recent(4096)
 
   @property
   def spec(self) -> ProgramSpec:
@@ -109,25 +110,25 @@ class Variants(Program):
     spec: ProgramSpec = self.variants[-1].program.spec  # type: ignore[attr-defined]
     return spec
 
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: _Sizes = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch the variant for these sizes, one for each of the kernel's ``sizes``."""
     program, given = self.found[sizes] or self.variant(sizes)
     return program(buffers, wait, given)
 
-  def variant(self, sizes: _Sizes) -> tuple[Program, _Sizes]:
+  def variant(self, sizes: Sizes) -> tuple[Program, Sizes]:
     """The program for sizes, and what it is launched with."""
     if (found := self.found[sizes]) is None:
       v = self.chosen(sizes, *self.wanted(sizes), max(*self.work(sizes), 1))
       found = self.found[sizes] = v.program, v.given(sizes)
     return found
 
-  def wanted(self, sizes: _Sizes) -> tuple[_Sizes, bool]:
+  def wanted(self, sizes: Sizes) -> tuple[Sizes, bool]:
     """What is best for sizes: what each is a multiple of, and whether an index has to have 64 bits."""
     wide = max(*self.elements(sizes), *sizes) >= WIDE
     if not self.strided or self.stream and max(self.stored(sizes), default=0) < self.stream: return (1,) * len(sizes), wide
     return tuple([self.unit if i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)]), wide
 
-  def chosen(self, sizes: _Sizes, units: _Sizes, wide: bool, work: int) -> Variant:
+  def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes, of which ``wanted`` says ``units`` and ``wide``."""
     raise NotImplementedError
 
@@ -153,7 +154,7 @@ class SizedProgram(Variants):
     stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
     super().__init__(kernel.sizes, extents, ix.product(values), stored, strided, unit, 0 if target.blocks else target.stream)
 
-  def chosen(self, sizes: _Sizes, units: _Sizes, wide: bool, work: int) -> Variant:
+  def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
     mine = [v for v in self.variants if v.wide == wide]
     near = _nearest(mine, work)
@@ -171,25 +172,25 @@ class SizedProgram(Variants):
     free = bool(mine) and not more and not self.target.blocks
     return self.new(sizes, whole if self.room(whole) else units, wide, blocks, free)
 
-  def room(self, units: _Sizes) -> bool:
+  def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
     have = [v.units for v in self.variants]
     return units in have or len({*have, (1,) * len(units)}) < PATTERNS
 
-  def new(self, sizes: _Sizes, units: _Sizes, wide: bool, blocks: _Blocks = NO_BLOCKS, free: bool = False) -> Variant:
+  def new(self, sizes: Sizes, units: Sizes, wide: bool, blocks: _Blocks = NO_BLOCKS, free: bool = False) -> Variant:
     """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
     likely = tuple(max(n, LIKELY) for n in sizes) if free else sizes
     program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
     final, spec = self.final(likely, units, wide), program.spec  # type: ignore[attr-defined]
     counts, holds = in_units(self.sizes, units, final), evaluator(needs, tuple(final))
-    def fits(sizes: Sequence[int]) -> tuple[int, ...]: return holds(counts(sizes))
+    def fits(sizes: Sequence[int]) -> Sizes: return holds(counts(sizes))
     given, work = in_units(self.sizes, units, spec.sizes), max(*self.work(sizes), 1)
     v = Variant(program, fits, given, units, wide, work, needs, blocks, free)
     assert all(v.fits(sizes)), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
 
-  def final(self, sizes: _Sizes, units: _Sizes, wide: bool) -> list[ix.Size]:
+  def final(self, sizes: Sizes, units: Sizes, wide: bool) -> list[ix.Size]:
     """What a launch gives: for each size how many units it has."""
     out = []
     for s, n, unit in zip(self.sizes, sizes, units):
@@ -199,12 +200,12 @@ class SizedProgram(Variants):
       out.append(s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide))
     return out
 
-  def kernel_for(self, sizes: _Sizes, units: _Sizes, wide: bool) -> Kernel:
+  def kernel_for(self, sizes: Sizes, units: Sizes, wide: bool) -> Kernel:
     """The kernel with its sizes as multiples: K -> 64*(K/64)."""
     own = [s.node for s in self.final(sizes, units, wide)]
     return with_sizes(self.kernel, [ix.mul(s, unit) for s, unit in zip(own, units)])
 
-  def blocks(self, sizes: _Sizes, units: _Sizes, wide: bool) -> _Blocks:
+  def blocks(self, sizes: Sizes, units: Sizes, wide: bool) -> _Blocks:
     """The blocks that the Opts for these sizes make, on a target that computes with blocks: (K + 63)//64 of them are of 64."""
     if not self.target.blocks or all(a.kind is not AxisKind.LOOP or isinstance(a.size, int) for a in self.kernel.axes):
       return _Blocks((1,) * len(sizes))
@@ -213,9 +214,8 @@ class SizedProgram(Variants):
     for axis in [a for k in (parts.kernel, *[p.kernel for p in parts.all()]) for a in k.axes if isinstance(a.size, UOp)]:
       for u in toposort((axis.size,)):
         if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: continue
-        terms, more = ix.linear(u.src[0])
-        n = u.src[1].arg
-        if len(terms) != 1 or terms[0][0].op is not Ops.SIZE or (terms[0][1], more) != (1, n - 1): continue
+        (terms, more), n = ix.linear(u.src[0]), u.src[1].arg
+        if more != n - 1 or [(t.op, k) for t, k in terms] != [(Ops.SIZE, 1)]: continue
         size = terms[0][0].arg
         of[size.name] = math.lcm(of[size.name], size.unit * n)
         if axis.kind is AxisKind.LOOP: loops.add(size.name)
@@ -227,7 +227,7 @@ def _nearest(among: Sequence[Variant], work: int) -> Variant | None:
   return among[0] if len(among) == 1 else min(among, key=lambda v: abs(math.log(work / v.work)), default=None)
 
 
-def in_blocks(sizes: _Sizes, units: _Sizes, blocks: _Blocks) -> _Sizes:
+def in_blocks(sizes: Sizes, units: Sizes, blocks: _Blocks) -> Sizes:
   """What sizes are multiples of, those of whole blocks where no block of a loop is partial; else ``units``."""
   if not blocks.whole(sizes): return units
   each = [math.lcm(unit, b) for unit, b in zip(units, blocks.of)]

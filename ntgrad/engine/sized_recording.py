@@ -14,8 +14,10 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import UOp
 
 from .planner import number_buffer
-from .traced_sizes import Trace, VariableValues
+from .traced_sizes import Trace
 
+_Ints = tuple[int, ...]
+_Outline = tuple[list[Any], list[int]]   # of ``outline``
 KNOWN = 256   # values of the variables that a capture has its numbers for
 
 
@@ -24,30 +26,13 @@ class At(NamedTuple):
   arguments begin, the bytes of a copy (0 for kernels). ``nbytes`` of the memory that launches use, by serial number. Of each
   output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
   programs: tuple[Any, ...]
-  sizes: tuple[tuple[int, ...], ...]
-  offsets: tuple[tuple[int, ...], ...]
-  copies: tuple[int, ...]
+  sizes: tuple[_Ints, ...]
+  offsets: tuple[_Ints, ...]
+  copies: _Ints
   nbytes: dict[int, int]
-  made: tuple[tuple[int, ...], ...]
+  made: tuple[_Ints, ...]
   movements: tuple[tuple[Any, ...], ...]
-  counts: tuple[int, ...]
-
-
-class Outline(NamedTuple):
-  """A recording: what does not change with sizes, and the numbers that may."""
-  structure: tuple[Any, ...]
-  numbers: tuple[int, ...]
-
-  def differs(self, other: Outline) -> str:
-    """In words, the first difference but for numbers; "" where there is none."""
-    a, b = self.structure, other.structure
-    if len(a) != len(b):
-      n, m = (sum(x[0] == "launch" for x in s) for s in (a, b))
-      return f"{n} kernels are launched at one and {m} at the other"
-    for i, (x, y) in enumerate(zip(a, b)):
-      if x != y: return f"{x[0]} {i} is another one" + (
-        f" ({_name(x[1])} and {_name(y[1])})" if x[0] == y[0] == "launch" and x[1] is not y[1] else "")
-    return "" if len(self.numbers) == len(other.numbers) else "other shapes have other dimensions"
+  counts: _Ints
 
 
 def _name(program: Any) -> str:
@@ -56,9 +41,10 @@ def _name(program: Any) -> str:
 
 
 def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], rng: Sequence[Any],
-            label: Callable[[int], Any] = lambda k: None, more: Sequence[Any] = ()) -> Outline:
-  """The outline of recorded ``launches`` on memory of ``sizes`` (by serial: device, bytes), which draw numbers for ``rng``.
-  ``label`` tells what memory is that is not made by the launches, None for such; ``more`` is what else must be the same."""
+            label: Callable[[int], Any] = lambda k: None, more: Sequence[Any] = ()) -> _Outline:
+  """What does not change with sizes, and the numbers that may, of recorded ``launches`` on ``sizes`` of memory (serial: device,
+  bytes), which draw numbers for ``rng``. ``label`` tells what memory is that is not made by the launches, None for such; ``more``
+  is what else must be the same."""
   names: dict[int, Any] = {}
   def name(k: int) -> Any:
     if k not in names: names[k] = label(k) or ("new", len(names))
@@ -78,8 +64,7 @@ def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[An
     structure.append(("result", o.kind, name(o.serial), _mapped(o.movement, left_out), len(o.shape)))
     numbers += o.shape
   numbers += [b.rng_count for b in rng]   # random numbers that are drawn
-  structure += [("value", m) for m in more]
-  return Outline(tuple(structure), tuple(numbers))
+  return structure + [("value", m) for m in more], numbers
 
 
 def _mapped(value: Any, fn: Callable[[int], Any]) -> Any:
@@ -97,11 +82,11 @@ def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequenc
                 variants: bool = False) -> At:
   """What an outline's ``numbers`` say. Programs are the recorded ones, or, with ``variants``, those that the numbers need."""
   todo = iter(numbers)
-  def take(n: int) -> tuple[int, ...]: return tuple(itertools.islice(todo, n))
+  def take(n: int) -> _Ints: return tuple(itertools.islice(todo, n))
   each = [(x, take(len(x.offsets)), take(len(x.asked))) for x in launches]
   given = [x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes) for x, _, asked in each]
   nbytes = dict(zip(sizes, take(len(sizes))))
-  made: dict[int, tuple[int, ...]] = {}
+  made: dict[int, _Ints] = {}
   movements = []
   for o in outputs:
     movements.append(_mapped(o.movement, lambda _: next(todo)))
@@ -114,31 +99,31 @@ def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequenc
 class SizedRecording:
   """The numbers of a recording for all values of the variables of ``trace``."""
 
-  def __init__(self, trace: Trace, outlined: Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
-    self.values, self.outlined, self._recorded = trace.values, outlined, (launches, sizes, outputs)
-    self.exprs = [trace.expr(n) for n in outlined.numbers]
+  def __init__(self, trace: Trace, outlined: _Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
+    (self.structure, self._now), self._recorded = outlined, (launches, sizes, outputs)
+    self.values, self.exprs = trace.values, [trace.expr(n) for n in self._now]
     self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]
     self._different = tuple(dict.fromkeys([e for e in self.exprs if isinstance(e, UOp)]))
     self._evaluate = evaluator(self._different, trace.sizes)
     self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
-    self.first = self._last = launches_at(*self._recorded, plain_ints(outlined.numbers))
-    self._found: Recent[VariableValues, At] = Recent(KNOWN)
+    self.first = self._last = launches_at(*self._recorded, list(map(int, self._now)))
+    self._found: Recent[_Ints, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
     # which arguments begin at a place that depends on sizes: (launch, argument)
     todo = iter(self.exprs)
     each = [(list(itertools.islice(todo, len(x.offsets))), list(itertools.islice(todo, len(x.asked)))) for x in launches]
     self.places = {(i, j) for i, (offsets, _) in enumerate(each) for j, e in enumerate(offsets) if isinstance(e, UOp)}
-    def number(device: str, dtype: Any, made: Any) -> Callable[[VariableValues], Any]:
+    def number(device: str, dtype: Any, made: Any) -> Callable[[_Ints], Any]:
       return lambda values: number_buffer(device, dtype, made.make(lambda node: evaluator((node,), trace.sizes)(values)[0]))
     self.numbers = {k: number(*n) for k, n in trace.numbers.items()}
 
-  def holds(self, values: VariableValues) -> bool:
+  def holds(self, values: _Ints) -> bool:
     """Whether all that has to hold of values does."""
     try: return all(self._holds(values))
     except ZeroDivisionError: return False   # what is divided by is a size
 
-  def numbers_at(self, values: VariableValues) -> tuple[int, ...]:
+  def numbers_at(self, values: _Ints) -> _Ints:
     """All numbers for other values."""
     found = dict(zip(self._different, self._evaluate(values)))
     return tuple([found[e] if isinstance(e, UOp) else e for e in self.exprs])
@@ -149,7 +134,7 @@ class SizedRecording:
     if len(most) < len(self._sizes): return {}
     return launches_at(*self._recorded, self.numbers_at(most)).nbytes
 
-  def at(self, values: VariableValues) -> At | None:
+  def at(self, values: _Ints) -> At | None:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""
     found = self._found[values]
     if found is None:
@@ -162,9 +147,16 @@ class SizedRecording:
 
   def refuses(self, first: SizedRecording) -> str:
     """Why another recording, at other values, is not the same with other numbers; "" where it is."""
-    if why := first.outlined.differs(self.outlined): return why
+    a, b = first.structure, self.structure
+    if len(a) != len(b):
+      n, m = (sum(x[0] == "launch" for x in s) for s in (a, b))
+      return f"{n} kernels are launched at one and {m} at the other"
+    for i, (x, y) in enumerate(zip(a, b)):
+      if x != y: return f"{x[0]} {i} is another one" + (
+        f" ({_name(x[1])} and {_name(y[1])})" if x[0] == y[0] == "launch" and x[1] is not y[1] else "")
+    if len(first._now) != len(self._now): return "other shapes have other dimensions"
     if not self.holds(first.values):
       return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(first.values)) if not ok)}"
-    for got, want, e in zip(self.numbers_at(first.values), first.outlined.numbers, self.exprs):
+    for got, want, e in zip(self.numbers_at(first.values), first._now, self.exprs):
       if got != want: return f"a number that is {want} and then {dim_text(e)} does not say what it is made of"
     return ""

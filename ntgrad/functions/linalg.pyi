@@ -20,10 +20,8 @@ def svdvals(A: Tensor, *, driver: str | None=None) -> Tensor:
 def svd(A: Tensor, full_matrices: bool=True, *, driver: str | None=None) -> SVD:
   """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) -> (.., m,
     m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By rotations
-    of columns (Hestenes, 1958).
-
-    The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
-    no signs of their own. Raises ShapeError."""
+    of columns (Hestenes, 1958). The gradient of U and V is right where singular values differ and are not 0, and there is none of
+    columns beyond k; they have no signs of their own. Raises ShapeError."""
 
 def lstsq(A: Tensor, B: Operand, rcond: float | None=None, *, driver: str | None=None) -> LeastSquares:
   """``solution`` (.., n, k), the X of least ``self @ X - B`` in squares, and of these the least one: (.., m, n), (.., m, k).

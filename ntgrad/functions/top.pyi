@@ -376,6 +376,9 @@ def fmod(input: Tensor, other: Any) -> Tensor:
   """What is left of the division, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the
     number 0."""
 
+def gcd(input: Tensor, other: Any) -> Tensor:
+  """The greatest common divisor of ints, at least 0; 0 of two zeros."""
+
 def ge(input: Tensor, other: Any) -> Tensor:
   """``self >= other``, elementwise."""
 
@@ -398,6 +401,9 @@ def inner(input: Tensor, other: Operand) -> Tensor:
 def kron(input: Tensor, other: Operand) -> Tensor:
   """Kronecker's product: (a, b), (c, d) -> (a*c, b*d), each element of the first times all of the second; of tensors with
     fewer dimensions the first ones are 1. The names of dimensions go."""
+
+def lcm(input: Tensor, other: Any) -> Tensor:
+  """The least common multiple of ints, at least 0; 0 where one of both is 0."""
 
 def ldexp(input: Tensor, other: Operand) -> Tensor:
   """``self * 2**other``, a float: with ints as ``other`` of this dtype."""
@@ -912,10 +918,9 @@ def scatter_add(input: Tensor, dim: int | str, index: Any, src: Any) -> Tensor:
 
 def scatter_reduce(input: Tensor, dim: int | str, index: Any, src: Any, reduce: str, *, include_self: bool=True) -> Tensor:
   """self with what goes to one element combined: "sum", "prod", "mean", "amax" or "amin", with the element that was there or
-    (``include_self=False``) without; where nothing goes the element stays. A mean of ints is rounded down.
-
-    Sum and mean are one or two scatters. amax and amin sort the source first, prod sorts it by where it goes and takes log2(n)
-    passes over its n elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``."""
+    (``include_self=False``) without; where nothing goes the element stays. A mean of ints is rounded down. Sum and mean are one
+    or two scatters. amax and amin sort the source first, prod sorts it by where it goes and takes log2(n) passes over its n
+    elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``."""
 
 def take(input: Tensor, index: Operand) -> Tensor:
   """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
@@ -1030,16 +1035,12 @@ def bernoulli(input: Tensor, p: Operand | None=None, *, generator: Generator | N
 
 def poisson(input: Tensor, generator: Generator | None=None) -> Tensor:
   """Of each element as a rate, a number of the Poisson distribution, of this shape and dtype; NaN for negative rates and NaN.
-    No gradient. Raises DTypeError for rates that are no floats.
-
-    Below a rate of 10 by inversion, above by transformed rejection (Hörmann, The transformed rejection method for generating
-    Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
-    10**9: the rate rounded)."""
+    No gradient. Raises DTypeError for rates that are no floats. Below a rate of 10 by inversion, above by transformed rejection
+    (Hörmann, The transformed rejection method for generating Poisson random variables, 1993, PTRS), the first of 16 attempts that
+    is accepted (should all fail, which is rarer than once in 10**9: the rate rounded)."""
 
 def multinomial(input: Tensor, num_samples: int, replacement: bool=False, *, generator: Generator | None=None) -> Tensor:
   """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives (m,
-    num_samples).
-
-    Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those of the least
-    exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006),
-    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
+    num_samples). Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those
+    of the least exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a
+    reservoir, 2006), and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad.codegen.index.algebra import count
 from ntgrad.codegen.index.size_text import text_of
-from ntgrad.codegen.index.view import tile_shape
+from ntgrad.codegen.index.view import TRANSFORMS
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops
 
@@ -42,8 +42,9 @@ def checked_names(name: str, names: Sequence[Any], shape: _Shape) -> Names | Non
   return _or_none(tuple(names))
 
 
-def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int:
-  """An axis as a number from 0; negative ones count from the end, text is one of the names. Raises AxisError."""
+def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None, to: str = "") -> int:
+  """An axis as a number from 0; negative ones count from the end, text is one of the names. ``to`` says what is done with it that
+  takes one. Raises AxisError."""
   if type(axis) is int and 0 <= axis < ndim: return axis
   if isinstance(axis, str): return axis_named(name, axis, called)
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
@@ -51,6 +52,7 @@ def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int
   n = max(ndim, 1)
   if not -n <= axis < n:
     raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-n} to {n - 1}")
+  if to and not ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to {to}")
   return int(axis) % n
 
 
@@ -138,7 +140,7 @@ def fit(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, 
 def fit_aligned(name: str, tensors: Sequence[Any]) -> None: fit(name, tensors, *from_last(tensors))
 
 
-# ---- movement: (shape, arg) -> of each dimension of the result, which one of the source it is; and the shape of the result
+# ---- movement: (shape, arg) -> of each dimension of the result, which one of the source it is
 def regrouped(old: _Shape, new: _Shape) -> list[int | None]:
   """Of each dimension of a reshape's result, which one of the source it is: those between runs of dimensions with equal products.
   Dims of 1 beside a run are the same where there are as many of them; else nobody can say which is which, and they are none."""
@@ -161,23 +163,16 @@ def regrouped(old: _Shape, new: _Shape) -> list[int | None]:
   return out
 
 
-_MOVES: dict[Ops, Callable[[_Shape, Any], tuple[Places, _Shape]]] = {
-  Ops.RESHAPE: lambda s, arg: (regrouped(s, arg), arg),
-  Ops.PERMUTE: lambda s, arg: (arg, tuple([s[d] for d in arg])),
-  Ops.EXPAND: lambda s, arg: (range(len(s)), arg),
-  Ops.SHRINK: lambda s, arg: (range(len(s)), tuple([e - b for b, e in arg])),
-  Ops.FLIP: lambda s, arg: (range(len(s)), s),
-  Ops.TILE: lambda s, arg: ((*range(len(s)), *[None] * len(s)), tuple(map(count, tile_shape(s, arg)))),
-  Ops.DETACH: lambda s, arg: (range(len(s)), s),
-}
+_PLACES: dict[Ops, Callable[[_Shape, Any], Places]] = {   # of other movement each dimension stays where it is
+  Ops.RESHAPE: regrouped, Ops.PERMUTE: lambda s, arg: arg, Ops.TILE: lambda s, arg: (*range(len(s)), *[None] * len(s))}
 
 
 def moved_names(names: Names, shape: _Shape, moves: Iterable[_Move]) -> Names | None:
   """The names after one move after the other, of a tensor of a shape."""
   out: Names | None = names
   for op, arg in moves:
-    dims, shape = _MOVES[op](shape, arg)
-    out = names_at(out, dims)
+    out = names_at(out, _PLACES[op](shape, arg) if op in _PLACES else range(len(shape)))
+    if op is not Ops.DETACH: shape = tuple(map(count, TRANSFORMS[op].shape(shape, arg)))
   return out
 
 

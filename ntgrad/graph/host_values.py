@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,25 +14,13 @@ _MOST = 1 << 28    # elements of what is expanded, which a reshape may have to c
 MAX_DIMS = 64      # as arrays of numpy have
 _MANY = 1 << 22    # lists in lists that are not counted
 _DEEP = 1000       # how deep is said
-_Array = np.ndarray[Any, Any]
-
-
-def _steps(a: _Array, u: UOp) -> _Array:
-  """Windows of one element."""
-  return a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(u.shape, u.arg)])].reshape(u.shape)
-
-
-# movement that numpy does for nothing
-_HOST: dict[Ops, Callable[[_Array, UOp], _Array]] = {
-  Ops.DETACH: lambda a, u: a, Ops.RESHAPE: lambda a, u: a.reshape(u.arg), Ops.PERMUTE: lambda a, u: a.transpose(u.arg),
-  Ops.EXPAND: lambda a, u: np.broadcast_to(a, u.arg), Ops.SHRINK: lambda a, u: a[tuple([slice(b, e) for b, e in u.arg])],
-  Ops.FLIP: lambda a, u: np.flip(a, u.arg), Ops.TILE: _steps}
+_HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
 
 def _host_movement(u: UOp) -> bool:
-  """Movement that numpy can do: of TILE steps, EXPAND to what memory may hold."""
+  """Movement that numpy does for nothing, and can do: of TILE steps, windows of one element; EXPAND to what memory may hold."""
   if u.op is Ops.EXPAND: return math.prod(u.shape) <= _MOST
-  return u.op in _HOST and (u.op is not Ops.TILE or all([w[0] == 1 for w in u.arg]))
+  return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
 
 
 def is_host_view(u: UOp) -> bool:
@@ -42,7 +30,7 @@ def is_host_view(u: UOp) -> bool:
   return u.op is Ops.CONST or (u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536))
 
 
-def host_view(u: UOp) -> _Array:
+def host_view(u: UOp) -> np.ndarray[Any, Any]:
   """The value of a node for which ``is_host_view`` holds."""
   chain: list[UOp] = []
   host_room(math.prod(u.shape) * u.dtype.itemsize, "the value of a tensor")
@@ -50,7 +38,14 @@ def host_view(u: UOp) -> _Array:
     chain.append(u)
     u = u.src[0]
   a = np.array(u.arg, u.dtype.np) if u.op is Ops.CONST else u.arg.numpy()
-  for n in reversed(chain): a = _HOST[n.op](a, n)
+  for n in reversed(chain):
+    if n.op is Ops.RESHAPE: a = a.reshape(n.arg)
+    elif n.op is Ops.PERMUTE: a = a.transpose(n.arg)
+    elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
+    elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
+    elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
+    elif n.op is Ops.TILE:
+      a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 

@@ -113,7 +113,10 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   if u.dtype.kind == "e": u = cast(u, dtypes.float32)
   s = u.shape
   axes = tuple(sorted([a for a in axes if s[a] != 1]))
-  return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple([1 if d in axes else n for d, n in enumerate(s)])) if axes else u
+  if not axes: return u
+  shape = list(s)
+  for a in axes: shape[a] = 1
+  return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
 
 
 def scan(fn: BinaryOps, u: UOp, axis: int, reverse: bool = False) -> UOp:

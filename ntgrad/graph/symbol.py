@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import assumes, condition_holds, negated
-from ntgrad.codegen.index.size_text import computed, size_nodes, text_of, without_options
+from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of, without_options
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
@@ -224,12 +225,13 @@ class Symbol:
   __eq__, __ne__ = map(_comparison, ("==", "!="))
 
 
+@dataclass(frozen=True, slots=True)
 class Condition:
   """A comparison of which the result is not known yet: ``N < 4``. ``evaluate`` gives it one. As a bool it is an error; but ``==``
   is whether both are the same expression, so that Symbols are found in lists and tables."""
-  __slots__ = ("op", "a", "b")
-
-  def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
+  op: str
+  a: int | Symbol
+  b: int | Symbol
 
   @property
   def node(self) -> UOp: return compared(self.op, _node(self.a), _node(self.b))
@@ -240,9 +242,6 @@ class Condition:
     raise ArgumentError(f"{self}: not known before {_listed([s.name for s in symbols_of(self)])} has a value")
 
   def __repr__(self) -> str: return f"{self.a} {self.op} {self.b}"
-  def __hash__(self) -> int: return hash((self.op, self.a, self.b))
-  def __eq__(self, other: object) -> bool:
-    return isinstance(other, Condition) and (self.op, self.a, self.b) == (other.op, other.a, other.b)
 
   def subs(self, mapping: Mapping[Any, Any]) -> bool | Condition:
     """With ``mapping``'s values for names; a bool where that decides it."""
@@ -438,7 +437,7 @@ def _parsed(text: str) -> int | Symbol:
   def made(n: ast.AST, values: Mapping[ast.AST, Any]) -> Any:
     fn, parts = _read(text, n)
     return fn(*[values[p] for p in parts])
-  expression: int | Symbol = computed(root, lambda n: _read(text, n)[1], made)
+  expression: int | Symbol = from_parts(root, lambda n: _read(text, n)[1], made)
   return expression
 
 

@@ -5,11 +5,10 @@ import operator
 import sys
 import threading
 from functools import lru_cache, reduce
-from importlib import import_module
 from typing import Any, Callable, Mapping
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.size_text import computed, size_nodes, text_of
+from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 
@@ -62,7 +61,7 @@ def from_sympy(e: Any) -> UOp:
     each = {sympy.Mod: ix.mod, sympy.Max: ix.greatest, sympy.Min: ix.least}.get(n.func)
     if each is not None: return reduce(each, [_whole(e, a) for a in args]), ix.ONE
     raise ArgumentError(f"{e}: {n.func.__name__} has no meaning for sizes; + - * // % ** floor, ceiling, Mod, Max and Min have")
-  return _whole(e, computed(e, lambda n: n.args, made))
+  return _whole(e, from_parts(e, lambda n: n.args, made))
 
 
 def _whole(e: Any, x: Ratio) -> UOp:
@@ -78,20 +77,17 @@ def _whole(e: Any, x: Ratio) -> UOp:
 def never_negative(u: UOp) -> bool:
   """Whether sympy shows that a polynomial of sizes is 0 or more: asked once, for half a second. False says nothing."""
   if all(len(ix.factors(t)) < 2 for t, _ in ix.linear(u)[0]): return False   # of a sum of names, intervals say all there is
-  import_module("sympy")   # not part of the half second
+  import sympy  # not part of the half second
   answer: list[bool] = []
-  asking = threading.Thread(target=lambda: answer.append(_ask(u)), daemon=True)
+  def ask() -> None:
+    e = to_sympy(u)
+    for s in size_nodes(u):   # N = 3 + n, n >= 0
+      if s.arg.lower is not None: e = e.subs(to_sympy(s), s.arg.lower + sympy.Symbol(s.arg.name, integer=True, nonnegative=True))
+    answer.append(bool(sympy.expand(e).is_nonnegative or sympy.factor(e).is_nonnegative))
+  asking = threading.Thread(target=ask, daemon=True)
   asking.start()
   asking.join(_SECONDS)
   return bool(answer and answer[0])
-
-
-def _ask(u: UOp) -> bool:
-  import sympy
-  e = to_sympy(u)
-  for s in size_nodes(u):   # N = 3 + n, n >= 0
-    if s.arg.lower is not None: e = e.subs(to_sympy(s), s.arg.lower + sympy.Symbol(s.arg.name, integer=True, nonnegative=True))
-  return bool(sympy.expand(e).is_nonnegative or sympy.factor(e).is_nonnegative)
 
 
 def as_comparison(e: Any) -> tuple[str, Any, Any] | None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     utils as utils,
   )
   from .activations import *
-  from .adaptive import *
   from .attention import *
   from .containers import *
   from .convolution import *
@@ -42,13 +41,12 @@ if TYPE_CHECKING:
 
 _NAMES = {   # by file
   "activations": "PReLU Softmax2d",
-  "adaptive": "AdaptiveLogSoftmaxWithLoss",
   "attention": "MultiHeadAttention MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder "
     "TransformerEncoderLayer",
   "containers": "ModuleDict ModuleList Sequential",
   "convolution": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
   "embedding": "Embedding EmbeddingBag",
-  "linear": "Bilinear Linear",
+  "linear": "AdaptiveLogSoftmaxWithLoss Bilinear Linear",
   "losses": "CTCLoss",
   "module": "Module Parameter",
   "moving":

@@ -30,7 +30,7 @@ class PReLU(Module):
 
   ``weight`` has shape (num_parameters,), the channels are the second dimension.
   """
-  _said = ("num_parameters",)
+  _said = "num_parameters"
 
   def __init__(self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: Any = None):
     self.num_parameters = size("PReLU", "num_parameters", num_parameters)

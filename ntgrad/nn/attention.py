@@ -58,7 +58,7 @@ class MultiheadAttention(Module):
   ``vdim``) there are ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight`` instead. ``add_bias_kv`` adds a learned step to
   keys and values, ``add_zero_attn`` one of zeros. Also called MultiHeadAttention.
   """
-  _said = ("embed_dim", "num_heads", "dropout", "batch_first")
+  _said = "embed_dim num_heads dropout batch_first"
 
   def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
                add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False):
@@ -153,7 +153,7 @@ MultiHeadAttention = MultiheadAttention
 
 
 class _Layer(Module):
-  _said = ("d_model", "nhead", "dim_feedforward", "norm_first")
+  _said = "d_model nhead dim_feedforward norm_first"
   _attentions: tuple[str, ...] = ("self_attn",)
   self_attn: MultiheadAttention
   multihead_attn: MultiheadAttention
@@ -265,7 +265,7 @@ class Transformer(Module):
   ``custom_encoder`` and ``custom_decoder`` stand in for the two; else layers as in :class:`TransformerEncoderLayer`, each stack
   with a layer norm behind it. Matrices begin as Xavier's uniform numbers.
   """
-  _said = ("d_model", "nhead")
+  _said = "d_model nhead"
 
   def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
                dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable[..., Any] = "relu",

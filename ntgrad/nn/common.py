@@ -56,6 +56,12 @@ def number(least: float = 0.0, below: float = math.inf, beyond: bool = False) ->
   return check
 
 
+def one_of(name: str, what: str, value: Any, *choices: str) -> str:
+  """One of several words. Raises ArgumentError."""
+  if value in choices: return str(value)
+  raise ArgumentError(f"{name}: {what} is {shown(value)}, expected {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
+
+
 def probability(name: str, what: str, value: Any) -> Any:
   """A number from 0 to 1. Raises ArgumentError."""
   if not 0 <= real_number(name, what, value) <= 1: raise ArgumentError(f"{name}: {what} is {value}, expected 0 to 1")

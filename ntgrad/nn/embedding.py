@@ -62,12 +62,6 @@ def bagged(rows: Any, nothing: Any, mode: str, offsets: Tensor | None = None, la
 
 class _Table(Module):
   """A table of rows, and what is asked of those that are used."""
-  weight: Tensor
-  padding_idx: int | None
-  max_norm: float | None
-  norm_type: float
-  scale_grad_by_freq: bool
-
   def _make(self, n: int, width: int, given: Tensor | None, padding_idx: int | None, max_norm: float | None, norm_type: float,
             scale_grad_by_freq: bool) -> None:
     name = f"nn.{type(self).__name__}"
@@ -98,7 +92,7 @@ class Embedding(_Table):
   the norm ``norm_type``), in the table. ``scale_grad_by_freq``: gradients are divided by how often an index stands in the call.
   ``sparse`` is taken as PyTorch has it, without effect.
   """
-  _said = ("*vocab_size", "*embed_size", "padding_idx")
+  _said = "*vocab_size *embed_size padding_idx"
 
   def __init__(self, vocab_size: int, embed_size: int, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None):
@@ -123,7 +117,7 @@ class EmbeddingBag(_Table):
   ``weight`` is (num_embeddings, embedding_dim), normal with variance 1. Indices that are ``padding_idx`` do not count. The other
   parameters are :class:`Embedding`'s.
   """
-  _said = ("*num_embeddings", "*embedding_dim", "mode", "padding_idx")
+  _said = "*num_embeddings *embedding_dim mode padding_idx"
 
   def __init__(self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
                scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, _weight: Tensor | None = None,

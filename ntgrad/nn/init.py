@@ -33,44 +33,37 @@ def _drawn(how: str, t: Tensor, generator: Generator | None, **values: float) ->
   return out
 
 
-@checked
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Uniform in [a, b)."""
   return _write(tensor, _drawn("uniform", _float("uniform_", tensor), generator, low=a, high=b))
 
 
-@checked
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Normal with a mean and a standard deviation."""
   return _write(tensor, _drawn("normal", _float("normal_", tensor), generator, mean=mean, std=std))
 
 
-@checked
 def constant_(tensor: Tensor, val: float | bool) -> Tensor:
   """One number everywhere."""
   return _write(tensor, Tensor.full(tensor.shape, val, dtype=tensor.dtype, device=tensor.device))
 
 
-@checked
 def ones_(tensor: Tensor) -> Tensor:
   """1 everywhere."""
   return constant_(tensor, 1)
 
 
-@checked
 def zeros_(tensor: Tensor) -> Tensor:
   """0 everywhere."""
   return constant_(tensor, 0)
 
 
-@checked
 def eye_(tensor: Tensor) -> Tensor:
   """1 on the diagonal of a matrix, else 0. Raises ShapeError for other than two dimensions."""
   if tensor.ndim != 2: raise ShapeError(f"nn.init.eye_: a tensor of shape {tensor.shape}; it takes two dimensions")
   return _write(tensor, Tensor.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
-@checked
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
   """The weight (out, in, *kernel) of a convolution that gives its input unchanged, in each of several groups. Raises
   ShapeError."""
@@ -85,7 +78,6 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
   return _write(tensor, Tensor(a, device=tensor.device).cast(tensor.dtype))
 
 
-@checked
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
   """By how much a function makes deviations smaller: what weights before it are multiplied with. ``param`` is the slope of
   leaky_relu (0.01). Raises ArgumentError for an unknown name."""
@@ -110,14 +102,12 @@ def _xavier(name: str, t: Tensor, gain: float) -> float:
   return real_number(f"nn.init.{name}", "gain", gain) * math.sqrt(2 / max(sum(_fans(name, t)), 1))
 
 
-@checked
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Uniform in ±gain·√(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
   bound = abs(math.sqrt(3) * _xavier("xavier_uniform_", tensor, gain))
   return _write(tensor, _drawn("uniform", tensor, generator, low=-bound, high=bound))
 
 
-@checked
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Normal with deviation gain·√(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
   return _write(tensor, _drawn("normal", tensor, generator, std=abs(_xavier("xavier_normal_", tensor, gain))))
@@ -129,7 +119,6 @@ def _kaiming(name: str, t: Tensor, a: float, mode: str, nonlinearity: str) -> fl
   return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
-@checked
 def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                      generator: Generator | None = None) -> Tensor:
   """Uniform in ±gain·√(3 / fan) (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
@@ -137,14 +126,12 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
   return _write(tensor, _drawn("uniform", tensor, generator, low=-bound, high=bound))
 
 
-@checked
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                     generator: Generator | None = None) -> Tensor:
   """Normal with deviation gain / √fan (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
   return _write(tensor, _drawn("normal", tensor, generator, std=_kaiming("kaiming_normal_", tensor, a, mode, nonlinearity)))
 
 
-@checked
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """A matrix with orthogonal rows or columns (https://arxiv.org/abs/1312.6120), of more dimensions all but the first as one;
   found on the host. Raises ShapeError."""
@@ -158,7 +145,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
   return _write(tensor, Tensor(a.reshape(tensor.shape), device=tensor.device).cast(tensor.dtype))
 
 
-@checked
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Generator | None = None) -> Tensor:
   """Normal with a mean and a standard deviation, of which only values in [a, b] are drawn. Raises ArgumentError."""
@@ -169,7 +155,6 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
   return _write(tensor, _drawn("trunc_normal", tensor, generator, mean=mean, std=std, a=a, b=b))
 
 
-@checked
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
   """Normal with a standard deviation, and in each column a part ``sparsity`` of the elements, chosen at random on the host,
   0 (Martens, 2010). Raises ShapeError for other than two dimensions."""
@@ -185,5 +170,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 __all__ = ["calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
            "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_"]
+
+globals().update({name: checked(globals()[name]) for name in __all__})
 
 show(__name__)

@@ -378,10 +378,9 @@ class MultiMarginLoss(Layer):
 
 class MultiLabelMarginLoss(Layer):
   """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
-    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
-
-    The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
+    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced. The target has the
+    scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError, ArgumentError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
   reduction: str = 'mean'
   def __init__(self, reduction: str = 'mean') -> None: ...
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...

@@ -1,13 +1,18 @@
-"""Products with a matrix of weights."""
+"""Products with a matrix of weights; and the adaptive softmax, where frequent classes have a product of their own, and rare ones
+lie in clusters of smaller products."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ntgrad.codegen.ir.errors import ShapeError
-from ntgrad.graph.checks import one_width
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.core import real_number
+from ntgrad.graph.checks import of_kind, one_width
 from ntgrad.tensor import Tensor
 
 from .common import last, leaf, size
+from .containers import ModuleList, Sequential
 from .module import Module, placed
 
 
@@ -15,7 +20,7 @@ from .module import Module, placed
 class Linear(Module):
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
   ``weight`` is (out_features, in_features), ``bias`` (out_features,) or None, both from U(-k, k) with k = 1/√in_features."""
-  _said = ("in_features", "out_features", "bias")
+  _said = "in_features out_features bias"
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True):
     self.in_features, self.out_features = size("Linear", "in_features", in_features), size("Linear", "out_features", out_features)
@@ -36,7 +41,7 @@ class Bilinear(Module):
   ``weight`` is (out_features, in1_features, in2_features), ``bias`` (out_features,) or None, both from U(-k, k) with
   k = 1/√in1_features.
   """
-  _said = ("in1_features", "in2_features", "out_features", "bias")
+  _said = "in1_features in2_features out_features bias"
 
   def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True):
     for what, n in (("in1_features", in1_features), ("in2_features", in2_features), ("out_features", out_features)):
@@ -63,4 +68,67 @@ def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
   return out if bias is None else out + bias
 
 
-__all__ = ["Bilinear", "Linear"]
+class ASMoutput(NamedTuple):
+  """``output``: the log probability of each row's class, ``loss``: the mean of their negatives."""
+  output: Tensor
+  loss: Tensor
+
+
+@placed
+class AdaptiveLogSoftmaxWithLoss(Module):
+  """Log probabilities of many classes, sorted from frequent to rare (https://arxiv.org/abs/1609.04309).
+
+  Classes below ``cutoffs[0]`` and one class for each cluster are the ``head``; cluster i has the classes from cutoffs[i] to
+  cutoffs[i + 1], the last one up to ``n_classes``, computed from ``in_features / div_value ** (i + 1)`` features. Parameters have
+  PyTorch's names: ``head.weight``, ``tail.0.0.weight``, ``tail.0.1.weight``. All clusters are computed for all rows.
+  """
+  _said = "in_features n_classes cutoffs div_value"
+
+  def __init__(self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0, head_bias: bool = False):
+    super().__init__()
+    name = "AdaptiveLogSoftmaxWithLoss"
+    size(name, "in_features", in_features), size(name, "n_classes", n_classes)
+    given = list(cutoffs)
+    if not given or given != sorted(set(given)) or given[0] < 1 or given[-1] >= n_classes:
+      raise ArgumentError(f"nn.{name}: cutoffs {tuple(given)}; they must be whole numbers in order, each once, from 1 to "
+                          f"n_classes - 1 = {n_classes - 1}")
+    if not 0 < real_number(f"nn.{name}", "div_value", div_value):
+      raise ArgumentError(f"nn.{name}: div_value {div_value}; it must be greater than 0")
+    self.in_features, self.n_classes, self.div_value, self.head_bias = in_features, n_classes, div_value, head_bias
+    self.cutoffs = [*given, n_classes]
+    self.shortlist_size, self.n_clusters = given[0], len(given)
+    self.head_size = self.shortlist_size + self.n_clusters
+    self.head = Linear(in_features, self.head_size, head_bias)
+    self.tail = ModuleList([self._cluster(i) for i in range(self.n_clusters)])
+
+  def _cluster(self, i: int) -> Sequential:
+    inner = int(self.in_features // self.div_value ** (i + 1))
+    size("AdaptiveLogSoftmaxWithLoss", f"in_features // div_value ** {i + 1}", inner)
+    return Sequential(Linear(self.in_features, inner, False), Linear(inner, self.cutoffs[i + 1] - self.cutoffs[i], False))
+
+  def log_prob(self, input: Tensor) -> Tensor:
+    """``(n, in_features) -> (n, n_classes)``, or without n: logarithms of probabilities. Raises ShapeError."""
+    last("AdaptiveLogSoftmaxWithLoss", input, self.in_features, "in_features")
+    head = self.head(input).log_softmax(-1)
+    k = self.shortlist_size
+    parts = [cluster(input).log_softmax(-1) + head[..., k + i:k + i + 1] for i, cluster in enumerate(self.tail)]
+    out: Tensor = head[..., :k].cat(*parts, dim=-1)
+    return out
+
+  def predict(self, input: Tensor) -> Tensor:
+    """``(n, in_features) -> (n,)``, int32: the class that is most probable. Raises ShapeError."""
+    out: Tensor = self.log_prob(input).argmax(-1)
+    return out
+
+  def __call__(self, input: Tensor, target: Tensor) -> ASMoutput:
+    """``(output, loss)`` of inputs (n, in_features) and class indices (n,), or (in_features,) and (). Raises ShapeError,
+    DTypeError, IndexOutOfRangeError."""
+    name = "nn.AdaptiveLogSoftmaxWithLoss"
+    if input.ndim not in (1, 2) or target.shape != input.shape[:-1]:
+      raise ShapeError(f"{name}: input {input.shape} and target {target.shape}; give (n, {self.in_features}) and (n,)")
+    of_kind("iu", name, "a target", target, "it takes class indices, ints")
+    each: Any = self.log_prob(input).nll_loss(target, reduction="none")
+    return ASMoutput(-each, each.mean())
+
+
+__all__ = ["AdaptiveLogSoftmaxWithLoss", "Bilinear", "Linear"]

@@ -41,7 +41,7 @@ def layer(cls: C) -> C:
   if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
   if "inplace" in vars(kind).get("__annotations__", ()): kind.__call__ = _written(f"nn.{kind.__name__}", kind.__call__)
   made: Any = checked(dataclass(repr=False, eq=False)(cls))
-  made._said = tuple([f.name for f in fields(made) if f.name != "inplace" and f.name not in getattr(made, "_unsaid", ())])
+  made._said = " ".join([f.name for f in fields(made) if f.name != "inplace" and f.name not in getattr(made, "_unsaid", ())])
   return made
 
 

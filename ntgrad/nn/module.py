@@ -31,7 +31,7 @@ from ntgrad.tensor import Tensor
 from .tree import ModuleBase, is_buffer, tensors, walk
 
 if TYPE_CHECKING:
-  from .state.loading import Unmatched
+  from .state.names import Unmatched
 
 C = TypeVar("C", bound=type)
 M = TypeVar("M", bound="Module")

@@ -27,7 +27,7 @@ class Flatten(Module):
 @checked
 class Unflatten(Module):
   """One dimension as several: ``nn.Unflatten(1, (2, 3))``."""
-  _said = ("dim", "unflattened_size")
+  _said = "dim unflattened_size"
 
   def __init__(self, dim: Any, unflattened_size: Sequence[int]): self.dim, self.unflattened_size = dim, unflattened_size
   def __call__(self, x: Tensor) -> Tensor:

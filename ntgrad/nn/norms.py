@@ -21,22 +21,15 @@ def _scale_and_shift(shape: tuple[int, ...], weight: bool, bias: bool = True) ->
           Tensor.zeros(*shape, requires_grad=True) if weight and bias else None)
 
 
-def _factor(name: str, momentum: float | None) -> float | None:
-  if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
-  return momentum
-
-
 class _Tracking(Module):
   """A norm that keeps running statistics: ``running_mean``, ``running_var`` and how many batches they are of."""
   _buffers = frozenset({"running_mean", "running_var", "num_batches_tracked"})
-  eps: float
-  momentum: float | None
-  affine: bool
-  track_running_stats: bool
 
-  def _make(self, n: int, bias: bool) -> None:
-    self.weight, self.bias = _scale_and_shift((n,), self.affine, bias)
-    if self.track_running_stats:
+  def _make(self, name: str, n: int, eps: float, momentum: float | None, affine: bool, track: bool, bias: bool) -> None:
+    if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
+    self.eps, self.momentum, self.affine, self.track_running_stats = eps, momentum, affine, track
+    self.weight, self.bias = _scale_and_shift((n,), affine, bias)
+    if track:
       self.num_batches_tracked = untrained(Tensor.zeros(dtype=dtypes.int64))
       self.running_mean, self.running_var = untrained(Tensor.zeros(n)), untrained(Tensor.ones(n))
 
@@ -67,7 +60,7 @@ class BatchNorm(_Tracking):
   By place the parameters are tinygrad's, or PyTorch's where ``momentum``, a float or None, is third:
   ``(sz, eps, momentum, affine, track_running_stats)``.
   """
-  _said = ("*sz", "eps", "momentum", "affine", "track_running_stats")
+  _said = "*sz eps momentum affine track_running_stats"
   _ranks: ClassVar[tuple[int, ...]] = ()   # numbers of dimensions that it takes; none: any from 2
 
   def __init__(self, sz: int, eps: float = 1e-5, affine: bool | float | None = True, track_running_stats: bool = True,
@@ -76,9 +69,8 @@ class BatchNorm(_Tracking):
       affine, track_running_stats, momentum = track_running_stats, momentum if isinstance(momentum, bool) else True, affine
     for name, value in (("affine", affine), ("track_running_stats", track_running_stats)): flag(f"nn.BatchNorm: {name}", value)
     if isinstance(momentum, bool): raise ArgumentError(f"nn.BatchNorm: momentum is {momentum}, expected 0 to 1")
-    self.sz, self.eps, self.track_running_stats = size("BatchNorm", "sz", sz), eps, track_running_stats
-    self.momentum, self.affine = _factor("BatchNorm", momentum), bool(affine)
-    self._make(sz, bias)
+    self.sz = size("BatchNorm", "sz", sz)
+    self._make("BatchNorm", sz, eps, momentum, bool(affine), track_running_stats, bias)
 
   def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
     """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""
@@ -126,15 +118,13 @@ class InstanceNorm2d(_Tracking):
   ``affine`` adds ``weight`` and ``bias`` of (num_features,). With ``track_running_stats`` running statistics are kept in training
   and used outside of it, as BatchNorm does.
   """
-  _said = ("*num_features", "eps", "momentum", "affine", "track_running_stats")
+  _said = "*num_features eps momentum affine track_running_stats"
   _rank = 2
 
   def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
                track_running_stats: bool = False, bias: bool = True):
-    name = type(self).__name__
-    self.num_features, self.eps, self.momentum = size(name, "num_features", num_features), eps, _factor(name, momentum)
-    self.affine, self.track_running_stats = affine, track_running_stats
-    self._make(num_features, bias)
+    self.num_features = size(name := type(self).__name__, "num_features", num_features)
+    self._make(name, num_features, eps, momentum, affine, track_running_stats, bias)
 
   def __call__(self, x: Tensor) -> Tensor:
     """The input's shape. Raises ShapeError for another number of channels or dimensions, in training ArgumentError for one value
@@ -173,7 +163,7 @@ class InstanceNorm(Module):
 
   By tinygrad's name; ``weight`` and ``bias`` are (num_features,), with ``affine`` (:class:`InstanceNorm2d` has none by default).
   """
-  _said = ("*num_features", "eps", "affine")
+  _said = "*num_features eps affine"
 
   def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True):
     self.num_features, self.eps, self.affine = size("InstanceNorm", "num_features", num_features), eps, affine
@@ -190,7 +180,7 @@ class InstanceNorm(Module):
 @checked
 class LocalResponseNorm(Module):
   """x / (k + alpha · mean(x² of ``size`` channels around))^beta: ``(n, c, ..) -> same`` (AlexNet, section 3.3)."""
-  _said = ("*size", "alpha", "beta", "k")
+  _said = "*size alpha beta k"
 
   def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
     self.size, self.alpha, self.beta, self.k = count(type(self).__name__, "size", size), alpha, beta, k
@@ -211,8 +201,6 @@ class CrossMapLRN2d(LocalResponseNorm):
 
 
 class _OverLast(Module):
-  normalized_shape: tuple[int, ...]
-
   def _over(self, name: str, what: str, sizes: Ints) -> tuple[int, ...]:
     shape = tuple([size(name, what, n) for n in ((sizes,) if isinstance(sizes, int) else sizes)])
     if not shape: raise ArgumentError(f"nn.{name}: {what} is empty, expected the sizes of the last dimensions")
@@ -229,7 +217,7 @@ class _OverLast(Module):
 class LayerNorm(_OverLast):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
   ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``."""
-  _said = ("*normalized_shape", "eps")
+  _said = "*normalized_shape eps"
 
   def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
                bias: bool = True):
@@ -258,7 +246,7 @@ class GroupNorm(Module):
   Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and, unless ``bias`` is
   False, ``bias`` of (num_channels,).
   """
-  _said = ("*num_groups", "*num_channels", "eps", "affine")
+  _said = "*num_groups *num_channels eps affine"
 
   def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, bias: bool = True):
     self.num_groups, self.num_channels = size("GroupNorm", "num_groups", num_groups), num_channels
@@ -278,7 +266,7 @@ class GroupNorm(Module):
 class RMSNorm(_OverLast):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside.
   ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch."""
-  _said = ("*dim", "eps")
+  _said = "*dim eps"
 
   def __init__(self, dim: Ints, eps: float | None = 1e-6, elementwise_affine: bool = True):
     shape, self.dim, self.eps = self._over("RMSNorm", "dim", dim), dim, eps

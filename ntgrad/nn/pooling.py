@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.graph.checks import Ints, checked
@@ -16,7 +16,7 @@ Scale = float | Sequence[float] | None
 
 class _Adaptive(Module):
   _rank = 2
-  _said = ("output_size",)
+  _said = "output_size"
   _how = "mean"
 
   def _spatial(self, x: Tensor) -> None: batched_or_not(type(self).__name__, x, self._rank)
@@ -97,7 +97,7 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
 class Upsample(Module):
   """``(n, c, *spatial)`` to ``size``, or by ``scale_factor``, with ``mode`` nearest, linear, bilinear, bicubic or trilinear: what
   ``Tensor.interpolate`` does with these. ``recompute_scale_factor`` says that the factor is the sizes' ratio."""
-  _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor", "mode", "align_corners")
+  _said = "size scale_factor mode align_corners"
 
   def __init__(self, size: Ints | None = None, scale_factor: Scale = None, mode: str = "nearest",
                align_corners: bool | None = None, recompute_scale_factor: bool | None = None):
@@ -107,7 +107,7 @@ class Upsample(Module):
 
   def __call__(self, x: Tensor) -> Tensor:
     """The resampled input. Raises ShapeError, ArgumentError."""
-    given = {k: v for k in Upsample._said if (v := getattr(self, k)) is not None}
+    given = {k: v for k in Upsample._said.split() if (v := getattr(self, k)) is not None}
     if self.recompute_scale_factor and (scale := given.pop("scale_factor", None)) is not None:
       scales = scale if isinstance(scale, (tuple, list)) else [scale] * (x.ndim - 2)
       given["size"] = tuple([int(n * s) for n, s in zip(x.shape[2:], scales)])
@@ -117,14 +117,14 @@ class Upsample(Module):
 @checked
 class UpsamplingNearest2d(Upsample):
   """:class:`Upsample` with mode nearest."""
-  _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor")
+  _said = "size scale_factor"
   def __init__(self, size: Ints | None = None, scale_factor: Scale = None): super().__init__(size, scale_factor)
 
 
 @checked
 class UpsamplingBilinear2d(Upsample):
   """:class:`Upsample` with mode bilinear, whose outermost elements are the input's (``align_corners``)."""
-  _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor")
+  _said = "size scale_factor"
   def __init__(self, size: Ints | None = None, scale_factor: Scale = None):
     super().__init__(size, scale_factor, "bilinear", True)
 

@@ -52,10 +52,8 @@ def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bi
 
 
 class _Cell(Module):
-  _said: ClassVar[tuple[str, ...]] = ("*input_size", "*hidden_size", "bias")
+  _said = "*input_size *hidden_size bias"
   _kind: ClassVar[str]
-  bias_ih: Tensor | None
-  bias_hh: Tensor | None
 
   def __init__(self, input_size: int, hidden_size: int, bias: bool = True):
     name, gates = type(self).__name__, _GATES[self._kind]
@@ -84,7 +82,7 @@ class _Cell(Module):
 @placed
 class RNNCell(_Cell):
   """``h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)``, or relu: (n, input_size), (n, hidden_size) or None -> (n, hidden_size)."""
-  _said = ("*input_size", "*hidden_size", "bias", "nonlinearity")
+  _said = "*input_size *hidden_size bias nonlinearity"
 
   def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"):
     self.nonlinearity = self._kind = _nonlinearity("RNNCell", nonlinearity)   # type: ignore[misc]
@@ -115,10 +113,8 @@ class _Recurrent(Module):
   """Several layers over a sequence. The weights of layer k are ``weight_ih_lk``, ``weight_hh_lk``, ``bias_ih_lk``, ``bias_hh_lk``
   and, with proj_size, ``weight_hr_lk``; those of the other direction end in ``_reverse``."""
   _kind: ClassVar[str]
-  _said: ClassVar[tuple[str, ...]] = ("*input_size", "*hidden_size", "num_layers", "bias", "batch_first", "dropout",
-                                      "bidirectional")
+  _said = "*input_size *hidden_size num_layers bias batch_first dropout bidirectional"
   proj_size = 0
-  weight_ih_l0: Tensor
 
   def _make(self, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, dropout: float,
             bidirectional: bool, proj_size: int = 0) -> None:
@@ -213,7 +209,7 @@ class RNN(_Recurrent):
   ``bidirectional`` has each layer read the sequence in both directions, with weights of their own: twice as many outputs and
   states, forward first.
   """
-  _said = (*_Recurrent._said, "nonlinearity")
+  _said = _Recurrent._said + " nonlinearity"
 
   def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
                batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False):
@@ -238,7 +234,7 @@ class LSTM(_Recurrent):
   input, forget, cell, output. Shapes and arguments are those of :class:`RNN`; a state is a pair (h, c). With ``proj_size`` h is
   multiplied by (proj_size, hidden_size) weights, and has that size (https://arxiv.org/abs/1402.1128)."""
   _kind = "LSTM"
-  _said = (*_Recurrent._said, "proj_size")
+  _said = _Recurrent._said + " proj_size"
 
   def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
                dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0):

@@ -12,12 +12,13 @@ from ntgrad.tensor import Tensor
 
 class ModuleBase(Stamped):
   """What is seen of a Module (``nn/module.py``) from here: which of its tensors are not trained, and what its line says."""
-  _said: ClassVar[tuple[str, ...]] = ()      # attributes that ``repr`` shows; with * in front without their names
+  _said: ClassVar[str] = ""                  # attributes that ``repr`` shows; with * in front without their names
   _buffers: frozenset[str] = frozenset()     # names of tensors that are not trained
 
   def extra_repr(self) -> str:
     """What ``repr`` shows in brackets."""
-    return ", ".join([f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}" for n in self._said])
+    shown = [f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}" for n in self._said.split()]
+    return ", ".join(shown)
   def __repr__(self) -> str: return summary(self) if _has_parts(self) else f"{type(self).__name__}({self.extra_repr()})"
 
 

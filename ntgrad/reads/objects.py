@@ -202,14 +202,14 @@ class Objects:
     mro = type(x.owner).__mro__
     for c in mro[mro.index(x.kind) + 1:] if x.kind in mro else ():
       if name not in c.__dict__: continue
-      if is_users(c.__module__): self.reads.class_item(c, name, f"{c.__name__}.{name}")
+      if is_users(c.__module__): self.reads.item(vars(c), name, f"{c.__name__}.{name}", c)
       return ((Bound(c.__dict__[name], x.owner), called),)
     return UNKNOWN
 
   def of_class(self, kind: type, name: str) -> Any:
     """A class's attribute, its bases' included; noted where the class is the user's."""
     for c in kind.__mro__:
-      if is_users(c.__module__): self.reads.class_item(c, name, f"{c.__name__}.{name}")
+      if is_users(c.__module__): self.reads.item(vars(c), name, f"{c.__name__}.{name}", c)
       if name in c.__dict__: return c.__dict__[name]
     return ABSENT
 

@@ -144,25 +144,20 @@ class Reads:
     self.latest = p
     return p.now()
 
-  def item(self, container: Any, key: Any, text: str) -> Any:
-    """An item of a dict, a class's or module's namespace, a sequence, another mapping."""
+  def item(self, container: Any, key: Any, text: str, kind: type | None = None) -> Any:
+    """An item of a dict, a module's namespace or that of a class (``kind``), a sequence, another mapping."""
     if not plain(key): return ABSENT
-    self._holders.append(container)
-    return self._note(("item", id(container), type(key), key), _Item(container, key), text)
+    holder = container if kind is None else kind
+    self._holders.append(holder)
+    return self._note(("item", id(holder), type(key), key), _Item(container, key), text)
 
   def attribute(self, owner: Any, name: str, text: str) -> Any:
     """An attribute that an object has itself; ABSENT where it has not, which is noted too."""
     try: own: Any = ref(owner)
     except TypeError: own = _Strong(owner)
     self._holders.append(owner)
-    get = _Attribute(own, name)
-    key = (("module" if isinstance(owner, Stamped) else "attribute"), id(owner), name)
-    return self._note(key, get, text)
-
-  def class_item(self, kind: type, name: str, text: str) -> Any:
-    """What a class itself has under a name."""
-    self._holders.append(kind)
-    return self._note(("item", id(kind), str, name), _Item(kind.__dict__, name), text)
+    key = "module" if isinstance(owner, Stamped) else "attribute", id(owner), name
+    return self._note(key, _Attribute(own, name), text)
 
   def mode(self, owner: Any, text: str) -> None:
     self._note(("module", id(owner), "", "mode"), _Attribute(ref(owner), "_mode", True), f"the training mode of {text}")

@@ -1,6 +1,4 @@
 """Languages in C's style, and ``uops_to_cstyle``, as tinygrad has them."""
-from __future__ import annotations
-
 from typing import Sequence
 
 from ntgrad.backends.cstyle.kernel import CStyleRenderer as CStyleLanguage

@@ -7,8 +7,7 @@ last.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
-from typing import Iterable, Sequence
+from typing import Iterable, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.view import Shape
@@ -19,8 +18,7 @@ from .nodes import Idx
 PART_ALIGN_BYTES = 64   # bytes: a vector register, and what every allocation begins at a multiple of
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
   """Consecutive elements of a buffer: the number of the first one, ``shape``, and the least index in each dimension of the
   buffer. The first ``gone`` dimensions have one index only. ``rows`` says how many rows apart the elements of the first
   dimensions lie; these are then one dimension of the part."""
@@ -63,7 +61,7 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> _Part:
       return _Part(0, shape or (1,), (ix.ZERO,) * len(shape), align=given)
     gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
     part = _Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone)
-  return replace(part, align=min(alignment(part.offset * itemsize, itemsize), given or PART_ALIGN_BYTES))
+  return part._replace(align=min(alignment(part.offset * itemsize, itemsize), given or PART_ALIGN_BYTES))
 
 
 def _touched(accesses: Sequence[Idx], d: int) -> tuple[int, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
@@ -24,19 +25,13 @@ _USES = 32        # of each element of a factor, from which on a copy of it that
 _LARGE = 1 << 20  # products of a sum from which on it is made by blocks whatever they read
 
 
-@dataclass(frozen=True)
-class _Factor:
+class _Factor(NamedTuple):
   """A factor of a product: its access, the dimension whose elements should lie side by side (if a copy of it can be made), and
   the bytes that a thread reads at a time without a copy. ``crossed``: it lies along what is summed, and should not."""
   access: BufferAccess
   place: int | None
   vector: int
   crossed: bool = False
-
-  @property
-  def size(self) -> int:
-    """Bytes of a copy; 0 where there is none to make."""
-    return node_bytes(self.access.node) if self.place is not None else 0
 
 
 def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tuple[Body, Copies]:
@@ -105,7 +100,7 @@ def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[t
   memory = sum([node_bytes(f.node) for f in p.factors])
   work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), memory, vectors=(a.vector, b.vector),
                      crossed=b.crossed)
-  for f, copied in zip(both, worth_copying(work, [f.size for f in both], target)):
+  for f, copied in zip(both, worth_copying(work, [0 if f.place is None else node_bytes(f.access.node) for f in both], target)):
     if copied and f.place is not None: yield f.access, f.place
 
 

@@ -14,8 +14,7 @@ LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, O
 MAX_ALU = 500     # operations of a kernel
 MAX_PARAMS = 60   # buffers that a kernel reads and writes
 MAX_STORES = 16   # stores of kernels that do not need each other's values
-# how far searches go; all are more than one kernel holds, so that only graphs of many kernels are cut otherwise than by a full
-# search
+# how far searches go; all are more than one kernel holds: only graphs of many kernels are cut otherwise than by a full search
 MOST_SEARCHED_NODES = MAX_ALU  # nodes beneath a node that are looked at for what it reads
 WALK = 512                     # kernels that another is made to wait for, directly or not, before it is taken to wait for all
 CANDIDATES = 32                # kernels, the newest, that a value might be stored by

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.kernel.rewrite import rewrite
 
 from .nodes import Idx, at_place, axes_in, axes_size
@@ -190,14 +190,11 @@ def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
     return at_place(new, to_end(new.src[1].src, last[old.src[0]])) if old.src[0] in last else None
   body = rewrite(kernel.body, {Ops.LOAD: moved, Ops.STORE: moved})
   params = tuple([replace(p, shape=to_end(p.shape, last[p.uop])) if p.uop in last else p for p in kernel.params])
-  return replace(item, ast=in_memory_order(kernel.with_(params=params, body=body)))
+  # the GRID axes in the order in which the first STORE goes through memory, the others where they are
+  order = {r: n for n, r in enumerate(body[0].src[1].src)}
+  grid = iter(sorted(kernel.of_kind(AxisKind.GRID), key=lambda a: order.get(a.rng, -1)))
+  axes = tuple([next(grid) if a.kind is AxisKind.GRID else a for a in kernel.axes])
+  return replace(item, ast=kernel.with_(params=params, body=body, axes=axes))
 
 
 def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]: return (*values[:place], *values[place + 1:], values[place])
-
-
-def in_memory_order(kernel: Kernel) -> Kernel:
-  """The GRID axes in the order in which the first STORE goes through memory, the others where they are."""
-  place = {r: n for n, r in enumerate(kernel.body[0].src[1].src)}
-  ordered = iter(sorted(kernel.of_kind(AxisKind.GRID), key=lambda a: place.get(a.rng, -1)))
-  return kernel.with_(axes=tuple([next(ordered) if a.kind is AxisKind.GRID else a for a in kernel.axes]))

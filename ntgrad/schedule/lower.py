@@ -25,7 +25,7 @@ from .kernel_groups import Group
 from .nodes import Body, Copies, Idx, Nodes, at_place, axes_in, indexed, node_bytes, pulled
 from .one_hot_sums import read_chosen
 from .padding import multiplies, pad_inputs
-from .partition import Partition, Use
+from .partition import Asked, Partition, Use
 from .placement import load_element, param_stand_in, storage, storage_index
 from .scan import scan_value
 from .scatter_order import RUNS
@@ -89,7 +89,7 @@ class Lowering:
 
   def __init__(self, part: Partition):
     self.part = part
-    self.values: dict[tuple[UOp, Group, Idx, UOp], UOp] = {}
+    self.values: dict[Asked, UOp] = {}
     self.copies: dict[UOp, ScheduleItem] = {}      # padded copies that kernels asked for
     for u in part.order:
       for d in part.uses[u]:
@@ -136,8 +136,7 @@ class Lowering:
       where = storage_index(root, at) or (ix.const(0),)
       mode: tuple[str, tuple[int, ...]] | None = None
       if root.op is Ops.SCATTER:
-        # it goes in order through the axes of its indices, but for one that is an index itself, which has a row each; along one
-        # that neither the place nor the value has, the same is done again
+        # it goes through its indices' axes in order, but for one that is an index itself; along one that nothing has, again
         axes = [i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]]
         used = axes_in(*where, value, gate)
         if root.arg[0] == "add": value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i not in used]))

@@ -1,12 +1,13 @@
 """What every step of scheduling asks of a node, and the nodes that it makes."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.view import Shape as Shape, pull
+from ntgrad.codegen.index.view import Shape, pull
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 
+LEAVES_WITHIN = 64   # nodes that are looked at for what a value is made of
 Nodes = tuple[UOp, ...]
 Idx = Nodes
 Body = Nodes                           # the statements of a kernel
@@ -19,8 +20,10 @@ def viewed(u: UOp) -> UOp:
   return u
 
 
-# about how many elements a value has, and its bytes in memory; what some axes go through together; whether all sizes are numbers
+# about how many elements a value has, and each output of a reduction is made of; the bytes of a value in memory; what some axes
+# go through together; whether all sizes are numbers
 def elements_of(u: UOp) -> int: return ix.elements(u.shape)
+def reduced_size(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])
 def node_bytes(u: UOp) -> int: return ix.elements(u.shape) * u.dtype.itemsize
 def axes_size(axes: Iterable[UOp]) -> int: return ix.elements([r.arg[1] for r in axes])
 def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all([isinstance(n, int) for n in shape])
@@ -29,6 +32,20 @@ def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all([isinstance(n, int) fo
 # the axes that indices, or conditions, go along; where a movement finds an element in its source, and when there is one
 def axes_in(*indices: UOp) -> frozenset[UOp]: return frozenset().union(*[i.ranges for i in indices])
 def pulled(u: UOp, idx: Idx) -> tuple[Idx, UOp]: return pull(u.op, u.src[0].shape, u.arg, idx)
+
+
+def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
+  """What a value is made of element by element, constants left out, and which element of each goes into element ``idx``; of much
+  some of it."""
+  left, seen = [(x, idx)], {x}
+  while left and len(seen) < LEAVES_WITHIN:
+    u, at = left.pop()
+    if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST, Ops.DETACH):
+      if at and u.op in MOVEMENT: at = pulled(u, at)[0]
+      new = [s for s in dict.fromkeys(u.src) if s not in seen]
+      seen.update(new)
+      left += [(s, at) for s in new]
+    elif u.op is not Ops.CONST: yield u, at
 
 
 def in_bounds(idx: Iterable[UOp], shape: Iterable[ix.Dim]) -> UOp:
@@ -41,7 +58,7 @@ def indexed(idx: Idx) -> UOp: return UOp(Ops.INDEX, ix.INT, idx)
 def at_place(access: UOp, idx: Idx) -> UOp: return access.replace((access.src[0], indexed(idx), *access.src[2:]))
 def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
 def reshaped(x: UOp, shape: Shape) -> UOp: return movement(Ops.RESHAPE, x, shape)
-def in_memory(x: UOp) -> UOp: return movement(Ops.CONTIGUOUS, x, None)
+def as_buffer(x: UOp) -> UOp: return movement(Ops.CONTIGUOUS, x, None)
 
 
 def with_axis(x: UOp, axis: int, *sizes: ix.Dim, after: int = 1) -> UOp:

@@ -14,26 +14,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.functions import identity
 from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
-from .nodes import is_fixed, movement, node_bytes
+from .nodes import is_fixed, leaves, movement, node_bytes, reduced_size
 
-BENEATH = 64                                  # nodes between a shift and the statistic that it is made of
 _LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
 LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
 _MORE = 2                                     # times as many parts as are needed, at most, where their blocks are fuller
 
 
-@dataclass(frozen=True)
-class Shifted:
+class Shifted(NamedTuple):
   """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of. ``exponential``: f is exp, else it
   squares."""
   sum: UOp
@@ -48,9 +46,8 @@ def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
   if config.noopt: return found
   for u in toposort(sinks):
     if (s := _shifted(u)) is None or s.statistic in found: continue
-    count = ix.elements(s.x.shape[a] for a in u.arg[1])
-    # what is read does not wait for the second pass, in registers or in the cache
-    if count > _longest_part(s.x, u.arg[1], target) and node_bytes(s.x) > _LITTLE * target.cache:
+    # else what is read does not wait for the second pass: in registers, or in the cache
+    if reduced_size(u) > _longest_part(s.x, u.arg[1], target) and node_bytes(s.x) > _LITTLE * target.cache:
       found[u] = found[s.statistic] = s
   return found
 
@@ -67,20 +64,12 @@ def _difference(u: UOp) -> tuple[UOp, UOp] | None:
 def _shifted(u: UOp) -> Shifted | None:
   """A sum of what is shifted by a statistic of the same elements, if it is one."""
   if u.op is not Ops.REDUCE_AXIS or u.arg[0] is not BinaryOps.ADD or u.dtype.kind != "f": return None
-  if (found := _difference(u)) is None: return None
+  if (found := _difference(u)) is None or not is_fixed(found[0].shape): return None
   x, shift = found
-  if not is_fixed(x.shape): return None
   exponential = u.src[0].arg is UnaryOps.EXP
-  statistic = (BinaryOps.MAX if exponential else BinaryOps.ADD, u.arg[1])
-  left, seen = [shift], {shift}
-  while left and len(seen) < BENEATH:
-    n = left.pop()
-    if n.op is Ops.REDUCE_AXIS and n.arg == statistic and n.src[0] is x: return Shifted(u, x, n, exponential)
-    if n.op in MOVEMENT or n.op in (Ops.ALU, Ops.CAST, Ops.DETACH):
-      new = [s for s in n.src if s not in seen]
-      seen.update(new)
-      left += new
-  return None
+  arg = BinaryOps.MAX if exponential else BinaryOps.ADD, u.arg[1]
+  statistic = next((n for n, _ in leaves(shift) if n.op is Ops.REDUCE_AXIS and n.arg == arg and n.src[0] is x), None)
+  return None if statistic is None else Shifted(u, x, statistic, exponential)
 
 
 def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts.axes import or_identity, with_longer_axis
 
 from .layout import FIXED, BufferAccess, buffer_accesses, buffers, products
-from .nodes import Nodes, elements_of, in_memory, is_fixed, movement
+from .nodes import Nodes, as_buffer, elements_of, is_fixed, movement
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem
@@ -81,8 +81,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
   return [found.changed(item, nodes) for item in items]
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
   """A row that gets longer: its dimension, its elements before and after, and the graph node of the longer buffer."""
   place: int
   before: int
@@ -115,7 +114,7 @@ class _Rows:
       if before not in n.shape: continue
       pads = [(0, 0)] * len(n.shape)
       pads[n.shape.index(before)] = 0, after - before
-      self.longer[n] = _Row(place, before, after, in_memory(movement(Ops.PAD, n, tuple(pads))))
+      self.longer[n] = _Row(place, before, after, as_buffer(movement(Ops.PAD, n, tuple(pads))))
 
   def changed(self, item: ScheduleItem, nodes: dict[UOp, UOp]) -> ScheduleItem:
     """A kernel over the longer buffers."""

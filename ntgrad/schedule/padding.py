@@ -7,7 +7,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.kernel.accesses import ids_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 
-from .nodes import Body, Copies, axes_size, in_bounds, in_memory, indexed, movement
+from .nodes import Body, Copies, as_buffer, axes_size, in_bounds, indexed, movement
 from .placement import param_stand_in, stores
 
 REUSE = 4    # reads of an element from which on a padded copy pays
@@ -78,7 +78,7 @@ def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, tuple[UOp, Body
   size = ix.elements(wide)
   if axes_size(u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
   version = versions.get(source, source)
-  copy, at = in_memory(movement(Ops.PAD, version, pads)), tuple(ix.rng(d, n) for d, n in enumerate(wide))
+  copy, at = as_buffer(movement(Ops.PAD, version, pads)), tuple(ix.rng(d, n) for d, n in enumerate(wide))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
   value = UOp(Ops.LOAD, u.dtype, (u.src[0], indexed(there), in_bounds(there, shape)))
   moved = tuple(ix.add(i, lo) for i, (lo, _) in zip(index, pads))

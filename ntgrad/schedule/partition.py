@@ -25,14 +25,12 @@ from .scan import join_scan
 from .sort import join_sort
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
-# the same of a value that is computed from no more bytes in memory than it would take itself; for targets with blocks, which
-# compute much while they load
+# the same of a value that is computed from no more bytes than it would take itself; for targets with blocks, which load meanwhile
 AGAIN, BLOCKS_AGAIN = 6, 40
 _SEVERAL = 3          # values in memory that may be looked at for that
 _FEW = 8              # a value with so many times fewer elements is a statistic: it costs nothing to load
 REUSED_CHEAP = 2      # the same beneath a reduction that uses each value many times (matmul, convolution)
-# of a product that a target multiplies in blocks: how often it uses each element of a factor, and how many products it sums, from
-# which on a factor that has to be computed is stored first (its blocks are then copied past the registers)
+# of a product in blocks: uses of each element of a factor, and products, from which on a factor that is computed is stored first
 FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
@@ -44,7 +42,8 @@ _ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and
 _ROWS_OR_SUMS = _ROWS | {Ops.REDUCE_AXIS}
 _NO_AXES: frozenset[UOp] = frozenset()
 
-Use = tuple[Group, Idx, UOp]     # of a node: kernel, index, condition under which the element exists
+Use = tuple[Group, Idx, UOp]          # of a node: kernel, index, condition under which the element exists
+Asked = tuple[UOp, Group, Idx, UOp]   # a node, and a use of it
 
 
 def own_cost(u: UOp) -> int: return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
@@ -108,10 +107,10 @@ class Partition:
       self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
-    self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, Nodes]] = {}
+    self.binds: dict[Asked, tuple[Idx, UOp, Nodes]] = {}
     # of a node beneath reductions of the kernel that asks for it: the axes that these bind
-    self.around: dict[tuple[UOp, Group, Idx, UOp], frozenset[UOp]] = {}
-    self.merged: set[tuple[UOp, Group, Idx, UOp]] = set()  # sums that are part of the sum above them
+    self.around: dict[Asked, frozenset[UOp]] = {}
+    self.merged: set[Asked] = set()  # sums that are part of the sum above them
     self.launches: dict[int, Group] = {}   # the kernels of LAUNCHs, by call
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
@@ -272,9 +271,7 @@ class Partition:
   def _make_root(self, u: UOp, ds: list[Use]) -> None:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""
     if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER):
-      for g, _, _ in ds:
-        self.groups.read(g, u)
-        if u.op is Ops.AFTER: self.groups.read(g, u.src[1])   # waits for the effect
+      for g, _, _ in ds: self._await(u, g)
       self.uses[u] = {}
       if u.op is Ops.CAT: self._cat(u)
       if u.op is Ops.SCATTER: self._scatter(u)
@@ -328,9 +325,8 @@ class Partition:
   def _can_store(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
     """Whether the kernel of a use can store ``u`` too: it needs each element once, and waits for none that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not index_covers(idx, u.shape) or g.full: return False
-    if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
-    return self._takes(u, d, readers)
+    once = valid is ix.TRUE and index_covers(idx, u.shape) if u.op is Ops.REDUCE_AXIS else g.stands(idx, valid, u.shape)
+    return once and not g.full and self._takes(u, d, readers)
 
   def _may_join(self, u: UOp, g: Group) -> bool:
     """Whether ``g`` may store ``u`` too: it reads no element of it elsewhere, and no write has to be kept apart."""
@@ -386,10 +382,13 @@ class Partition:
   def _launch(self, u: UOp) -> None:
     """A kernel that there is already, which waits for its arguments; it stores nothing else."""
     g = self.launches[u.arg[3]] = self.launches.get(u.arg[3]) or self.groups.new(())
-    for s in u.src:
-      self.groups.read(g, s)
-      if s.op is Ops.AFTER: self.groups.read(g, s.src[1])
+    for s in u.src: self._await(s, g)
     self.groups.store(g, u)
+
+  def _await(self, u: UOp, g: Group) -> None:
+    """Have a kernel read a value, and wait for the effect that it comes after."""
+    self.groups.read(g, u)
+    if u.op is Ops.AFTER: self.groups.read(g, u.src[1])
 
   def _rows(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp]:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""

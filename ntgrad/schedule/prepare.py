@@ -1,7 +1,7 @@
 """Rewrites of the graph before it is cut: movement is merged, long reductions with few outputs are split."""
 from __future__ import annotations
 
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import sum_parts
@@ -14,14 +14,25 @@ from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed, with_axis
+from .nodes import (
+  LEAVES_WITHIN,
+  Nodes,
+  elements_of,
+  is_fixed,
+  leaves,
+  movement,
+  node_bytes,
+  reduced_size,
+  reshaped,
+  viewed,
+  with_axis,
+)
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
 from .scan import split_scan
 from .scatter_order import in_runs
 from .sort import split_sort
 
-_LEAVES = 64           # nodes that are looked at for what a value is made of
 _SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
 MOST_UNEVEN = 1.15     # of the time that a sum would take if all cores had as much of it
 _LEAST_PART = 256      # elements of a part of a sum
@@ -74,7 +85,7 @@ def merge_movement(u: UOp) -> UOp | None:
 def split_reduce(u: UOp, target: Target) -> UOp | None:
   """sum over 64M elements -> sum over P of P partial sums, each its own program."""
   shape, axes, cores = u.src[0].shape, u.arg[1], target.cores
-  count, outputs = summed(u), elements_of(u)
+  count, outputs = reduced_size(u), elements_of(u)
   if count <= _SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= _SPLIT_FROM: return None
@@ -88,23 +99,6 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
     rounds = -(-parts * outputs // cores)
     if parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs: return _in_parts(u, u.src[0], a, parts)
   return in_padded_parts(u, axis, min(want, n))
-
-
-def summed(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])   # for each output of a reduction
-
-
-def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
-  """What a value is made of element by element, constants left out, and which element of each goes into element ``idx``; of much
-  some of it."""
-  left, seen = [(x, idx)], {x}
-  while left and len(seen) < _LEAVES:
-    u, at = left.pop()
-    if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
-      if at and u.op in MOVEMENT: at = pulled(u, at)[0]
-      new = [s for s in dict.fromkeys(u.src) if s not in seen]
-      seen.update(new)
-      left += [(s, at) for s in new]
-    elif u.op is not Ops.CONST: yield u, at
 
 
 def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int: return max(axes, key=lambda a: (ix.count(shape[a]), -a))
@@ -126,7 +120,7 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
 def split_blocks(u: UOp, target: Target) -> UOp | None:
   """A long reduction that leaves cores idle, as a program makes a block of outputs -> one of partial ones (split-k), in as many
   parts as take the least time."""
-  x, count, outputs = u.src[0], summed(u), elements_of(u)
+  x, count, outputs = u.src[0], reduced_size(u), elements_of(u)
   if count < 2 * _LEAST_PART: return None
   most, of = count // _LEAST_PART, viewed(x)
   product = u.arg[0] is BinaryOps.ADD and is_contraction(of)
@@ -178,7 +172,7 @@ def one_axis(u: UOp) -> UOp:
       left += new
     elif v.op is Ops.RESHAPE: left.append(v.src[0])
     elif v.op in MOVEMENT and elements_of(_source(v)) > 1: return u
-    if len(seen) > _LEAVES: return u
+    if len(seen) > LEAVES_WITHIN: return u
   flat = with_axis(x, first, ix.product(x.shape[a] for a in axes), after=len(axes))
   return movement(Ops.REDUCE_AXIS, flat, (fn, (first,)))
 

@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import part_of, worth_sorting
 from ntgrad.graph import nodes as graph
 
-from .nodes import in_memory, movement, reshaped
+from .nodes import as_buffer, movement, reshaped
 from .sort import in_parts, split_sort
 
 RUNS = "runs"   # arg of a CONTIGUOUS, with a number: an index that has runs in parts of so many
@@ -61,8 +61,8 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   kind = dtypes.float32 if u.dtype.kind == "f" and u.dtype.itemsize < 4 else u.dtype
   sums = movement(Ops.REDUCE_AXIS, reshaped(continued.cast(kind), (parts, part, *rest)), (BinaryOps.ADD, (1,)))
   sums = reshaped(sums, (parts, *rest)).cast(u.dtype)
-  starts = in_memory(reshaped(graph.where(begun, first, -1), (parts,)))
-  out = after(memory, base, starts, in_memory(sums))
+  starts = as_buffer(reshaped(graph.where(begun, first, -1), (parts,)))
+  out = after(memory, base, starts, as_buffer(sums))
   return in_runs(out, target) or out
 
 
@@ -79,8 +79,8 @@ def sorted_index(index: UOp, rows: int, part: int, target: Target) -> tuple[UOp,
   kind = dtypes.uint32 if rows << low < dtypes.max(dtypes.uint32) else dtypes.uint64
   to = graph.where(graph.inside(index, rows), index, rows).cast(kind)
   key = movement(Ops.SORT_AXIS, graph.or_(graph.shl(to, low), graph.iota(entries).cast(kind)), (0, low, 8 * kind.itemsize, 0))
-  key = in_parts(in_memory(split_sort(key, target) or key), 0, part)   # the greatest number behind the end
+  key = in_parts(as_buffer(split_sort(key, target) or key), 0, part)   # the greatest number behind the end
   key = reshaped(key, (ix.product(key.shape),))
   row = graph.minimum(graph.shr(key, low), rows).cast(dtypes.int32)
   place = graph.and_(key, (1 << low) - 1).cast(dtypes.int32)
-  return in_memory(row), in_memory(place)
+  return as_buffer(row), as_buffer(place)

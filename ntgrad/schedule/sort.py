@@ -14,7 +14,7 @@ from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .nodes import Idx, Nodes, elements_of, in_memory, movement, reshaped, with_axis
+from .nodes import Idx, Nodes, as_buffer, elements_of, movement, reshaped, with_axis
 from .scan import is_first, take_first, with_zeros
 
 SELECTED = 64           # elements of a row that a CPU's program keeps in order while it goes through the row
@@ -91,13 +91,13 @@ def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
   x = in_parts(x, axis, BLOCK, True)
   before, (parts, _), after = x.shape[:axis], x.shape[axis:axis + 2], x.shape[axis + 2:]
   def seen(*size: ix.Dim) -> UOp: return reshaped(x, (*before, *size, *after))
-  def sort(y: UOp, *how: object) -> UOp: return in_memory(movement(Ops.SORT_AXIS, y, (axis + 1, *how)))
+  def sort(y: UOp, *how: object) -> UOp: return as_buffer(movement(Ops.SORT_AXIS, y, (axis + 1, *how)))
   x, run = sort(x, low, high, 0), 1
   while run < parts:
     x = halves(seen(parts // (2 * run), 2, run * BLOCK), axis + 1, (axis + 1, axis + 2))
     step, stages = run // 2, 1
     while step:
-      if stages % _STAGES == 0: x = in_memory(x)
+      if stages % _STAGES == 0: x = as_buffer(x)
       x = halves(seen(parts // (2 * step), 2, step * BLOCK), axis + 1, (axis + 1,))
       step, stages = step // 2, stages + 1
     x = sort(seen(parts, BLOCK), 0, 8 * x.dtype.itemsize, 0, True)

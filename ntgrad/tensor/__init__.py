@@ -111,11 +111,11 @@ class Writing(Activation, Products):
 
   abs_ = acos_ = acosh_ = addcdiv_ = addcmul_ = addmm_ = asin_ = asinh_ = atan_ = atan2_ = atanh_ = baddbmm_ = _written
   bitwise_and_ = bitwise_not_ = bitwise_or_ = bitwise_xor_ = ceil_ = clamp_ = clamp_max_ = clamp_min_ = clip_ = _written
-  copysign_ = cos_ = cosh_ = cumprod_ = cumsum_ = deg2rad_ = digamma_ = erf_ = erfc_ = erfinv_ = exp_ = exp2_ = expm1_ = _written
-  floor_ = floor_divide_ = fmod_ = frac_ = hypot_ = lerp_ = lgamma_ = log_ = log10_ = log1p_ = log2_ = logical_and_ = _written
-  logical_not_ = logical_or_ = logical_xor_ = logit_ = masked_fill_ = nan_to_num_ = neg_ = pow_ = rad2deg_ = _written
-  reciprocal_ = relu_ = remainder_ = round_ = rsqrt_ = sigmoid_ = sign_ = sin_ = sinc_ = sinh_ = sqrt_ = square_ = tan_ = _written
-  tanh_ = threshold_ = tril_ = triu_ = trunc_ = xlogy_ = _written
+  copysign_ = cos_ = cosh_ = cumprod_ = cumsum_ = deg2rad_ = digamma_ = erf_ = erfc_ = erfinv_ = exp_ = exp2_ = _written
+  expm1_ = floor_ = floor_divide_ = fmod_ = frac_ = gcd_ = hypot_ = lcm_ = lerp_ = lgamma_ = log_ = log10_ = log1p_ = _written
+  log2_ = logical_and_ = logical_not_ = logical_or_ = logical_xor_ = logit_ = masked_fill_ = nan_to_num_ = neg_ = _written
+  pow_ = rad2deg_ = reciprocal_ = relu_ = remainder_ = round_ = rsqrt_ = sigmoid_ = sign_ = sin_ = sinc_ = sinh_ = _written
+  sqrt_ = square_ = tan_ = tanh_ = threshold_ = tril_ = triu_ = trunc_ = xlogy_ = _written
 
 
 @checked

@@ -53,8 +53,7 @@ class Attention(Products, Random):
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, (a,)))
     none = graph.eq(top, -math.inf)
     e = graph.exp(u - graph.expand(graph.where(none, 0.0, top), u.shape))
-    total = graph.where(none, 1.0, graph.total(e, (a,)))
-    return masked._wrap(graph.cast(e / graph.expand(total, e.shape), out))
+    return masked._wrap(graph.cast(e / graph.expand(graph.where(none, 1.0, graph.total(e, (a,))), e.shape), out))
 
   def _attention_grouped(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Self:
     """Attention in which each head of the keys and values serves several heads of queries: these become a dim of their own."""

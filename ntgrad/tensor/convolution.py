@@ -2,14 +2,12 @@
 adaptive pooling, windows at random.
 
 A convolution is windows (TILE), a product and one sum, pooling windows and a reduction: the scheduler finds the tiles.
-Gradients are windows taken back (UNTILE) and summed, so nothing is added up in an order that differs from run to run. Of
-several greatest elements each has an equal share of the gradient.
+Gradients are windows taken back (UNTILE) and summed, so that nothing is added up in another order from run to run. Of several
+greatest elements each has an equal share of the gradient.
 
 Where each element of a result is made of a few neighbouring elements, its taps, along each dimension (adaptive pooling, and the
 interpolation of ``resampling.py``), and the sizes have a ratio of small numbers (2, 1/2, 3/2), the taps of all results of a
-period lie close together: they are windows too. For other sizes elements are read by index (GATHER). Either way one kernel goes
-over the data for all dimensions together; a dimension's weights may be a small one.
-"""
+period are windows too. For other sizes elements are read by index (GATHER). One kernel goes over the data for all dimensions."""
 from __future__ import annotations
 
 import functools
@@ -19,7 +17,7 @@ from typing import Any, Callable, NamedTuple, Self, Sequence
 import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes
-from ntgrad.codegen.ir.elementwise import and_, const, le, lt, maximum, minimum, where
+from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
@@ -29,7 +27,7 @@ from ntgrad.graph.dimension_names import Places, text
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 from ntgrad.graph.variable import BoundInt
 
-from .elementwise import Elementwise
+from .elementwise import Elementwise, Host
 from .families import member
 from .movement import Movement, as_tuple, pad_value
 from .products import factors_of_product, names_of_product
@@ -48,12 +46,22 @@ def each(name: str, what: str, value: Any, n: int) -> tuple[Any, ...]:
   return out
 
 
-def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
+def numbers(name: str, what: str, value: Any, n: int, least: int) -> Shape:
   """An int, or one for each of n spatial dimensions, as n ints. Raises ShapeError, ArgumentError for one below ``least``."""
   out = each(name, what, value, n)
   if not all([isinstance(v, int) and v >= least for v in out]):
     raise ArgumentError(f"{name}: {what} {out}; it must be ints of at least {least}")
   return out
+
+
+def _steps(name: str, n: int, stride: Any, dilation: Any) -> tuple[Shape, Shape]:
+  """The stride and the dilation of n dimensions."""
+  return numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
+
+
+def _biased(out: Any, bias: Any) -> Any:
+  """(n, channels, ..) and a bias for each channel."""
+  return out if bias is None else out + bias.reshape((1, -1) + (1,) * (out.ndim - 2))
 
 
 def _paddings(name: str, padding: Any, n: int) -> list[Pair]:
@@ -132,8 +140,7 @@ class Convolution(Elementwise, Movement):
     if bias is not None and bias.shape != (sw[0],):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw}; it must be ({sw[0]},)")
     one_width(name, self, weight, bias)
-    st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
-    kernel = sw[2:]
+    (st, di), kernel = _steps(name, n, stride, dilation), sw[2:]
     pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n)
     _must_fit(name, kernel, di, sx[2:], pairs)
     a, b, out = factors_of_product(name, x, w)
@@ -144,11 +151,9 @@ class Convolution(Elementwise, Movement):
     a = permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
     b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
-    total = graph.total(a * b, tuple(range(3 + n, 4 + 2 * n)))
-    node = cast(reshape(total, (bs, sw[0], *full[3:3 + n])), out)
-    result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
-      name, (self, weight), *_convolution_places(n, 0, 1, groups)))
-    return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
+    node = cast(reshape(graph.total(a * b, tuple(range(3 + n, 4 + 2 * n))), (bs, sw[0], *full[3:3 + n])), out)
+    return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
+      name, (self, weight), *_convolution_places(n, 0, 1, groups))), bias)
 
   conv1d = member(_convolved, 1, ":meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l').")
   conv2d = member(_convolved, None, """
@@ -173,12 +178,12 @@ class Convolution(Elementwise, Movement):
                        "(by position the order is weight, bias, groups, stride, dilation, padding, output_padding)")
     if bias is not None and bias.shape != (sw[1] * groups,):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw} and groups {groups}; it must be ({sw[1] * groups},)")
-    st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
+    st, di = _steps(name, n, stride, dilation)
     pairs, extra = _paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
       called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
       out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called)
-      return out if bias is None else out + bias.reshape((1, -1) + (1,) * n)
+      return _biased(out, bias)
     size = [(s - 1) * t + (k - 1) * d + 1 - lo - hi + e for s, t, k, d, (lo, hi), e in zip(sx[2:], st, sw[2:], di, pairs, extra)]
     if min(sx[2:]) < 1 or min(sw[2:]) < 1 or min(size) < 1:
       raise ShapeError(f"{name}: input {sx} with a kernel of {sw[2:]}, stride {st}, dilation {di} and padding {tuple(pairs)} "
@@ -212,15 +217,13 @@ class Convolution(Elementwise, Movement):
     if n < 1 or self.ndim not in (n + 1, n + 2):
       raise ShapeError(f"im2col: shape {text(self)} with kernel_size {kernel_size}; give (n, c, *spatial) or (c, *spatial), "
                        "and a size for each spatial dimension (one number is two of them)")
-    k, di, st = [numbers("im2col", what, v, n, 1) for what, v in (
-      ("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride))]
-    pairs = _paddings("im2col", padding, n)
+    k, di = [numbers("im2col", what, v, n, 1) for what, v in (("kernel_size", kernel_size), ("dilation", dilation))]
+    st, pairs = numbers("im2col", "stride", stride, n, 1), _paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
     _must_fit("im2col", k, di, s[rest:], pairs)
     t = windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
-    outer = t.shape[rest:rest + n]
-    t = _inside_out(t, rest, n)
-    out = self._wrap(reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
+    shape = s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(t.shape[rest:rest + n]))
+    out = self._wrap(reshape(_inside_out(t, rest, n), shape))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
@@ -253,7 +256,6 @@ class Convolution(Elementwise, Movement):
 
 # ---- taps: how one dimension becomes another
 _LOOKED_AT = 1 << 16   # elements of a result whose places are compared on the host
-Host = np.ndarray[Any, Any]
 Weight = Callable[[UOp, UOp, DType], UOp]
 
 
@@ -320,8 +322,7 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
 def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
-  begin = expand(reshape(first, (shape[0], 1)), shape)
-  return begin + broadcast(cast(iota(taps), first.dtype), shape)
+  return expand(reshape(first, (shape[0], 1)), shape) + broadcast(cast(iota(taps), first.dtype), shape)
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -369,15 +370,14 @@ class Pooling(Scattering, Random):
   __slots__ = ()
 
   def _pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool
-            ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[Pair]]:
+            ) -> tuple[Shape, Shape, Shape, list[Pair]]:
     """The kernel, stride, dilation and padding of n dims (None: 2, or as many as the kernel has), with what ceil_mode adds."""
     if n is None: n = 2 if isinstance(kernel_size, int) else len(kernel_size)
     if not n: raise ArgumentError(f"{name}: kernel_size {kernel_size}; give a number, or one for each of the last dimensions")
     s = self.shape
     if len(s) < n: raise ShapeError(f"{name}: shape {s}; it takes at least {n} dimension{'s' * (n > 1)}")
     k = numbers(name, "kernel_size", kernel_size, n, 1)
-    st, di = numbers(name, "stride", k if stride is None else stride, n, 1), numbers(name, "dilation", dilation, n, 1)
-    pairs = _paddings(name, padding, n)
+    (st, di), pairs = _steps(name, n, k if stride is None else stride, dilation), _paddings(name, padding, n)
     if any([max(p) > (size - 1) * d // 2 + (size - 1) * d % 2 for size, d, p in zip(k, di, pairs)]):
       raise ArgumentError(f"{name}: padding {tuple(pairs)} with a kernel of {k}; it must be at most half of the kernel, "
                           "so that every window has an element")
@@ -395,13 +395,14 @@ class Pooling(Scattering, Random):
     return windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
 
   # ---- the greatest
-  def _greatest(self, name: str, t: UOp, axes: Sequence[int], total: int, places: Callable[[], UOp] | None,
+  def _greatest(self, name: str, t: UOp, axes: Sequence[int], spatial: Shape, places: Callable[[], UOp] | None,
                 used: UOp | None = None) -> Any:
-    """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of windows'
-    elements among ``total``, also which it is, int32: the first of equal ones, a NaN before all."""
+    """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of
+    windows' elements in all sizes, also which it is, int32: the first of equal ones, a NaN before all."""
     best = reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
-    values, most = self._wrap(drop(best, axes)), dtypes.max(dtypes.int32)
+    values = self._wrap(drop(best, axes))
     if places is None: return values
+    total, most = math.prod(spatial), dtypes.max(dtypes.int32)
     if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
     found = reaches(detach(t), expand(detach(best), t.shape))
     if used is not None: found = found & expand(used, t.shape)
@@ -412,12 +413,11 @@ class Pooling(Scattering, Random):
                 padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     t, spatial = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype)), self.shape[self.ndim - len(k):]
-    total = math.prod(spatial)
     def places() -> UOp:   # those of the padding come after all others
-      at = self._windows_of(reshape(iota(total), spatial), k, st, di, pairs, dtypes.max(dtypes.int32))
-      return broadcast(at, t.shape)
-    axes = range(len(t.shape) - len(k), len(t.shape))
-    return self._greatest(name, t, axes, total, places if return_indices else None)
+      at = reshape(iota(math.prod(spatial)), spatial)
+      return broadcast(self._windows_of(at, k, st, di, pairs, dtypes.max(dtypes.int32)), t.shape)
+    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
+    return self._greatest(name, t, axes, spatial, places if return_indices else None)
 
   max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -530,7 +530,7 @@ class Pooling(Scattering, Random):
                for k, (make, o, j) in enumerate(zip(makers, count, places))]
     return t, [placed(j, k) for k, j in enumerate(places)], weights
 
-  def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> tuple[int, ...]:
+  def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> Shape:
     given = as_tuple(output_size, n)
     if len(given) != n: raise ShapeError(f"{name}: output_size {given} for {n} dimensions; give one number, or {n}")
     if self.ndim < n: raise ShapeError(f"{name}: shape {text(self)}; it takes at least {n} dimension{'s' * (n > 1)}")
@@ -544,7 +544,7 @@ class Pooling(Scattering, Random):
   def _adaptive_means(self, name: str, n: int, output_size: int | None | Sequence[int | None]) -> Self:
     return self._adaptive_avg(name, self._adaptive_sizes(name, n, output_size))
 
-  def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
+  def _adaptive_avg(self, name: str, sizes: Shape) -> Self:
     self._needs_floats(name)
     n, acc = len(sizes), acc_dtype(self.dtype)
     lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
@@ -552,9 +552,7 @@ class Pooling(Scattering, Random):
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
     if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)
-    if used is not None:
-      number = graph.total(cast(used, acc), axes)
-      total = total / expand(number, total.shape)
+    if used is not None: total = total / expand(graph.total(cast(used, acc), axes), total.shape)
     return self._wrap(cast(drop(total, axes), self.dtype))
 
   adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
@@ -574,8 +572,7 @@ class Pooling(Scattering, Random):
       out = const(0, dtypes.int32, t.shape)
       for size, j in zip(spatial, places): out = out * size + expand(cast(j, dtypes.int32), t.shape)
       return out
-    axes = range(self.ndim, self.ndim + n)
-    return self._greatest(name, t, axes, math.prod(spatial), at if return_indices else None, used)
+    return self._greatest(name, t, range(self.ndim, self.ndim + n), spatial, at if return_indices else None, used)
 
   adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")
   adaptive_max_pool2d = member(_adaptive_max, 2, """
@@ -624,8 +621,7 @@ class Pooling(Scattering, Random):
     if out == 1: return (u * 0).cast(dtypes.int32) + (size - k)
     alpha = (size - k) / (out - 1)
     i = self._from_node(iota(out))
-    begin = ((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32)
-    return (i < out - 1).where(begin, size - k)
+    return (i < out - 1).where(((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32), size - k)
 
   fractional_max_pool2d = member(_fractional, 2, """
     The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->

@@ -1,6 +1,5 @@
 """Making tensors: from data on the host, from constants and counters that cost no memory until they are realised, by window
-functions, and matrices from their diagonals and columns.
-"""
+functions, and matrices from their diagonals and columns."""
 from __future__ import annotations
 
 import itertools
@@ -24,22 +23,22 @@ from ntgrad.graph.host_values import first_of
 from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, index_of, iota, pad, reshape, scan, shrink
 from ntgrad.graph.pairs import Several
 
-from .elementwise import Elementwise
-from .families import member
+from .elementwise import Elementwise, Host
+from .families import class_member, member
 from .movement import Movement, several
 from .promotion import cut_to_int, scalar_node
 
 _MOST_NUMBERS = 1 << 24   # of a window function
 
 
-def _counted(r: range) -> np.ndarray[Any, Any]:
+def _counted(r: range) -> Host:
   """The numbers of a range."""
   if not r or max(abs(r[0]), abs(r[-1])) >= 2 ** 63: return np.array(list(r[:8]))   # no ints, or such as are refused
   host_room(8 * len(r), "Tensor of a range")
   return np.arange(r[0], r[-1] + (1 if r.step > 0 else -1), r.step)
 
 
-def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+def array_of(data: Any, dtype: DType | None) -> Host:
   """Nested lists as an array: bools give bool, ints the default int (int64 where they need it), floats the default float. Raises
   ShapeError, DTypeError, ArgumentError."""
   first = 0 if isinstance(data, range) else first_of("Tensor", data)
@@ -76,7 +75,7 @@ def fits_default(low: int, high: int) -> bool:
 _KNOWN = frozenset(d.np for d in dtypes.all)
 
 
-def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+def host_cast(a: Host, dtype: DType) -> Host:
   """An array in another dtype; floats lose their fraction as ints. Raises ArgumentError for what does not fit an int dtype."""
   low, high = dtypes.min(dtype), dtypes.max(dtype)
   if dtype.kind in "iu" and dtypes.of(a.dtype).kind == "f":
@@ -91,7 +90,7 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
   return to_narrow(a, dtype) if dtype.kind in "fe" and dtype.itemsize < 4 else a.astype(dtype.np)
 
 
-def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0) -> np.ndarray[Any, Any]:
+def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0) -> Host:
   """Bytes as numbers of a dtype, from byte ``offset``, ``count`` of them (-1: all). Raises ArgumentError for too few bytes, for
   some left over, and for what has none."""
   try: array = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype.np, count, offset)
@@ -103,17 +102,19 @@ def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0
   return array.astype(bool) if dtype.kind == "b" else array
 
 
+def _moved(node: UOp, device: str | None) -> UOp:
+  """A node on a device (None: where it is)."""
+  return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
+
+
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
     d = dtype or dtypes.of(type(data))
     if dtype is None and d.kind in "iu" and not fits_default(int(data), int(data)): d = dtypes.int64
-    node = scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ())
-    return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
+    return _moved(scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ()), device)
   if isinstance(data, Base): data = data.lazydata
-  if isinstance(data, UOp):
-    node = data if dtype is None else cast(data, dtype)
-    return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
+  if isinstance(data, UOp): return _moved(data if dtype is None else cast(data, dtype), device)
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
   elif isinstance(data, Several): raise data.refused()
@@ -129,8 +130,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
                        "it takes numbers, nested lists, numpy arrays, bytes, Tensors, UOps and tensors of other libraries")
     found = interchange.take(data)
     node = interchange.adopt(found, device, copy=True if found.kind == interchange.CPU else None)
-    if dtype is not None: node = cast(node, dtype)
-    return node if device is None or node.device == device else graph.copy(node, device)
+    return _moved(node if dtype is None else cast(node, dtype), device)
   if array.dtype.byteorder not in "=|" and not array.dtype.isnative: array = array.astype(array.dtype.newbyteorder("="))
   if array.dtype.type in (np.longlong, np.ulonglong): array = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64)
   dtypes.of(array.dtype)  # refuses what ntgrad does not have
@@ -173,9 +173,7 @@ class Creation(Elementwise, Movement):
   # ---- constants and counters
   @classmethod
   def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
-    if device is not None:
-      name = Device._located(device)
-      if node.device is None and name != Device.DEFAULT: node = graph.copy(node, name)
+    if device is not None and node.device is None: node = _moved(node, Device._located(device))
     t = cls._from_node(node)
     if requires_grad is not None: t.requires_grad = requires_grad
     return t
@@ -194,20 +192,16 @@ class Creation(Elementwise, Movement):
     if not isinstance(fill_value, (bool, int, float)):
       raise DTypeError(f"full: a value of {type(fill_value).__name__}; it takes numbers")
     d = dtypes.of(type(fill_value) if dtype is None else dtype)
-    node = scalar_node("full", cut_to_int("full", fill_value, d), d, s)
-    return cls._made(node, device, requires_grad)
+    return cls._made(scalar_node("full", cut_to_int("full", fill_value, d), d, s), device, requires_grad)
 
   @classmethod
-  def zeros(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-            requires_grad: bool | None = None) -> Self:
-    """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    return cls.full(new_shape("zeros", shape, size), 0, dtype=_float(dtype), device=device, requires_grad=requires_grad)
-
-  @classmethod
-  def ones(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-           requires_grad: bool | None = None) -> Self:
-    """Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    return cls.full(new_shape("ones", shape, size), 1, dtype=_float(dtype), device=device, requires_grad=requires_grad)
+  def _filled(cls, name: str, value: int, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+              requires_grad: bool | None = None) -> Self:
+    return cls.full(new_shape(name, shape, size), value, dtype=_float(dtype), device=device, requires_grad=requires_grad)
+  zeros = class_member(
+    _filled, 0, "Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
+  ones = class_member(
+    _filled, 1, "Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
 
   @classmethod
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
@@ -260,8 +254,7 @@ class Creation(Elementwise, Movement):
     # the first half is counted from the start, the second from the stop
     first = lt(iota(n), n // 2)
     i = cast(where(first, iota(n), iota(n) - (n - 1)), work)
-    end = where(first, const(start, work, (n,)), stop)
-    return cls._made(cast(i * step + end, d), device, requires_grad)
+    return cls._made(cast(i * step + where(first, const(start, work, (n,)), stop), d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -279,8 +272,7 @@ class Creation(Elementwise, Movement):
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = new_shape("eye", (n, n if m is None else m))
     d = _float(dtype)
-    same = eq(index_along(0, (rows, columns)), index_along(1, (rows, columns)))
-    return cls._made(cast(same, d), device, requires_grad)
+    return cls._made(cast(eq(index_along(0, (rows, columns)), index_along(1, (rows, columns))), d), device, requires_grad)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""
@@ -326,8 +318,7 @@ class Creation(Elementwise, Movement):
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
     d = _float(dtype)
-    limit = index_along(0, (rows, columns)) + max(-rows, min(k, columns))
-    below = le(index_along(1, (rows, columns)), limit)
+    below = le(index_along(1, (rows, columns)), index_along(0, (rows, columns)) + max(-rows, min(k, columns)))
     return cls._made(cast(below, d), device, requires_grad)
 
   def _triangle(self, name: str, upper: bool, diagonal: int = 0) -> Self:
@@ -337,8 +328,7 @@ class Creation(Elementwise, Movement):
     diagonal = max(-s[0], min(diagonal, s[1]))
     row = index_along(0, s) + diagonal if diagonal else index_along(0, s)
     a, b = (row, index_along(1, s)) if upper else (index_along(1, s), row)
-    inside = broadcast(le(a, b), u.shape)
-    return self._wrap(where(inside, u, 0))
+    return self._wrap(where(broadcast(le(a, b), u.shape), u, 0))
   tril = member(_triangle, False, "The lower triangle of the last two dims, zeros above. Raises ShapeError.")
   triu = member(_triangle, True, "The upper triangle of the last two dims, zeros below. Raises ShapeError.")
 
@@ -357,24 +347,17 @@ class Creation(Elementwise, Movement):
     return self._wrap(reshape(u, (size, size)))
 
   @classmethod
-  def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
-                   device: str | None = None) -> Self:
-    """(2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
-    otherwise. Raises ArgumentError."""
-    return cls._triangle_indices("tril_indices", np.tril_indices, row, col, offset, dtype, device)
-
-  @classmethod
-  def triu_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
-                   device: str | None = None) -> Self:
-    """(2, k): rows and columns of the elements at and above a diagonal, as ``tril_indices``. Raises ArgumentError."""
-    return cls._triangle_indices("triu_indices", np.triu_indices, row, col, offset, dtype, device)
-
-  @classmethod
-  def _triangle_indices(cls, name: str, make: Any, row: int, col: int | None, offset: int, dtype: Any, device: Any) -> Self:
+  def _triangle_indices(cls, name: str, make: Any, row: int, col: int | None = None, offset: int = 0, *,
+                        dtype: DType | str | None = None, device: str | None = None) -> Self:
     n, m = new_shape(name, (row, row if col is None else col))
     if n * m > dtypes.max(dtypes.int32): raise ArgumentError(f"{name}: a matrix of shape {(n, m)}; at most 2**31 - 1 elements")
     found = np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32)
-    return cls(found, device=device, dtype=dtypes.int32 if dtype is None else dtypes.of(dtype))
+    return cls(found, device=device, dtype=dtypes.of(dtype, dtypes.int32))
+  tril_indices = class_member(_triangle_indices, np.tril_indices, """
+    (2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
+    otherwise. Raises ArgumentError.""")
+  triu_indices = class_member(_triangle_indices, np.triu_indices, """
+    (2, k): rows and columns of the elements at and above a diagonal, as ``tril_indices``. Raises ArgumentError.""")
 
   def one_hot(self, num_classes: int) -> Self:
     """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class. Raises DTypeError,
@@ -387,8 +370,7 @@ class Creation(Elementwise, Movement):
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
     inside = within(index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
     index = expand(reshape(inside, (*u.shape, 1)), shape)
-    classes = cast(index_along(len(u.shape), shape), index.dtype)
-    out = self._from_node(cast(eq(index, classes), dtypes.int32))
+    out = self._from_node(cast(eq(index, cast(index_along(len(u.shape), shape), index.dtype)), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out
 
@@ -414,8 +396,7 @@ class Creation(Elementwise, Movement):
     acc = acc_dtype(out)
     shape = (n, columns)
     times = expand(reshape(cast(u, acc), (n, 1)), shape)
-    first = eq(index_along(1, shape), 0 if increasing else columns - 1)
-    powers = where(first, 1, times)
+    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1, times)
     if n and columns: powers = scan(BinaryOps.MUL, powers, 1, not increasing)
     return self.named()._wrap(cast(powers, out))
 
@@ -438,40 +419,27 @@ class Creation(Elementwise, Movement):
   # ---- window functions: ``window_length`` numbers, computed on the host in float64. ``periodic``: as if one more, the first
   # again, came behind the last. All raise ArgumentError, and DTypeError for a dtype without fractions.
   @classmethod
-  def _window(cls, name: str, n: int, periodic: bool, fn: Callable[[Any], Any], dtype: Any, *given: Any) -> Self:
-    """fn of places from 0 to 1; the device and requires_grad."""
-    d = _float(dtype)
+  def _window(cls, name: str, fn: Callable[[Any], Any], window_length: int, periodic: bool = True, *, dtype: Any = None,
+              device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """fn of places from 0 to 1."""
+    d, n = _float(dtype), window_length
     if d.kind != "f": raise DTypeError(f"{name}: dtype {d.name}; it takes floats")
     if not 0 <= n <= _MOST_NUMBERS: raise ArgumentError(f"{name}: window_length {n}; it goes from 0 to {_MOST_NUMBERS}")
-    return cls(fn(np.arange(n) / (n if periodic else n - 1)) if n > 1 else np.ones(n), given[0], d, given[1])
+    return cls(fn(np.arange(n) / (n if periodic else n - 1)) if n > 1 else np.ones(n), device, d, requires_grad)
 
-  @classmethod
-  def hann_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
-                  requires_grad: bool | None = None) -> Self:
-    """1/2 - 1/2 cos(2 pi t)."""
-    return cls._window("hann_window", window_length, periodic, lambda t: 0.5 - 0.5 * np.cos(2 * math.pi * t), dtype,
-                       device, requires_grad)
+  hann_window = class_member(_window, lambda t: 0.5 - 0.5 * np.cos(2 * math.pi * t), "1/2 - 1/2 cos(2 pi t).")
+  blackman_window = class_member(
+    _window, lambda t: np.maximum(0.42 - 0.5 * np.cos(2 * math.pi * t) + 0.08 * np.cos(4 * math.pi * t), 0),
+    "0.42 - 0.5 cos(2 pi t) + 0.08 cos(4 pi t).")
+  bartlett_window = class_member(_window, lambda t: 1 - np.abs(2 * t - 1), "1 - |2 t - 1|: a triangle.")
 
   @classmethod
   def hamming_window(cls, window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
                      dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """alpha - beta cos(2 pi t)."""
     a, b = [real_number("hamming_window", *given) for given in (("alpha", alpha), ("beta", beta))]
-    return cls._window("hamming_window", window_length, periodic, lambda t: a - b * np.cos(2 * math.pi * t), dtype,
-                       device, requires_grad)
-
-  @classmethod
-  def blackman_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
-                      requires_grad: bool | None = None) -> Self:
-    """0.42 - 0.5 cos(2 pi t) + 0.08 cos(4 pi t)."""
-    def fn(t: Any) -> Any: return np.maximum(0.42 - 0.5 * np.cos(2 * math.pi * t) + 0.08 * np.cos(4 * math.pi * t), 0)
-    return cls._window("blackman_window", window_length, periodic, fn, dtype, device, requires_grad)
-
-  @classmethod
-  def bartlett_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
-                      requires_grad: bool | None = None) -> Self:
-    """1 - |2 t - 1|: a triangle."""
-    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype, device, requires_grad)
+    def fn(t: Any) -> Any: return a - b * np.cos(2 * math.pi * t)
+    return cls._window("hamming_window", fn, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
   @classmethod
   def kaiser_window(cls, window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,
@@ -480,4 +448,4 @@ class Creation(Elementwise, Movement):
     b = real_number("kaiser_window", "beta", beta)
     if not abs(b) <= 700: raise ArgumentError(f"kaiser_window: beta {beta}; it goes from -700 to 700")
     def fn(t: Any) -> Any: return np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b))
-    return cls._window("kaiser_window", window_length, periodic, fn, dtype, device, requires_grad)
+    return cls._window("kaiser_window", fn, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)

@@ -2,11 +2,8 @@
 again what its gradient needs, and ``ruled``, values whose gradients a rule has, made of tensors, so that they can be
 differentiated again.
 
-All give nodes of their own, which stand for their value: a DETACH whose ``note`` is a *call*, which knows its sources, and the
-number of the output (``graph.Result``). Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of
-all outputs of a call, and asks it for those of its sources. Nothing is computed for a gradient before somebody asks for it,
-with ``backward`` or, at any tensor, with ``gradient(x)``.
-"""
+All give a DETACH that stands for their value, whose ``note`` is a *call* and the number of the output (``graph.Result``; see
+docs/architecture.md). Nothing is computed for a gradient before somebody asks for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,6 +24,8 @@ from .gradient import gradients, sources_of, walk
 
 To = Callable[[UOp], UOp]
 Pairs = list[tuple[UOp, UOp]]
+Nodes = tuple[UOp, ...]
+Numbered = Mapping[int, UOp]
 
 
 def attached(t: Base, call: Any, number: int, needs: bool) -> Base:
@@ -77,9 +76,9 @@ class _Call:
   """A call of a Function. The results' nodes are held weakly: they hold the call."""
   function: type[Function]
   ctx: Context
-  sources: tuple[UOp, ...]
+  sources: Nodes
   places: tuple[int, ...]
-  like: Mapping[int, UOp]
+  like: Numbered
   saved: Sequence[Any]
   outputs: dict[int, ref[UOp]] = field(default_factory=dict)
 
@@ -88,7 +87,7 @@ class _Call:
     def node(x: Any) -> UOp: return x if isinstance(x, UOp) else x in self.outputs and self.outputs[x]() or self.like[x]
     return tuple([None if x is None else _differentiable(node(x)) for x in self.saved])
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
+  def gradients(self, at: Numbered, sources: Nodes, need: Collection[UOp]) -> Pairs:
     """The gradients at the arguments that need them, from those at the results, by number."""
     name, ctx = self.function.__name__, self.ctx
     given = [_differentiable(at[i]) if i in at else Base._from_node(graph.const(0, u.dtype, u.shape)) if ctx._zeros else None
@@ -189,17 +188,17 @@ class _Again:
   """A call of a function whose values are computed again for its gradient. ``inside`` are the nodes that stand for its arguments
   while it runs, ``drawn`` the places of the random numbers that it draws; ``values`` are what it gave, made of these; ``sources``
   the arguments, and what else gradients go on to, which is not computed again."""
-  inside: tuple[UOp, ...]
-  drawn: tuple[UOp, ...]
-  arguments: tuple[UOp, ...]
-  values: Mapping[int, UOp]
-  others: tuple[UOp, ...]
+  inside: Nodes
+  drawn: Nodes
+  arguments: Nodes
+  values: Numbered
+  others: Nodes
   outputs: dict[int, ref[UOp]] = field(default_factory=dict)
 
   @property
-  def sources(self) -> tuple[UOp, ...]: return *self.arguments, *self.others
+  def sources(self) -> Nodes: return *self.arguments, *self.others
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
+  def gradients(self, at: Numbered, sources: Nodes, need: Collection[UOp]) -> Pairs:
     """The gradients at the sources. What they are made of is another graph of the same values, which waits for the gradients from
     above: so it is computed then, and nothing of it is kept until then."""
     first = next((g for g in at.values() if graph.const_value(g) is None), None)
@@ -223,7 +222,7 @@ class _Same:
   """The call of a node that stands for another one, whose gradient is its own."""
 
   def __init__(self, u: UOp) -> None: self.sources, self.outputs = (u,), dict[int, ref[UOp]]()
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
+  def gradients(self, at: Numbered, sources: Nodes, need: Collection[UOp]) -> Pairs:
     """The gradient of the node."""
     return [(sources[0], at[0])]
   def moved(self, to: To) -> _Same:
@@ -280,10 +279,9 @@ class Copy:
 def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, preserve_rng_state: bool = True,
                **kwargs: Any) -> Any:
   """``fn(*args, **kwargs)``, of which gradients keep nothing but the arguments: what they need of what ``fn`` computes is
-  computed again (https://arxiv.org/abs/1604.06174). It takes more time and less memory.
-
-  Results and gradients are the same, of random numbers drawn by ``fn`` too. ``fn`` itself runs once. It gives a Tensor, or a
-  tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect."""
+  computed again (https://arxiv.org/abs/1604.06174). It takes more time and less memory. Results and gradients are the same, of
+  random numbers drawn by ``fn`` too. ``fn`` itself runs once. It gives a Tensor, or a tuple, list or dict with Tensors.
+  ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect."""
   if not mode.grad: return fn(*args, **kwargs)
   start = Storage("", 0).serial
   inside, arguments = list[UOp](), list[UOp]()
@@ -343,8 +341,8 @@ class Ruled:
   """One call: its rule, the values of its results, and what they are made from. The results' nodes are held weakly: they hold the
   call."""
   rule: Rule
-  values: tuple[UOp, ...]
-  sources: tuple[UOp, ...]
+  values: Nodes
+  sources: Nodes
   outputs: dict[int, ref[UOp]] = field(default_factory=dict)
 
   def node(self, i: int) -> UOp:
@@ -352,16 +350,16 @@ class Ruled:
     node = self.outputs[i]() if i in self.outputs else None
     return graph.with_gradient(self.values[i], self, i) if node is None else node
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
+  def gradients(self, at: Numbered, sources: Nodes, need: Collection[UOp]) -> Pairs:
     """The gradients at the sources from those at the results, by number."""
     return by_rule(self.rule, at, sources, [self.node(i) for i in range(len(self.values))])
 
-  def moved(self, to: Callable[[UOp], UOp]) -> Ruled:
+  def moved(self, to: To) -> Ruled:
     """The same call of other nodes."""
     return Ruled(self.rule, tuple([to(v) for v in self.values]), tuple([to(s) for s in self.sources]))
 
 
-def by_rule(rule: Rule, at: Mapping[int, UOp], sources: Sequence[UOp], outs: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+def by_rule(rule: Rule, at: Numbered, sources: Nodes, outs: Sequence[UOp]) -> Pairs:
   """What a rule gives for nodes."""
   grads = [_as_tensor(at[i]) if i in at else None for i in range(len(outs))]
   found = rule(grads, [_as_tensor(s) for s in sources], [_as_tensor(o) for o in outs])

@@ -2,8 +2,7 @@
 broadcasting.
 
 Where a number stands beside a tensor it takes part by its kind (``promotion.py``). Functions such as ``exp`` give float32 for
-ints and bools.
-"""
+ints and bools."""
 from __future__ import annotations
 
 import math
@@ -21,10 +20,12 @@ from ntgrad.graph import formulas, nodes as graph
 from ntgrad.graph.checks import Operand, checked, foreign, operand
 from ntgrad.graph.dimension_names import Names, aligned_names, fit_aligned, text
 from ntgrad.graph.modes import mode
+from ntgrad.graph.nodes import binary, broadcast, cast, const, detach, unary, where
 
 from .families import member
 from .promotion import broadcast_shape, common_device, common_dtype, scalar_dtype, scalar_node
 
+Host = np.ndarray[Any, Any]   # values on the host
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _T = TypeVar("_T", bound="Elementwise")
@@ -92,13 +93,13 @@ class Elementwise(Base):
           raise
       if da is not db:
         d = common_dtype(a, b)
-        a, b = graph.cast(a, d), graph.cast(b, d)
-      if a.shape != b.shape: a, b = graph.broadcast(a, shape), graph.broadcast(b, shape)
+        a, b = cast(a, d), cast(b, d)
+      if a.shape != b.shape: a, b = broadcast(a, shape), broadcast(b, shape)
       called = None if self._names is x._names is None else aligned_names(name.lower(), (self, x))
     elif isinstance(x, _NUMBERS):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
-      if d is not da: a = graph.cast(a, d)
+      if d is not da: a = cast(a, d)
       b = scalar_node(fn.name, x, d, a.shape)
       x = None
     elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x): return self._binary(fn, self._from_host(x), reverse)
@@ -107,11 +108,11 @@ class Elementwise(Base):
     if d.kind == "b":
       if fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")
       fn = FUNCTIONS[fn].boolean or fn
-      if fn in _WHOLE: a, b = graph.cast(a, dtypes.default_int), graph.cast(b, dtypes.default_int)
-    elif d.kind == "e": a, b = graph.cast(a, dtypes.float32), graph.cast(b, dtypes.float32)
+      if fn in _WHOLE: a, b = cast(a, dtypes.default_int), cast(b, dtypes.default_int)
+    elif d.kind == "e": a, b = cast(a, dtypes.float32), cast(b, dtypes.float32)
     elif d.kind == "f" and fn in _BITS:
-      raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
-    node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
+      raise DTypeError(f"{fn.name}: {d.name} tensors; it takes ints and bools (cast the floats, or bitcast them for their bits)")
+    node = binary(fn, b, a) if reverse else binary(fn, a, b)
     if x is None: return self._wrap(node, 3)
     return (self if x._state <= self._state else x)._wrap(node, 3)._called(called)
 
@@ -164,7 +165,7 @@ class Elementwise(Base):
     a = self.cast(scalar_dtype(x, self.dtype))
     if a.dtype.kind != "f" and x < 0:
       raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
-    if x == 0: return a._without_slope(graph.const(1, a.dtype, a.shape))
+    if x == 0: return a._without_slope(const(1, a.dtype, a.shape))
     if (isinstance(x, int) or x.is_integer()) and abs(x) <= (64 if a.dtype.kind != "f" else 4):
       return by_squaring(a if x > 0 else a.reciprocal(), abs(int(x)), lambda p, q: p._binary(BinaryOps.MUL, q))
     return a.sqrt() if x == 0.5 else a.rsqrt() if x == -0.5 else a._binary(BinaryOps.POW, x)
@@ -172,7 +173,7 @@ class Elementwise(Base):
   def _without_slope(self, node: UOp) -> Self:
     """A value that is made from this one and does not change with it: its gradient is zeros, not missing."""
     if node.dtype.kind != "f" or self.dtype is not node.dtype: return self._detached(node)
-    return self._wrap(graph.where(graph.const(True, dtypes.bool, node.shape), graph.detach(node), self.lazydata))
+    return self._wrap(where(const(True, dtypes.bool, node.shape), detach(node), self.lazydata))
   def _detached(self, node: UOp) -> Self:
     """A result without gradient, of this tensor's dimensions."""
     return self._from_node(node)._called(self._names)
@@ -183,10 +184,10 @@ class Elementwise(Base):
     if isinstance(x, _NUMBERS):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, a.dtype)
-      if d.kind == "f": return self._wrap(graph.binary(fn, graph.cast(a, d), graph.detach(scalar_node(fn.name, x, d, a.shape))))
+      if d.kind == "f": return self._wrap(binary(fn, cast(a, d), detach(scalar_node(fn.name, x, d, a.shape))))
     if not isinstance(x, Base): return self._binary(fn, x)
     pair: Any = (self, x)
-    p, q = [t if graph.const_value(t.lazydata) is None else t._detached(graph.detach(t.lazydata)) for t in pair]
+    p, q = [t if graph.const_value(t.lazydata) is None else t._detached(detach(t.lazydata)) for t in pair]
     return p._binary(fn, q)
   maximum = member(_extreme_of, BinaryOps.MAX,
                    "The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient.")
@@ -196,6 +197,10 @@ class Elementwise(Base):
   bitwise_or = member(_binary, BinaryOps.OR, "``self | x`` for ints and bools.")
   bitwise_xor = member(_binary, BinaryOps.XOR, "``self ^ x`` for ints and bools.")
   xor = bitwise_xor
+  gcd = member(_binary, BinaryOps.GCD, "The greatest common divisor of ints, at least 0; 0 of two zeros.")
+  def lcm(self, x: Any) -> Self:
+    """The least common multiple of ints, at least 0; 0 where one of both is 0."""
+    return (self.idiv(self.gcd(x)) * x).abs()
   lshift = member(_binary, BinaryOps.SHL, "``self << x`` for ints: 0 where x is the width or more, or below 0.")
   rshift = member(_binary, BinaryOps.SHR,
                   "``self >> x`` for ints, arithmetic on signed ones: 0 or -1, as the sign, where x is the width or more, or "
@@ -215,15 +220,15 @@ class Elementwise(Base):
     common_device("where", c, u, v)
     if u.dtype is not v.dtype:
       d = common_dtype(u, v)
-      u, v = graph.cast(u, d), graph.cast(v, d)
+      u, v = cast(u, d), cast(v, d)
     if not c.shape == u.shape == v.shape:
       try: shape = broadcast_shape("where", c.shape, u.shape, v.shape)
       except ShapeError:
         fit_aligned("where", (self, a, b))
         raise
-      c, u, v = graph.broadcast(c, shape), graph.broadcast(u, shape), graph.broadcast(v, shape)
+      c, u, v = broadcast(c, shape), broadcast(u, shape), broadcast(v, shape)
     called = None if self._names is a._names is b._names is None else aligned_names("where", (self, a, b))
-    return self._wrap_many(graph.where(c, u, v), (a, b), called)
+    return self._wrap_many(where(c, u, v), (a, b), called)
 
   def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:
     """Both values as tensors; a number takes the other's dtype where its kind lets it."""
@@ -246,7 +251,7 @@ class Elementwise(Base):
                        "place; cast the operand, or write it without assignment (a = a + b)")
     self._check_names(name, result)
     self._check_leaf(name)
-    return self._write(name, graph.cast(result.lazydata, dtype), result._state > 0)
+    return self._write(name, cast(result.lazydata, dtype), result._state > 0)
 
   __iadd__ = _assigning("+=", operator.add)
   __isub__ = _assigning("-=", operator.sub)
@@ -308,16 +313,16 @@ class Elementwise(Base):
   # ---- one operand
   def cast(self, dtype: DType | str) -> Self:
     """The values in another dtype: floats to ints truncate, anything to bool is ``!= 0``."""
-    return self._wrap(graph.cast(self.lazydata, dtype if isinstance(dtype, DType) else dtypes.of(dtype)))
+    return self._wrap(cast(self.lazydata, dtype if isinstance(dtype, DType) else dtypes.of(dtype)))
   def _unary(self, fn: UnaryOps) -> Self:
     """A function of floats; ints and bools become float32 first."""
-    return self._wrap(graph.unary(fn, graph.cast(self.lazydata, as_float(self.dtype))))
+    return self._wrap(unary(fn, cast(self.lazydata, as_float(self.dtype))))
   def _times_number(self, factor: float) -> Self: return self._in_floats() * factor
   def _wide(self) -> Self: return self.cast(acc_dtype(self.dtype))   # what small floats are computed in
   def _in_floats(self) -> Self: return self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
 
   def _rounding(self, fn: UnaryOps) -> Self:
-    return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind in "fe" else self._own()
+    return self._wrap(unary(fn, self.lazydata)) if self.dtype.kind in "fe" else self._own()
 
   def neg(self) -> Self:
     """``-self``; bools are refused (DTypeError)."""
@@ -403,9 +408,9 @@ class Elementwise(Base):
     if isinstance(limit, _SCALARS):
       if limit != limit: raise ArgumentError(f"{name}: a limit of nan; limits are numbers that values can be compared with")
       d = scalar_dtype(limit, self.dtype)
-      u = graph.cast(self.lazydata, d)
+      u = cast(self.lazydata, d)
       c = scalar_node(name, limit, d, u.shape)
-      return self._wrap(graph.where(graph.binary(BinaryOps.CMPLT, *((u, c) if least else (c, u))), c, u))
+      return self._wrap(where(binary(BinaryOps.CMPLT, *((u, c) if least else (c, u))), c, u))
     if not isinstance(limit, Base): limit = self._from_host(limit)
     outside: Any = self < limit if least else self > limit
     return (outside | limit.isnan() if limit.dtype.kind == "f" else outside).where(limit, self)
@@ -415,15 +420,15 @@ class Elementwise(Base):
   def _formula(self, name: str) -> Self:
     """One of ``formulas``, of this tensor."""
     d = as_float(self.dtype)
-    w = graph.cast(graph.cast(self.lazydata, d), acc_dtype(d))
-    return self._wrap(graph.cast(_sloped(name, getattr(formulas, name)(self._from_node(w)).lazydata, w), d))
+    w = cast(cast(self.lazydata, d), acc_dtype(d))
+    return self._wrap(cast(_sloped(name, getattr(formulas, name)(self._from_node(w)).lazydata, w), d))
 
   def _formula_of(self, name: str, other: Any) -> Self:
     """One of ``formulas``, of this tensor and another one or a number."""
     a, b, names = self._pair(name, other, True)
-    p, q = [graph.cast(u, acc_dtype(a.dtype)) for u in (a, b)]
+    p, q = [cast(u, acc_dtype(a.dtype)) for u in (a, b)]
     node = getattr(formulas, name)(self._from_node(p), self._from_node(q)).lazydata
-    return self._wrap_many(graph.cast(_sloped(name, node, p, q), a.dtype), (other,) if isinstance(other, Base) else (), names)
+    return self._wrap_many(cast(_sloped(name, node, p, q), a.dtype), (other,) if isinstance(other, Base) else (), names)
 
   def _pair(self, name: str, x: Any, floats: bool = False) -> tuple[UOp, UOp, Names | None]:
     """The nodes of both operands, broadcast and of one dtype (with ``floats`` a float one), and the names of what they give."""
@@ -436,7 +441,7 @@ class Elementwise(Base):
       raise
     d = a.dtype if a.dtype is b.dtype else common_dtype(a, b)
     if floats: d = as_float(d)
-    a, b = [graph.broadcast(graph.cast(u, d), shape) for u in (a, b)]
+    a, b = [broadcast(cast(u, d), shape) for u in (a, b)]
     return a, b, aligned_names(name, (self, t))
 
   def _other(self, name: str, x: Any) -> Any:
@@ -468,8 +473,8 @@ class Elementwise(Base):
     for what, value in (("rtol", rtol), ("atol", atol)):
       if not value >= 0: raise ArgumentError(f"isclose: {what} = {value}; it must not be negative")
     u, v, names = self._pair("isclose", other)
-    if u.dtype.kind == "b": u, v = graph.cast(u, dtypes.default_int), graph.cast(v, dtypes.default_int)
-    a, b = [self._from_node(graph.detach(n)) for n in (u, v)]
+    if u.dtype.kind == "b": u, v = cast(u, dtypes.default_int), cast(v, dtypes.default_int)
+    a, b = [self._from_node(detach(n)) for n in (u, v)]
     if u.dtype.kind == "f": a, b = a._wide(), b._wide()
     apart = a.maximum(b) - a.minimum(b)   # of unsigned ints too
     close = (apart <= b.abs() * rtol + atol) & apart.isfinite() | a.eq(b)
@@ -552,7 +557,7 @@ class Elementwise(Base):
   def heaviside(self, values: Any) -> Self:
     """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
     u, v, names = self._pair("heaviside", values)
-    x, at = [self._from_node(graph.detach(n)) for n in (u, v)]
+    x, at = [self._from_node(detach(n)) for n in (u, v)]
     out = x.eq(0).where(at, (x > 0).cast(u.dtype))
     if u.dtype.kind == "f": out = x.isnan().where(x, out)
     return out._called(names)

@@ -3,17 +3,13 @@ and rules for their gradients, which are made of tensor code and can be differen
 
 The rules: Giles, *An extended collection of matrix derivative results*, 2008; of QR: Walter, Lehmann and Lamour, 2010, and
 Roberts and Roberts, *QR and LQ decomposition matrix backpropagation algorithms*, 2020; of pseudo-inverses: Golub and Pereyra,
-1973.
-
-Whoever wants to read a kernel: each program has one matrix of a batch, as a block that its loops go through; ``rows == j`` is
-row j of it, and a sum over a block that is zero elsewhere takes row or column j out. A matrix of n rows takes n such steps of
-O(n * n) work.
-"""
+1973. In a kernel each program has one matrix of a batch as a block that its loops go through: ``rows == j`` is row j of it, and a
+sum over a block that is zero elsewhere takes row or column j out, in O(n * n) work."""
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Callable, Collection, Mapping, Sequence
+from typing import Any, Callable, Collection, Sequence
 
 import numpy as np
 
@@ -27,7 +23,7 @@ from ntgrad.graph import nodes as graph
 from ntgrad.graph.modes import mode
 from ntgrad.tile import Tensor, TileKernel, language as tl
 
-from .custom import Rule, by_rule, ruled
+from .custom import Nodes, Numbered, Pairs, Rule, by_rule, ruled
 from .elementwise import info_of
 
 
@@ -40,7 +36,7 @@ class Call:
   outputs: list[Buffer]
   rule: Rule
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
+  def gradients(self, at: Numbered, sources: Nodes, need: Collection[UOp]) -> Pairs:
     """The gradients at the inputs from those at the outputs, by number."""
     for b in self.outputs:
       if b.stale:
@@ -48,10 +44,10 @@ class Call:
                             f"{b.gone or 'an assignment'}; call backward before that, or write to a .clone()")
     return by_rule(self.rule, at, sources, [self.node(i, sources) for i in range(len(self.outputs))])
 
-  def node(self, i: int, sources: Sequence[UOp]) -> UOp:
+  def node(self, i: int, sources: Nodes) -> UOp:
     """The node of a result, which may have been let go of since."""
     b = self.outputs[i]
-    node = graph.make(Ops.CUSTOM, b.dtype, tuple(sources), (self, i), b.shape, b.device)
+    node = graph.make(Ops.CUSTOM, b.dtype, sources, (self, i), b.shape, b.device)
     if resolved(node) is node: b.is_value_of(node)
     return node
 
@@ -63,7 +59,7 @@ def with_rule(name: str, values: Sequence[Any], sources: Sequence[Any], rule: Ru
   if any([0 in v.shape for v in values]): return [v + sum([s.sum() * 0 for s in sources]) for v in values]
   values = [v if v._alias.memory is not None and not v._view else v.contiguous() for v in values]
   values[0].realize(*values[1:])
-  nodes = [s.lazydata for s in sources]
+  nodes = tuple([s.lazydata for s in sources])
   call = Call(name, [v._alias.memory for v in values], rule)
   for i, v in enumerate(values): v._state, v._node = 1, call.node(i, nodes)
   return list(values)

@@ -2,8 +2,7 @@
 
 ``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and
 the gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
-A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is.
-"""
+A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is."""
 from __future__ import annotations
 
 import functools
@@ -12,7 +11,7 @@ import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
-from ntgrad.codegen.ir.elementwise import add, const, const_value, eq, isnan, product, quotient, select, where
+from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.codegen.ir.errors import GradientError
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
@@ -106,8 +105,7 @@ def _scan(u: UOp, g: UOp) -> UOp | None:
   chosen, g = permute(chosen, order), permute(g, order)
   flat = (math.prod(s) // n, n)
   index = index_along(0, flat), reshape(chosen, flat)
-  out = scatter(const(0.0, g.dtype, flat), index, reshape(g, flat), "add")
-  return permute_back(reshape(out, g.shape), order)
+  return permute_back(reshape(scatter(const(0.0, g.dtype, flat), index, reshape(g, flat), "add"), g.shape), order)
 
 
 def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
@@ -118,8 +116,7 @@ def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
   seen = scan(BinaryOps.ADD, cast(zero, dtypes.int32), axis, reverse)
   first = zero & eq(seen, 1)
   without = scan(BinaryOps.MUL, where(first, 1.0, x), axis, reverse)
-  usual = after(product(g, u)) / where(zero, 1.0, x)
-  return where(eq(seen, 0), usual, select(first, after(product(g, without))))
+  return where(eq(seen, 0), after(product(g, u)) / where(zero, 1.0, x), select(first, after(product(g, without))))
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
@@ -132,8 +129,7 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   n, r = flat.shape[-1], len(rest)
   every = expand(reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
   others = where(eq(index_along(r, every.shape), index_along(r + 1, every.shape)), 1.0, every)
-  out = reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
-  return permute_back(out, order)
+  return permute_back(reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order])), order)
 
 
 def _gather(u: UOp, g: UOp) -> UOp:
@@ -180,12 +176,12 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   return found
 
 
-def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
+def _rows(mask: UOp, shape: Shape) -> UOp:
   """A value a row, for every element of the rows."""
   return expand(reshape(mask, mask.shape + (1,) * (len(shape) - len(mask.shape))), shape)
 
 
-def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
+def _winners(index: Sequence[UOp], rows: Shape) -> tuple[UOp, UOp]:
   """For each row the number of the last index that names it, -1 for none; and for each index whether it is that last one."""
   shape = index[0].shape
   numbers = reshape(graph.iota(math.prod(shape)), shape)

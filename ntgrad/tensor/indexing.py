@@ -3,8 +3,7 @@ mask; assignment to parts.
 
 Integer tensors are GATHERs of rows: the indexed dims are brought to the front and joined, so any number of them is one GATHER.
 A mask is brought to one dim first. To read with one, its True elements are found on the host, since the result's shape depends on
-them; a write takes a WHERE over the whole part, and needs no value of the mask.
-"""
+them; a write takes a WHERE over the whole part, and needs no value of the mask."""
 from __future__ import annotations
 
 import functools
@@ -25,13 +24,14 @@ from ntgrad.graph.alias import Move
 from ntgrad.graph.checks import Ints, Operand, checked, foreign, of_kind
 from ntgrad.graph.dimension_names import Names, merged, text
 from ntgrad.graph.host_values import first_of
+from ntgrad.graph.nodes import Shape, broadcast, cast, gather, index_of, permute, reshape, where
 
-from .elementwise import Elementwise
+from .elementwise import Elementwise, Host
 from .movement import Movement, sliced
 from .promotion import broadcast_shape, common_device
 
 
-def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def host_index(name: str, index: Any, size: int, axis: int, shape: Shape) -> Host:
   """An index array known on the host, made non-negative. Raises IndexOutOfRangeError, DTypeError."""
   try: a = np.asarray(index)
   except ValueError: raise ShapeError(f"{name}: an index list whose rows have different lengths") from None
@@ -44,20 +44,20 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   return np.where(a < 0, a + size, a).astype(np.int32 if size < 2 ** 31 else np.int64)
 
 
-def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: str | None) -> UOp:
+def normal_index(name: str, u: UOp, axis: int, shape: Shape, device: str | None) -> UOp:
   """An index of an axis with negative ones counted from the end; it is checked where ``config.check_indices`` says so."""
   size = shape[axis]
   of = f"dimension {axis} of a tensor of shape {shape}, which has {size} elements"
-  if u.dtype.kind == "u" or u.op is Ops.IOTA: return graph.index_of(within(u, 0, size, name, of, device), size)
-  u = within(graph.index_of(u, size), -size, size, name, of, device)
-  return graph.where(graph.lt(u, 0), u + size, u)
+  if u.dtype.kind == "u" or u.op is Ops.IOTA: return index_of(within(u, 0, size, name, of, device), size)
+  u = within(index_of(u, size), -size, size, name, of, device)
+  return where(graph.lt(u, 0), u + size, u)
 
 
-def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
+def host_values(name: str, t: Any, advice: str) -> Host:
   """The values of a tensor (or an array as it is) that the shape of a result depends on. Raises CaptureError while a jit
   records."""
   if isinstance(t, np.ndarray): return t
-  try: values: np.ndarray[Any, Any] = t.numpy()
+  try: values: Host = t.numpy()
   except CaptureError as e:
     raise CaptureError(f"{name}: the shape of the result depends on values, which have to be known; {advice} ({e})") from None
   return values
@@ -74,7 +74,7 @@ def _mask(item: Any) -> Any:
   return a if a.dtype.kind == "b" else None
 
 
-def _spread(name: str, index: Any, s: tuple[int, ...], dims: Sequence[int] | None = None) -> list[Any]:
+def _spread(name: str, index: Any, s: Shape, dims: Sequence[int] | None = None) -> list[Any]:
   """The items of an index with slices in place of the Ellipsis, or at the end, for a shape; ``dims`` says of how many dimensions
   each is. Raises ArgumentError, IndexOutOfRangeError."""
   items = list(index) if isinstance(index, tuple) else [index]
@@ -93,11 +93,11 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   """Several indices (of one shape, not negative) as one of the joined dims; -1 where any is out of range."""
   if len(indices) == 1: return indices[0]
   work = dtypes.int64 if math.prod(sizes) >= 2 ** 31 else dtypes.int32
-  counted = [graph.index_of(u, size) for u, size in zip(indices, sizes)]
+  counted = [index_of(u, size) for u, size in zip(indices, sizes)]
   inside = [graph.inside(u, size) for u, size in zip(counted, sizes)]   # before a cast cuts off what makes one too large
-  flat, *rest = [graph.cast(u, work) for u in counted]
+  flat, *rest = [cast(u, work) for u in counted]
   for u, size in zip(rest, sizes[1:]): flat = flat * size + u
-  return graph.where(functools.reduce(graph.and_, inside), flat, -1)
+  return where(functools.reduce(graph.and_, inside), flat, -1)
 
 
 def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> tuple[list[int], int]:
@@ -111,6 +111,12 @@ def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> 
   return rest, at[0] if at and at[-1] - at[0] + 1 == len(at) else 0
 
 
+def _ints(name: str, index: Any) -> Any:
+  """An index of ints; one of no elements may have another dtype. Raises DTypeError."""
+  if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
+  return index if index.dtype.kind in "iu" else index.cast(dtypes.int32)
+
+
 def has_tensors(index: Sequence[Any]) -> bool:
   """Whether items of an index choose by their values."""
   return any([isinstance(i, (Base, list, tuple, np.ndarray, range)) for i in index])
@@ -119,7 +125,7 @@ def has_tensors(index: Sequence[Any]) -> bool:
 def added(base: UOp, index: Sequence[UOp], value: UOp) -> UOp:
   """Base with rows added to; small floats are added up in float32."""
   acc = acc_dtype(base.dtype) if base.dtype.kind == "f" else base.dtype
-  return graph.cast(graph.scatter(graph.cast(base, acc), index, graph.cast(value, acc), "add"), base.dtype)
+  return cast(graph.scatter(cast(base, acc), index, cast(value, acc), "add"), base.dtype)
 
 
 @checked
@@ -131,7 +137,8 @@ class Indexing(Elementwise, Movement):
     """One item a dim of the result before ints are dropped: (begin, count, step) for a dim, None for a new one, or an index node;
     and which of them are ints. Raises IndexOutOfRangeError, ArgumentError, DTypeError."""
     s, axis = self.shape, 0
-    out, ints = list[Any](), list[int]()
+    out: list[Any] = []
+    ints: list[int] = []
     for item in _spread(name, index, s):
       if item is None:
         out.append(None)
@@ -204,7 +211,7 @@ class Indexing(Elementwise, Movement):
     seen, shape = self._boxed(items)
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
     if arrays:
-      out = self._gathered(graph.reshape(seen.lazydata, shape), items, arrays, ints)
+      out = self._gathered(reshape(seen.lazydata, shape), items, arrays, ints)
       return out._called(self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints))
     dims = None
     if self._names is not None:
@@ -213,7 +220,7 @@ class Indexing(Elementwise, Movement):
       dims = [d for k, d in enumerate(dims) if k not in ints]
     return seen._seen((Ops.RESHAPE, tuple([d for k, d in enumerate(shape) if k not in ints])), dims=dims)
 
-  def _boxed(self, items: Sequence[Any]) -> tuple[Self, tuple[int, ...]]:
+  def _boxed(self, items: Sequence[Any]) -> tuple[Self, Shape]:
     """What the slices show, and its shape with a size for each item: shrink, flip, steps."""
     box, turned, steps = [], [], []
     for axis, (i, size) in enumerate(zip([i for i in items if i is not None], self.shape)):
@@ -240,12 +247,10 @@ class Indexing(Elementwise, Movement):
     indices = [items[k] for k in arrays]
     common = broadcast_shape("getitem", *[i.shape for i in indices]) if len(indices) > 1 else indices[0].shape
     rest, front = _order(items, arrays, ints)
-    sizes = [u.shape[k] for k in arrays]
-    moved = graph.permute(u, (*arrays, *ints, *rest))
-    base = graph.reshape(moved, (*sizes, *[u.shape[k] for k in rest]))
-    node = graph.gather(base, *[graph.broadcast(i, common) for i in indices])
+    base = reshape(permute(u, (*arrays, *ints, *rest)), (*[u.shape[k] for k in arrays], *[u.shape[k] for k in rest]))
+    node = gather(base, *[broadcast(i, common) for i in indices])
     n = len(common)
-    if front: node = graph.permute(node, (*range(n, n + front), *range(n), *range(n + front, n + len(rest))))
+    if front: node = permute(node, (*range(n, n + front), *range(n), *range(n + front, n + len(rest))))
     return self._wrap(node)
 
   def _gathered_names(self, index: Sequence[Any], items: Sequence[Any], arrays: list[int], ints: list[int]) -> Names | None:
@@ -341,21 +346,20 @@ class Indexing(Elementwise, Movement):
     if isinstance(given, np.ndarray):
       count = int(np.count_nonzero(given))
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
-    ones = graph.cast(mask.lazydata, graph.place_dtype(mask.shape[0]))
+    ones = cast(mask.lazydata, graph.place_dtype(mask.shape[0]))
     total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", self.lazydata.device, said=said)
     # how many there are, less those from an element on: as many as are before it
     place = graph.expand(total, ones.shape) - graph.scan(BinaryOps.ADD, ones, 0, True)
     order = (dim, *[d for d in range(self.ndim) if d != dim])
-    parts = graph.permute(self.lazydata, order)
+    parts = permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
-    node = graph.gather(parts, place)
-    return self._wrap(graph.permute_back(node, order))._called(None)
+    return self._wrap(graph.permute_back(gather(parts, place), order))._called(None)
 
-  def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
-    while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
+  def _fit(self, v: UOp, shape: Shape) -> UOp:
+    while len(v.shape) > len(shape) and v.shape[0] == 1: v = reshape(v, v.shape[1:])
     if broadcast_shape("setitem", v.shape, shape) != shape:
       raise ShapeError(f"setitem: a value of shape {v.shape} into a part of shape {shape}")
-    return graph.broadcast(v, shape)
+    return broadcast(v, shape)
 
   def _set_rows(self, name: str, items: Sequence[Any], ints: Sequence[int], value: Base, add: bool = False) -> None:
     """Replace what integer tensors among items choose, or add to it."""
@@ -374,9 +378,9 @@ class Indexing(Elementwise, Movement):
     sizes = [s[k] for k in axes]
     n = len(common)
     v = self._fit(value.lazydata, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))
-    v = graph.permute(v, (*range(front, front + n), *range(front), *range(front + n, len(v.shape))))
+    v = permute(v, (*range(front, front + n), *range(front), *range(front + n, len(v.shape))))
     rows = self._seen((Ops.PERMUTE, (*axes, *rest)), (Ops.RESHAPE, (math.prod(sizes), *[s[k] for k in rest])))
-    at = joined_index([graph.broadcast(i, common) for i in indices], sizes)
+    at = joined_index([broadcast(i, common) for i in indices], sizes)
     if not add: rows._write(name, v, value._state > 0, at)
     elif 0 not in v.shape: rows._write(name, added(rows.lazydata, (at,), v), value._state > 0 or rows._state > 0)
 
@@ -399,7 +403,7 @@ class Indexing(Elementwise, Movement):
     Raises ShapeError, DTypeError, AxisError."""
     if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)
     indices, d = self._indices("gather", dim, index)
-    out = self._wrap(graph.gather(self.lazydata, *indices))
+    out = self._wrap(gather(self.lazydata, *indices))
     if self._names is not None or index._names is not None:
       n = self.ndim   # along the axis stands what the index has
       out._names = merged("gather", (self, index), ([*range(d), None, *range(d + 1, n)], range(n)), n)
@@ -420,9 +424,7 @@ class Indexing(Elementwise, Movement):
     """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
     d = self._dim(name, dim, "choose from")
     if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
-    if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
-    index = index.named().reshape(index.numel())
-    return (slice(None),) * d + (index if index.dtype.kind in "iu" else index.cast(dtypes.int32),)
+    return (slice(None),) * d + (_ints(name, index).named().reshape(index.numel()),)
 
   def index_select(self, dim: int | str, index: Operand) -> Self:
     """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
@@ -432,8 +434,7 @@ class Indexing(Elementwise, Movement):
   # ---- elements of the flattened tensor
   def take(self, index: Operand) -> Self:
     """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
-    if index.numel(): of_kind("iu", "take", "an index", index, "it takes ints")
-    return self.named().flatten()[index if index.dtype.kind in "iu" else index.cast(dtypes.int32)]
+    return self.named().flatten()[_ints("take", index)]
 
   # ---- masks
   def _mask_for(self, name: str, mask: Any) -> Any:
@@ -456,8 +457,7 @@ class Indexing(Elementwise, Movement):
     if k * max(r, 1) > dtypes.max(dtypes.int32):
       raise ArgumentError(f"combinations: {k} choices of {r} of {n} elements; at most 2**31 - 1 elements are chosen")
     chosen = itertools.combinations_with_replacement(range(n), r) if with_replacement else itertools.combinations(range(n), r)
-    flat = np.fromiter(itertools.chain.from_iterable(chosen), np.int32, k * r)
-    return self.named()[flat.reshape(k, r)]
+    return self.named()[np.fromiter(itertools.chain.from_iterable(chosen), np.int32, k * r).reshape(k, r)]
 
   def unravel_index(self, shape: Ints) -> tuple[Self, ...]:
     """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end. Raises

@@ -1,11 +1,10 @@
 """Linear algebra: factorisations, solutions, determinants, norms of matrices, covariance.
 
-All take batches (.., m, n). Values are computed when a method is called, as tile kernels are (a whole matrix for each program),
-with gradients; small floats are computed in float32 and rounded, ints give float32. Results have no names of dimensions.
-A matrix that a program cannot keep (of float32 from some 120 rows on for ``eigh`` and ``svd``, 160 for ``qr``, 200 for
-``cholesky``, 256 for what takes LU) goes through numpy on the host, which under a jit is a CaptureError; triangles may be of any
-size. ``factors.py`` has the factorisations, their gradients and their kernels.
-"""
+All take batches (.., m, n). Values are computed when a method is called, by tile kernels (a whole matrix for each program), with
+gradients (``factors.py``); small floats are computed in float32 and rounded, ints give float32. Results have no names of
+dimensions. A matrix that a program cannot keep (of float32 from some 120 rows on for ``eigh`` and ``svd``, 160 for ``qr``, 200
+for ``cholesky``, 256 for what takes LU) goes through numpy on the host, which under a jit is a CaptureError; triangles may be of
+any size."""
 from __future__ import annotations
 
 import math
@@ -18,6 +17,7 @@ from ntgrad.core import axes_of, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import text
+from ntgrad.graph.nodes import Shape
 
 from .elementwise import by_squaring, info_of
 from .products import Products
@@ -43,7 +43,7 @@ def _factors() -> Any:
   return factors
 
 
-def _shaped(x: Any, batch: tuple[int, ...], dtype: DType, vector: bool = False) -> Any:
+def _shaped(x: Any, batch: Shape, dtype: DType, vector: bool = False) -> Any:
   """Results (b, ..), or right sides (b, n, 1) that were a vector, with the dimensions that there were in front."""
   return x.reshape(*batch, *(x.shape[1:-1] if vector else x.shape[1:])).cast(dtype)
 
@@ -62,7 +62,7 @@ class Linalg(Products):
     if len(s) < 2 or square and s[-1] != s[-2]:
       raise ShapeError(f"{name}: shape {text(self)}; it takes {'square ' * square}matrices (.., {'n' if square else 'm'}, n)")
 
-  def _batch(self, name: str, square: bool = False) -> tuple[Any, tuple[int, ...], DType]:
+  def _batch(self, name: str, square: bool = False) -> tuple[Any, Shape, DType]:
     """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
     self._matrices(name, square)
     s, d = self.shape, _dtype(self)
@@ -74,7 +74,7 @@ class Linalg(Products):
     out = getattr(_factors(), name)(a, *options)
     return tuple([_shaped(x, batch, d) for x in out]) if isinstance(out, tuple) else _shaped(out, batch, d)
 
-  def _both(self, name: str, other: Any) -> tuple[Any, Any, tuple[int, ...], DType, bool]:
+  def _both(self, name: str, other: Any) -> tuple[Any, Any, Shape, DType, bool]:
     """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
     self._matrices(name, True)
     common_device(name, self.lazydata, other.lazydata)
@@ -84,7 +84,7 @@ class Linalg(Products):
             for x in (self.named(), right)]
     return flat[0], flat[1], batch, d, vector
 
-  def _right_side(self, name: str, other: Any) -> tuple[Any, bool, tuple[int, ...]]:
+  def _right_side(self, name: str, other: Any) -> tuple[Any, bool, Shape]:
     """Right sides (.., rows, k) of these matrices, whether they were vectors, and the dimensions before both."""
     vector = other.ndim == 1 or (self.ndim == other.ndim + 1 and other.shape == self.shape[:-1])
     right, m = other.named().unsqueeze(-1) if vector else other.named(), self.shape[-2]
@@ -231,10 +231,8 @@ class Linalg(Products):
   def svd(self, full_matrices: bool = True) -> SVD:
     """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) -> (.., m,
     m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By rotations
-    of columns (Hestenes, 1958).
-
-    The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
-    no signs of their own. Raises ShapeError."""
+    of columns (Hestenes, 1958). The gradient of U and V is right where singular values differ and are not 0, and there is none of
+    columns beyond k; they have no signs of their own. Raises ShapeError."""
     a, batch, d = self._batch("svd")
     u, s, vt = _factors().svd(a)
     m, n = a.shape[1:]

@@ -22,6 +22,7 @@ from ntgrad.engine.index_checks import floats_within, known_class, no_class, wit
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, of_kind, operand
 from ntgrad.graph.dimension_names import fit_aligned, merged, text
+from ntgrad.graph.nodes import Shape, cast, expand, inside, reshape, where
 
 from .activation import Activation
 from .families import member
@@ -31,7 +32,7 @@ from .reduction import Reduction
 
 def _of_class(chosen: UOp, u: UOp, axis: int) -> UOp:
   """What each row has, along an axis, at its class."""
-  return graph.total(graph.where(chosen, graph.broadcast(u, chosen.shape), 0.0), (axis,))
+  return graph.total(where(chosen, graph.broadcast(u, chosen.shape), 0.0), (axis,))
 
 
 def _positive(name: str, what: str, value: Any, zero: bool = False) -> Any:
@@ -75,7 +76,7 @@ class Losses(Activation, Reduction):
       if outside.size: raise no_class(name, outside[0], n)
     return t
 
-  def _classes(self, name: str, Y: Any, rows: tuple[int, ...], n: int, ignore: int | None) -> UOp:
+  def _classes(self, name: str, Y: Any, rows: Shape, n: int, ignore: int | None) -> UOp:
     """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored. Raises
     ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class."""
     u: UOp = Y.lazydata
@@ -93,11 +94,11 @@ class Losses(Activation, Reduction):
     n = u.shape[axis]
     if weight.shape != (n,): raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
     common_device(name, u, weight.lazydata)
-    return graph.reshape(graph.cast(weight.lazydata, as_float(u.dtype)), (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
+    return reshape(cast(weight.lazydata, as_float(u.dtype)), (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
 
-  def _chosen(self, index: UOp, s: tuple[int, ...], axis: int) -> UOp:
+  def _chosen(self, index: UOp, s: Shape, axis: int) -> UOp:
     """Where along ``axis`` of a shape the index of each row is."""
-    return graph.eq(graph.cast(graph.index_along(axis, s), index.dtype), graph.expand(index, s))
+    return graph.eq(cast(graph.index_along(axis, s), index.dtype), expand(index, s))
 
   def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
                   logits: bool, weight: Any = None) -> Self:
@@ -105,38 +106,36 @@ class Losses(Activation, Reduction):
     s = u.shape
     if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
     rows, kept = s[:axis] + s[axis + 1:], s[:axis] + (1,) + s[axis + 1:]
-    index = graph.reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
+    index = reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
     chosen = self._chosen(index, s, axis)
     w = self._weight(name, weight, u, axis)
     log_total = mine = None
     if logits:
       u, _, total = self._shifted(u, axis)
       log_total = graph.log(total)
-      if w is not None: u, log_total = u - graph.expand(log_total, s), None   # log probabilities
+      if w is not None: u, log_total = u - expand(log_total, s), None   # log probabilities
     row = _of_class(chosen, u, axis)
     if w is not None:
       mine = _of_class(chosen, w, axis)
       row = mine * row
-    if smoothing:
-      mean = self._mean_node(u if w is None else graph.expand(w, s) * u, (axis,))
-      row = row * (1 - smoothing) + mean * smoothing
+    if smoothing: row = row * (1 - smoothing) + self._mean_node(u if w is None else expand(w, s) * u, (axis,)) * smoothing
     row = graph.neg(row) if log_total is None else log_total - row
-    row = graph.where(graph.inside(index, s[axis]), row, math.nan)
+    row = where(inside(index, s[axis]), row, math.nan)
     called = None
     if self._names is not None or Y._names is not None:
       n = len(rows)
       called = merged(name, (self, Y), ([*range(axis), None, *range(axis, n)], range(n)), n)
 
-    def as_rows(node: UOp) -> Any: return self._wrap_many(graph.reshape(node, rows), () if weight is None else (weight,), called)
+    def as_rows(node: UOp) -> Any: return self._wrap_many(reshape(node, rows), () if weight is None else (weight,), called)
 
     used, out = None if ignore_index is None else graph.ne(index, ignore_index), self._float()
-    loss: Any = as_rows(row if used is None else graph.where(used, row, 0.0))
-    if mine is not None and used is not None: mine = graph.where(used, mine, 0.0)
+    loss: Any = as_rows(row if used is None else where(used, row, 0.0))
+    if mine is not None and used is not None: mine = where(used, mine, 0.0)
     if how != "mean" or used is mine is None:
       # without a mean over the rows that count, one may be rounded before it is reduced
       return loss.cast(out)._reduced(name, how) if used is None else loss._reduced(name, how).cast(out)
     rest: Any = used if mine is None else mine
-    count = self._from_node(graph.reshape(rest, rows)).sum().cast(loss.dtype) if mine is None else as_rows(rest).sum()
+    count = self._from_node(reshape(rest, rows)).sum().cast(loss.dtype) if mine is None else as_rows(rest).sum()
     return (loss.sum() / count).cast(out)
 
   # ---- of classes
@@ -171,8 +170,7 @@ class Losses(Activation, Reduction):
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / max(self.shape[a], 1)
     w = self._weight(name, weight, u, a)
     if weight is not None and w is not None: y = y * weight._wrap(w)
-    rows = -(self.cast(y.dtype).log_softmax(a) * y).sum(a)
-    return rows._reduced(name, reduction).cast(self._float())
+    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction).cast(self._float())
 
   def nll_loss(self, target: Any, weight: Operand | None = None, ignore_index: int | None = None,
                reduction: str = "mean") -> Self:
@@ -194,24 +192,23 @@ class Losses(Activation, Reduction):
     u, a, _ = self._rows(name, -1)
     s = u.shape
     Y = self._target(name, target, s[a])
-    index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
+    index = reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
     chosen = self._chosen(index, s, a)
-    each = u - graph.expand(_of_class(chosen, u, a), s) + real_number(name, "margin", margin)
-    each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
+    each = u - expand(_of_class(chosen, u, a), s) + real_number(name, "margin", margin)
+    each = where(chosen, 0.0, graph.maximum(each, 0.0))
     if p == 2: each = each * each
     w = self._weight(name, weight, u, a)
-    if w is not None: each = each * graph.expand(_of_class(chosen, w, a), s)
-    row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
+    if w is not None: each = each * expand(_of_class(chosen, w, a), s)
+    row = where(inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)
     return rows._reduced(name, reduction).cast(self._float())
 
   def multilabel_margin_loss(self, target: Any, reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
-    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
-
-    The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
+    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced. The target has the
+    scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError, ArgumentError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     name = "multilabel_margin_loss"
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
     n = self.shape[-1]
@@ -222,8 +219,7 @@ class Losses(Activation, Reduction):
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
     others = mine.any(-2).logical_not().unsqueeze(-2)
     scores = mine.where(x.unsqueeze(-2), 0.0).sum(-1, keepdim=True)
-    each = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0)
-    rows = each.sum((-2, -1)) / max(n, 1)
+    rows = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0).sum((-2, -1)) / max(n, 1)
     rows._names = None if self._names is None else self._names[:-1]
     return rows._reduced(name, reduction).cast(self._float())
 
@@ -333,8 +329,7 @@ class Losses(Activation, Reduction):
       raise ShapeError(f"{name}: shapes {text(self)}, {text(x2)} and a target of {text(target)}; give (n, d), (n, d) and (n,), "
                        "or (d,), (d,) and ()")
     x, y, out = self._alike(x2)
-    product = ((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12)
-    cosine = (x * y).sum(-1) / product.sqrt()
+    cosine = (x * y).sum(-1) / (((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12)).sqrt()
     far = (target == -1).where((cosine - real_number(name, "margin", margin)).relu(), 0.0)
     return self._lost(name, (target == 1).where(1 - cosine, far), reduction, out)
 
@@ -401,9 +396,7 @@ class Losses(Activation, Reduction):
     ArgumentError."""
     x, y, out = self._against("kl_div", target)
     if log_target: loss = y.exp() * (y - x)
-    else:
-      zero = y == 0
-      loss = y * zero.where(1.0, y).log() - y * x
+    else: loss = y * (y == 0).where(1.0, y).log() - y * x
     if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
     return (loss.sum() / self.shape[0] if self.ndim else loss.sum()).cast(out)
 

@@ -2,8 +2,7 @@
 a kernel runs.
 
 Those that show each element at most once, and ``expand``, are views: they share memory with what they show. Others (pad,
-repeat, unfold, cat, ..) are tensors of their own.
-"""
+repeat, unfold, cat, ..) are tensors of their own."""
 from __future__ import annotations
 
 import itertools
@@ -35,8 +34,7 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
   """PAD with a number other than zero."""
   if not any([lo or hi for lo, hi in padding]): return u
   if value == 0: return graph.pad(u, padding)
-  inside = graph.pad(graph.const(True, dtypes.bool, u.shape), padding)
-  return graph.where(inside, graph.pad(u, padding), value)
+  return graph.where(graph.pad(graph.const(True, dtypes.bool, u.shape), padding), graph.pad(u, padding), value)
 
 
 def as_tuple(x: Any, n: int = 1) -> tuple[Any, ...]:
@@ -189,8 +187,7 @@ class Movement(Base):
 
   def expand(self, *shape: Any) -> Self:
     """Dims of 1 repeated to other sizes, new dims in front; -1 or None keeps a size. Raises ShapeError."""
-    u = self.lazydata
-    s = u.shape
+    s = self.lazydata.shape
     given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     new = shape_of("expand", [-1 if d is None else d for d in given])
     if new == s: return self
@@ -213,8 +210,7 @@ class Movement(Base):
   # ---- order
   def permute(self, *order: Any) -> Self:
     """Dims in another order: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
-    u = self.lazydata
-    n = len(u.shape)
+    n = len(self.lazydata.shape)
     args = order[0] if len(order) == 1 and isinstance(order[0], (tuple, list)) else order
     o = tuple([self._dim("permute", a) for a in args])
     if len(o) != n or len(set(o)) != n:
@@ -555,7 +551,6 @@ class Movement(Base):
   # ---- by a pattern
   def rearrange(self, formula: str, **sizes: Any) -> Self:
     """Dimensions split, put in another order and joined, as einops has it: ``x.rearrange("b (h w) c -> b c h w", h=4)``. A view.
-
     Both sides have the same names, each once; parentheses group those that make one dimension, ``1`` and ``()`` are dimensions of
     1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
     dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes

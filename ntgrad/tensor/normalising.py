@@ -12,6 +12,7 @@ from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width
 from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import no_grad
+from ntgrad.graph.nodes import Shape
 
 from .elementwise import info_of
 from .reduction import Reduction
@@ -26,18 +27,16 @@ class Normalising(Reduction):
     """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
     return self._normal("layernorm", self._dims("layernorm", axis), eps)
 
-  def _normal(self, name: str, axes: tuple[int, ...], eps: float) -> Self:
+  def _normal(self, name: str, axes: Shape, eps: float) -> Self:
     self._needs_floats(name)
     u = self.lazydata
     eps = real_number(name, "eps", eps)
     x = graph.cast(u, acc_dtype(u.dtype))
-    mean = self._mean_node(x, axes)
-    d = x - graph.expand(mean, x.shape)
-    var = self._mean_node(d * d, axes)
-    inv = graph.unary(UnaryOps.RSQRT, var + eps)
+    d = x - graph.expand(self._mean_node(x, axes), x.shape)
+    inv = graph.unary(UnaryOps.RSQRT, self._mean_node(d * d, axes) + eps)
     return self._wrap(graph.cast(d * graph.expand(inv, d.shape), u.dtype))
 
-  def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
+  def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> Shape:
     """The last dims, which have sizes ``normalized_shape``, as what is given with them has too. Raises ShapeError."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     n = self.ndim - len(shape)
@@ -109,7 +108,7 @@ class Normalising(Reduction):
     shape = (1, -1, *[1] * (self.ndim - 2))
     return self._affine(None if weight is None else weight.reshape(shape), None if bias is None else bias.reshape(shape))
 
-  def _moved(self, mean: Any, var: Any, axes: tuple[int, ...], momentum: float) -> None:
+  def _moved(self, mean: Any, var: Any, axes: Shape, momentum: float) -> None:
     """Running statistics moved towards those of this tensor, taken along axes and averaged over what stands before the last."""
     with no_grad():
       x = self.detach()._wide()
@@ -121,7 +120,6 @@ class Normalising(Reduction):
   def batch_norm(self, running_mean: Operand | None, running_var: Operand | None, weight: Operand | None = None,
                  bias: Operand | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Self:
     """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
-
     By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
     towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
     running statistics are missing, and for a single value a channel in training."""

@@ -2,8 +2,7 @@
 kron, cross; einsum, whose formula is read here and whose tensors are multiplied two at a time in the order that takes least.
 
 A label of a dimension is a letter, or, of the dimensions that ``...`` stands for, ``.1`` for the last one, ``.2`` for the one
-before it, and so on.
-"""
+before it, and so on."""
 from __future__ import annotations
 
 import itertools
@@ -18,6 +17,7 @@ from ntgrad.core import axis_of
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, mixed, one_width
 from ntgrad.graph.dimension_names import Names, Places, fit, merged, ordinal, text
+from ntgrad.graph.nodes import broadcast, cast, drop, expand, permute, reshape
 
 from .creation import Creation
 from .families import member
@@ -31,7 +31,7 @@ def factors_of_product(name: str, a: UOp, b: UOp, dtype: DType | None = None) ->
   if a.device != b.device: common_device(name, a, b)
   out = a.dtype if a.dtype is b.dtype else promote(a.dtype, b.dtype)
   acc = acc_dtype(out if dtype is None else promote(out, dtype))
-  return graph.cast(a, acc), graph.cast(b, acc), dtype or (acc if out.kind == "e" else out)
+  return cast(a, acc), cast(b, acc), dtype or (acc if out.kind == "e" else out)
 
 
 def _unwidened(name: str, tensors: Sequence[Any]) -> None:
@@ -94,20 +94,20 @@ class Products(Reduction, Creation):
     a, b, out = factors_of_product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
     called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
     if nx == 1 and ny == 1:
-      total = graph.drop(graph.total(a * b, (0,)), (0,))
-      return self._wrap_many(graph.cast(total, out), (w,), called)
+      total = drop(graph.total(a * b, (0,)), (0,))
+      return self._wrap_many(cast(total, out), (w,), called)
     m, n = sx[-2] if nx > 1 else 1, sy[-1] if ny > 1 else 1
     try: batch = broadcast_shape("matmul", sx[:-2], sy[:-2]) if nx > 2 or ny > 2 else ()
     except ShapeError:
       fit("matmul", (self, w), *_product_places(nx, ny), "factor")
       raise
     full = (*batch, m, n, k)
-    if nx > 1: a = graph.reshape(a, sx[:-1] + (1, k))
-    if ny > 1: b = graph.permute(b, (*range(ny - 2), ny - 1, ny - 2))
-    if ny > 2: b = graph.reshape(b, sy[:-2] + (1, n, k))
-    total = graph.total(graph.broadcast(a, full) * graph.broadcast(b, full), (len(full) - 1,))
-    total = graph.reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
-    return self._wrap_many(graph.cast(total, out), (w,), called)
+    if nx > 1: a = reshape(a, sx[:-1] + (1, k))
+    if ny > 1: b = permute(b, (*range(ny - 2), ny - 1, ny - 2))
+    if ny > 2: b = reshape(b, sy[:-2] + (1, n, k))
+    total = graph.total(broadcast(a, full) * broadcast(b, full), (len(full) - 1,))
+    total = reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
+    return self._wrap_many(cast(total, out), (w,), called)
 
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
@@ -251,8 +251,7 @@ class Products(Reduction, Creation):
     n = max(self.ndim, other.ndim)
     s, o = [(1,) * (n - t.ndim) + t.shape for t in (self, other)]
     a = self.named().reshape([v for k in s for v in (k, 1)])
-    b = other.named().reshape([v for k in o for v in (1, k)])
-    return (a * b).reshape([k * m for k, m in zip(s, o)])._own()
+    return (a * other.named().reshape([v for k in o for v in (1, k)])).reshape([k * m for k, m in zip(s, o)])._own()
 
   def cross(self, other: Operand, dim: int | str = -1) -> Self:
     """The vector product along a dimension of 3; the others broadcast. Raises ShapeError, AxisError."""
@@ -267,7 +266,7 @@ class Products(Reduction, Creation):
     """The elements along a dimension (counted from the end) moved up by k, those that fall off behind the others."""
     u, s = self.lazydata, self.shape
     d += len(s)
-    u = graph.reshape(graph.expand(graph.reshape(u, (*s[:d], 1, *s[d:])), (*s[:d], 2, *s[d:])), (*s[:d], 2 * s[d], *s[d + 1:]))
+    u = reshape(expand(reshape(u, (*s[:d], 1, *s[d:])), (*s[:d], 2, *s[d:])), (*s[:d], 2 * s[d], *s[d + 1:]))
     return self._wrap(graph.part(u, d, k, k + s[d]))
 
   def pdist(self, p: float = 2.0) -> Self:
@@ -328,7 +327,7 @@ class Products(Reduction, Creation):
     if summed and len(xs) == 1:
       n, out = math.prod([sizes[c] for c in every[len(output):]]), sum_dtype(out)
       acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else acc_dtype(out)
-    done = [_ready(graph.cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
+    done = [_ready(cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
     live = set(range(len(done)))
     for i, j in order_of_products([labels for _, labels in done], output, sizes):
       live -= {i, j}
@@ -337,8 +336,8 @@ class Products(Reduction, Creation):
       done.append(_multiplied(*done[i], *done[j], keep, output))
     u, labels = _summed_over(*done[-1], output)
     # a label of size n whose dimensions were all 1 and went
-    u = graph.broadcast(_placed(u, labels, output), tuple([sizes[c] for c in output]))
-    return self._wrap_many(graph.cast(u, out), xs, called)
+    u = broadcast(_placed(u, labels, output), tuple([sizes[c] for c in output]))
+    return self._wrap_many(cast(u, out), xs, called)
 
   def newton_schulz(self, steps: int, params: Sequence[float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7) -> Self:
     """Matrices (.., m, n) of the same singular vectors whose singular values are near 1: ``steps`` times the odd polynomial
@@ -519,26 +518,26 @@ def _ready(u: UOp, labels: Labels, sizes: Mapping[str, int]) -> tuple[UOp, list[
     i = out.index(again)
     j = out.index(again, i + 1)
     rest = [d for d in range(len(out)) if d not in (i, j)]
-    u = graph.permute(u, (*rest, i, j))
+    u = permute(u, (*rest, i, j))
     *s, n, _ = u.shape
-    u = graph.tile(graph.reshape(u, (*s, n * n)), [(1, 1, 1)] * len(s) + [(1, n + 1, 1)])
-    u = graph.reshape(u, (*s, n))
+    u = graph.tile(reshape(u, (*s, n * n)), [(1, 1, 1)] * len(s) + [(1, n + 1, 1)])
+    u = reshape(u, (*s, n))
     out = [*[out[d] for d in rest], again]
   thin = [d for d, c in enumerate(out) if u.shape[d] == 1 and sizes[c] != 1]
-  return graph.drop(u, thin), [c for d, c in enumerate(out) if d not in thin]
+  return drop(u, thin), [c for d, c in enumerate(out) if d not in thin]
 
 
 def _summed_over(u: UOp, labels: Labels, keep: Collection[str]) -> tuple[UOp, list[str]]:
   """The sum over the labels that are not kept."""
   axes = [d for d, c in enumerate(labels) if c not in keep]
-  return graph.drop(graph.total(u, axes), axes) if axes else u, [c for c in labels if c in keep]
+  return drop(graph.total(u, axes), axes) if axes else u, [c for c in labels if c in keep]
 
 
 def _placed(u: UOp, labels: Labels, into: Labels) -> UOp:
   """Dimensions in the order of ``into``, with dims of 1 for labels that are not there."""
-  u = graph.permute(u, tuple([labels.index(c) for c in into if c in labels]))
+  u = permute(u, tuple([labels.index(c) for c in into if c in labels]))
   at = dict(zip([c for c in into if c in labels], u.shape))
-  return graph.reshape(u, tuple([at.get(c, 1) for c in into]))
+  return reshape(u, tuple([at.get(c, 1) for c in into]))
 
 
 def _multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], output: Labels) -> tuple[UOp, list[str]]:
@@ -553,6 +552,5 @@ def _multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], o
   every = [*out, *[c for c in both if c not in keep]]
   a, b = _placed(a, la, every), _placed(b, lb, every)
   full = tuple([n if n != 1 else m for n, m in zip(a.shape, b.shape)])
-  a, b = graph.expand(a, full), graph.expand(b, full)
-  product = a & b if a.dtype.kind == "b" else a * b
-  return _summed_over(product, every, out)
+  a, b = expand(a, full), expand(b, full)
+  return _summed_over(a & b if a.dtype.kind == "b" else a * b, every, out)

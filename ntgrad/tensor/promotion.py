@@ -2,8 +2,7 @@
 numbers that stand beside them.
 
 Promotion is PyTorch's (docs/numbers.md): tensors of shape () take part by their category where others have dimensions, Python
-numbers beside any tensor, so ``int32 * 0.5`` is float32 and ``float16 * 0.5`` float16.
-"""
+numbers beside any tensor, so ``int32 * 0.5`` is float32 and ``float16 * 0.5`` float16."""
 from __future__ import annotations
 
 import math
@@ -14,9 +13,10 @@ from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, ShapeError, sho
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.dimension_names import shape_with_variables
+from ntgrad.graph.nodes import Shape
 
 
-def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_shape(name: str, *shapes: Shape) -> Shape:
   """The shape that all of ``shapes`` broadcast to, as in numpy. Raises ShapeError."""
   n = max([len(s) for s in shapes])
   out = [1] * n
@@ -53,7 +53,7 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
   return dtypes.default_float if not isinstance(value, int) else dtypes.default_int if kind == "b" else dtype
 
 
-def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
+def scalar_node(name: str, value: Any, dtype: DType, shape: Shape) -> UOp:
   """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all
   floats."""
   if dtype.kind in "fe":

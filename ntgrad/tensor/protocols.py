@@ -2,8 +2,7 @@
 text, iteration, ``in``, ``divmod``.
 
 A tensor is copied and pickled as what it is: a view of an Alias, which holds the value (see ``graph/alias.py``). What shares
-memory inside one deep copy or pickle therefore shares it afterwards: shared parameters, views, a model and its optimizer.
-"""
+memory inside one deep copy or pickle therefore shares it afterwards: shared parameters, views, a model and its optimizer."""
 from __future__ import annotations
 
 import copyreg

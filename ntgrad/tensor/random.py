@@ -2,19 +2,18 @@
 the same generator, anywhere. Random tensors, samples of distributions, permutations, dropout.
 
 A call's place in the sequence, ``(counter, seed)``, is a small buffer made by ``rng_state``; it is marked with ``rng_count`` so
-that a replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers.
-"""
+that a replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers."""
 from __future__ import annotations
 
 import math
 import os
-from typing import Any, Self
+from typing import Any, Callable, Self
 
 import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number, whole_number
 from ntgrad.engine.buffer import Buffer, transfer_watchers
 from ntgrad.engine.device import Device
@@ -23,19 +22,20 @@ from ntgrad.graph.checks import Operand, checked, flag, of_kind
 from ntgrad.graph.formulas import polynomial
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.modes import mode
+from ntgrad.graph.nodes import Shape, cast, const, expand, minimum, reshape, seen_as, shrink
 
 from .creation import new_shape, node_of, number_dtype
-from .families import member
+from .elementwise import Host
+from .families import class_member, member
 from .sorting import Sorting
 
 
 @checked
 class Generator:
-  """A sequence of random numbers of its own: ``Tensor.rand(3, generator=ntgrad.Generator(1))``.
-
-  Numbers are those that ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next
-  ones at every replay. ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing.
-  Raises ArgumentError; CaptureError where a sequence begins while a jit records, here and in the methods that set it."""
+  """A sequence of random numbers of its own: ``Tensor.rand(3, generator=ntgrad.Generator(1))``. Numbers are those that
+  ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next ones at every replay.
+  ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing. Raises ArgumentError;
+  CaptureError where a sequence begins while a jit records, here and in the methods that set it."""
   __slots__ = ("_seed", "_counter", "__weakref__")
 
   def __init__(self, seed: int | None = None, device: str | None = None):
@@ -80,7 +80,7 @@ class Generator:
     return self
 
   @synchronized
-  def _next(self, n: int) -> np.ndarray[Any, Any]:
+  def _next(self, n: int) -> Host:
     state = np.array([self._counter, self._seed], np.uint64)
     self._counter = (self._counter + int(n)) % 2 ** 64   # of run-time sizes too the number: the counter outlives them
     return state
@@ -102,7 +102,7 @@ def place() -> tuple[int, int]:
   return default_generator._seed, default_generator._counter
 
 
-def next_state(n: int, generator: Generator | None = None) -> np.ndarray[Any, Any]:
+def next_state(n: int, generator: Generator | None = None) -> Host:
   """The place of the next n numbers, uint64 ``(counter, seed)``; the counter moves on by n."""
   return (generator or default_generator)._next(n)
 
@@ -118,22 +118,31 @@ _FRACTION = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.
              dtypes.float8_e5m2: 3}
 
 
-def _bits(shape: tuple[int, ...], device: str | None, generator: Generator | None = None) -> UOp:
+def _bits(shape: Shape, device: str | None, generator: Generator | None = None) -> UOp:
   """64 random bits an element, uint64."""
   n = math.prod(shape)
-  if not n: return graph.const(0, dtypes.uint64, shape)
+  if not n: return const(0, dtypes.uint64, shape)
   state = graph.buffer(rng_state(n, device, generator))
-  counter = graph.cast(graph.iota(n), dtypes.uint64) + graph.expand(graph.shrink(state, ((0, 1),)), (n,))
+  counter = cast(graph.iota(n), dtypes.uint64) + expand(shrink(state, ((0, 1),)), (n,))
   # the shape comes before the hash, so that the value on top is computed (and can be assigned), not a view
-  key = graph.expand(graph.reshape(graph.shrink(state, ((1, 2),)), (1,) * len(shape)), shape)
-  return graph.binary(BinaryOps.THREEFRY, graph.reshape(counter, shape), key)
+  key = expand(reshape(shrink(state, ((1, 2),)), (1,) * len(shape)), shape)
+  return graph.binary(BinaryOps.THREEFRY, reshape(counter, shape), key)
 
 
 def _fraction(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
   out."""
   n = _FRACTION[dtype]
-  return graph.cast(graph.cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32), acc_dtype(dtype)) * 2.0 ** -n
+  return cast(cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32), acc_dtype(dtype)) * 2.0 ** -n
+
+
+def _normal(r: UOp, dtype: DType) -> UOp:
+  """Normal with mean 0 and variance 1 (Box-Muller). One hash, two uniforms: the high word gives the radius, the low word the
+  angle."""
+  work = acc_dtype(dtype)
+  angle = cast(cast((r & 2 ** 32 - 1) >> 8, dtypes.int32), work) * (2 * math.pi * 2.0 ** -24)
+  left = 1.0 - cast(_fraction(r, dtypes.float32), work)   # (0, 1]: its logarithm is finite
+  return graph.sqrt(graph.log(left) * -2.0) * graph.cos(angle)
 
 
 def below(value: float, dtype: DType) -> float:
@@ -186,8 +195,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   """Numbers of the Poisson distribution of rates from 10 on, (1, ..) -> (..), as PTRS draws them."""
   shape = (attempts, *rate.shape[1:])
   u, v = rate._uniform(generator, shape) - 0.5, 1 - rate._uniform(generator, shape)
-  root = rate.sqrt()
-  b = root * 2.53 + 0.931
+  b = rate.sqrt() * 2.53 + 0.931
   a = b * 0.02483 - 0.059
   off = 0.5 - u.abs()
   k = ((a * 2 / off + b) * u + rate + 0.43).floor()
@@ -203,8 +211,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   # the first that is accepted, by its number
   number = type(rate).arange(attempts, 0, -1, device=rate.device).reshape(attempts, *(1,) * (rate.ndim - 1))
   first = accepted.where(number, 0).max(axis=0, keepdim=True)
-  found = (accepted & (number == first)).where(k, 0.0).sum(0)
-  return (first.squeeze(0) > 0).where(found, rate.squeeze(0).round())
+  return (first.squeeze(0) > 0).where((accepted & (number == first)).where(k, 0.0).sum(0), rate.squeeze(0).round())
 
 
 @checked
@@ -219,17 +226,21 @@ class Random(Sorting):
     manual_seed(seed)
 
   @classmethod
-  def _random(cls, name: str, shape: Any, device: str | None, dtype: Any, size: Any = None) -> tuple[tuple[int, ...], str, DType]:
+  def _random(cls, name: str, shape: Any, device: str | None, dtype: Any, size: Any = None) -> tuple[Shape, str, DType]:
     d = dtypes.of(dtype, dtypes.default_float)
     if d.kind != "f": raise DTypeError(f"{name}: {d.name}; it gives floats (randint gives ints)")
     return new_shape(name, shape, size), Device._located(device), d
 
   @classmethod
-  def rand(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
-           requires_grad: bool | None = None) -> Self:
-    """Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError."""
-    s, dev, d = cls._random("rand", shape, device, dtype, size)
-    return cls._made(graph.cast(_fraction(_bits(s, dev, generator), d), d), None, requires_grad)
+  def _of_bits(cls, name: str, fn: Callable[[UOp, DType], UOp], *shape: Any, size: Any = None, generator: Generator | None = None,
+               device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
+    s, dev, d = cls._random(name, shape, device, dtype, size)
+    return cls._made(cast(fn(_bits(s, dev, generator), d), d), None, requires_grad)
+  rand = class_member(_of_bits, _fraction, """
+    Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError.""")
+  randn = class_member(_of_bits, _normal, """
+    Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
+    ArgumentError, DTypeError.""")
 
   @classmethod
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
@@ -248,28 +259,12 @@ class Random(Sorting):
     if high - low != 1:
       u = u * (high - low)
       # through its bits, so that no compiler joins the product with a sum: the same bits on every device
-      if low: u = graph.seen_as(graph.seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
+      if low: u = seen_as(seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
     if low: u = u + low
-    u = graph.cast(u, d)
+    u = cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it
-    if low or u.dtype is not acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
+    if low or u.dtype is not acc_dtype(d): u = minimum(u, max(below(held(high, d), d), held(low, d)))
     return cls._made(u, None, requires_grad)
-
-  @classmethod
-  def randn(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
-            requires_grad: bool | None = None) -> Self:
-    """Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
-    ArgumentError, DTypeError."""
-    s, dev, d = cls._random("randn", shape, device, dtype, size)
-    r = _bits(s, dev, generator)
-    work = acc_dtype(d)
-    # one hash, two uniforms: the high word gives the radius, the low word the angle
-    a = _fraction(r, dtypes.float32)
-    low = graph.cast((r & 2 ** 32 - 1) >> 8, dtypes.int32)
-    angle = graph.cast(low, work) * (2 * math.pi * 2.0 ** -24)
-    left = 1.0 - graph.cast(a, work)  # (0, 1]: its logarithm is finite
-    radius = graph.sqrt(graph.log(left) * -2.0)
-    return cls._made(graph.cast(radius * graph.unary(UnaryOps.COS, angle), d), None, requires_grad)
 
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
@@ -302,8 +297,8 @@ class Random(Sorting):
     r, span = _bits(s, Device._located(device), generator), high - low
     if span < 2 ** 32: r = (r >> 32) * span >> 32
     elif span < 2 ** 64: r = graph.mod(r, span)
-    u = graph.cast(r, dtypes.uint64 if d is dtypes.uint64 else dtypes.int64)
-    return cls._from_node(graph.cast(u + low if low else u, d))
+    u = cast(r, dtypes.uint64 if d is dtypes.uint64 else dtypes.int64)
+    return cls._from_node(cast(u + low if low else u, d))
 
   @classmethod
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -330,7 +325,7 @@ class Random(Sorting):
     s = cls._fan("kaiming_normal", shape)
     return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), **kwargs)
   @classmethod
-  def _fan(cls, name: str, shape: Any) -> tuple[int, ...]:
+  def _fan(cls, name: str, shape: Any) -> Shape:
     s = new_shape(name, shape)
     if not s or 0 in s: raise ShapeError(f"{name}: shape {s}; it takes at least one dimension and no size of 0")
     return s
@@ -350,7 +345,7 @@ class Random(Sorting):
 
   # ---- distributions of a shape
   @classmethod
-  def _left(cls, s: tuple[int, ...], device: str, d: DType, generator: Generator | None) -> UOp:
+  def _left(cls, s: Shape, device: str, d: DType, generator: Generator | None) -> UOp:
     """Uniform in (0, 1], so that its logarithm is finite, in float32 or float64."""
     return 1.0 - _fraction(_bits(s, device, generator), dtypes.float64 if d is dtypes.float64 else dtypes.float32)
 
@@ -362,7 +357,7 @@ class Random(Sorting):
     if real_number("exponential", "lambd", lambd) <= 0: raise ArgumentError(f"exponential: lambd {lambd}; it must be above 0")
     s, dev, d = cls._random("exponential", shape, device, dtype)
     u = 0.0 - graph.log(cls._left(s, dev, d, generator)) / lambd   # 0 where the logarithm is: not -0
-    return cls._made(graph.cast(u, d), None, requires_grad)
+    return cls._made(cast(u, d), None, requires_grad)
 
   @classmethod
   def geometric(cls, *shape: Any, p: float = 0.5, generator: Generator | None = None, device: str | None = None,
@@ -377,7 +372,7 @@ class Random(Sorting):
     failures = graph.floor(log * (1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
     most = float(dtypes.max(d)) * (1 - 2.0 ** -20) if d.kind in "iu" else math.inf
-    return cls._from_node(graph.cast(graph.minimum(failures + 1.0, most), d))
+    return cls._from_node(cast(minimum(failures + 1.0, most), d))
 
   @classmethod
   def log_normal(cls, *shape: Any, mean: float = 1.0, std: float = 2.0, generator: Generator | None = None,
@@ -385,7 +380,7 @@ class Random(Sorting):
     """exp of a normal distribution with that mean and standard deviation. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("log_normal", shape, device, dtype)
     u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=acc_dtype(d)).lazydata
-    return cls._made(graph.cast(graph.exp(u), d), None, requires_grad)
+    return cls._made(cast(graph.exp(u), d), None, requires_grad)
 
   @classmethod
   def trunc_normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
@@ -413,12 +408,12 @@ class Random(Sorting):
     s = new_shape("randperm", (whole_number("randperm", "n", n, 0),))
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):
       raise ArgumentError(f"randperm: {n - 1} does not fit {d.name}, which holds up to {dtypes.max(d)}")
-    if not n: return cls._from_node(graph.const(0, d, s))
+    if not n: return cls._from_node(const(0, d, s))
     keys = cls._from_node(_bits(s, Device._located(device), generator))
-    return cls._from_node(graph.cast(keys.argsort(0).lazydata, d))
+    return cls._from_node(cast(keys.argsort(0).lazydata, d))
 
   # ---- distributions that a tensor gives
-  def _uniform(self, generator: Generator | None, shape: tuple[int, ...] | None = None) -> Self:
+  def _uniform(self, generator: Generator | None, shape: Shape | None = None) -> Self:
     """Uniform float32 (float64 for a tensor of that) on this device."""
     d = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
     return type(self).rand(*self.shape if shape is None else shape, generator=generator, device=self.device, dtype=d)
@@ -432,15 +427,13 @@ class Random(Sorting):
     if p is not None:
       if (value := graph.const_value(of.lazydata)) is not None: _between("bernoulli", value)
       of = of.expand(self.shape)
-    return self._detached(graph.cast((of._uniform(generator) < of).lazydata, self.dtype))
+    return self._detached(cast((of._uniform(generator) < of).lazydata, self.dtype))
 
   def poisson(self, *, generator: Generator | None = None) -> Self:
     """Of each element as a rate, a number of the Poisson distribution, of this shape and dtype; NaN for negative rates and NaN.
-    No gradient. Raises DTypeError for rates that are no floats.
-
-    Below a rate of 10 by inversion, above by transformed rejection (Hörmann, The transformed rejection method for generating
-    Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
-    10**9: the rate rounded)."""
+    No gradient. Raises DTypeError for rates that are no floats. Below a rate of 10 by inversion, above by transformed rejection
+    (Hörmann, The transformed rejection method for generating Poisson random variables, 1993, PTRS), the first of 16 attempts that
+    is accepted (should all fail, which is rarer than once in 10**9: the rate rounded)."""
     of_kind("f", "poisson", "rates", self, "they must be floats")
     rate: Any = self.named().detach()
     if rate.dtype.itemsize < 8: rate = rate.cast(dtypes.float32)
@@ -448,15 +441,13 @@ class Random(Sorting):
     few = _few_of(small.where(rate, 1.0), rate._uniform(generator))
     many = _many_of((~small & (rate < 2.0 ** 60)).where(rate, 16.0).unsqueeze(0), generator)
     out = (rate >= 0).where(small.where(few, (rate < 2.0 ** 60).where(many, rate)), math.nan)
-    return self._detached(graph.cast(out.lazydata, self.dtype))
+    return self._detached(cast(out.lazydata, self.dtype))
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False, *, generator: Generator | None = None) -> Self:
     """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives (m,
-    num_samples).
-
-    Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those of the least
-    exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006),
-    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
+    num_samples). Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those
+    of the least exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a
+    reservoir, 2006), and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
     n = self.shape[-1]
     if num_samples < 1 or not n or (num_samples > n and not replacement):
@@ -510,17 +501,16 @@ class Random(Sorting):
     soft, d = ((x - noise) / tau).softmax(dim), self._dim("gumbel_softmax", dim)
     if not hard or not self.ndim: return soft.cast(self.dtype)
     at = self._from_node(graph.index_along(d, self.shape))
-    chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)
-    return (chosen + (soft - soft.detach())).cast(self.dtype)
+    return ((at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype) + (soft - soft.detach())).cast(self.dtype)
 
-  def _dropout(self, name: str, dims: tuple[int, ...], p: float = 0.5, training: bool | None = None, *,
+  def _dropout(self, name: str, dims: Shape, p: float = 0.5, training: bool | None = None, *,
                generator: Generator | None = None) -> Self:
     """Of elements or, where ``dims`` says how many dimensions there may be (and last, of how many the first is no batch), of
     whole channels. Raises ShapeError."""
     shape = self._per_channel(name, dims[:-1], dims[-1]) if dims else self.shape
     return self._dropped(name, p, training, shape, generator, "alpha" in name)
 
-  def _dropped(self, name: str, p: float, training: bool | None, shape: tuple[int, ...], generator: Generator | None,
+  def _dropped(self, name: str, p: float, training: bool | None, shape: Shape, generator: Generator | None,
                alpha: bool) -> Self:
     """Dropout with one random number for each element of ``shape``, which is expanded."""
     p = _between(name, p)
@@ -531,7 +521,7 @@ class Random(Sorting):
     scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
     return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))
 
-  def _per_channel(self, name: str, dims: tuple[int, ...], unbatched: int) -> tuple[int, ...]:
+  def _per_channel(self, name: str, dims: Shape, unbatched: int) -> Shape:
     """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""
     if self.ndim not in (dims or range(2, self.ndim + 1)):
       raise ShapeError(f"{name}: shape {self.shape}; it takes {' or '.join(map(str, dims)) or 'at least 2'} dimensions")

@@ -3,8 +3,7 @@ differences and integrals.
 
 Sums of ints and bools are int64 (``sum_dtype``), and are added up in int32 where no sum can be greater; float16, bfloat16 and
 fp8 sums accumulate in float32. A reduction keeps its dims as 1 in the graph and drops them last, so that what is computed per
-row stays in the row's kernel.
-"""
+row stays in the row's kernel."""
 from __future__ import annotations
 
 import math
@@ -171,11 +170,9 @@ class Reduction(Indexing):
     n = u.shape[a]
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
     if u.dtype.kind == "b": u = cast(u, dtypes.int32)
-    best = expand(reduce(fn, u, (a,)), u.shape)
-    found = reaches(u, best)
+    found = reaches(u, expand(reduce(fn, u, (a,)), u.shape))
     # n - i is greatest at the first
-    first = reduce(BinaryOps.MAX, where(found, n - index_along(a, u.shape), 0), (a,))
-    out = cast(n - first, place_dtype(n))
+    out = cast(n - reduce(BinaryOps.MAX, where(found, n - index_along(a, u.shape), 0), (a,)), place_dtype(n))
     if flag("keepdim", keepdim): return self._detached(reshape(out, (1,) * len(s)) if axis is None else out)
     t = self._from_node(drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
@@ -317,8 +314,7 @@ class Reduction(Indexing):
   def _shifted(self, u: UOp, a: int) -> tuple[UOp, UOp, UOp]:
     """x - max, its exponential, and the sum of those, along axis a (dims kept)."""
     axes = (a,) if u.shape else ()
-    top = detach(reduce(BinaryOps.MAX, u, axes))
-    d = u - expand(top, u.shape)
+    d = u - expand(detach(reduce(BinaryOps.MAX, u, axes)), u.shape)
     e = exp(d)
     return d, e, graph.total(e, axes)
 
@@ -344,8 +340,7 @@ class Reduction(Indexing):
     u, axes = cast(x, acc_dtype(x.dtype)), self._dims("logsumexp", axis)
     top = detach(reduce(BinaryOps.MAX, u, axes))
     top = where(lt(absolute(top), math.inf), top, 0.0)   # a row of only -inf must not become inf - inf
-    total = graph.total(exp(u - expand(top, u.shape)), axes)
-    return self._finish(cast(log(total) + top, x.dtype), axes, keepdim)
+    return self._finish(cast(log(graph.total(exp(u - expand(top, u.shape)), axes)) + top, x.dtype), axes, keepdim)
 
   # ---- scans
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
@@ -363,8 +358,7 @@ class Reduction(Indexing):
     if not s or not s[a]: return Picked(self._own(), self._detached(const(0, dtypes.int32, s)))
     if u.dtype.kind == "b": u = cast(u, dtypes.int32)
     best = scan(fn, u, a)
-    at = cast(index_along(a, s), place_dtype(s[a]))
-    last = scan(BinaryOps.MAX, where(reaches(u, best), at, 0), a)
+    last = scan(BinaryOps.MAX, where(reaches(u, best), cast(index_along(a, s), place_dtype(s[a])), 0), a)
     return Picked(self._wrap(cast(best, self.dtype)), self._detached(last))
   cummax = member(_running, BinaryOps.MAX, """
     The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError.""")
@@ -427,8 +421,7 @@ def _log_sums(x: Any) -> Any:
     before = _log_sums(inner[:, :-1, -1]).pad(((0, 0), (1, 0)), value=-math.inf)
     return before.unsqueeze(2).logaddexp(inner).reshape(rows, parts * _CHUNK)[:, :n]
   at = x._from_node(iota(n))
-  seen = at.reshape(1, 1, n) <= at.reshape(1, n, 1)
-  all_before = seen.where(x.unsqueeze(1), -math.inf)
+  all_before = (at.reshape(1, 1, n) <= at.reshape(1, n, 1)).where(x.unsqueeze(1), -math.inf)
   top = all_before.detach().max(axis=2, keepdim=True)
   top = (top.abs() < math.inf).where(top, 0.0)
   total = (all_before - top).exp().sum(2)

@@ -1,8 +1,7 @@
 """Other sizes for the last dimensions, and elements read at places that are computed: interpolation, sampling by a grid, pixels
 to channels and back, shuffled channels.
 
-Interpolation takes each element from its taps (``convolution.py``), with weights that are computed where they are used.
-"""
+Interpolation takes each element from its taps (``convolution.py``), with weights that are computed where they are used."""
 from __future__ import annotations
 
 import itertools
@@ -17,6 +16,7 @@ from ntgrad.core import MAX_SIZE, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind
 from ntgrad.graph.dimension_names import text
+from ntgrad.graph.nodes import Shape, absolute, cast, expand, index_along, maximum, minimum, permute, reshape, where
 from ntgrad.graph.variable import real
 
 from .convolution import Line, Pooling, Weight, each, numbers, numbers_of_period, same_line
@@ -35,31 +35,31 @@ class Places(NamedTuple):
 
   def times_d(self, o: UOp, dtype: DType) -> UOp:
     """The place times d (1 for 0)."""
-    return (o if self.d else graph.cast(o, dtype)) * self.a + self.b
+    return (o if self.d else cast(o, dtype)) * self.a + self.b
 
   def below(self, o: UOp, dtype: DType) -> UOp:
     """The place rounded down."""
     at = self.times_d(o, dtype)
-    return at // self.d if self.d else graph.cast(graph.floor(at), o.dtype)
+    return at // self.d if self.d else cast(graph.floor(at), o.dtype)
 
   def distance(self, o: UOp, j: UOp, dtype: DType, last: int | None) -> UOp:
     """From place j to that of o, which is brought into 0 to ``last`` if that is given."""
     at, d = self.times_d(o, dtype), self.d or 1
-    if last is not None: at = graph.minimum(graph.maximum(at, 0), last * d)
-    return graph.cast(graph.expand(at, j.shape) - graph.cast(j * d, at.dtype), dtype) / float(real(d))
+    if last is not None: at = minimum(maximum(at, 0), last * d)
+    return cast(expand(at, j.shape) - cast(j * d, at.dtype), dtype) / float(real(d))
 
 
 # ---- weights
 def _linear(at: Places, last: int) -> Weight:
-  return lambda o, j, dtype: graph.maximum(1.0 - graph.absolute(at.distance(o, j, dtype, last)), 0.0)
+  return lambda o, j, dtype: maximum(1.0 - absolute(at.distance(o, j, dtype, last)), 0.0)
 
 
 def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
-    x = graph.absolute(at.distance(o, j, dtype, None))
+    x = absolute(at.distance(o, j, dtype, None))
     def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: out * x + f, factors)
     near, far = polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
-    return graph.where(graph.le(x, 1.0), near, graph.where(graph.lt(x, 2.0), far, 0.0))
+    return where(graph.le(x, 1.0), near, where(graph.lt(x, 2.0), far, 0.0))
   return weight
 
 
@@ -69,9 +69,8 @@ def _cubic_edges(at: Places, last: int) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     out = inner(o, j, dtype)
     for end, away in ((0, -1), (last, 1)):
-      more = graph.add(*[inner(o, j + away * k, dtype) for k in (1, 2)])
-      out = out + graph.where(graph.eq(j, end), more, 0.0)
-    return graph.where(graph.inside(j, last + 1), out, 0.0)
+      out = out + where(graph.eq(j, end), graph.add(*[inner(o, j + away * k, dtype) for k in (1, 2)]), 0.0)
+    return where(graph.inside(j, last + 1), out, 0.0)
   return weight
 
 
@@ -88,7 +87,7 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   if mode == "bicubic":
     return Line(size, out, 4, lambda o: at.below(o, dtype) + -1, None if below is None else below - 1,
                 _cubic(at), _cubic_edges(at, size - 1))
-  return Line(size, out, 2, lambda o: graph.minimum(graph.maximum(at.below(o, dtype), 0), size - 1), below, _linear(at, size - 1))
+  return Line(size, out, 2, lambda o: minimum(maximum(at.below(o, dtype), 0), size - 1), below, _linear(at, size - 1))
 
 
 def _cubic_weights(t: Any) -> list[Any]:
@@ -123,20 +122,19 @@ class Resampling(Pooling):
     n = len(lines)
     if all([line.weight is None for line in lines]):   # what is not computed with stays as it is
       t, _, _ = self._taps(self.lazydata, lines, dtypes.float32)
-      return self._wrap(graph.reshape(t, t.shape[:len(t.shape) - n]))
+      return self._wrap(reshape(t, t.shape[:len(t.shape) - n]))
     acc = acc_dtype(self.dtype)
-    t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
+    t, _, weights = self._taps(cast(self.lazydata, acc), lines, acc)
     shape = (1,) * (self.ndim - n) + t.shape[self.ndim - n:]
-    w = reduce(graph.mul, [graph.expand(one, shape) for one in weights if one is not None])
+    w = reduce(graph.mul, [expand(one, shape) for one in weights if one is not None])
     # what has no weight does not count, whatever it is: 0 * inf would be NaN
-    t = graph.where(graph.expand(graph.ne(w, 0.0), t.shape), t * graph.expand(w, t.shape), 0.0)
+    t = where(expand(graph.ne(w, 0.0), t.shape), t * expand(w, t.shape), 0.0)
     axes = range(self.ndim, self.ndim + n)
-    return self._wrap(graph.cast(graph.drop(graph.total(t, axes), axes), self.dtype))
+    return self._wrap(cast(graph.drop(graph.total(t, axes), axes), self.dtype))
 
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
                   align_corners: bool | None = None) -> Self:
     """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
@@ -158,7 +156,7 @@ class Resampling(Pooling):
              for s, t, scale in zip(self.shape[2:], sizes, scales)]
     return self._interpolated(lines)
 
-  def _new_sizes(self, size: Any, scale_factor: Any) -> tuple[tuple[int, ...], list[float | None]]:
+  def _new_sizes(self, size: Any, scale_factor: Any) -> tuple[Shape, list[float | None]]:
     """The new spatial sizes, and the scale where the sizes do not have it."""
     if (size is None) is (scale_factor is None):
       raise ArgumentError(f"interpolate: size {size} and scale_factor {scale_factor}; give one of them")
@@ -187,8 +185,8 @@ class Resampling(Pooling):
     if len(s) < 3 or s[-3] % (r * r):
       raise ShapeError(f"pixel_shuffle: shape {text(self)} with upscale_factor {r}; it takes (.., c * {r * r}, h, w)")
     lead, n = (*s[:-3], s[-3] // (r * r)), len(s) - 2
-    u = graph.permute(graph.reshape(self.lazydata, (*lead, r, r, *s[-2:])), (*range(n), n + 2, n, n + 3, n + 1))
-    return self._wrap(graph.reshape(u, (*lead, s[-2] * r, s[-1] * r)))
+    u = permute(reshape(self.lazydata, (*lead, r, r, *s[-2:])), (*range(n), n + 2, n, n + 3, n + 1))
+    return self._wrap(reshape(u, (*lead, s[-2] * r, s[-1] * r)))
 
   def pixel_unshuffle(self, downscale_factor: int) -> Self:
     """Pixels to channels, what takes :meth:`pixel_shuffle` back: (.., c, h * r, w * r) -> (.., c * r², h, w). Raises ShapeError,
@@ -198,8 +196,8 @@ class Resampling(Pooling):
     if len(s) < 3 or s[-1] % r or s[-2] % r:
       raise ShapeError(f"pixel_unshuffle: shape {text(self)} with downscale_factor {r}; it takes (.., c, h * {r}, w * {r})")
     h, w, n = s[-2] // r, s[-1] // r, len(s) - 2
-    u = graph.permute(graph.reshape(self.lazydata, (*s[:-2], h, r, w, r)), (*range(n), n + 1, n + 3, n, n + 2))
-    return self._wrap(graph.reshape(u, (*s[:-3], s[-3] * r * r, h, w)))
+    u = permute(reshape(self.lazydata, (*s[:-2], h, r, w, r)), (*range(n), n + 1, n + 3, n, n + 2))
+    return self._wrap(reshape(u, (*s[:-3], s[-3] * r * r, h, w)))
 
   # ---- grids
   def affine_grid(self, size: Sequence[int], align_corners: bool | None = False) -> Self:
@@ -225,11 +223,9 @@ class Resampling(Pooling):
   def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros",
                   align_corners: bool | None = False) -> Self:
     """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
-    w) at those of (n, d', h', w', 3).
-
-    ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what lies outside counts as zeros, as
-    the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the outermost elements, else their
-    outer edges. Raises ShapeError, DTypeError, ArgumentError."""
+    w) at those of (n, d', h', w', 3). ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what
+    lies outside counts as zeros, as the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the
+    outermost elements, else their outer edges. Raises ShapeError, DTypeError, ArgumentError."""
     name, rank = "grid_sample", self.ndim - 2
     if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and rank == 3):
       raise ArgumentError(f"{name}: mode {shown(mode)}; it takes 'bilinear', 'nearest' or, for (n, c, h, w), 'bicubic'")
@@ -266,8 +262,8 @@ class Resampling(Pooling):
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
     n, *out = places[0].shape
     s = (n, self.shape[1], *out)
-    index = [graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s) for p in places]
-    return self._wrap_many(graph.gather(self.lazydata, graph.index_along(0, s), graph.index_along(1, s), *index), ())
+    index = [expand(reshape(p.lazydata, (n, 1, *out)), s) for p in places]
+    return self._wrap_many(graph.gather(self.lazydata, index_along(0, s), index_along(1, s), *index), ())
 
   # ---- channels
   def channel_shuffle(self, groups: int) -> Self:

@@ -1,8 +1,7 @@
 """Writing elements to places that indices or masks say: scatters, writes of rows, parts replaced in a copy.
 
 Of equal indices the last counts where something is set; where something is added or combined all count, in order. Nothing here
-depends on the order in which a device does its work: results are the same each time.
-"""
+depends on the order in which a device does its work: results are the same each time."""
 from __future__ import annotations
 
 import math
@@ -18,6 +17,7 @@ from ntgrad.graph.dimension_names import Names, merged
 from ntgrad.graph.nodes import cast, contiguous, detach, gather, inside, iota, pad, reshape, scatter, shrink
 
 from .custom import ruled
+from .families import in_a_copy, in_place
 from .indexing import Indexing, added, has_tensors, joined_index
 from .promotion import broadcast_shape, common_device
 from .reduction import at_places
@@ -32,8 +32,7 @@ def _products(value: UOp, row: UOp) -> UOp:
   value, row = contiguous(value), contiguous(row + 1)   # 0 is no row
   while k < n:
     row_before, before = [pad(shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
-    same = eq(row, row_before)
-    value = contiguous(value * where(same, before, 1))
+    value = contiguous(value * where(eq(row, row_before), before, 1))
     k *= 2
   return value
 
@@ -79,10 +78,9 @@ class Scattering(Indexing):
 
   def scatter_reduce(self, dim: int | str, index: Any, src: Any, reduce: str, include_self: bool = True) -> Self:
     """self with what goes to one element combined: "sum", "prod", "mean", "amax" or "amin", with the element that was there or
-    (``include_self=False``) without; where nothing goes the element stays. A mean of ints is rounded down.
-
-    Sum and mean are one or two scatters. amax and amin sort the source first, prod sorts it by where it goes and takes log2(n)
-    passes over its n elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``."""
+    (``include_self=False``) without; where nothing goes the element stays. A mean of ints is rounded down. Sum and mean are one
+    or two scatters. amax and amin sort the source first, prod sorts it by where it goes and takes log2(n) passes over its n
+    elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``."""
     if reduce not in _REDUCE:
       raise ArgumentError(f"scatter_reduce: reduce {shown(reduce)}; it takes {', '.join(map(repr, _REDUCE))}")
     indices, v, called = self._scattered("scatter_reduce", dim, index, src)
@@ -113,8 +111,7 @@ class Scattering(Indexing):
     if not with_self: base = where(self._hit_by(at), 0, base)
     total = scatter(base, (at,), cast(v.lazydata, acc), "add")
     if mean:
-      ones = const(1, dtypes.int32, at.shape)
-      count = scatter(const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
+      count = scatter(const(int(with_self), dtypes.int32, u.shape), (at,), const(1, dtypes.int32, at.shape), "add")
       count = cast(maximum(count, 1), acc)
       total = total / count if acc.kind == "f" else total // count
     return self._wrap_many(cast(total, u.dtype), (v,))
@@ -156,23 +153,13 @@ class Scattering(Indexing):
       found, acc = outs[0].lazydata, acc_dtype(u.dtype)
       won = eq(value, gather(found, index))
       stays = eq(base, found) if with_self else not_(outs[0]._hit_by(index))
-      ties = scatter(cast(stays, acc), (index,), cast(won, acc), "add")
-      share = cast(grads[0].lazydata, acc) / maximum(ties, 1.0)
+      share = cast(grads[0].lazydata, acc) / maximum(scatter(cast(stays, acc), (index,), cast(won, acc), "add"), 1.0)
       def at_finite(x: Any, there: UOp, g: UOp) -> Any:
-        finite = lt(absolute(x.lazydata), math.inf)
-        return x._wrap(cast(where(there & finite, g, 0.0), x.dtype))
+        return x._wrap(cast(where(there & lt(absolute(x.lazydata), math.inf), g, 0.0), x.dtype))
       return at_finite(xs[0], stays, share), at_finite(xs[1], won, gather(share, index)), None
     return ruled([out], [self, v, self._from_node(at)], rule)[0]
 
-  def scatter_(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
-    """``scatter``, written in place; see ``add_``."""
-    return self._in_place("scatter_", lambda: self.scatter(dim, index, src, reduce))
-  def scatter_add_(self, dim: int | str, index: Any, src: Any) -> Self:
-    """``scatter_add``, written in place; see ``add_``."""
-    return self._in_place("scatter_add_", lambda: self.scatter(dim, index, src, "add"))
-  def scatter_reduce_(self, dim: int | str, index: Any, src: Any, reduce: str, include_self: bool = True) -> Self:
-    """``scatter_reduce``, written in place; see ``add_``."""
-    return self._in_place("scatter_reduce_", lambda: self.scatter_reduce(dim, index, src, reduce, include_self))
+  scatter_, scatter_add_, scatter_reduce_ = in_place(scatter), in_place(scatter_add), in_place(scatter_reduce)
 
   # ---- an index for each row
   def _put_rows(self, name: str, index: tuple[Any, ...], value: Any, add: bool = False) -> Self:
@@ -183,37 +170,29 @@ class Scattering(Indexing):
     self._set_rows(name, items, ints, v, add)
     return self
 
-  def index_add(self, dim: int | str, index: Operand, source: Operand, *, alpha: float = 1) -> Self:
-    """self with ``alpha * source`` added to the rows of a dim that a 1-d index names; for equal indices all are added. ``source``
-    has one row for each index, or broadcasts to that. Raises as ``index_select``."""
-    return self._own().index_add_(dim, index, source, alpha=alpha)
   def index_add_(self, dim: int | str, index: Operand, source: Operand, *, alpha: float = 1) -> Self:
     """``index_add``, written in place; see ``add_``."""
     return self._put_rows("index_add", self._rows_of("index_add", dim, index), source if alpha == 1 else source * alpha, True)
+  index_add = in_a_copy(index_add_, """
+    self with ``alpha * source`` added to the rows of a dim that a 1-d index names; for equal indices all are added. ``source``
+    has one row for each index, or broadcasts to that. Raises as ``index_select``.""")
 
-  def index_copy(self, dim: int | str, index: Operand, source: Operand) -> Self:
-    """self with the rows of a dim that a 1-d index names replaced by those of ``source``; of equal indices the last counts.
-    Raises as ``index_select``."""
-    return self._own().index_copy_(dim, index, source)
   def index_copy_(self, dim: int | str, index: Operand, source: Operand) -> Self:
     """``index_copy``, written in place; see ``add_``."""
     return self._put_rows("index_copy", self._rows_of("index_copy", dim, index), source)
+  index_copy = in_a_copy(index_copy_, """
+    self with the rows of a dim that a 1-d index names replaced by those of ``source``; of equal indices the last counts.
+    Raises as ``index_select``.""")
 
-  def index_fill(self, dim: int | str, index: Operand, value: Any) -> Self:
-    """self with the rows of a dim that a 1-d index names filled with a number (or a tensor of shape ()). Raises as
-    ``index_select``, ShapeError."""
-    return self._own().index_fill_(dim, index, value)
   def index_fill_(self, dim: int | str, index: Operand, value: Any) -> Self:
     """``index_fill``, written in place; see ``add_``."""
     v = self._value("index_fill", value)
     if v.ndim: raise ShapeError(f"index_fill: a value of shape {v.shape}; it takes a number")
     return self._put_rows("index_fill", self._rows_of("index_fill", dim, index), v)
+  index_fill = in_a_copy(index_fill_, """
+    self with the rows of a dim that a 1-d index names filled with a number (or a tensor of shape ()). Raises as
+    ``index_select``, ShapeError.""")
 
-  def index_put(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
-    """self with ``self[indices] = values`` (None in ``indices`` takes all of a dim), or ``accumulate``: with values added, for
-    equal indices all of them. Raises as an assignment to parts; with masks that are to be added to CaptureError while a jit
-    records."""
-    return self._own().index_put_(indices, values, accumulate)
   def index_put_(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
     """``index_put``, written in place; see ``add_``."""
     index: Any = tuple([slice(None) if i is None else i for i in indices])
@@ -225,12 +204,12 @@ class Scattering(Indexing):
     if has_tensors(index): x._put_rows("index_put", index, values, True)
     else: x[index] = x[index] + values
     return self
+  index_put = in_a_copy(index_put_, """
+    self with ``self[indices] = values`` (None in ``indices`` takes all of a dim), or ``accumulate``: with values added, for
+    equal indices all of them. Raises as an assignment to parts; with masks that are to be added to CaptureError while a jit
+    records.""")
 
   # ---- elements of the flattened tensor
-  def put(self, index: Operand, source: Operand, accumulate: bool = False) -> Self:
-    """self with the elements at indices of the flattened tensor replaced (of equal indices by the last), or ``accumulate``: added
-    to, by those of ``source``. Raises DTypeError, ShapeError, IndexOutOfRangeError."""
-    return self._own().put_(index, source, accumulate)
   def put_(self, index: Operand, source: Operand, accumulate: bool = False) -> Self:
     """``put``, written in place; see ``add_``."""
     if index.numel() != source.numel() and source.numel() != 1:
@@ -238,6 +217,9 @@ class Scattering(Indexing):
     flat = self.named().flatten()
     flat._put_rows("put", flat._rows_of("put", 0, index.named().flatten()), source.named().flatten(), accumulate)
     return self
+  put = in_a_copy(put_, """
+    self with the elements at indices of the flattened tensor replaced (of equal indices by the last), or ``accumulate``: added
+    to, by those of ``source``. Raises DTypeError, ShapeError, IndexOutOfRangeError.""")
 
   # ---- masks
   def masked_scatter(self, mask: Operand, source: Operand) -> Self:
@@ -253,9 +235,7 @@ class Scattering(Indexing):
     m = m.expand(self.shape)
     flat = m.reshape(self.numel())
     return m.where(source.named().flatten()._at_true("masked_scatter", 0, flat, flat, False).reshape(self.shape), self)
-  def masked_scatter_(self, mask: Operand, source: Operand) -> Self:
-    """``masked_scatter``, written in place; see ``add_``."""
-    return self._in_place("masked_scatter_", lambda: self.masked_scatter(mask, source))
+  masked_scatter_ = in_place(masked_scatter)
 
   # ---- parts, in a copy
   def select_scatter(self, src: Operand, dim: int | str, index: int) -> Self:

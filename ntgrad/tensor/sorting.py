@@ -4,8 +4,7 @@ Keys are unsigned ints that order as the values do, each with its place behind i
 stable way, and gives the places. Values are then read at their places, so their gradients are those of reading there.
 
 What a result's shape depends on (which elements are not zero, how many are different) is computed at once and read on the host;
-where a jit records, that is a CaptureError.
-"""
+where a jit records, that is a CaptureError."""
 from __future__ import annotations
 
 import math
@@ -24,6 +23,7 @@ from ntgrad.graph.dimension_names import without
 from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, shrink, total
 
 from .creation import Creation, new_shape
+from .elementwise import Host
 from .families import member
 from .indexing import added, host_values
 from .promotion import common_device, common_dtype
@@ -49,8 +49,7 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   x = u if wide else cast(u, dtypes.float32)
   number = seen_as(where(eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
   ones, top = dtypes.max(key), const(1 << size - 1, key, x.shape)
-  negative = lt(number ^ ones, top)
-  number = number ^ where(negative, ones, top)
+  number = number ^ where(lt(number ^ ones, top), ones, top)
   number = where(isnan(x), ones, number)
   low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
   return (number >> low if low else number), size - low
@@ -65,8 +64,7 @@ def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
     return at_places(low, places_of(at_places(high, low, axis), axis, bits - _PLACES, keep), axis)
   shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
   key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
-  both = cast(u, key) << shift | cast(index_along(axis, s), key)
-  out = graph.sort(both, axis, shift, shift + bits, keep)
+  out = graph.sort(cast(u, key) << shift | cast(index_along(axis, s), key), axis, shift, shift + bits, keep)
   return cast(out & (1 << min(shift, 31)) - 1, dtypes.int32)
 
 
@@ -188,8 +186,7 @@ class Sorting(Reduction, Creation):
     if self.dtype.kind != "f": return self.median(dim, keepdim)
     x, d = self._in_one_dim("nanmedian", dim)
     values, places = x._sorted(d, x.shape[d], False)
-    last = x._count_of_numbers(d) - 1
-    middle = (last.maximum(0) // 2).lazydata
+    middle = ((x._count_of_numbers(d) - 1).maximum(0) // 2).lazydata
     found = self._chosen_along(x, d, at_places(values, middle, d), at_places(places, middle, d), dim, keepdim)
     return found[0] if dim is None else found
 
@@ -204,8 +201,7 @@ class Sorting(Reduction, Creation):
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
     at = index_along(d, values.shape)
-    fresh = _fresh(detach(values), d)
-    start = scan(BinaryOps.MAX, where(fresh, at, 0), d)
+    start = scan(BinaryOps.MAX, where(_fresh(detach(values), d), at, 0), d)
     best = self._from_node(at - start).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
@@ -230,9 +226,7 @@ class Sorting(Reduction, Creation):
     below, above, way = _between(position * most, interpolation)
     a, b, way = at_places(values, below, 0), at_places(values, above, 0), cast(way, acc)
     out = where(eq(a, b), a, a * (1.0 - way) + b * way)
-    if not skip:
-      nan = permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
-      out = where(expand(nan, out.shape), math.nan, out)
+    if not skip: out = where(expand(permute(x.detach().isnan().any(d, keepdim=True).lazydata, order), out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
     left = kept if flag("keepdim", keepdim) else rest
     t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
@@ -263,16 +257,15 @@ class Sorting(Reduction, Creation):
     return self._from_host(a) if a.ndim else type(self)(float(a), dtype=dtypes.float64)
 
   # ---- sets
-  def _firsts(self) -> tuple[UOp, np.ndarray[Any, Any]]:
+  def _firsts(self) -> tuple[UOp, Host]:
     """Of rows (the first dim), of which equal ones are side by side: which are not as the one before, and where these are."""
     fresh = _fresh(detach(self.lazydata), 0)
     if self.ndim > 1: fresh = reshape(graph.reduce(BinaryOps.OR, fresh, range(1, self.ndim)), (self.shape[0],))
     return fresh, np.flatnonzero(host_values("unique", self._from_node(fresh), _READ))
 
-  def _with_counts(self, out: Any, inverse: Any, starts: np.ndarray[Any, Any], n: int, wanted: bool) -> Any:
+  def _with_counts(self, out: Any, inverse: Any, starts: Host, n: int, wanted: bool) -> Any:
     """What ``unique`` gives of runs that begin at ``starts`` among n."""
-    counts = self._from_host(np.diff(np.append(starts, n)).astype(np.int32)) if wanted else None
-    return _given(out, inverse, counts)
+    return _given(out, inverse, self._from_host(np.diff(np.append(starts, n)).astype(np.int32)) if wanted else None)
 
   def unique(self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
              dim: int | str | None = None) -> Any:
@@ -382,11 +375,9 @@ class Sorting(Reduction, Creation):
 
   def repeat_interleave(self, repeats: Any, dim: int | str | None = None, output_size: int | None = None) -> Self:
     """Each element so many times in a row, along one dim or (None) of the flattened tensor; ``repeats`` is a number, or ints of
-    shape (n,), one for each element of the dim.
-
-    With a tensor of them the size of the result depends on values: they are computed at once, and raise CaptureError while a jit
-    records, unless ``output_size`` says what they add up to (if it is not so, the last elements are missing or come more often).
-    Raises AxisError, ShapeError, DTypeError, ArgumentError."""
+    shape (n,), one for each element of the dim. With a tensor of them the size of the result depends on values: they are computed
+    at once, and raise CaptureError while a jit records, unless ``output_size`` says what they add up to (if it is not so, the
+    last elements are missing or come more often). Raises AxisError, ShapeError, DTypeError, ArgumentError."""
     if not isinstance(repeats, (Base, np.ndarray, list, tuple)) or isinstance(repeats, np.ndarray) and not repeats.ndim:
       return super().repeat_interleave(repeats, dim)  # type: ignore[arg-type]  # checked there
     x = self.flatten() if dim is None else self
@@ -404,8 +395,7 @@ class Sorting(Reduction, Creation):
       whole_number("repeat_interleave", "output_size", output_size, 0)
       if not n: return x._along(d, self._from_host(np.zeros(0, np.int32)))
       ends, at = r.cumsum(0, dtype=acc_dtype(r.dtype)), type(self).arange(output_size)
-      place = ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True)
-      return x._along(d, place.minimum(n - 1))
+      return x._along(d, ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True).minimum(n - 1))
     counts = host_values("repeat_interleave", r, "give output_size=, their sum")
     if counts.size and counts.min() < 0: raise ArgumentError(f"repeat_interleave: repeats {counts.min()}; they must be 0 or more")
     return x._along(d, np.repeat(np.arange(n, dtype=np.int32), counts))
@@ -516,21 +506,17 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   flat = reshape(u, (rows * n,))
   start = const(0, work, shape)
   if rows != 1:   # each value's row begins here
-    row = reshape(cast(graph.iota(rows), work), (*shape[:-1], 1))
-    start = expand(row * n, shape)
+    start = expand(reshape(cast(graph.iota(rows), work), (*shape[:-1], 1)) * n, shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
-    ways = min(_WAYS - 1, n // step)
-    every = (*shape, ways)
+    every = (*shape, min(_WAYS - 1, n // step))
     def spread(x: UOp) -> UOp: return expand(reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
     at = cast(index_along(axis, every), places) * step + spread(count)
     at = at + (step - 1)
     there = lt(at, n)
     x = graph.gather(flat, spread(start) + cast(minimum(at, n - 1), work))
-    less = there & _less(x, spread(v), right)
-    found = reshape(total(cast(less, places), (axis,)), shape)
-    count = count + found * step
+    count = count + reshape(total(cast(there & _less(x, spread(v), right), places), (axis,)), shape) * step
     step //= _WAYS
   return count
 

@@ -92,7 +92,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
   """That the outermost levels are the same, or have as many programs in other dimensions, which then correspond in row-major
   order. Raises ShapeError where they never are, or only where some tensor is square; of a tensor that is not arranged at all, the
   application's use of it decides."""
-  grids = [(t.name, t.levels[0]) for t in arranged if len(t.levels) > 1 or t.levels[0] != ()]
+  grids = [(t.name, t.levels[0]) for t in arranged if t.levels != ((),)]
   whole = {t.name for t in arranged if not t.operations}
   lines = {t.name: t._lines()[0] for t in arranged}
   alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
@@ -136,17 +136,14 @@ def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> s
     if len(ones) < len(grid) - len(want): return mended(other, want, grid, name)
     return f"; {name}.squeeze({ones[0] if len(ones) == 1 else tuple(ones)}) takes dimensions of 1 away"
   # where it has the other's sizes; else in front
-  same, at = [], 0
+  same: list[int] = []
   for d, n in enumerate(want):
-    if at < len(grid) and (grid[at] == n) is True:
-      same.append(d)
-      at += 1
-  if at < len(grid): same = list(range(len(want) - len(grid), len(want)))
+    if len(same) < len(grid) and (grid[len(same)] == n) is True: same.append(d)
+  if len(same) < len(grid): same = list(range(len(want) - len(grid), len(want)))
   new = [d for d in range(len(want)) if d not in same]
   calls = "".join(f".unsqueeze({d})" for d in new)
-  sizes = [want[d] if d in new else -1 for d in range(len(want))]
-  return f"; {name}{calls}" + (f".expand({shown_shape(sizes)})" if any(want[d] != 1 for d in new) else "") + \
-    f" gives it the dimensions of {other}"
+  if any(want[d] != 1 for d in new): calls += f".expand({shown_shape([n if d in new else -1 for d, n in enumerate(want)])})"
+  return f"; {name}{calls} gives it the dimensions of {other}"
 
 
 def representative(alike: Mapping[Symbol, Symbol], s: Symbol) -> Symbol:

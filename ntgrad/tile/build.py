@@ -100,7 +100,7 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   for several in alike.values():
     kernels = [_made_by(premake, n, *read[n], kernel_name) for n in several]
     said = [{n: v for n, v in read[i][0].kwargs.items() if n in meta} for i in several]
-    best = fastest_config(kernels, [read[n][0] for n in several], said, device, not target.startswith("sm_"))
+    best = fastest_config(kernels, [read[n][0] for n in several], said, device, target == "opencl")
     number, kernel = several[best], kernels[best]
     c = read[number][0]
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
@@ -108,7 +108,7 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
     if any(all(e.get(told) == entry.get(told) for told in ("arguments", "values", "condition")) for e in entries):
       raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
                           f"and values {entry['values']}")
-    stem, extension = f"{kernel.name}_{number}", "py" if target.startswith("sm_") else "cl"
+    stem, extension = f"{kernel.name}_{number}", "cl" if target == "opencl" else "py"
     binary = _packed(specs, target, device)
     (folder / f"{stem}.bin").write_bytes(binary)
     for i, (spec, record) in enumerate(zip(specs, entry.get("programs", [entry]))):
@@ -165,7 +165,7 @@ def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, A
   of = {p.name: p.dtype for p in s.parameters}
   condition = manifest.conditions([form.condition])
   entry = _about(s, c) | {
-    "arguments": [[list(map(manifest.sized, t.shape)), p.dtype.name] for t, p in zip(kernel.takes, s.parameters)],
+    "arguments": [[list(map(manifest.declared_size, t.shape)), p.dtype.name] for t, p in zip(kernel.takes, s.parameters)],
     "takes": manifest.signature(kernel, [of.get(t.name) for t in kernel.tensors]),
     "sizes": [size.name for size in s.kernel.sizes],
     "condition": condition,

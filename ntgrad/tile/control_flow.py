@@ -95,22 +95,15 @@ def native_int(x: Any = 0) -> Any:
   """Python's int, also of blocks."""
   if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
   return x if isinstance(x, Symbol) else int(x)
-def native_float(x: Any = 0.0) -> Any:
-  """Python's float, also of blocks."""
-  return float(x) if _known(x) else block_cast(x, dtypes.float32)
 def native_bool(x: Any = False) -> Any:
   """Python's bool, also of blocks."""
   return truth(x) if computed(x) else bool(x)
 
 
-def native_sum(xs: Any, start: Any = 0) -> Any:
-  """Python's sum, also of blocks."""
-  return reduce(operator.add, xs, start)
-
-
-NATIVE: dict[Any, Any] = {
-  range: make_range, min: extreme(BinaryOps.MIN, min), max: extreme(BinaryOps.MAX, max), int: native_int, float: native_float,
-  bool: native_bool, sum: native_sum}
+NATIVE: dict[Any, Any] = {   # Python's own functions, also of blocks
+  range: make_range, min: extreme(BinaryOps.MIN, min), max: extreme(BinaryOps.MAX, max), int: native_int,
+  float: lambda x=0.0: float(x) if _known(x) else block_cast(x, dtypes.float32),
+  bool: native_bool, sum: lambda xs, start=0: reduce(operator.add, xs, start)}
 
 
 # ---- helpers

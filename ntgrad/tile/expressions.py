@@ -143,7 +143,7 @@ class Expressions:
 
   def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
     out: list[Any] = []
-    for n in nodes: out += self.value(n.value, scope) if isinstance(n, ast.Starred) else [self.value(n, scope)]
+    for n in nodes: out.extend(self.value(n.value, scope) if isinstance(n, ast.Starred) else [self.value(n, scope)])
     return out
 
   def comprehend(self, generators: Sequence[ast.comprehension], element: ast.expr, scope: Scope) -> Iterable[Any]:

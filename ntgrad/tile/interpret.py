@@ -6,11 +6,11 @@ become regions of the kernel. An error names the line.
 from __future__ import annotations
 
 import ast
+import inspect
 import types
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
@@ -44,7 +44,7 @@ class Interpreter(Expressions):
     """Read an application whose parameters are ``tiles``."""
     code = code_of(fn)
     assert isinstance(code.tree, ast.FunctionDef)
-    names = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args, *code.tree.args.kwonlyargs)]
+    names = list(inspect.signature(fn).parameters)
     out = self.body(code.tree.body, Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__))
     if out is not None and out.value is not None:
       raise ApplicationError(f"{fn.__name__} returns a value; an application stores: assign to one of its parameters "
@@ -59,8 +59,8 @@ class Interpreter(Expressions):
     try:
       for i, s in enumerate(stmts):
         del held[mark:]
-        self.tracer.at_line = Line(scope.text.file, s.lineno, scope.name)
-        self.tracer.line = f"{Path(scope.text.file).name}:{s.lineno}: {scope.text.line(s.lineno).strip()}"
+        line = self.tracer.at_line = Line(scope.text.file, s.lineno, scope.name)
+        self.tracer.line = f"{line.short}: {scope.text.line(s.lineno).strip()}"
         try: out = self.statement(s, scope, stmts[i + 1:])
         except NtgradError as e: raise self.located(e, s, scope) from e.__cause__
         except Exception as e: raise self.located(python_said(e, s, held[mark:]), s, scope) from e

@@ -36,7 +36,7 @@ from .assessments import Assessment, asking, dimensions_agree, same_grids, whole
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, SlotPair, converted_arguments, describe_arguments, launch
-from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in, sizes_text
+from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in
 from .python_source import line_of, source_of
 from .signature import BeyondError, Found, Signature, constant, unbounded
 from .specialised import Specialised
@@ -276,7 +276,7 @@ class TileKernel(Signature):
       return None
     if not found.specialised.kernel.sizes: return None
     family.forms.append(found)
-    report.sized(self.name, sizes_text(found.specialised.kernel), family, found)
+    report.sized(self.name, ", ".join(s.name for s in found.specialised.sizes), family, found)
     return found
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],

@@ -142,11 +142,6 @@ def launch(kernel: Signature, args: _Args, given: _Given) -> None:
   else: launch_borrowed(kernel, args, given)
 
 
-def _call_key(nodes: Sequence[UOp], given: _Given) -> tuple[Any, ...]:
-  """What a call's launcher is known by, as ``launch`` writes it out."""
-  return (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
-
-
 def _sized(kernel: Signature, key: tuple[Any, ...], count: int) -> Launcher | None:
   """The launcher of a kernel for many sizes for ``count`` arguments whose sizes are new; None where there is none."""
   dims, alike = _alike(kernel, key, count)
@@ -241,7 +236,8 @@ def _prepare(kernel: Signature, args: _Args, given: _Given) -> None:
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
   same = [type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)]
   if len(nodes) == len(args) and all(same):
-    key = _call_key(nodes, given)
+    # as launch has it
+    key = (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     kernel._launchers[key] = launcher
     if form is not None and (of_shapes := form.of_shapes(kernel, [n.arg.shape for n in nodes])) is not None:
       _, alike = _alike(kernel, key, len(nodes))

@@ -69,13 +69,13 @@ def signature(k: Signature, taken: Sequence[DType | None]) -> dict[str, Any]:
   parameters = []
   for t, arranged, dtype in zip(k.tensors, k.arranged, taken):
     s = t._source
-    parameters.append({"name": s.name, "shape": list(map(sized, s.shape)), "named": [g is not None for g in s.given],
+    parameters.append({"name": s.name, "shape": list(map(declared_size, s.shape)), "named": [g is not None for g in s.given],
                        "dtype": None if dtype is None else dtype.name, "other": s.other, "value": s.value,
                        "constexpr": s.constexpr, "operations": [[o.level, o.name, _packed(o.args)] for o in arranged.operations]})
   return {
     "symbols": {n: {o: getattr(s, o) for o in SYMBOL_OPTIONS} for n, s in sorted(k.symbols.items())},
     "parameters": parameters,
-    "assessed": [[[sized(c.a), c.op, sized(c.b)], a.message, a.where, a.of] for a in k.assessed
+    "assessed": [[[declared_size(c.a), c.op, declared_size(c.b)], a.message, a.where, a.of] for a in k.assessed
                  if isinstance(c := a.condition, Condition)],
   }
 
@@ -102,7 +102,7 @@ def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor
   return declared, arranged, [Assessment(assessed(c), *said) for c, *said in found["assessed"]]
 
 
-def sized(e: Expr) -> int | str: return e if isinstance(e, int) else str(e)
+def declared_size(e: Expr) -> int | str: return e if isinstance(e, int) else str(e)
 
 
 def _unsized(x: Any, symbols: Mapping[str, Symbol]) -> Expr:

@@ -15,7 +15,6 @@ from ntgrad.codegen.index.size_text import without_options
 from ntgrad.codegen.index.sizes import Dim, evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
-from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph.symbol import Symbol
 
@@ -111,16 +110,6 @@ def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:
   return list(dict.fromkeys([s.name for e, a in dims if a or not automatic for s in sorted(e.names(), key=str)]))
 
 
-def _as_sizes(names: Iterable[str], values: _Values, symbols: Mapping[str, Symbol], equal: Mapping[str, str]) -> dict[str, Dim]:
-  """The values, with a run-time size for each of ``names``: 1 or more, and within its symbol's bounds. Some are ``equal``."""
-  out: dict[str, Dim] = dict(values)
-  for n in names:
-    s = symbols[n]
-    low, high = max(s.lower_bound or 1, 1), _LARGEST if s.upper_bound is None else min(s.upper_bound, _LARGEST)
-    out[n] = ix.Size(equal.get(n, n), low, high, hint=values[n]).node
-  return out
-
-
 def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol],
             make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]],
             equal: Mapping[str, str] = _NONE) -> SizedKernel:
@@ -129,7 +118,11 @@ def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol]
   What must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be
   ``equal``: each name, and the one that stands for it.
   """
-  given = _as_sizes(names, values, symbols, equal)
+  given: dict[str, Dim] = dict(values)
+  for n in names:   # 1 or more, and within the symbol's bounds
+    s = symbols[n]
+    low, high = max(s.lower_bound or 1, 1), _LARGEST if s.upper_bound is None else min(s.upper_bound, _LARGEST)
+    given[n] = ix.Size(equal.get(n, n), low, high, hint=values[n]).node
   while True:
     specialised, conditions = make(given)
     conditions = list(conditions)
@@ -161,8 +154,3 @@ def equal_in(c: UOp) -> list[tuple[str, Dim]]:
     (a, _), (b, _) = sorted(terms, key=lambda t: str(t[0].arg.name))
     return [(b.arg.name, a)]
   return []
-
-
-def sizes_text(kernel: Kernel) -> str:
-  """The names of a kernel's sizes."""
-  return ", ".join([s.name for s in kernel.sizes])

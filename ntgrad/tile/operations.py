@@ -535,6 +535,11 @@ def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = F
   where.put(value, mask, axis, "add" if add else "set")
 
 
+def gcd(a: Any, b: Any) -> BlockValue:
+  """The greatest common divisor of ints, at least 0."""
+  return block_binary(BinaryOps.GCD, a, b)
+
+
 def threefry(counter: Any, key: Any) -> BlockValue:
   """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
   counter, key = block_cast(counter, dtypes.uint64), block_cast(key, dtypes.uint64)

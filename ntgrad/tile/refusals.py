@@ -131,13 +131,10 @@ def _own(e: BaseException) -> bool:
 def no_attribute(node: ast.Attribute, x: Any) -> ApplicationError:
   """A value without what is asked of it."""
   names = [n for n in dir(x) if not n.startswith("_")]
-  hint = instead(node.attr) if is_value(x) or isinstance(x, types.ModuleType) and foreign_module(x) else ""
+  hint = instead(node.attr) if is_value(x) or isinstance(x, types.ModuleType) and not x.__name__.startswith("ntgrad.tile") else ""
   what = _text(node.value)
   about = "" if what == kind(x) or isinstance(x, types.ModuleType) else f"; it is {kind(x)}"
   return ApplicationError(f"{what} has no {node.attr!r}{about}{did_you_mean(node.attr, names) or hint}")
-
-
-def foreign_module(x: types.ModuleType) -> bool: return not x.__name__.startswith("ntgrad.tile")
 
 
 def no_expression(node: ast.expr) -> ApplicationError:

@@ -1,6 +1,4 @@
 """``torch.utils``: ``data``, ``checkpoint``."""
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ntgrad.compat.public import show

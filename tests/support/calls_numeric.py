@@ -22,7 +22,7 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
        expm1_ floor_ frac_ lgamma_ log_ log10_ log1p_ log2_ logical_not_ neg_ rad2deg_ reciprocal_ relu_ round_ rsqrt_
        sigmoid_ sign_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_""".split()},
     **{n: lambda n=n: call(getattr(i(2), n), 1) for n in
-       "bitwise_and_ bitwise_or_ bitwise_xor_ bitwise_left_shift bitwise_right_shift".split()},
+       "gcd lcm gcd_ lcm_ bitwise_and_ bitwise_or_ bitwise_xor_ bitwise_left_shift bitwise_right_shift".split()},
     **{n: lambda n=n: call(getattr(f(2), n), f(2), 1e-5, 1e-8, True) for n in ("isclose", "allclose")},
     **{n: lambda n=n: call(getattr(f(2), n), f(2), f(2), value=2) for n in ("addcmul", "addcdiv", "addcmul_", "addcdiv_")},
     **{n: lambda n=n: call(getattr(f(2, 2), n), f(2, 3), f(3, 2), beta=2, alpha=3) for n in ("addmm", "addmm_")},

@@ -85,7 +85,7 @@ isin(k, 2) | isin(k, torch.tensor([1, 2])) | isin(2, k) | searchsorted(torch.sor
 searchsorted(torch.sort(v)[0], x, right=True) | searchsorted(v, x, sorter=torch.argsort(v))
 bucketize(x, torch.tensor([-0.5, 0.5], dtype=torch.float64))
 nonzero(b) | nonzero(b, as_tuple=True) | argwhere(b) | isclose(x, x) | allclose(x, x) | equal(x, x) | isnan(x) | isfinite(x)
-isinf(x) | eq(x, y) | ne(x, 1) | gt(x, y) | le(x, other=0)
+gcd(i, i + 2) | lcm(i, i + 3) | isinf(x) | eq(x, y) | ne(x, 1) | gt(x, y) | le(x, other=0)
 logical_and(b, x > 0) | logical_not(b) | bitwise_and(i, 1) | bitwise_or(i, i) | bitwise_not(i) | bitwise_left_shift(i, 1)
 diff(x) | diff(x, dim=0) | trapezoid(x) | trapz(x, dx=2) | cumulative_trapezoid(x, dim=0)
 gradient(v) | gradient(x) | gradient(x, dim=1) | gradient(x, spacing=2.0) | gradient(x, spacing=(0.5, 2.0))

@@ -134,6 +134,14 @@ rows(
   grad=False,
 )
 rows(
+  "divisors",
+  both("any", "any"),
+  *[("gcd", lambda a, b: a.gcd(b), np.gcd), ("gcd scalar", lambda a, b: a.gcd(6), lambda a, b: np.gcd(a, a.dtype.type(6))),
+    ("lcm", lambda a, b: a.lcm(b), np.lcm)],
+  kinds="iu",
+  grad=False,
+)
+rows(
   "bits",
   both("any", "shift"),
   *[

@@ -247,7 +247,7 @@ def test_copies(fake: Fake) -> None:
   d = CUDADevice("CUDA")
   x = np.random.default_rng(0).integers(0, 256, 100_000).astype(np.uint8)
   raw = d.alloc(x.size)
-  d._staging = Staging(d.driver, d.stream, d.events, 1 << 16)   # several times around
+  d.staging = Staging(d.driver, d.stream, d.events, 1 << 16)   # several times around
   for _ in range(3):
     d.copyin(raw, x)
     np.testing.assert_array_equal(d.copyout(raw, x.size), x)

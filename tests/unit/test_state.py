@@ -337,8 +337,8 @@ def test_what_killed_saves_left_is_removed(tmp_path: Path) -> None:
   """A process is killed in the middle of a save, another one is in the middle of its own: only what nobody writes any more
   goes."""
   code = (
-    "import sys, time\nfrom pathlib import Path\nfrom ntgrad.nn.files import replaced_when_whole\n"
-    "with replaced_when_whole(Path(sys.argv[1])) as f:\n  f.write(b'half')\n  f.flush()\n  print('writing', flush=True)\n  "
+    "import sys, time\nfrom pathlib import Path\nfrom ntgrad.nn.state.files import replacing\n"
+    "with replacing(Path(sys.argv[1])) as f:\n  f.write(b'half')\n  f.flush()\n  print('writing', flush=True)\n  "
     "sys.stdin.read()"
   )
   save = [sys.executable, "-c", code]

@@ -1,7 +1,5 @@
 """Batches to train on: datasets, samplers that say in which order their rows come, and ``DataLoader``, which makes batches of
 them. The names are those of ``torch.utils.data``."""
-from __future__ import annotations
-
 from ntgrad.compat.public import show
 
 from .collate import default_collate

@@ -15,11 +15,10 @@ from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
-from ntgrad.nn.files import plain_file
-from ntgrad.nn.state.mapped import Mapped
-from ntgrad.nn.state.npz import array_header
+from ntgrad.nn.state.archives import array_header
+from ntgrad.nn.state.files import Mapped, plain_file
 
-from .digits import folder_of, listing
+from .images import folder_of, listing
 
 Array = np.ndarray[Any, Any]
 _OWN = (".npy", ".ppm", ".pgm", ".bmp")
@@ -61,7 +60,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
 
   def __getitem__(self, index: Any) -> tuple[Any, int]:
     i = row_of("ImageFolder", index, len(self))
-    picture = _in_channels(_read(self.paths[i]), self.channels, self.paths[i])
+    picture = _read(self.paths[i], self.channels)
     return (picture if self.transform is None else self.transform(picture)), int(self.labels[i])
 
 
@@ -72,12 +71,16 @@ def image_folder(path: str | os.PathLike[str], transform: Callable[..., Any] | N
   return ImageFolder(path, transform, channels)
 
 
-def _read(path: Path) -> Array:
+def _read(path: Path, channels: int | None) -> Array:
   """A picture, uint8 ``(channels, height, width)``. Raises ArgumentError, MissingFileError."""
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"image_folder: {shown_path(path)} is no whole picture: {why}")
   kind = path.suffix.lower()
-  if kind in _PILLOW: return _by_pillow(path, refuse)
-  return {".npy": _npy, ".bmp": _bmp}.get(kind, _pnm)(Mapped("image_folder", path)[:].tobytes(), refuse)
+  if kind in _PILLOW: a = _by_pillow(path, refuse)
+  else: a = {".npy": _npy, ".bmp": _bmp}.get(kind, _pnm)(Mapped("image_folder", path)[:].tobytes(), refuse)
+  if channels is None or len(a) == channels: return a
+  if len(a) == 1: return np.repeat(a, 3, 0)
+  if len(a) != 3: raise ArgumentError(f"image_folder: {str(path)!r} has {len(a)} channels; take channels=None, or keep 1 or 3")
+  return np.round(np.tensordot((0.299, 0.587, 0.114), a, 1)).astype(np.uint8)[None]
 
 
 Refuse = Callable[[str], ArgumentError]
@@ -156,10 +159,3 @@ def _by_pillow(path: Path, refuse: Refuse) -> Array:
   except NtgradError: raise
   except Exception as e: raise refuse(str(e)[:200]) from None   # decoders raise whatever they meet
   return a[None] if grey else np.ascontiguousarray(a.transpose(2, 0, 1))
-
-
-def _in_channels(a: Array, channels: int | None, path: Path) -> Array:
-  if channels is None or len(a) == channels: return a
-  if len(a) == 1: return np.repeat(a, 3, 0)
-  if len(a) != 3: raise ArgumentError(f"image_folder: {str(path)!r} has {len(a)} channels; take channels=None, or keep 1 or 3")
-  return np.round(np.tensordot((0.299, 0.587, 0.114), a, 1)).astype(np.uint8)[None]

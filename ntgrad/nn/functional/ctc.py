@@ -38,8 +38,11 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   if one: x = x.unsqueeze(1)
   steps, n, classes = x.shape
   if not 0 <= blank < classes: raise ArgumentError(f"{_NAME}: blank {blank}; it goes from 0 to {classes - 1}")
-  input_lengths, target_lengths = [_lengths(what, t, n) for what, t in (
-    ("input_lengths", input_lengths), ("target_lengths", target_lengths))]
+  for what, t in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
+    if t.dtype.kind not in "iu": raise DTypeError(f"{_NAME}: {what} of {t.dtype.name}; they must be ints")
+    if t.shape != (n,) and (n != 1 or t.shape != ()):
+      raise ShapeError(f"{_NAME}: {what} of shape {text(t)} for {n} samples; give ({n},)")
+  input_lengths, target_lengths = [t.named().reshape(n).cast(dtypes.int32) for t in (input_lengths, target_lengths)]
   labels = _labels(targets, target_lengths, n)
   last = _likelihood(x, labels, input_lengths, target_lengths, blank)
   impossible = last < 0.5 * kernels.NEVER
@@ -47,13 +50,6 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   if reduction == "mean": loss = loss / target_lengths.maximum(1).cast(loss.dtype)
   loss = loss._reduced(_NAME, reduction).cast(log_probs.dtype)
   return loss.squeeze(0) if one and reduction == "none" else loss
-
-
-def _lengths(what: str, t: Any, n: int) -> Any:
-  if t.dtype.kind not in "iu": raise DTypeError(f"{_NAME}: {what} of {t.dtype.name}; they must be ints")
-  if t.shape != (n,) and (n != 1 or t.shape != ()):
-    raise ShapeError(f"{_NAME}: {what} of shape {text(t)} for {n} samples; give ({n},)")
-  return t.named().reshape(n).cast(dtypes.int32)
 
 
 def _labels(targets: Any, lengths: Any, n: int) -> Any:

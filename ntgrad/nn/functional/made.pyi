@@ -218,7 +218,6 @@ def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | 
 
 def batch_norm(input: Tensor, running_mean: Operand | None, running_var: Operand | None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05) -> Tensor:
   """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
-
     By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
     towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
     running statistics are missing, and for a single value a channel in training."""
@@ -261,10 +260,9 @@ def normalize(input: Tensor, p: float=2.0, dim: int | str=1, eps: float=1e-12, o
 
 def multilabel_margin_loss(input: Tensor, target: Any, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
-    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
-
-    The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
+    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced. The target has the
+    scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError, ArgumentError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
 
 def soft_margin_loss(input: Tensor, target: Operand, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError."""
@@ -393,15 +391,12 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None=N
 
 def grid_sample(input: Tensor, grid: Operand, mode: str='bilinear', padding_mode: str='zeros', align_corners: bool | None=None) -> Tensor:
   """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
-    w) at those of (n, d', h', w', 3).
-
-    ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what lies outside counts as zeros, as
-    the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the outermost elements, else their
-    outer edges. Raises ShapeError, DTypeError, ArgumentError."""
+    w) at those of (n, d', h', w', 3). ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what
+    lies outside counts as zeros, as the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the
+    outermost elements, else their outer edges. Raises ShapeError, DTypeError, ArgumentError."""
 
 def upsample(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None, mode: str='nearest', align_corners: bool | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
@@ -409,7 +404,6 @@ def upsample(input: Tensor, size: Ints | None=None, scale_factor: float | Sequen
 
 def upsample_nearest(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
@@ -417,7 +411,6 @@ def upsample_nearest(input: Tensor, size: Ints | None=None, scale_factor: float 
 
 def upsample_bilinear(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,

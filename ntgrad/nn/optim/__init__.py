@@ -2,11 +2,8 @@
 from ntgrad.compat.public import show
 
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
-from .adam import Adam, Adamax, AdamW, NAdam, RAdam
-from .base import Optimizer
-from .descent import ASGD, SGD, Adadelta, Adagrad, Lion, RMSprop, Rprop
-from .group import OptimizerGroup
-from .layerwise import LAMB, LARS, Muon
+from .base import Optimizer, OptimizerGroup
+from .rules import ASGD, LAMB, LARS, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Lion, Muon, NAdam, RAdam, RMSprop, Rprop
 from .swa_utils import EMA
 
 __all__ = ["ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "EMA", "LAMB", "LARS", "Lion", "Muon", "NAdam", "Optimizer",

@@ -1,4 +1,4 @@
-"""``Optimizer``, what all optimizers have: groups of parameters with options, a step, state that can be saved.
+"""``Optimizer``, what all optimizers have: groups of parameters with options, a step, state to be saved; and several as one.
 
 Parameters live in one flat buffer a group, dtype and device: a step is one kernel each. Options that are numbers live in a small
 buffer, which the kernels read: changing one compiles nothing, and a captured step follows.
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import accumulate
 from typing import Any, Callable
 
 import numpy as np
@@ -14,17 +15,110 @@ import numpy as np
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
 from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
-from .flat import Flat, moves, own
-
 # options of PyTorch's that change nothing here: every step is fused, and may be captured
 _WITHOUT_EFFECT = frozenset({"foreach", "fused", "capturable", "differentiable"})
+_ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
+_NO_OPTIONS = frozenset({"self", "__class__", "params", "lr", "options", "b1", "b2"})   # among an optimizer's arguments
 _RATES = ("initial_lr", "max_lr", "min_lr")   # that schedules write down
 
+
+# ---- the memory that optimizers work on
+
+class Flat:
+  """Parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0.
+
+  A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees
+  it, or it is a part of something larger) has a Flat of its own, whose ``flat`` is a view of it. ``numbers`` are those of the
+  parameters among all that an optimizer has.
+  """
+
+  def __init__(self, params: list[Tensor], numbers: list[int], moves: bool):
+    self.params, self.numbers, self.moves = params, numbers, moves
+    self.dtype, self.device = params[0].dtype, params[0].device
+    self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
+    step = max(1, _ALIGN // self.dtype.itemsize) if moves and len(params) > 1 else 1
+    sizes = [math.prod(p.shape) for p in params]
+    *begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
+    self.slices = [(at, at + n) for at, n in zip(begins, sizes)]
+    self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1).requires_grad_(False)
+    self.states: dict[str, Tensor] = {}
+    self.masks: dict[tuple[bool, ...], Tensor] = {}
+
+  def __getitem__(self, state: str) -> Tensor: return self.states[state]
+
+  def join(self, parts: Sequence[Tensor]) -> Tensor:
+    """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""
+    padded = []
+    for (begin, end), after, part in zip(self.slices, [b for b, _ in self.slices[1:]] + [self.size], parts):
+      part = part.detach().reshape(end - begin)
+      padded.append(part.pad(((0, after - end),)) if after > end else part)
+    return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
+
+  def view(self, flat: Tensor, i: int) -> Tensor:
+    """Parameter ``i`` as a slice of ``flat``."""
+    return flat.shrink((self.slices[i],)).reshape(self.params[i].shape)
+
+  def move(self, given: bool = True) -> None:
+    """Make the parameters, with all that shares their memory, views of ``flat``; those that left it give it their new values."""
+    for i, p in enumerate(self.params) if self.moves else ():
+      if p._alias is self.flat._alias: continue
+      part = self.view(self.flat, i)
+      if given: part.assign(p.detach())
+      show(p, part)
+
+  def full(self, value: float = 0.0) -> Tensor:
+    """State with a number everywhere: (size,), wide."""
+    return own(Tensor.full((self.size,), value, dtype=self.wide, device=self.device))
+
+  def gradients(self) -> tuple[Tensor, Tensor | None] | None:
+    """The flat gradient, and where there is one (None if everywhere). None if no parameter has a gradient."""
+    have = tuple(p.grad is not None for p in self.params)
+    if not any(have): return None
+    grads = []
+    for p in self.params:
+      g = p.grad
+      if g is None: g = Tensor.zeros(*p.shape, dtype=self.dtype, device=self.device)
+      elif not isinstance(g, Tensor): raise ArgumentError(f"step: a gradient is {shown(g)}, expected a Tensor or None")
+      elif tuple(g.shape) != tuple(p.shape):
+        raise ShapeError(f"step: a gradient of shape {tuple(g.shape)} for a parameter of shape {tuple(p.shape)}; "
+                         "they must be the same")
+      grads.append(g.cast(self.dtype))
+    flat = self.join(grads).contiguous()
+    for i, p in enumerate(self.params):
+      if p.grad is not None and p.grad.dtype is self.dtype and moves(p.grad): show(p.grad, self.view(flat, i))
+    if all(have): return flat, None
+    if have not in self.masks:
+      ones = [Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device) for h, p in zip(have, self.params)]
+      self.masks[have] = self.join(ones).contiguous()
+    return flat, self.masks[have]
+
+
+def moves(t: Tensor) -> bool:
+  """Whether a tensor's memory may be given another place: no other library sees it, and it is no part of something larger."""
+  memory = t._alias.memory
+  return (memory is None or not memory.storage.foreign) and (
+    len(t._alias.tensors) == 1 or all(op is Ops.DETACH for op, _ in t._view)
+  )
+
+
+def show(t: Tensor, part: Tensor) -> None:
+  """Make a tensor, with all that shares its memory, views of ``part``, which has its value."""
+  if not all(op is Ops.DETACH for op, _ in t._view): t._view = ()   # it is alone
+  for x in list(t._alias.seen()): x._rehome(part._alias, part._view + x._view)
+
+
+def own(value: Tensor) -> Tensor:
+  """A value as a tensor of its own, that nothing trains."""
+  return value.detach().clone().requires_grad_(False)
+
+
+# ---- groups of parameters
 
 class Numbers:
   """Numbers of small buffers by name, as Tensors of shape (1,)."""
@@ -204,6 +298,10 @@ class Optimizer:
   _alone = False                    # whether each parameter is updated by itself
   _decays = False                   # whether the weight decay is a part of the gradient that rules get
 
+  def __init_subclass__(cls) -> None:
+    super().__init_subclass__()
+    if cls.__module__.startswith(f"{__package__}."): checked(cls)
+
   def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
                more: Mapping[str, Any] | None = None):
     name = type(self).__name__
@@ -218,10 +316,10 @@ class Optimizer:
       raise ArgumentError(f"{name}: none of the {len(self.buffers)} params has requires_grad; set it on those to train")
     self._begin(self.param_groups)
 
-  def _start(self, given: Mapping[str, Any]) -> None:
-    """Begin with the locals of a subclass's ``__init__``: its arguments. Betas come as in PyTorch (one tuple) or as in tinygrad
-    (two numbers)."""
-    options = {k: v for k, v in given.items() if k not in ("self", "__class__", "params", "lr", "options", "b1", "b2")}
+  def _start(self, given: Mapping[str, Any], order: str = "") -> None:
+    """Begin with the locals of a subclass's ``__init__``: its arguments, options in this order or another. Betas come as in
+    PyTorch (one tuple) or as in tinygrad (two numbers)."""
+    options = {k: given[k] for k in order.split() or given if k not in _NO_OPTIONS}
     if "b1" in given:
       b1, b2, options = given["b1"], given["b2"], {"betas": None, **options}
       if options["betas"] is None:
@@ -451,3 +549,58 @@ def _is_group(g: Any) -> bool:
   """Whether a loaded value is a group of a state dict: options, and its parameters by number or name."""
   params = g.get("params") if isinstance(g, Mapping) else None
   return isinstance(params, (list, tuple)) and all([isinstance(i, (int, str)) for i in params])
+
+
+@checked
+class OptimizerGroup:
+  """Steps several optimizers together: ``OptimizerGroup(Muon(matrices), AdamW(others))``. Raises ArgumentError for
+  what is none."""
+
+  def __init__(self, *optimizers: Any):
+    for o in optimizers:
+      if not isinstance(o, (Optimizer, OptimizerGroup)): raise ArgumentError(f"OptimizerGroup: {shown(o)} is no optimizer")
+    if not optimizers: raise ArgumentError("OptimizerGroup: no optimizer")
+    self.optimizers = optimizers
+
+  def __getitem__(self, i: int) -> Any:
+    if not isinstance(i, int) or not -len(self.optimizers) <= i < len(self.optimizers):
+      raise ArgumentError(f"OptimizerGroup: index {shown(i)}; it has {len(self.optimizers)} optimizers")
+    return self.optimizers[i]
+  def __iter__(self) -> Iterator[Any]: return iter(self.optimizers)
+
+  @property
+  def params(self) -> list[Tensor]:
+    """All that are trained."""
+    return [p for o in self.optimizers for p in o.params]
+  @property
+  def param_groups(self) -> list[Any]:
+    """The groups of all."""
+    return [g for o in self.optimizers for g in o.param_groups]
+
+  def zero_grad(self, set_to_none: bool = True) -> None:
+    """See :class:`Optimizer`."""
+    for o in self.optimizers: o.zero_grad(set_to_none)
+
+  def step(self) -> None:
+    """A step of each that has a gradient, realised together. Raises GradientError if none has."""
+    with uninterrupted(): tensors = self.schedule_step()
+    Tensor.realize(*tensors)
+
+  def schedule_step(self) -> list[Tensor]:
+    """As :meth:`step`, lazily; see :class:`Optimizer`."""
+    able = [o for o in self.optimizers if any(p.grad is not None for p in o.params)]
+    if not able: raise GradientError("OptimizerGroup.step: no parameter has a gradient; call loss.backward() first")
+    return [t for o in able for t in o.schedule_step()]
+
+  def state_dict(self) -> dict[str, Any]:
+    """Those of all, by number."""
+    return {str(i): o.state_dict() for i, o in enumerate(self.optimizers)}
+
+  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    """Take what :meth:`state_dict` gave. Raises StateError."""
+    if set(state_dict) != {str(i) for i in range(len(self.optimizers))}:
+      raise StateError(f"OptimizerGroup.load_state_dict: {shown(state_dict)}; expected a dict of {len(self.optimizers)}, by "
+                       "number")
+    for i, o in enumerate(self.optimizers): o.load_state_dict(state_dict[str(i)])
+
+  def __repr__(self) -> str: return "\n  ".join(["OptimizerGroup(", *[repr(o) for o in self.optimizers]]) + "\n)"

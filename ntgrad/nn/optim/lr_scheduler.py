@@ -14,10 +14,9 @@ from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.recording import refuse_recording
 from ntgrad.graph.checks import checked
-from ntgrad.nn.common import number
+from ntgrad.nn.common import number, one_of
 
-from .base import Optimizer
-from .group import OptimizerGroup
+from .base import Optimizer, OptimizerGroup
 
 _PLAIN = (int, float, str, type(None))   # what lists and dicts of a schedule's state hold
 _THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
@@ -40,11 +39,6 @@ def _whole(name: str, what: str, value: Any, least: int = 1) -> int:
   if not isinstance(value, int) or isinstance(value, bool) or value < least:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a whole number of at least {least}")
   return value
-
-
-def _one_of(name: str, what: str, value: Any, *choices: str) -> str:
-  if value in choices: return str(value)
-  raise ArgumentError(f"{name}: {what} is {shown(value)}, expected {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
 
 
 def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float: return number(least)(name, what, value)
@@ -71,6 +65,10 @@ class LRScheduler:
     self.base_lrs = [g["initial_lr"] for g in self.groups]
     self.last_epoch = last_epoch
     self.step()
+
+  def __init_subclass__(cls) -> None:
+    super().__init_subclass__()
+    if cls.__module__ == __name__ and cls.__name__[0] != "_": checked(cls)
 
   @property
   def groups(self) -> list[Any]:
@@ -140,13 +138,11 @@ class _ByFunction(LRScheduler):
     super().__init__(optimizer, last_epoch)
 
 
-@checked
 class LambdaLR(_ByFunction):
   """The first rate times a function of the step (one, or one a group)."""
   def get_lr(self) -> list[float]: return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self._fns)]
 
 
-@checked
 class MultiplicativeLR(_ByFunction):
   """The rate before times a function of the step (one, or one a group)."""
   def get_lr(self) -> list[float]:
@@ -167,7 +163,6 @@ class _ByFactor(LRScheduler):
     raise NotImplementedError
 
 
-@checked
 class StepLR(_ByFactor):
   """The rate times ``gamma`` every ``step_size`` steps."""
   def __init__(self, optimizer: Any, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
@@ -177,7 +172,6 @@ class StepLR(_ByFactor):
   def _total(self, n: int) -> float: return float(self.gamma ** (n // self.step_size))
 
 
-@checked
 class MultiStepLR(_ByFactor):
   """The rate times ``gamma`` at each of the ``milestones``."""
   def __init__(self, optimizer: Any, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1):
@@ -188,7 +182,6 @@ class MultiStepLR(_ByFactor):
   def _total(self, n: int) -> float: return float(self.gamma ** bisect_right(self.milestones, n))
 
 
-@checked
 class ConstantLR(_ByFactor):
   """The rate times ``factor`` until step ``total_iters``."""
   def __init__(self, optimizer: Any, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
@@ -199,7 +192,6 @@ class ConstantLR(_ByFactor):
   def _total(self, n: int) -> float: return self.factor if n < self.total_iters else 1.0
 
 
-@checked
 class LinearLR(_ByFactor):
   """The rate times what goes from ``start_factor`` to ``end_factor`` in ``total_iters`` steps, along a line: a warm-up."""
   def __init__(self, optimizer: Any, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
@@ -218,7 +210,6 @@ class LinearLR(_ByFactor):
     return self.start_factor + (self.end_factor - self.start_factor) * (min(self.total_iters, n) / self.total_iters)
 
 
-@checked
 class ExponentialLR(_ByFactor):
   """The rate times ``gamma`` every step."""
   def __init__(self, optimizer: Any, gamma: float, last_epoch: int = -1):
@@ -228,7 +219,6 @@ class ExponentialLR(_ByFactor):
   def _total(self, n: int) -> float: return float(self.gamma ** n)
 
 
-@checked
 class PolynomialLR(_ByFactor):
   """The first rate times (1 - step/total_iters)^power, then 0."""
   def __init__(self, optimizer: Any, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
@@ -240,7 +230,6 @@ class PolynomialLR(_ByFactor):
   def _total(self, n: int) -> float: return float((1.0 - min(self.total_iters, n) / self.total_iters) ** self.power)
 
 
-@checked
 class CosineAnnealingLR(LRScheduler):
   """From the first rate to ``eta_min`` along half a cosine in ``T_max`` steps (https://arxiv.org/abs/1608.03983)."""
   def __init__(self, optimizer: Any, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
@@ -256,7 +245,6 @@ class CosineAnnealingLR(LRScheduler):
     return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2 for base in self.base_lrs]
 
 
-@checked
 class CosineAnnealingWarmRestarts(LRScheduler):
   """Half cosines from the first rate to ``eta_min``: of ``T_0`` steps, then each ``T_mult`` times as long
   (https://arxiv.org/abs/1608.03983). ``step(epoch)`` takes parts of epochs as well."""
@@ -289,7 +277,6 @@ def _set_momentum(name: str, g: Any, value: float) -> None:
   g[option] = (value, g["betas"][1]) if option == "betas" else value
 
 
-@checked
 class OneCycleLR(LRScheduler):
   """One cycle (https://arxiv.org/abs/1708.07120): from ``max_lr / div_factor`` up to ``max_lr`` in ``pct_start`` of the steps,
   down to a ``final_div_factor``-th of where it began; momentum the other way round. ``three_phase``: down to where it began in as
@@ -307,7 +294,7 @@ class OneCycleLR(LRScheduler):
     self.total_steps = _whole(name, "total_steps", total_steps)
     if not 0 <= _float(name, "pct_start", pct_start) <= 1:
       raise ArgumentError(f"{name}: pct_start is {pct_start!r}, expected from 0 to 1")
-    self.anneal_strategy = _one_of(name, "anneal_strategy", anneal_strategy, "cos", "linear")
+    self.anneal_strategy = one_of(name, "anneal_strategy", anneal_strategy, "cos", "linear")
     self.cycle_momentum = cycle_momentum
     n = len(groups)
     low, high = _floats(name, "base_momentum", base_momentum, n), _floats(name, "max_momentum", max_momentum, n)
@@ -343,7 +330,6 @@ class OneCycleLR(LRScheduler):
     return out
 
 
-@checked
 class CyclicLR(LRScheduler):
   """Between ``base_lr`` and ``max_lr``, up in ``step_size_up`` steps and down in as many or ``step_size_down``
   (https://arxiv.org/abs/1506.01186): as they are ("triangular"), each half as high ("triangular2"), times gamma^step
@@ -356,8 +342,8 @@ class CyclicLR(LRScheduler):
     n = len(groups)
     if scale_fn is not None and not callable(scale_fn):
       raise ArgumentError(f"{name}: scale_fn is {shown(scale_fn)}, expected a function of a number")
-    if scale_fn is None: _one_of(name, "mode", mode, "triangular", "triangular2", "exp_range")
-    _one_of(name, "scale_mode", scale_mode, "cycle", "iterations")
+    if scale_fn is None: one_of(name, "mode", mode, "triangular", "triangular2", "exp_range")
+    one_of(name, "scale_mode", scale_mode, "cycle", "iterations")
     up = _whole(name, "step_size_up", step_size_up)
     self.total_size = float(up + (up if step_size_down is None else _whole(name, "step_size_down", step_size_down)))
     self.step_ratio = up / self.total_size
@@ -409,7 +395,6 @@ class _OfSchedules(LRScheduler):
     vars(self).update(own)
 
 
-@checked
 class SequentialLR(_OfSchedules):
   """Schedules one after the other: the next begins at each of the ``milestones``."""
   def __init__(self, optimizer: Any, schedulers: Sequence[Any], milestones: Sequence[int], last_epoch: int = -1):
@@ -434,7 +419,6 @@ class SequentialLR(_OfSchedules):
     self._last_lr = scheduler.get_last_lr()
 
 
-@checked
 class ChainedScheduler(_OfSchedules):
   """Schedules on top of each other: each changes what those before it have set."""
   def __init__(self, schedulers: Sequence[Any], optimizer: Any = None):
@@ -457,7 +441,6 @@ def _scheduled(name: str, schedulers: Sequence[Any], optimizer: Any) -> None:
     if s.optimizer is not optimizer: raise ArgumentError(f"{name}: a schedule is of another optimizer")
 
 
-@checked
 class ReduceLROnPlateau(LRScheduler):
   """The rate times ``factor`` where a measure (``step(loss)``) has not become better for more than ``patience`` steps.
 
@@ -468,7 +451,7 @@ class ReduceLROnPlateau(LRScheduler):
                threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0.0, eps: float = 1e-8):
     name = "ReduceLROnPlateau"
     self.optimizer = _optimizer(name, optimizer)
-    self.mode, self.threshold_mode = _one_of(name, "mode", mode, "min", "max"), _one_of(
+    self.mode, self.threshold_mode = one_of(name, "mode", mode, "min", "max"), one_of(
       name, "threshold_mode", threshold_mode, "rel", "abs")
     self.factor = _float(name, "factor", factor, 0)
     if self.factor >= 1: raise ArgumentError(f"{name}: factor is {factor!r}, expected below 1")

@@ -2,18 +2,13 @@
 strangers: everything in one is checked before a tensor is made of it, and nothing in one is ever run. Bytes of tensors are read
 from the file when they are first needed.
 """
-from __future__ import annotations
-
 from ntgrad.compat.public import show
 
-from .archives import tar_extract, zip_extract
+from .archives import npz_load, npz_save, tar_extract, zip_extract
 from .gguf import gguf_load
-from .loading import load_state_dict
-from .names import get_parameters, get_state_dict
-from .npz import npz_load, npz_save
+from .names import get_parameters, get_state_dict, load_state_dict
 from .safetensors import SAFE_DTYPES, safe_load, safe_load_metadata, safe_save
-from .torch_files import torch_load
-from .torch_writing import torch_save
+from .torch_files import torch_load, torch_save
 
 __all__ = ["SAFE_DTYPES", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "npz_load", "npz_save", "safe_load",
            "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "torch_save", "zip_extract"]

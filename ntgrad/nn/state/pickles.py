@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import NtgradError, shown
 
-from .mapped import Refuse
+from .files import Refuse
 
 ROOM = 40 << 20, 4   # bytes that the values of a file may take, beside so many for each byte of it
 DEEPEST = 100

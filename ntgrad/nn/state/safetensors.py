@@ -12,22 +12,20 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import MissingFileError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
 from ntgrad.graph.buffer_names import remember_names
 from ntgrad.graph.checks import checked
-from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
-from .mapped import Mapped, Refuse, checked_bools, checked_shape, dtype_table, host_bytes, tensor_of
+from .files import Entry, Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, tensor_of
 from .names import listed
 
 # what files call the dtypes; the format has no others that ntgrad could hold
-SAFE_DTYPES = dtype_table("BOOL:bool I8:int8 U8:uint8 I16:int16 U16:uint16 I32:int32 U32:uint32 I64:int64 U64:uint64 "
+SAFE_DTYPES = dtypes_in("BOOL:bool I8:int8 U8:uint8 I16:int16 U16:uint16 I32:int32 U32:uint32 I64:int64 U64:uint64 "
   "F8_E4M3:float8_e4m3 F8_E5M2:float8_e5m2 F8_E8M0:float8_e8m0 F16:float16 BF16:bfloat16 F32:float32 F64:float64")
 _SAFE_NAMES = {d: name for name, d in SAFE_DTYPES.items()}
 _MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not make us read gigabytes
@@ -65,17 +63,9 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   text += b" " * (-len(text) % 8)
   if len(text) > _MAX_HEADER:
     raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}")
-  with replaced_when_whole(to) as f:
+  with replacing(to) as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in order: f.write(host_bytes(tensors[name]).data)
-
-
-class _Entry(NamedTuple):
-  name: str
-  dtype: DType
-  shape: tuple[int, ...]
-  begin: int
-  end: int
 
 
 @checked
@@ -113,9 +103,9 @@ def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def _tensors(path: Path, device: str | None) -> dict[str, Tensor]:
   file, entries, _ = _parse(path)
-  reads = [checked_bools(partial(file.__getitem__, slice(e.begin, e.end)), e.dtype, e.end - e.begin, False, shown(e.name),
+  reads = [checked_bools(partial(file.__getitem__, slice(e.begin, e.end)), e.kind, e.end - e.begin, False, shown(e.name),
                          _refuser(path)) for e in entries]
-  return {e.name: tensor_of(read, e.dtype, e.shape, device) for e, read in zip(entries, reads)}
+  return {e.name: tensor_of(read, e.kind, e.shape, device) for e, read in zip(entries, reads)}
 
 
 # ---- several files with an index
@@ -177,7 +167,7 @@ def _refuser(path: Path) -> Refuse:
   return lambda why: StateError(f"safe_load: {shown_path(path)} is not a whole safetensors file: {why}")
 
 
-def _parse(path: Path) -> tuple[Mapped, list[_Entry], dict[str, str]]:
+def _parse(path: Path) -> tuple[Mapped, list[Entry], dict[str, str]]:
   """The file, the checked entries and the metadata."""
   refuse = _refuser(path)
   raw = Mapped("safe_load", path)
@@ -202,7 +192,7 @@ def _parse(path: Path) -> tuple[Mapped, list[_Entry], dict[str, str]]:
   return raw, entries, metadata
 
 
-def _entry(name: str, spec: Any, start: int, whole: int, refuse: Refuse) -> _Entry:
+def _entry(name: str, spec: Any, start: int, whole: int, refuse: Refuse) -> Entry:
   """A tensor's entry with its place in the file of ``whole`` bytes, whose data begins at ``start``."""
   size = whole - start
   def natural(x: Any) -> bool: return isinstance(x, int) and not isinstance(x, bool) and x >= 0
@@ -220,4 +210,4 @@ def _entry(name: str, spec: Any, start: int, whole: int, refuse: Refuse) -> _Ent
     raise refuse(f"{shown(name)} takes bytes {begin} to {end} of its {size} bytes of data (the file may be truncated)")
   if end - begin != (need := checked_shape(tuple(shape), dtype, shown(name), refuse)):
     raise refuse(f"{shown(name)} takes {end - begin} bytes, shape {shown(tuple(shape))} of {dtype.name} takes {need}")
-  return _Entry(name, dtype, tuple(shape), start + begin, start + end)
+  return Entry(name, dtype, tuple(shape), start + begin, start + end)

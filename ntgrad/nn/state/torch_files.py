@@ -1,4 +1,4 @@
-"""Files of torch.save, read without torch and without running what is in them.
+"""Files of torch.save, read without torch and without running what is in them, and written as ``torch.load`` reads them.
 
 Three formats: a zip archive (``data.pkl`` beside a member with the bytes of each storage; torch 1.6 and later), several pickles
 one after the other with the storages behind them (before 1.6), and a tar archive (0.1). A pickle names its tensors as storage,
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,14 +27,17 @@ from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, dtype_table, swapped, tensor_of
+from .files import Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, swapped, tensor_of
 from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
-STORAGES = dtype_table("Float:float32 Double:float64 Half:float16 BFloat16:bfloat16 Long:int64 Int:int32 Short:int16 Char:int8 "
+STORAGES = dtypes_in("Float:float32 Double:float64 Half:float16 BFloat16:bfloat16 Long:int64 Int:int32 Short:int16 Char:int8 "
                        "Byte:uint8 Bool:bool")
-DTYPES = {d.name: d for d in STORAGES.values()} | dtype_table(
+DTYPES = {d.name: d for d in STORAGES.values()} | dtypes_in(
   "uint16:uint16 uint32:uint32 uint64:uint64 float8_e5m2:float8_e5m2 float8_e4m3fn:float8_e4m3 float8_e8m0fnu:float8_e8m0")
+_STORAGES, _NAMES = [{d: name for name, d in table.items()} for table in (STORAGES, DTYPES)]
+_FOLDER = "archive"   # of files that are written
+_ALIGN = 64   # bytes of a tensor begin at a multiple of it, as torch has them
 _ABSENT = "ComplexFloat ComplexDouble ComplexHalf QInt8 QUInt8 QInt32 QUInt4x2 QUInt2x4".split()
 
 
@@ -55,7 +60,7 @@ _KNOWN: dict[str, Any] = {
 class _Storage:
   """Memory that tensors share: its key in the file, and how to read it as a tensor of one dimension."""
   def __init__(self, key: str, nbytes: int, dtype: DType | None): self.key, self.nbytes, self.dtype = key, nbytes, dtype
-  read: Callable[[], Bytes]
+  read: Callable[[], Any]
   packed = False
 
 
@@ -330,3 +335,86 @@ def _three(x: Any, refuse: Refuse) -> tuple[Any, Any, Any]:
   if not isinstance(x, tuple) or len(x) != 3 or not _named(x[0]) or not _named(x[1]):
     raise refuse(f"it says {shown(x)} of a storage or tensor")
   return x
+
+
+# ---- writing
+
+class _Writer:
+  """The pickle of a value, and the tensors that are in it."""
+
+  def __init__(self, refuse: Any) -> None:
+    self.refuse, self.tensors, self.keys, self.above = refuse, list[Tensor](), dict[int, int](), list[int]()
+    self.kept: dict[int, tuple[int, Any]] = {}   # lists, tuples and dicts by identity: their number in the pickle
+
+  def code(self, x: Any) -> bytes:
+    if x is None or isinstance(x, (bool, np.bool_)): return b"N" if x is None else b"\x88" if x else b"\x89"
+    if isinstance(x, Tensor): return self.tensor(x)
+    if isinstance(x, DType): return _name("torch", _NAMES.get(x, x.name))
+    if isinstance(x, (int, np.integer)): return _int(int(x))
+    if isinstance(x, (float, np.floating)): return b"G" + struct.pack(">d", float(x))
+    if isinstance(x, str): return self.text(x)
+    if not isinstance(x, (Mapping, list, tuple)):
+      raise self.refuse(f"it has {shown(x)} ({type(x).__name__}); it takes tensors, numbers, text, lists, tuples and dicts")
+    if id(x) in self.above or len(self.above) > 100: raise self.refuse(f"{shown(x)} is in itself, or a hundred others deep")
+    if id(x) in self.kept: return b"j" + struct.pack("<I", self.kept[id(x)][0])
+    self.above.append(id(x))
+    if isinstance(x, Mapping): out = b"}(" + b"".join([self.code(k) + self.code(v) for k, v in x.items()]) + b"u"
+    elif isinstance(x, list): out = b"](" + b"".join(map(self.code, x)) + b"e"
+    else: out = b"(" + b"".join(map(self.code, x)) + b"t"
+    self.above.pop()
+    self.kept[id(x)] = len(self.kept), x
+    return out + b"r" + struct.pack("<I", len(self.kept) - 1)
+
+  def text(self, x: str) -> bytes:
+    try: said = x.encode()
+    except UnicodeError: raise self.refuse(f"the text {shown(x)} cannot be written as UTF-8") from None
+    return b"X" + struct.pack("<I", len(said)) + said
+
+  def tensor(self, t: Tensor) -> bytes:
+    """A tensor in memory of its own; one that comes again is the same memory."""
+    if (key := self.keys.get(id(t))) is None:
+      key = self.keys[id(t)] = len(self.tensors)
+      self.tensors.append(t)
+    shape = tuple(map(int, t.shape))
+    strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
+    typed = _STORAGES.get(t.dtype)
+    kind = _name("torch", typed + "Storage") if typed else _name("torch.storage", "UntypedStorage")
+    size = t.numel() if typed else t.nbytes()
+    storage = b"(" + self.code("storage") + kind + self.code(str(key)) + self.code("cpu") + _int(size) + b"tQ"
+    rebuild = _name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
+    grad, hooks = self.code(bool(t.requires_grad)), _name("collections", "OrderedDict") + b")R"
+    kept = _int(0) + self.code(shape) + self.code(strides) + grad + hooks + (b"" if typed else self.code(t.dtype))
+    return rebuild + b"(" + storage + kept + b"tR"
+
+
+def _name(module: str, name: str) -> bytes: return f"c{module}\n{name}\n".encode()
+
+
+def _int(x: int) -> bytes:
+  if 0 <= x < 1 << 31: return b"J" + struct.pack("<i", x)
+  data = x.to_bytes(x.bit_length() // 8 + 1, "little", signed=True)
+  return b"\x8a" + bytes([len(data)]) + data if len(data) < 256 else b"\x8b" + struct.pack("<I", len(data)) + data
+
+
+@checked
+def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
+  """Write a state dict, or tensors in lists, tuples and dicts beside numbers and text, to a file that ``torch.load`` reads.
+
+  A tensor is written without what it is a view of; one that is there twice is written once. What is not computed yet is computed
+  when its turn comes. A file that was there is replaced only when the new one is whole. Raises StateError for anything else in
+  ``obj`` and for a path where a folder or a device is; MissingFileError where there is no such folder.
+  """
+  import zipfile
+  to = plain_file("torch_save", path, new=True)
+  writer = _Writer(lambda why: StateError(f"torch_save: {shown_path(path)} cannot be written: {why}"))
+  pickle = b"\x80\x02" + writer.code(obj) + b"."
+  with replacing(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
+    def write(name: str, data: Any) -> None:
+      info = zipfile.ZipInfo(f"{_FOLDER}/{name}", (1980, 1, 1, 0, 0, 0))   # an early date: equal values are equal files
+      gap = -(f.tell() + 30 + len(info.filename) + 20 + 4) % _ALIGN   # behind the header, its name and the field of large sizes
+      info.extra = b"FB" + struct.pack("<H", gap) + b"Z" * gap
+      with z.open(info, "w", force_zip64=True) as member: member.write(data)
+    write("data.pkl", pickle)
+    write("byteorder", sys.byteorder.encode())
+    for key, t in enumerate(writer.tensors): write(f"data/{key}", host_bytes(t).data)
+    write("version", b"3\n")

@@ -1,6 +1,4 @@
 """What belongs to layers but is none, where PyTorch has it: ``nn.utils.checkpoint``, ``.data``, ``.clip_grad_norm_``."""
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ntgrad.compat.public import show
