@@ -14,10 +14,8 @@ _ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes 
 
 
 class Linearizer:
-  """Drives a kernel by hand: Opts, then ``linearize()``, then ``.uops``.
-
-  Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``full_shape``, ``upcasted``,
-  ``bufs``, ``reduceop`` and their like tell of the kernel in tinygrad's words."""
+  """Drives a kernel by hand: Opts, then ``linearize()``, then ``.uops``. Nothing is applied but what is called; ``optimize()``
+  applies what realising on ``target`` would. ``full_shape``, ``upcasted``, ``bufs`` and their like have tinygrad's words."""
 
   def __init__(self, ast: Kernel, target: Target | None = None):
     self.kernel, self.target = ast, target
@@ -95,8 +93,7 @@ class Linearizer:
     return len(self.full_shape)
   @property
   def upcasted(self) -> int:
-    """How many of the last axes of ``full_shape`` are written out, instead of gone through by a loop or by programs. Setting more
-    upcasts the last of the others."""
+    """How many of the last axes of ``full_shape`` are written out. Setting more upcasts the last of the others."""
     return len(self._parts()[2])
   @upcasted.setter
   def upcasted(self, n: int) -> None:

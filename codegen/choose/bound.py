@@ -131,8 +131,7 @@ _Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
 
 
 def _around(kernel: Kernel) -> _Nodes:
-  """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on: of a
-  kernel with statements, which may depend on variables, the programs and the FORs around."""
+  """The nodes of a kernel, and the axes that they are gone through for beside their own: the programs and the FORs around."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
   grid = frozenset(a.rng for a in kernel.grid)
   return [([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), grid.union(kernel.axis(i).rng for i in fors))
@@ -290,8 +289,7 @@ def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
   step = max(step, 1)
   if isinstance(low, int) and low < 0: low %= step   # a mask leaves out what is before the first element,
   if isinstance(high, int) and isinstance(size, int): high = min(high, size - 1)   # and past the last
-  if len(axes) > 1 or isinstance(low, int) and isinstance(high, int):
-    count = _least(count, ix.rounds(_length(low, high), step))
+  if len(axes) > 1 or isinstance(low, int) and isinstance(high, int): count = _least(count, ix.rounds(_length(low, high), step))
   return _Span(low, high, step, count)
 
 

@@ -281,10 +281,9 @@ class Search:
     """The elements (or vectors) that copies of an access read: neighbouring windows share theirs."""
     places = {0}
     for a in x.axes:
-      n, step = trial.of(a) * trial.unroll.get(a, 1), x.steps.get(a)
-      if n == 1: continue
+      if (n := trial.of(a) * trial.unroll.get(a, 1)) == 1: continue
       # where its place is not known, each copy has one that no other has
-      by = step if step is not None else max(places) + 1
+      by = step if (step := x.steps.get(a)) is not None else max(places) + 1
       places = {p + by * i for p in places for i in range(n)}
     return len(places)
 
@@ -356,8 +355,7 @@ class Search:
   def opts(self, trial: Trial) -> list[Opt]:
     """A trial as Opts: ``a1.vectorize(8), a1.upcast(2)``, or ``a1.split_inwards(16), a3.vectorize(8), a3.upcast()``."""
     lane, width, copies, unroll = trial
-    out: list[Opt] = []
-    c = trial.of(lane)
+    out, c = list[Opt](), trial.of(lane)
     if lane != NO_LANE and c > 1 and self.sizes[lane] % (c * width):
       block = max(self.sizes) + 1
       out = [SplitInwards(lane, c * width), Vectorize(block, width), Upcast(block)]
@@ -371,13 +369,12 @@ def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
   panels = kernel if panel is None else tried(kernel, copy_for_rows, target, panel, exact)
   if panels is not kernel: return panels
-  grid = kernel.grid
-  programs = volume(grid)
+  programs = volume(kernel.grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
   most = max(int(work / target.start_cycles), target.cores) if work > target.start_cycles / SMALL else 1
   want = min(most, _PROGRAMS * target.cores)
-  for a in reversed(grid):
+  for a in reversed(kernel.grid):
     if programs <= want: break
     if (rest := programs // a.count) >= want:
       kernel, programs = Serial(a.id).apply(kernel), rest

@@ -53,9 +53,8 @@ def share(count: int, rest: int, want: int, cores: int) -> int:
 
 def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
   """The LOADs of a product with lanes along its columns that may have a panel."""
-  lanes = kernel.lanes
+  lanes, here = kernel.lanes, [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
   if not lanes or lanes[0].id in kernel.bound or not kernel.reduced_loops or len(kernel.reduces) != 1: return
-  here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in access_profile(kernel).accesses:   # variables are near already
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
     if not x.overlaps_along(here): yield x
@@ -82,8 +81,7 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
     if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
     again = volume(a for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
     if x.gated or again < _USES: continue
-    size = panel_bytes(kernel, x, lane)
-    if size > min(left[0], target.core_cache // _PART): continue
+    if (size := panel_bytes(kernel, x, lane)) > min(left[0], target.core_cache // _PART): continue
     left[0] -= int(size)
     return CacheRead(x.slot, lane.id).apply(kernel)
   return kernel
@@ -132,13 +130,13 @@ def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> li
   each = FILL_CYCLES if x.steps.get(lane.id) == 1 else GATHERED * lane.count
   fill = rounds * volume(a for a in copies if a.id in x.axes) * each
   most = min(MOST_PANELS, room(target) // size)
-  tried: list[tuple[float, list[Serial]]] = []
+  ways: list[tuple[float, list[Serial]]] = []
   for n in [n for n in range(1, most + 1) if columns[-1].count % n == 0] if columns else [1]:
     for opts, programs, blocks in loops_over(rows):
       rounds = -(-programs * (volume(columns) // n) // target.cores)
       each = n * (fill + blocks * block) + blocks * others + START_CYCLES
-      tried.append((rounds * each * (1 + UNEVEN / rounds), [*[Serial(a.id, n) for a in columns[-1:] if n > 1], *opts]))
-  return min(tried, key=lambda t: t[0])[1]
+      ways.append((rounds * each * (1 + UNEVEN / rounds), [*[Serial(a.id, n) for a in columns[-1:] if n > 1], *opts]))
+  return min(ways, key=lambda t: t[0])[1]
 
 
 def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
@@ -158,7 +156,7 @@ def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: Mem
   grid = kernel.grid
   rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
   if len(rows) != 1 or len(columns) != 1: return None
-  r, c = rows[0], columns[0]
+  (r,), (c,) = rows, columns
   held = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
   most = (most_packed(target) - size) // (y.itemsize * prod(room_along(kernel, a) for a in held))
   rest = volume(a for a in grid if a not in (r, c))

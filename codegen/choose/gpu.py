@@ -98,8 +98,7 @@ def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
 
 def streamed(kernel: Kernel, target: Target) -> Kernel:
   """The blocks with which a kernel that makes no products takes the least time, by ``Streams``."""
-  roles = Roles(kernel)
-  model = Streams(roles, target)
+  model = Streams(roles := Roles(kernel), target)
   found = [(model.seconds(c.tiles, c.copied, 0, c.rows), c) for c in choices(roles, target)]
   most = _GAIN * min([seconds for seconds, _ in found], default=0.0)
   good = [c for seconds, c in found if seconds <= most] or [_Choice({}, (), NO_COPIES)]
@@ -108,8 +107,7 @@ def streamed(kernel: Kernel, target: Target) -> Kernel:
   whole = [c for seconds, c in found if seconds <= NEARLY * most and not c.loops(roles)]
   others = [(model.seconds(c.tiles, c.copied, n, c.rows), c, n) for c in whole for n in Warps.tried]
   fewest, other, warps = min(others, key=lambda t: t[0], default=(math.inf, best, 0))
-  if fewest * _GAIN < _WORTH * most: best = other
-  else: warps = 0
+  best, warps = (other, warps) if fewest * _GAIN < _WORTH * most else (best, 0)
   for i in best.copied: kernel = Unroll(i, kernel.axis(i).count).apply(kernel)
   for i, n in best.rows.items(): kernel = (Upcast if kernel.axis(i).count % n == 0 else UpcastInwards)(i, n).apply(kernel)
   for a in reversed(kernel.axes):

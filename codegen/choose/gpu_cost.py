@@ -72,17 +72,15 @@ class Streams:
     self.last = next(reversed(self.sizes), 0)
     self.work = [(ids, n) for ids, n in roles.work.items() if n]
     rounds = rounds_of(roles.kernel)
-    order = {i: n for n, i in enumerate(self.free)}
     self.reads = sum(not x.write and len(x.axes) >= len(self.sizes) for x in roles.accesses)
     self.accesses, self.scattered = [], 0
     for x in roles.accesses:
       # an axis that stands for several (a0//56, a0%56) goes on through memory, what an index in memory says does not
       folded = not any(u.op is Ops.LOAD for u in toposort(x.node.src[1:2]))
       steps = sorted((abs(s) if s is not None else 1 if folded else math.inf, i) for i, s in x.steps.items() if s != 0)
-      size = roles.footprint(x)
-      repeated = [i for i in self.free if i not in x.steps or x.steps[i] == 0]
-      last = max([order[i] for _, i in steps if i in order], default=-1)
-      apart = [i for i in repeated if order[i] < last] if size > REST * target.cache else []   # programs read it again much later
+      size, moved = roles.footprint(x), {i for _, i in steps}
+      last = max((n for n, i in enumerate(self.free, 1) if i in moved and size > REST * target.cache), default=0)
+      apart = [i for i in self.free[:last] if i not in moved]   # programs along these read it again much later
       own = fastest_axis(x, self.sizes)
       wide = vector(x, own) // x.itemsize if own is not None else 1
       # an address and a condition for each element, where no thread takes several at once
@@ -177,8 +175,8 @@ def pass_seconds(moved: int, target: Target, bandwidth: float = 0) -> float:
 
 
 def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, target: Target) -> int:
-  """In how many parts, a program or more each, a reduction is made that is no product: ``count`` elements for each of so many
-  outputs, ``size`` bytes in all. ``columns``: neighbouring outputs lie side by side in memory. 1 where that gains nothing."""
+  """In how many parts a reduction that is no product is made: ``count`` elements for each of so many outputs, ``size`` bytes in
+  all. ``columns``: neighbouring outputs lie side by side in memory. 1 where that gains nothing."""
   elements = outputs * count
   wide = max(1, min(outputs, target.line * elements // max(size, 1))) if columns else 1   # outputs of a program at least
   def seconds(parts: int) -> float:
@@ -195,9 +193,8 @@ def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, tar
 
 def estimate(kernel: Kernel, target: Target) -> float:
   """Seconds of a kernel after its Opts: by ``Streams`` where it makes no product, else by :func:`of_product`."""
-  if not (target.blocks and kernel.plain and kernel.tiles): return of_product(kernel, target)
-  roles = Roles(kernel)
-  if roles.product is not None or any(a.programs for a in kernel.axes): return of_product(kernel, target)
+  if not (target.blocks and kernel.plain and kernel.tiles) or any(a.programs for a in kernel.axes) or \
+    (roles := Roles(kernel)).product is not None: return of_product(kernel, target)
   told = [o.n for o in kernel.applied if o.name == "warps"]
   kinds = AxisKind.TILE, AxisKind.UNROLL, AxisKind.UPCAST
   tiles, copied, rows = [{a.id: a.known for a in kernel.of_kind(kind)} for kind in kinds]

@@ -15,6 +15,7 @@ from ..ir.dtype import dtypes
 from ..ir.target import Target
 from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
 from ..kernel import Axis, Kernel, is_variable
+from ..kernel.accesses import ids_of
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, warps_for
 from .gpu_products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
 from .roles import PRODUCT_ROLES, Role, Roles, multiplication, narrow_value
@@ -62,7 +63,7 @@ def factors_of(r: UOp, tiles: dict[int, int]) -> tuple[UOp, tuple[UOp, UOp], int
   if (value := multiplication(r)) is None: return None
   a, b = value.src
   summed = prod(tiles.get(i, 1) for i in r.arg[1])
-  mine, others = ({x.arg[0] for x in s.ranges if x.arg[0] in tiles} - set(r.arg[1]) for s in (a, b))
+  mine, others = ((ids_of(s) & tiles.keys()) - set(r.arg[1]) for s in (a, b))
   sizes = [prod(tiles[i] for i in ids) for ids in (mine - others, others - mine)]
   return (r, (a, b), summed) if min(summed, *sizes) >= LEAST_DOT else None
 

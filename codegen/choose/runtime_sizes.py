@@ -31,8 +31,7 @@ _SHARE = 64   # vectors of a program of a kernel that only maps elements, where 
 
 def _about(size: UOp) -> int:
   """The number that a twin has for a size: its hint, of longer ones the next multiple, which heuristics like: 1000 -> 1024."""
-  unit = size.arg.unit
-  n = max(ix.hint(size), 1) * unit
+  unit, n = size.arg.unit, max(ix.hint(size), 1) * size.arg.unit
   step = next((s for least, s in MULTIPLES if n >= least and s % unit == 0), unit)
   return -(-n // step) * step // unit
 
@@ -73,8 +72,7 @@ class _Replay:
     """Apply what each of the twin's Opts means; what does not go without its numbers is left out."""
     opts = list(opts)
     for n, opt in enumerate(opts):
-      before = {a.id: a.count for a in self.twin.axes}
-      self.twin = opt.apply(self.twin)
+      before, self.twin = self.twin.counts, opt.apply(self.twin)
       new = [a.id for a in self.twin.axes if a.id not in before]
       mine, kernel = self.mine(opt), self.kernel
       if mine is None or opt in self.done: continue

@@ -1,1 +1,1 @@
-"""The passes, a file each, by the names that ``python -m ntgrad passes`` lists. ``codegen/pipeline.py`` has their order."""
+"""The passes, a file each, by the names that ``python -m ntgrad passes`` lists; ``builder.py`` has their tools."""

@@ -10,6 +10,7 @@ from functools import partial, reduce
 from typing import Iterable
 
 from .. import index as ix
+from ..index.size_text import sources_first
 from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.target import Target
@@ -63,15 +64,8 @@ class Expander:
   def value(self, u: UOp, env: _Env = ()) -> UOp:
     """The value of ``u`` where the copied axes have the numbers of ``env``; a vector where it varies along the lane axis."""
     first = _within(u, env)
-    stack = [first]
-    while stack:   # sources first: graphs are deeper than Python's stack
-      if (at := stack[-1]) in self.memo:
-        stack.pop()
-        continue
-      sources = self.sources(*at)
-      missing = [s for s in sources if s not in self.memo]
-      if missing: stack.extend(missing)
-      else: self.memo[at] = self._value(*at, tuple([self.memo[s] for s in sources]))
+    for at, sources in sources_first(first, lambda at: [] if at in self.memo else self.sources(*at)).items():
+      if at not in self.memo: self.memo[at] = self._value(*at, tuple([self.memo[s] for s in sources]))
     return self.memo[first]
 
   def sources(self, u: UOp, env: _Env) -> list[_Copy]:
@@ -190,8 +184,7 @@ class Expander:
     return UOp.alu(TernaryOps.WHERE, mask, whole, zero, dtype=dtype)
 
   def beside(self, u: UOp) -> Axis | None:
-    """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as
-    well: a block of both is moved by such vectors and transposed in registers."""
+    """Of an access whose lanes lie apart, the copied axis along which elements lie beside each other, to be transposed."""
     if self.lane is None or self.lane not in u.src[1].ranges or gate_or_true(u) is not ix.TRUE or u.dtype.kind == "b": return None
     if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)) or self.width & (self.width - 1): return None
     first = dict.fromkeys([a.rng for a in self.copied], ix.ZERO)

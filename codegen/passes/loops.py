@@ -68,8 +68,7 @@ class LoopNest:
     found: dict[UOp, Loops] = {}
     for u in toposort(roots) if needs else ():
       own = u.ranges.union(*(found[s] for s in u.src))
-      if u.op is Ops.REDUCE:
-        own = own.union(*(needs.get(i, _NONE) for i in u.arg[1])) - {self.axes[i].rng for i in u.arg[1]}
+      if u.op is Ops.REDUCE: own = own.union(*(needs.get(i, _NONE) for i in u.arg[1])) - {self.axes[i].rng for i in u.arg[1]}
       found[u] = own
     return found
 
@@ -78,8 +77,7 @@ class LoopNest:
     return self.free.get(u, u.ranges)
 
   def loop(self, id: int, phase: Phase, outer: Loops, env: _Env, items: Axis | None = None) -> UOp:
-    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops, those of
-    ``env`` among them. The work-items of ``items`` share its values."""
+    """The loop over an axis in a phase (or that fills an array), inside other loops; work-items of ``items`` share its values."""
     if (found := self.loops.get((id, phase, outer))) is None:
       axis = self.axes[id]
       start, step = ix.ZERO, axis.programs

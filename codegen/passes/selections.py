@@ -48,8 +48,7 @@ def _selected(u: UOp, blocks: bool) -> UOp | None:
 
 def _without(u: UOp, r: UOp, blocks: bool) -> UOp | None:
   """A sum without an axis of which a condition chooses one index; None where none does."""
-  value = u.src[0]
-  zero = identity(ADD, value.dtype)
+  value, zero = u.src[0], identity(ADD, u.src[0].dtype)
   if value.op is Ops.CAST: condition, x = value.src[0], UOp.const(value.dtype, 1)
   else:
     condition, x, other = value.src

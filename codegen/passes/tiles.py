@@ -26,8 +26,7 @@ from ..opts import Cover, Fuse
 
 def lower_tiles(kernel: Kernel) -> Kernel:
   """A plain kernel without TILE axes: a0:16 GRID and a1:64 TILE, seen as a0*64 + a1, become a0:1024 GRID."""
-  tiles = {a.id for a in kernel.tiles}
-  if not tiles: return kernel
+  if not (tiles := {a.id for a in kernel.tiles}): return kernel
   kinds = {i: AxisKind.LOOP if i in kernel.bound else AxisKind.GRID for i in tiles}
   kernel = kernel.with_(axes=tuple(Axis(a.id, a.size, kinds.get(a.id, a.kind)) for a in kernel.axes))
   def joined() -> Kernel | None:
@@ -39,8 +38,7 @@ def lower_tiles(kernel: Kernel) -> Kernel:
 
 
 def tiles_for(kernel: Kernel, target: Target | None) -> Kernel:
-  """A kernel with such tiles as a target has: blocks, or none. For NOOPT on targets without blocks tiles stay as they were
-  written, one program a tile and loops inside: a1:64 TILE -> a1:64 LOOP."""
+  """A kernel with such tiles as a target has: blocks, or none; with NOOPT as they were written: a1:64 TILE -> a1:64 LOOP."""
   if target and target.blocks: return cover_tiles(kernel, target.row)
   if not kernel.plain: return kernel
   if not config.noopt: return lower_tiles(kernel)
@@ -62,10 +60,9 @@ def dissolved(kernel: Kernel, target: Target) -> str:
 def cover_tiles(kernel: Kernel, row: int) -> Kernel:
   """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a masked block of the next power
   of two: a1:N TILE, N about 1000 -> a1:1024 TILE. Tiles longer than a ``row``, which registers do not hold, are lowered."""
-  tiles = kernel.tiles
-  if long := [a for a in tiles if a.count > row and kernel.plain]:
+  if long := [a for a in kernel.tiles if a.count > row and kernel.plain]:
     return lower_tiles(kernel).needing(ix.both(*[ix.ge(a.size, row + 1) for a in long if not isinstance(a.size, int)]))
-  for a in tiles:
+  for a in kernel.tiles:
     if not isinstance(a.size, int): kernel = Cover.of(a).apply(kernel)
   return kernel.with_(applied=())
 
