@@ -16,8 +16,7 @@ from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
 
 from .arguments import Pieces
 
-# of arguments, in their order; with an Alias: of one that is written
-ArgumentMemory = list[tuple[Buffer, Alias | None]]
+ArgumentMemory = list[tuple[Buffer, Alias | None]]   # of arguments, in their order; with an Alias: of one that is written
 
 
 @dataclass

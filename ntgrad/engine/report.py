@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 WIDTH = 120              # columns of what is printed
 LABELS = 8192            # names, and kernels, that are remembered
 _INT_MOST = 2 ** 31 - 1  # what fits an int says nothing of a kernel
-_COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
+_COLORS = {"green": 32, "yellow": 33, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
 _waiting: dict[str, tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
 _unseen: Recent[str, Device] = Recent(1024)  # kernels whose machine code has not been shown
