@@ -252,7 +252,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if slot in begun:
       target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
     elif any([b.stale for a in aliases for b in buffers_beneath(a.node)]):
-      for a in aliases: a.write(target, "a write that failed")   # what it is computed from is gone: the old value is what there is
+      for a in aliases: a.write(target, "a write that failed")   # what it is computed from is gone: the old value is there
   try: raise error
   finally: error = None   # or this frame and the error would keep each other, and memory with them
 
