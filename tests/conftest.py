@@ -78,7 +78,7 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
   for module, name in ((compile, "_programs"), (planner, "_plans"), (report, "_known")):
     monkeypatch.setattr(module, name, Recent(64))
   monkeypatch.setattr(compile, "_by_spec", WeakValueDictionary())   # what older tests still hold has an older name
-  monkeypatch.setattr(report, "_counts", report._Counts(64))   # a kernel's name has no number yet
+  monkeypatch.setattr(report, "_counts", {})   # a kernel's name has no number yet
 
 
 @pytest.fixture(autouse=True)

@@ -308,8 +308,7 @@ class Capture:
     before, before_values = (self._alone(), self._first.values) if self._first is not None else (None, ())
     self.reads = reads_of(*called(self.fn, call.args), call.kwargs)
     stand_ins, copies = self._stand_ins(call, recorder, trace)
-    # values not computed, or in another's memory
-    elsewhere = [ref(a) for a in live_aliases if a.memory is None]
+    elsewhere = [ref(a) for a in live_aliases if a.memory is None]   # values not computed, or in another's memory
     seed, count = random.place()
     inputs = [b.storage.serial for b, _ in copies]
     try:
@@ -414,7 +413,6 @@ class Capture:
     for t in own:   # before anything is performed
       if (base := base_of(t._alias.node)).op is Ops.BUFFER: recorder.reach(base.arg)
     engine.compute([*recorder.changed, *(t._alias for t in own)])
-    # what others see, or was not computed here, is copied
     theirs = {*inputs, *[b.storage.serial for b, _ in recorder.host]}
     free = {k for x in recorder.launches for k in x.writes if k >= recorder.start} - theirs
     again = []
@@ -422,7 +420,7 @@ class Capture:
       s = base_of(t._alias.node).arg.storage
       if s.serial not in free or s.writer is not None and s.writer() not in (None, t._alias): again.append(t._alias)
       else: free.remove(s.serial)
-    make_own(again)
+    make_own(again)   # what others see, or was not computed here, is copied
     return [Output(type(t), t._alias.node) for t in own], holes
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 from typing import TYPE_CHECKING, Any, Callable, Collection, Concatenate, Generic, Mapping, ParamSpec, TypeVar, overload
 from weakref import ref
@@ -96,15 +97,13 @@ class TinyJit(Generic[P, R]):
   def __get__(self: TinyJit[Concatenate[Any, Q], R], owner: object, kind: Any = None) -> TinyJit[Q, R]: ...
   def __get__(self, owner: Any, kind: Any = None) -> Any:
     if owner is None: return self
-    found = self._of.get(id(owner))
-    if found is None or found[0]() is not owner:
-      key = id(owner)
-      found = self._of[key] = (
-        ref(owner, lambda _: self._of.pop(key, None)),
-        TinyJit[..., Any](functools.partial(call_of, ref(owner), self.fn), strict=self.strict))
-      found[1].name = self.name
-      found[1].dynamic = {k - 1 if isinstance(k, int) else k: axes for k, axes in self.dynamic.items()}
-    return found[1]
+    key = id(owner)
+    found = self._of.get(key)
+    if found is not None and found[0]() is owner: return found[1]
+    own = TinyJit[..., Any](functools.partial(call_of, ref(owner), self.fn), strict=self.strict)
+    self._of[key] = ref(owner, lambda _: self._of.pop(key, None)), own
+    own.name, own.dynamic = self.name, {k - 1 if isinstance(k, int) else k: axes for k, axes in self.dynamic.items()}
+    return own
 
   # ---- looking: at what the last call used
   @property
@@ -196,10 +195,10 @@ def sizes_in(pieces: Pieces, dims: Collection[tuple[int, int]]) -> Sizes:
     if type(o) is BoundInt and o.node.op is Ops.SIZE and o >= 2: found.setdefault(o.node.arg, {}).setdefault(int(o), i)
   once = {size: next(iter(values.items())) for size, values in found.items() if len(values) == 1}
   named = {s.name for s in once}
-  free = iter([name for k in range(len(dims) + len(named)) if (name := f"s{k}") not in named])
-  at = sorted((i, d) for i, d in dims if d < len(shape := pieces.tensors[i].lazydata.shape) and shape[d] >= 2)
-  new = [ix.Size(next(free), 2) for _ in at]
-  values = [int(pieces.tensors[i].lazydata.shape[d]) for i, d in at]
+  free = (name for k in itertools.count() if (name := f"s{k}") not in named)
+  shapes = [t.lazydata.shape for t in pieces.tensors]
+  at = sorted((i, d) for i, d in dims if d < len(shapes[i]) and shapes[i][d] >= 2)
+  new, values = [ix.Size(next(free), 2) for _ in at], [int(shapes[i][d]) for i, d in at]
   return Sizes((*new, *once), (*values, *[n for n, _ in once.values()]), tuple(at), tuple(i for _, i in once.values()))
 
 

@@ -12,12 +12,12 @@ from ntgrad.core import Base
 from ntgrad.engine import realize as engine
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.realize import base_of
+from ntgrad.engine.recording import storage_of
 from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
 
 from .arguments import Pieces
 
-# of arguments, in their order; with an Alias: of one that is written
-ArgumentMemory = list[tuple[Buffer, Alias | None]]
+ArgumentMemory = list[tuple[Buffer, Alias | None]]   # of arguments, in their order; with an Alias: of one that is written
 
 
 @dataclass
@@ -69,10 +69,8 @@ def keeper(storage: Any) -> str:
   for a in live_aliases:
     tensors = list(a.seen())
     if not tensors: continue
-    base = base_of(a.node)
-    nodes = [base] if base.op is Ops.BUFFER else engine.walk_nodes((a.node,))
-    if not any(u.op is Ops.BUFFER and u.arg.storage is storage for u in nodes): continue
-    how = "as" if base.op is Ops.BUFFER else "by a value that was not realised,"
+    if all(b.storage is not storage for b in engine.buffers_beneath(a.node)): continue
+    how = "as" if engine.is_view(a.node) else "by a value that was not realised,"
     return f"{how} a tensor of shape {tensors[0].shape}{_held_by(tensors)}"
   return "by a tensor that is not realised, or the gradients of one"
 
@@ -95,5 +93,5 @@ def _held_by(tensors: list[Any]) -> str:
 
 def made_after(serial: int, a: Alias) -> bool:
   """Whether the memory that an Alias's value lies in was made after the one with that number."""
-  base = base_of(a.node)
-  return base.op is Ops.BUFFER and base.arg.storage.serial > serial
+  storage = storage_of(a)
+  return storage is not None and storage.serial > serial

@@ -56,31 +56,23 @@ def reset_counters() -> None:
 # cutting the graph into kernels; Opts; lowering and source; waiting for machine code; launches until the device is done
 PHASES = ("scheduling", "choosing", "rendering", "compiling", "running")
 _spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-_open: list[str] = []      # phases that have begun, the innermost last: its time counts for it alone
-_since = [0.0]
-
-
-def _turn() -> None:
-  """What has passed counts for the innermost phase."""
-  now = time.perf_counter()
-  if _open: _spent[_open[-1]] += now - _since[0]
-  _since[0] = now
+_open: list[str] = []      # phases that have begun, the innermost last
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
   """Count the time of a block for one of ``PHASES``; that of a phase within it does not count for it."""
-  _turn()
+  started = time.perf_counter()
   _open.append(name)
   try: yield
   finally:
-    _turn()
-    _open.pop()
+    took = time.perf_counter() - started
+    _spent[_open.pop()] += took
+    if _open: _spent[_open[-1]] -= took
 
 
 def take_phase_seconds() -> dict[str, float]:
   """Seconds of each phase since the last call."""
-  _turn()
   found = dict(_spent)
   _spent.update(dict.fromkeys(PHASES, 0.0))
   return found

@@ -10,6 +10,7 @@ import math
 from functools import lru_cache
 from typing import Any, Callable, NamedTuple, Sequence
 
+from ntgrad.codegen.index.algebra import between
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, IndexOutOfRangeError, NtgradError
@@ -182,7 +183,7 @@ def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
   if op is Ops.CAT: return _hull(*map(of, u.src))
   if op is Ops.REDUCE_AXIS:
     fn, axes = u.arg
-    if fn is BinaryOps.ADD: return _mul(*of(x), *[prod([x.shape[a] for a in axes])] * 2)
+    if fn is BinaryOps.ADD: return between(BinaryOps.MUL, *of(x), *[prod([x.shape[a] for a in axes])] * 2)
     if fn not in (BinaryOps.MAX, BinaryOps.MIN) or not prod(x.shape): return None
     if fn is BinaryOps.MAX and x.arg is TernaryOps.WHERE and _holds_somewhere(x.src[0], axes):   # argmax
       return of(x.src[1])[0], max(of(x.src[1])[1], of(x.src[2])[1])
@@ -194,7 +195,7 @@ def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
     if less and x.src == u.src[1:]: return min(a, c), min(b, d)         # a if a < b else b
     if less and x.src == u.src[:0:-1]: return max(a, c), max(b, d)      # b if a < b else a: clamp
     return min(a, c), max(b, d)
-  return _RULES[u.arg](*of(x), *of(u.src[1])) if u.arg in _RULES else None
+  return between(u.arg, *of(x), *of(u.src[1])) if len(u.src) == 2 else None
 
 
 def _hull(*each: Interval) -> Interval:
@@ -209,24 +210,6 @@ def _holds_somewhere(c: UOp, axes: Any) -> bool:
   x, best = c.src
   if best.op is Ops.EXPAND: best = best.src[0]
   return best.op is Ops.REDUCE_AXIS and best.src[0] is x and best.arg in ((BinaryOps.MAX, axes), (BinaryOps.MIN, axes))
-
-
-def _mul(a: int, b: int, c: int, d: int) -> Interval:
-  ends = (a * c, a * d, b * c, b * d)
-  return min(ends), max(ends)
-
-
-_RULES: dict[Any, Callable[[int, int, int, int], Interval | None]] = {   # of a..b and c..d
-  BinaryOps.ADD: lambda a, b, c, d: (a + c, b + d),
-  BinaryOps.SUB: lambda a, b, c, d: (a - d, b - c),
-  BinaryOps.MUL: _mul,
-  BinaryOps.MAX: lambda a, b, c, d: (max(a, c), max(b, d)),
-  BinaryOps.MIN: lambda a, b, c, d: (min(a, c), min(b, d)),
-  BinaryOps.IDIV: lambda a, b, c, d: (a // d, b // c) if a >= 0 and c > 0 else None,
-  BinaryOps.MOD: lambda a, b, c, d: (0, d - 1 if a < 0 else min(b, d - 1)) if c > 0 else None,   # the divisor's sign
-  BinaryOps.AND: lambda a, b, c, d: (0, min(b, d)) if a >= 0 and c >= 0 else None,
-  BinaryOps.SHR: lambda a, b, c, d: (a >> d, b >> c) if a >= 0 and 0 <= c and d < 64 else None,
-}
 
 
 # ---- classes

@@ -26,12 +26,11 @@ def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
   total = 0
   for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first)):
     size = rounded(lifetimes[i].nbytes)
-    best, room, end = -1, 0, 0
+    gaps, end = list[tuple[int, int]](), 0   # that hold it
     for start, stop in taken.during(lifetimes[i]):
-      gap = start - end
-      if gap >= size and (best < 0 or gap < room): best, room = end, gap
+      if start - end >= size: gaps.append((start - end, end))
       end = max(end, stop)
-    offsets[i] = end if best < 0 else best
+    offsets[i] = min(gaps)[1] if gaps else end
     total = max(total, offsets[i] + size)
     taken.add(lifetimes[i], offsets[i], offsets[i] + size)
   return tuple(offsets), total

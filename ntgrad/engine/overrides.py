@@ -26,6 +26,7 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
 
+from .measuring import Bench, CandidateMemory
 from .override_files import Exported, read_file
 from .size_variants import SizedProgram
 
@@ -147,22 +148,15 @@ class ComparedPrograms:
 
   def check(self, buffers: Sequence[Raw], sizes: Sizes) -> None:
     """Run both on copies of what they write. Raises OverrideError where the results are not the same."""
-    d, params, written = self.device, self.kernel.params, [p for p in self.kernel.params if p.written]
-    counts = evaluator(tuple([ix.product(p.shape) for p in params]), self.kernel.sizes)(sizes)
-    nbytes = [n * p.dtype.itemsize for n, p in zip(counts, params)]
-    results: list[dict[int, np.ndarray[Any, Any]]] = []
+    d, params = self.device, self.kernel.params
+    counts = evaluator(tuple(ix.product(p.shape) for p in params), self.kernel.sizes)(sizes)
+    memory = [CandidateMemory(n * p.dtype.itemsize, p.dtype, raw, p.written) for n, p, raw in zip(counts, params, buffers)]
+    bench, results = Bench(d, memory), []
     for program in (self.theirs, self.mine):
-      copies = {p.slot: d.alloc(nbytes[p.slot]) for p in written}
-      try:
-        for slot, raw in copies.items(): d.copyin(raw, d.copyout(buffers[slot], nbytes[slot]))
-        arguments = {p.slot: d.at(copies[p.slot], 0) if p.align else copies[p.slot] for p in written}
-        program([arguments.get(i, raw) for i, raw in enumerate(buffers)], False, sizes)
-        d.synchronize()
-        results.append({slot: d.copyout(raw, nbytes[slot]) for slot, raw in copies.items()})
-      finally:
-        for slot, raw in copies.items(): d.free(raw, nbytes[slot])
-    for p in written:
-      want, got = (r[p.slot].view(np.uint8).reshape(-1)[:nbytes[p.slot]].view(p.dtype.np) for r in results)
+      with bench.trial() as raws:
+        program([d.at(raw, 0) if p.align and p.written else raw for p, raw in zip(params, raws)], False, sizes)
+        results.append(bench.results(raws))
+    for p, want, got in zip([p for p in params if p.written], *results):
       if (said := difference(want, got, p.dtype)) is not None:
         name = self.mine.spec.name  # type: ignore[attr-defined]
         raise OverrideError(f"{self.file}: {name} gives something else than the scheduled kernel: data{p.slot}, {said}")

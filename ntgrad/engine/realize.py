@@ -83,9 +83,9 @@ def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> li
   return out
 
 
-def reads_stale(node: UOp) -> bool:
-  """Whether a node is computed from memory that has been written over."""
-  return any([u.op is Ops.BUFFER and u.arg.stale for u in walk_nodes((node,))])
+def buffers_beneath(node: UOp) -> list[Buffer]:
+  """The memory that a node is computed from."""
+  return [u.arg for u in walk_nodes((node,)) if u.op is Ops.BUFFER]
 
 
 class _Wanted:
@@ -251,8 +251,8 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if target is None or slot not in late: continue
     if slot in begun:
       target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
-    elif any([reads_stale(a.node) for a in aliases]):   # what it is computed from is gone: the old value is what there is
-      for a in aliases: a.write(target, "a write that failed")
+    elif any([b.stale for a in aliases for b in buffers_beneath(a.node)]):
+      for a in aliases: a.write(target, "a write that failed")   # what it is computed from is gone: the old value is there
   try: raise error
   finally: error = None   # or this frame and the error would keep each other, and memory with them
 

@@ -78,7 +78,8 @@ class Watch:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
       if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
-      if not engine.reads_stale(node): a.write(node, "a call that was refused")   # else a part of it was performed
+      if any(b.stale for b in engine.buffers_beneath(node)): continue   # a part of it was performed
+      a.write(node, "a call that was refused")
 
   @property
   def changed(self) -> list[Alias]:

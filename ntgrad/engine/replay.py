@@ -11,7 +11,6 @@ import numpy as np
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir.errors import CaptureError
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops
 from ntgrad.graph.alias import Alias, live_aliases
 
 from . import counters, device_asserts, launch_graphs, memory_plan, planner, realize as engine, report
@@ -163,8 +162,7 @@ class Replay:
       if isinstance(owner, Alias): self.owners.append((ref(owner), s))
       elif s.serial < self.start and s not in planner.constants: self.readers[s] = []
     for a in live_aliases if self.readers else ():
-      for s in {u.arg.storage for u in engine.walk_nodes((a.node,)) if u.op is Ops.BUFFER} & self.readers.keys():
-        self.readers[s].append(ref(a))
+      for s in {b.storage for b in engine.buffers_beneath(a.node)} & self.readers.keys(): self.readers[s].append(ref(a))
     for s, r in self.readers.items():
       if not r: raise self._gone(s, "is no tensor's any more when the call ends")
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 WIDTH = 120              # columns of what is printed
 LABELS = 8192            # names, and kernels, that are remembered
 _INT_MOST = 2 ** 31 - 1  # what fits an int says nothing of a kernel
-_COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
+_COLORS = {"green": 32, "yellow": 33, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
 _waiting: dict[str, tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
 _unseen: Recent[str, Device] = Recent(1024)  # kernels whose machine code has not been shown
@@ -306,27 +306,18 @@ def print_now(text: str) -> None:
 # its structure, r_64_32, so that equal kernels are one program and one entry of each cache. Another kernel of that name is called
 # r_64_32n1, the next r_64_32n2. Nothing that is kept on disk knows these labels.
 
-class _Counts(Recent[str, int]):
-  """How many kernels have had a name. ``least`` is as many as any name had that was forgotten: so no label is given twice."""
-  __slots__ = ("least",)
-
-  def __init__(self, most: int):
-    super().__init__(most)
-    self.least = 0
-
-  def __setitem__(self, name: str, count: int) -> None:
-    if len(self) >= self.most: self.least = max(self.least, *self.older.values(), 0)
-    super().__setitem__(name, count)
-
-
-_counts = _Counts(LABELS)
+_counts: dict[str, int] = {}   # how many kernels have had a name
+_least = [0]                   # as many as any name had that was forgotten: so no label is given twice
 _known: Recent[int, str] = Recent(LABELS)
 
 
 def new_label(name: str) -> str:
   """A label for one more kernel called ``name``, which no other has."""
   with lock:
-    count = _counts.get(name, _counts.least)
+    if len(_counts) >= LABELS:
+      _least[0] = max(_least[0], *_counts.values())
+      _counts.clear()
+    count = _counts.get(name, _least[0])
     while (label := f"{name}n{count}" if count else name) in _counts and count: count += 1   # some kernel's own name is like that
     if count: _counts[label] = 1
     _counts[name] = count + 1

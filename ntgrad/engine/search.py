@@ -21,7 +21,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import NtgradError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, prod
-from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel import Kernel, structure_text
 from ntgrad.codegen.opts import OPTS, PLAIN_KINDS, Opts, SizedOpt, read_opt
 from ntgrad.codegen.passes.builder import chooses
 from ntgrad.codegen.passes.parts import Mark, Parts
@@ -47,20 +47,13 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
   """The parts of a kernel after the fastest Opts (``config.beam`` lists a round); ``render`` makes source."""
   target = device.renderer.target
   start = choose(parts, target)
-  key = cache.key("beam", cache.version(), _text(parts.kernel), device.identity, str(target), config.key())
+  key = cache.key("beam", cache.version(), structure_text(parts.kernel), device.identity, str(target), config.key())
   if (kept := cache.get("beam", key, LISTS)) is not None:
     try: return parts.after([[read_opt(o) for o in opts] for opts in kept])
     except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
   found = search_opts(parts, start, device, name, render, label)
   cache.put("beam", key, LISTS, tuple(tuple(o.json() for o in opts) for opts in found.opts))
   return found
-
-
-def _text(kernel: Kernel) -> str:
-  """All that a kernel is, the same in every process."""
-  number = {u: i for i, u in enumerate(kernel.nodes)}
-  nodes = [(u.op.name, str(u.dtype), [number[s] for s in u.src], str(u.arg)) for u in kernel.nodes]
-  return repr((kernel.params, [str(a) for a in kernel.axes], nodes, [number[b] for b in kernel.body]))
 
 
 def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:

@@ -168,8 +168,7 @@ class SizedProgram(Variants):
     if not more and (v := _nearest([v for v in mine if all(v.fits(sizes))], work)) is not None: return v
     blocks = self.blocks(sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
-    # where blocks span sizes, each power of two has its variant
-    free = bool(mine) and not more and not self.target.blocks
+    free = bool(mine) and not more and not self.target.blocks   # where blocks span sizes, each power of two has its variant
     return self.new(sizes, whole if self.room(whole) else units, wide, blocks, free)
 
   def room(self, units: Sizes) -> bool:

@@ -110,9 +110,9 @@ class SizedRecording:
     self.first = self._last = launches_at(*self._recorded, list(map(int, self._now)))
     self._found: Recent[_Ints, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
-    # which arguments begin at a place that depends on sizes: (launch, argument)
     todo = iter(self.exprs)
     each = [(list(itertools.islice(todo, len(x.offsets))), list(itertools.islice(todo, len(x.asked)))) for x in launches]
+    # which arguments begin at a place that depends on sizes: (launch, argument)
     self.places = {(i, j) for i, (offsets, _) in enumerate(each) for j, e in enumerate(offsets) if isinstance(e, UOp)}
     def number(device: str, dtype: Any, made: Any) -> Callable[[_Ints], Any]:
       return lambda values: number_buffer(device, dtype, made.make(lambda node: evaluator((node,), trace.sizes)(values)[0]))

@@ -8,7 +8,7 @@ def reset_labels() -> None:
   """Give labels from the first on again."""
   report._counts.clear()
   report._known.clear()
-  report._counts.least = 0
+  report._least[0] = 0
 
 
 def reset_numbering() -> None:

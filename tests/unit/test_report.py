@@ -193,15 +193,13 @@ def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   assert sources[0] == sources[1]
 
 
-def test_a_label_is_given_once() -> None:
+def test_a_label_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
   """Also where more names are met than are remembered, and where a kernel's own name is like a label."""
-  counts, before = report._Counts(4), (report._counts, report._known)
-  try:
-    report._counts = counts
-    given = [report.new_label(f"r_{i % 11}") for i in range(60)]
-    given += [report.new_label(n) for n in ("r_1n1", "r_1", "x", "x", "xn1", "x")]
-    assert len(set(given)) == len(given) and len(counts) + len(counts.older) <= 8
-  finally: report._counts, report._known = before
+  monkeypatch.setattr(report, "LABELS", 4)
+  given = [report.new_label(f"r_{i % 11}") for i in range(60)]
+  given += [report.new_label(n) for n in ("r_1n1", "r_1", "x", "x", "xn1", "x")]
+  assert len(set(given)) == len(given) and len(report._counts) <= 5
+  monkeypatch.undo()
   reset_labels()
   assert [report.new_label(n) for n in ("x", "x", "xn1", "x")] == ["x", "xn1", "xn1n1", "xn2"]
 
