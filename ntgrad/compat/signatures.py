@@ -243,34 +243,6 @@ ARRAY_OF_TWO = {
     "logical_xor matmul maximum minimum multiply:mul nextafter not_equal:ne pow remainder:mod subtract:sub",
   "x1, x2, /, *, axes=2": "tensordot"}
 
-# ---- a parameter by other names that people know it by, where the function has none of that name; some of one function only
-OTHER_NAMES = """
-axis: dim
-dim: axis
-dims: dim axis
-flip.axis: dims
-permute.order: dims dim axis
-keepdim: keepdims
-sz: num_features
-idx: input
-vocab_size: num_embeddings
-embed_size: embedding_dim
-neg_slope: negative_slope
-nn.RMSNorm.dim: normalized_shape
-pow.x: exponent
-split.sizes: split_size split_size_or_sections
-outer.x: vec2
-pad.padding: pad
-unfold.dim: dimension
-copy_.x: src
-dot.w: tensor
-view.shape: size
-expand.shape: size
-tile.reps: dims
-roll.shifts: shift
-""" + "\n".join([f"{name}.x: other" for name in "add sub mul div idiv mod gcd lcm eq ne maximum minimum matmul bitwise_and "
-                 "bitwise_or bitwise_xor lshift rshift add_ sub_ mul_ div_".split()])
-
 # ---- where a default is not the method's: the parameter -> why
 DIFFERS = {
   "align_corners": "PyTorch's None is False",
@@ -361,5 +333,4 @@ def each_layer() -> list[str]:
   return [row.replace("Nd", f"{n}d") for row in LAYERS.strip().split("\n") for n in ((1, 2, 3) if "Nd(" in row else (0,))]
 
 
-__all__ = ["ARRAY", "ARRAY_OF_TWO", "AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "OTHER_NAMES", "SPECIAL", "TOP",
-           "each_layer"]
+__all__ = ["ARRAY", "ARRAY_OF_TWO", "AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]

@@ -21,7 +21,6 @@ import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
-from ntgrad.compat.signatures import OTHER_NAMES
 
 from .pairs import Several
 from .variable import BoundInt
@@ -208,7 +207,34 @@ def checked(x: _F) -> _F:
   return x
 
 
-_ALSO = {name: tuple(others.split()) for name, _, others in (line.partition(": ") for line in OTHER_NAMES.strip().splitlines())}
+# a parameter by other names that people know it by, where the function has none of that name; some of one function only
+_OTHER_NAMES = """
+axis: dim
+dim: axis
+dims: dim axis
+flip.axis: dims
+permute.order: dims dim axis
+keepdim: keepdims
+sz: num_features
+idx: input
+vocab_size: num_embeddings
+embed_size: embedding_dim
+neg_slope: negative_slope
+nn.RMSNorm.dim: normalized_shape
+pow.x: exponent
+split.sizes: split_size split_size_or_sections
+outer.x: vec2
+pad.padding: pad
+unfold.dim: dimension
+copy_.x: src
+dot.w: tensor
+view.shape: size
+expand.shape: size
+tile.reps: dims
+roll.shifts: shift
+""" + "\n".join([f"{name}.x: other" for name in "add sub mul div idiv mod gcd lcm eq ne maximum minimum matmul bitwise_and "
+                 "bitwise_or bitwise_xor lshift rshift add_ sub_ mul_ div_".split()])
+_ALSO = {name: tuple(others.split()) for name, _, others in (line.partition(": ") for line in _OTHER_NAMES.strip().splitlines())}
 _MISSING = object()
 
 
@@ -236,7 +262,8 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   for p in parameters.values():
     n, default, by_default = p.name, p.default, ""
     if p.default is not p.empty: known[f"_default_{n}"], by_default = p.default, f"{n} is not _default_{n} and "
-    given.append({p.VAR_POSITIONAL: f"*{n}", p.VAR_KEYWORD: f"**{n}", p.KEYWORD_ONLY: f"{n}={n}"}.get(p.kind, n))
+    written: dict[Any, str] = {p.VAR_POSITIONAL: f"*{n}", p.VAR_KEYWORD: f"**{n}", p.KEYWORD_ONLY: f"{n}={n}"}
+    given.append(written.get(p.kind, n))
     if by_default: default = _Name(f"_default_{n}")
     elif (n in also or needed) and p.kind is p.POSITIONAL_OR_KEYWORD:
       needed.append(n)
