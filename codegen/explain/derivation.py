@@ -67,6 +67,7 @@ def common(ns: Iterable[Dim]) -> Dim:
 
 
 def ends(i: UOp) -> tuple[Dim, Dim]:
+  """The least and the greatest value of an index."""
   if not ix.has_sizes(i): return ix.bounds(i)
   shifted = [t for t, k in terms_of(i)[0] if t.arg is BinaryOps.MIN and not _negative(k)]
   most, = substitute((i,), {t: known for t in shifted for known in filter(ix.of_sizes, t.src)})
@@ -401,6 +402,7 @@ class Derivation:
 
 
 def straight(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], gate: UOp) -> Derivation:
+  """The derivation of an index as it is. Raises NoArrangement."""
   return Derivation(axes, shape, index, gate is ix.TRUE).run()
 
 

@@ -107,6 +107,7 @@ def with_names(kernel: Kernel, names: _Names) -> Kernel:
 
 
 class Export:
+  """Makes the parts of the file."""
   def __init__(self, kernel: Kernel):
     if not kernel.stores_only: raise ExportError("statements with an order")
     if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:

@@ -370,6 +370,7 @@ def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
 
 
 def add(a: UOp, b: UOp | int) -> UOp:
+  """a + b"""
   if isinstance(b, int): b = const(b)
   if a.op is CONST: a, b = b, a
   if b.op is CONST:   # the same terms, so there is nothing to put in order, nor to join

@@ -51,11 +51,13 @@ def negated(c: UOp) -> UOp:
 
 
 def same_size(a: Dim, b: Dim) -> bool:
+  """a == b"""
   if isinstance(a, int) and isinstance(b, int): return a == b
   return a is b or condition_holds(ix.eq(ix.node(a), ix.node(b)))
 
 
 def below(a: Dim, b: Dim) -> bool:
+  """a < b"""
   return a < b if isinstance(a, int) and isinstance(b, int) else condition_holds(ix.lt(ix.node(a), ix.node(b)))
 
 

@@ -151,6 +151,7 @@ def Exactly(kind: type[_T], fits: Callable[[_T], bool] | None = None, what: str 
 
 
 def Between(low: int, high: int | None = None) -> Form[int]:
+  """Ints within bounds."""
   return Exactly(int, lambda x: low <= x and (high is None or x <= high), f"an int from {low} to {high}")
 
 
@@ -181,6 +182,7 @@ def _unzip(x: Any, of: Reader) -> bytes:
 
 
 def Maybe(form: Form[_T]) -> Form[_T | None]:
+  """Something, or None."""
   return Form(lambda value, to: None if value is None else [form.write(value, to)],
               lambda x, of: None if x is None else form.read(_items(x, 1)[0], of))
 
@@ -197,6 +199,7 @@ def _read_counts(x: Any, of: Reader) -> tuple[int, ...]:
 
 
 def TupleForm(*forms: Form[Any]) -> Form[tuple[Any, ...]]:
+  """A tuple with a form for each of its values."""
   reads = [f.read for f in forms]
   def write(value: tuple[Any, ...], to: _Writer) -> Any:
     if len(value) != len(forms): raise RecordError(f"{len(forms)} values expected, got {len(value)}")
@@ -205,6 +208,7 @@ def TupleForm(*forms: Form[Any]) -> Form[tuple[Any, ...]]:
 
 
 def Table(key: Form[Any], form: Form[_T]) -> Form[dict[Any, _T]]:
+  """A dict."""
   def read(x: Any, of: Reader) -> dict[Any, _T]:
     out = {key.read(k, of): form.read(v, of) for k, v in (_items(pair, 2) for pair in _items(x))}
     if len(out) != len(x): raise RecordError("a key comes twice")

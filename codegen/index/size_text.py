@@ -44,6 +44,7 @@ def from_parts(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T
 
 @memoized
 def size_nodes(u: UOp) -> frozenset[UOp]:
+  """The SIZE nodes beneath an expression."""
   if u.op is Ops.SIZE: return frozenset((u,))
   found = {size_nodes(s) for s in u.src}
   return next(iter(found)) if len(found) == 1 else frozenset().union(*found)

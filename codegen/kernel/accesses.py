@@ -97,6 +97,7 @@ def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
 
 
 def access_profile(kernel: Kernel) -> AccessProfile:
+  """Collect accesses, arithmetic and reductions."""
   out = AccessProfile([], {}, [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth = reduce_depths(kernel.nodes)

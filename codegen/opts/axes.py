@@ -20,6 +20,7 @@ def new_id(kernel: Kernel) -> int: return max(a.id for a in kernel.axes) + 1   #
 
 
 def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
+  """The axes of a kernel with others where ``axis`` stood."""
   return tuple(x for a in kernel.axes for x in (axes if a.id == axis.id else (a,)))
 
 

@@ -122,6 +122,7 @@ size_rule = all_of(
 
 
 def cast_rule(u: UOp) -> str | None:
+  """A source of the same count, or a scalar that is broadcast."""
   src = u.src[0].dtype
   if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
   if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
@@ -144,6 +145,7 @@ VALUES = op_rules(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), 
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
+  """What reduces, and which dtypes it takes."""
   if op not in COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in COMBINERS)}"
   return refusal(op, dtype, f"a reduction by {op.name}")
 
