@@ -158,12 +158,13 @@ FUNCTIONAL = {
   "input, ...":
     "elu_ celu_ threshold_ prelu hardshrink softshrink glu pixel_shuffle pixel_unshuffle channel_shuffle "
     "native_channel_shuffle:channel_shuffle lp_poolNd adaptive_avg_poolNd adaptive_max_poolNd max_unpoolNd fractional_max_pool2d "
-    "fractional_max_pool3d batch_norm instance_norm layer_norm group_norm local_response_norm pdist",
+    "fractional_max_pool3d huber_loss batch_norm instance_norm layer_norm group_norm local_response_norm pdist",
   "x1, ...": "cosine_similarity pairwise_distance",
   "input, normalized_shape, weight=None, eps=None": "rms_norm",
   "input, p=2.0, dim=1, eps=1e-12, out: Tensor | None=None": "normalize",
 
   f"input, target, {_LOSS}": "multilabel_margin_loss soft_margin_loss",
+  f"input, target, {_LOSS}, weight=None": "mse_loss l1_loss",
   f"input, target, {_LOSS}, beta=1.0": "smooth_l1_loss",
   f"input, target, {_LOSS}, log_target=False": "kl_div",
   f"input, target, weight=None, {_LOSS}": "binary_cross_entropy multilabel_soft_margin_loss",

@@ -277,13 +277,13 @@ class NLLLoss(Layer):
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
 
 class MSELoss(Layer):
-  """(x - target)², reduced. Raises ShapeError."""
+  """(x - target)², reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError."""
   reduction: str = 'mean'
   def __init__(self, reduction: str = 'mean') -> None: ...
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
 
 class L1Loss(Layer):
-  """|x - target|, reduced. Raises ShapeError."""
+  """|x - target|, reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError."""
   reduction: str = 'mean'
   def __init__(self, reduction: str = 'mean') -> None: ...
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
@@ -297,8 +297,8 @@ class SmoothL1Loss(Layer):
   def __call__(self, input: Tensor, target: Any) -> Tensor: ...
 
 class HuberLoss(Layer):
-  """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, reduced (Huber, Robust Estimation of a
-    Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
+  """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, times a weight for each element, reduced
+    (Huber, Robust Estimation of a Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
   reduction: str = 'mean'
   delta: float = 1.0
   def __init__(self, reduction: str = 'mean', delta: float = 1.0) -> None: ...

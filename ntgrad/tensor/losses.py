@@ -250,8 +250,21 @@ class Losses(Activation, Reduction):
     x, y, out = self._against(name, target)
     return self._lost(name, loss(x, y), reduction, out)
 
-  mse_loss = member(_loss_of, lambda x, y: (x - y).square(), "(x - target)², reduced. Raises ShapeError.")
-  l1_loss = member(_loss_of, lambda x, y: (x - y).abs(), "|x - target|, reduced. Raises ShapeError.")
+  def _weighed(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, reduction: str = "mean",
+               weight: Operand | None = None, by_weight: bool = True) -> Self:
+    """The same with a weight for each element (None: 1); ``by_weight``: the mean is over their sum."""
+    if weight is None: return self._loss_of(name, loss, target, reduction)
+    x, y, out = self._against(name, target)
+    if weight.shape != x.shape:
+      raise ShapeError(f"{name}: a weight of shape {text(weight)} for a loss of shape {text(x)}; they must be equal")
+    each, w = loss(x, y), weight.cast(x.dtype)
+    if by_weight and reduction == "mean": return self._lost(name, (each * w).sum() / w.sum(), "sum", out)
+    return self._lost(name, each * w, reduction, out)
+
+  mse_loss = member(_weighed, lambda x, y: (x - y).square(), """
+    (x - target)², reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError.""")
+  l1_loss = member(_weighed, lambda x, y: (x - y).abs(), """
+    |x - target|, reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError.""")
   soft_margin_loss = member(_loss_of, lambda x, y: (-y * x).softplus(), """
     log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError.""")
 
@@ -262,11 +275,11 @@ class Losses(Activation, Reduction):
     if beta == 0: return self.l1_loss(target, reduction)
     return self._loss_of("smooth_l1_loss", lambda x, y: (x - y)._huber(beta) / beta, target, reduction)
 
-  def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
-    """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, reduced (Huber, Robust Estimation of a
-    Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
+  def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0, weight: Operand | None = None) -> Self:
+    """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, times a weight for each element, reduced
+    (Huber, Robust Estimation of a Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
     delta = _positive("huber_loss", "delta", delta)
-    return self._loss_of("huber_loss", lambda x, y: (x - y)._huber(delta), target, reduction)
+    return self._weighed("huber_loss", lambda x, y: (x - y)._huber(delta), target, reduction, weight, False)
 
   def _huber(self, delta: float) -> Any:
     """d²/2 for d = |x| up to delta, delta * (d - delta/2) from there: with m the lesser of d and delta, m * (d - m/2)."""

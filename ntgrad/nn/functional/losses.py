@@ -13,46 +13,6 @@ from ntgrad.tensor.made import reduction_of as how
 from .products import linear
 
 
-def _mean_by_weight(name: str, loss: Any, target: Any, reduction: str, weight: Any) -> Tensor:
-  """A loss of elements (a method of the predictions); with weights the mean is over their sum."""
-  return loss(target, reduction) if weight is None else _weighted(name, loss(target, "none"), weight, reduction, True)
-
-
-def _weighted(name: str, loss: Tensor, weight: Any, reduction: str, by_weight: bool) -> Tensor:
-  """Losses of elements, each times its weight, reduced; ``by_weight``: the mean is over the sum of the weights."""
-  if weight.shape != loss.shape:
-    raise ShapeError(f"{name}: a weight of shape {text(weight)} for a loss of shape {text(loss)}; they must be equal")
-  total = (loss * weight.cast(loss.dtype))._reduced(name, "sum" if by_weight and reduction == "mean" else reduction)
-  return total / weight.sum() if by_weight and reduction == "mean" else total
-
-
-@checked
-def mse_loss(input: Tensor, target: Operand, size_average: bool | None = None, reduce: bool | None = None,
-             reduction: str = "mean", weight: Operand | None = None) -> Tensor:
-  """(x - target)², reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError,
-  ArgumentError."""
-  return _mean_by_weight("mse_loss", input.mse_loss, target, how(size_average, reduce, reduction), weight)
-
-
-@checked
-def l1_loss(input: Tensor, target: Operand, size_average: bool | None = None, reduce: bool | None = None,
-            reduction: str = "mean", weight: Operand | None = None) -> Tensor:
-  """|x - target|, reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError,
-  ArgumentError."""
-  return _mean_by_weight("l1_loss", input.l1_loss, target, how(size_average, reduce, reduction), weight)
-
-
-@checked
-def huber_loss(input: Tensor, target: Operand, reduction: str = "mean", delta: float = 1.0,
-               weight: Operand | None = None) -> Tensor:
-  """d² / 2 where d = |x - target| is less than delta, else delta (d - delta / 2), times a weight for each element, reduced.
-  Raises ShapeError, ArgumentError."""
-  if weight is None: return input.huber_loss(target, reduction, delta)
-  return _weighted("huber_loss", input.huber_loss(target, "none", delta), weight, reduction, False)
-
-
-
-
 @checked
 def gaussian_nll_loss(input: Tensor, target: Operand, var: float | Operand, full: bool = False, eps: float = 1e-6,
                       reduction: str = "mean") -> Tensor:
@@ -100,4 +60,4 @@ def margin_ranking_loss(input1: Tensor, input2: Operand, target: Operand, margin
   return input1.margin_ranking_loss(input2, target, margin, how(size_average, reduce, reduction))
 
 
-__all__ = ["gaussian_nll_loss", "huber_loss", "l1_loss", "linear_cross_entropy", "margin_ranking_loss", "mse_loss"]
+__all__ = ["gaussian_nll_loss", "linear_cross_entropy", "margin_ranking_loss"]

@@ -216,6 +216,10 @@ def fractional_max_pool2d(input: Tensor, kernel_size: Ints, output_size: Ints | 
 def fractional_max_pool3d(input: Tensor, kernel_size: Ints, output_size: Ints | None=None, output_ratio: float | Sequence[float] | None=None, return_indices: bool=False, _random_samples: Operand | None=None) -> Any:
   """:meth:`fractional_max_pool2d` of volumes: (n, c, d, h, w) -> (n, c, d', h', w')."""
 
+def huber_loss(input: Tensor, target: Operand, reduction: str='mean', delta: float=1.0, weight: Operand | None=None) -> Tensor:
+  """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, times a weight for each element, reduced
+    (Huber, Robust Estimation of a Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
+
 def batch_norm(input: Tensor, running_mean: Operand | None, running_var: Operand | None, weight: Operand | None=None, bias: Operand | None=None, training: bool=False, momentum: float=0.1, eps: float=1e-05) -> Tensor:
   """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
     By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
@@ -266,6 +270,12 @@ def multilabel_margin_loss(input: Tensor, target: Any, size_average: bool | None
 
 def soft_margin_loss(input: Tensor, target: Operand, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean') -> Tensor:
   """log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError."""
+
+def mse_loss(input: Tensor, target: Operand, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean', weight: Operand | None=None) -> Tensor:
+  """(x - target)², reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError."""
+
+def l1_loss(input: Tensor, target: Operand, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean', weight: Operand | None=None) -> Tensor:
+  """|x - target|, reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError."""
 
 def smooth_l1_loss(input: Tensor, target: Operand, size_average: bool | None=None, reduce: bool | None=None, reduction: str='mean', beta: float=1.0) -> Tensor:
   """d² / (2 beta) where d = |x - target| is less than beta, d - beta / 2 elsewhere, reduced. Raises ShapeError,
