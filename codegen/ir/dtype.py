@@ -49,8 +49,7 @@ class DType:
 
 
 @cache
-def _vec(dtype: DType, count: int) -> DType:
-  return DType(dtype.name, dtype.short, dtype.kind, dtype.rank, dtype.np, count)
+def _vec(dtype: DType, count: int) -> DType: return DType(dtype.name, dtype.short, dtype.kind, dtype.rank, dtype.np, count)
 
 
 class _Defaults(type):
