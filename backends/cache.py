@@ -25,7 +25,7 @@ from typing import Any, Iterator, TypeVar
 
 from ntgrad.codegen.index import records
 from ntgrad.codegen.index.records import Form, RecordError
-from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir import config
 
 from .process import temporary
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Callable, Sequence
 
-from ntgrad.codegen.ir.errors import DeviceError
+from ntgrad.codegen.ir import DeviceError
 
 YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
 

@@ -3,7 +3,7 @@ clock, times cores, times the clock. No launch can be faster. A "core" of a clou
 falls under load, so products reach 80 % at most."""
 from __future__ import annotations
 
-from ntgrad.codegen.ir.target import Rates
+from ntgrad.codegen.ir import Rates
 
 # Of one core (an SM) in one clock. A fused multiplication and addition counts as two.
 #

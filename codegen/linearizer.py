@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 from .choose.cpu import optimize
-from .ir.errors import OptError
-from .ir.target import Target
-from .ir.uop import Ops, UOp
+from .ir import Ops, OptError, Target, UOp
 from .kernel import Axis, AxisKind, Kernel, Param, Shape
 from .kernel.linear import UOpList
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize

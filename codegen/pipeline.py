@@ -14,9 +14,7 @@ from typing import Any, Callable, Collection
 
 from .choose.chooser import choose
 from .explain.printing import form_text
-from .ir.config import config
-from .ir.errors import ConfigError
-from .ir.target import Target
+from .ir import ConfigError, Target, config
 from .kernel import Kernel
 from .kernel.linear import UOpList
 from .passes.additions import limit_additions

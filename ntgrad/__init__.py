@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes, get_default_dtype, set_default_dtype
+from ntgrad.codegen.ir import config, dtypes, get_default_dtype, set_default_dtype
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
 from ntgrad.graph.modes import no_grad

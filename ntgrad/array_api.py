@@ -13,8 +13,7 @@ import math
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, DType, ShapeError, dtypes, promote
 from ntgrad.compat.public import show
 from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO
 from ntgrad.engine.device import DEVICE_NAMES, Device

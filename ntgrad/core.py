@@ -10,10 +10,8 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, GradientError, ScalarError, ShapeError, shown
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.graph import dimension_names as dimensions, nodes as graph, origins
 from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, repeats, write_watchers

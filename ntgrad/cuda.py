@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, shown
+from ntgrad.codegen.ir import ArgumentError, DeviceError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device, DeviceName, Memory, get_device
 from ntgrad.tensor.random import default_generator

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ntgrad.autograd import _listed, functional, grad as gradients
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
 from ntgrad.functions.settings import vmap
 from ntgrad.graph.checks import Ints, checked

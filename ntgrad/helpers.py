@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ContextDecorator
 from typing import Any, Callable, TypeVar
 
+from ntgrad.codegen.ir import ArgumentError, ConfigError
 from ntgrad.codegen.ir.config import Settings, config
-from ntgrad.codegen.ir.errors import ArgumentError, ConfigError
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
 from ntgrad.graph.checks import checked

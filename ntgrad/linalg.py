@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.compat.public import show
 from ntgrad.compat.signatures import LINALG
 from ntgrad.graph.checks import Operand, checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.codegen.ir import ArgumentError
 from ntgrad.compat.public import show
 from ntgrad.compat.signatures import SPECIAL
 from ntgrad.graph.checks import Operand, checked

@@ -20,7 +20,7 @@ from typing import Mapping, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import conjuncts
 from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms, uncast
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
 
 from ..writer import touched

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import DeviceError
+from ntgrad.codegen.ir import DeviceError
 
 from ..numpy.memory import Array
 from ..process import Driver, Parameters as Parameters

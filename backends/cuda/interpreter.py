@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, Sequence
 import ml_dtypes
 import numpy as np
 
-from ntgrad.codegen.ir.errors import CompileError, VerifyError
+from ntgrad.codegen.ir import CompileError, VerifyError
 
 from ..base import Program, ProgramSpec, Sizes, Specs
 from ..numpy.device import NumpyDevice

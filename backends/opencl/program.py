@@ -10,7 +10,7 @@ import numpy as np
 
 from ntgrad.codegen.choose.bound import bound
 from ntgrad.codegen.index.sizes import evaluator
-from ntgrad.codegen.ir.errors import CompileError, DeviceError
+from ntgrad.codegen.ir import CompileError, DeviceError
 
 from ..base import Program, ProgramSpec, Sizes, grid_of, remade
 from . import binaries

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence, cast
 
 import numpy as np
 
-from ntgrad.codegen.ir.handlers import not_in_handler
+from ntgrad.codegen.ir import not_in_handler
 
 from ..base import Graph, Grid, KernelSource, Node, ProgramSpec, Sizes
 from ..memory_pool import host_room

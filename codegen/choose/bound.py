@@ -20,9 +20,7 @@ from typing import Iterable, Mapping, NamedTuple, Sequence
 from .. import index as ix
 from ..index.assume import greater, lesser
 from ..index.sizes import Dim, sizes_of
-from ..ir.dtype import DType
-from ..ir.target import Target
-from ..ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
+from ..ir import COMPARE, BinaryOps, DType, Ops, Target, TernaryOps, UnaryOps, UOp, memoized, toposort
 from ..kernel import EFFECTS, Kernel, walk_statements
 from ..kernel.accesses import gate_or_true, is_masked
 from ..opts.merged_axes import split_axes

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Callable, Iterable, NamedTuple
 
-from ..ir.config import config
-from ..ir.errors import OptError
+from ..ir import OptError, config
 from ..kernel import Kernel
 
 _MOST = 256   # refusals that are remembered

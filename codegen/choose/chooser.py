@@ -4,9 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ..ir.config import config
-from ..ir.target import Target
-from ..ir.uop import Ops
+from ..ir import Ops, Target, config
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import access_profile
 from ..opts import Vectorize, with_opts

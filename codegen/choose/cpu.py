@@ -11,8 +11,7 @@ from functools import cache, partial
 from typing import Iterable, Iterator, NamedTuple
 
 from .. import index as ix
-from ..ir.target import Target
-from ..ir.uop import Ops, prod
+from ..ir import Ops, Target, prod
 from ..kernel import AxisKind, Kernel, volume
 from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
 from ..opts import Local, NonTemporal, Opt, Pad, Reorder, with_opts

@@ -4,9 +4,7 @@ from __future__ import annotations
 import math
 from typing import Iterator, Sequence
 
-from ..ir.errors import OptError
-from ..ir.target import Target
-from ..ir.uop import Ops, prod
+from ..ir import Ops, OptError, Target, prod
 from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import CacheRead, Reorder, Serial, with_opts

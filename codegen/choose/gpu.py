@@ -6,8 +6,7 @@ import math
 from typing import Iterator, Mapping, NamedTuple
 
 from .. import index as ix
-from ..ir.target import Target
-from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
+from ..ir import Ops, Target, UOp, power_of_two, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even

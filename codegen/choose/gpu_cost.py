@@ -9,8 +9,7 @@ import math
 from types import MappingProxyType
 from typing import Collection, Iterator, Mapping, Sequence
 
-from ..ir.target import Target
-from ..ir.uop import Ops, power_of_two, prod, toposort
+from ..ir import Ops, Target, power_of_two, prod, toposort
 from ..kernel import AxisKind, Kernel, volume
 from .roles import VECTOR_BYTES, Roles, fastest_axis, rounds_of, vector
 

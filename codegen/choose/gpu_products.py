@@ -5,9 +5,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Iterable, Iterator, Sequence
 
-from ..ir.config import config
-from ..ir.target import Target
-from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
+from ..ir import Ops, Target, UOp, config, power_of_two, prod, toposort
 from ..kernel import Kernel
 from ..kernel.accesses import access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from .. import index as ix
-from ..ir.config import config
-from ..ir.dtype import dtypes
-from ..ir.target import Target
-from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
+from ..ir import Ops, Target, UOp, config, dtypes, power_of_two, prod, toposort
 from ..kernel import Axis, Kernel, is_variable
 from ..kernel.accesses import ids_of
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, warps_for

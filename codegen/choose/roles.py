@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import Iterable
 
 from .. import index as ix
-from ..ir.dtype import dtypes
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir import BinaryOps, Ops, UOp, dtypes, toposort
 from ..kernel import Axis, Kernel
 from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths
 from ..kernel.rewrite import rewrite

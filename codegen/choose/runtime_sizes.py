@@ -12,9 +12,7 @@ from dataclasses import fields, replace
 from typing import Callable, Iterable, Iterator
 
 from .. import index as ix
-from ..ir.errors import OptError
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, power_of_two
+from ..ir import BinaryOps, Ops, OptError, Target, UOp, power_of_two
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.rewrite import substitute
 from ..opts import Block, CacheRead, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle

@@ -14,7 +14,7 @@ from .. import index as ix
 from ..index import Dim, minus, node, over, plus, times
 from ..index.assume import assuming, greater, negated
 from ..index.view import window_count
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, Ops, UOp
 from ..kernel import Axis, AxisKind
 from ..kernel.arrangement import Arrangement
 from ..kernel.rewrite import substitute

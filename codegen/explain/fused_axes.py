@@ -10,7 +10,7 @@ from typing import Iterable, NamedTuple, Sequence
 
 from .. import index as ix
 from ..index import Dim
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, Ops, UOp
 from ..kernel import Axis
 from .derivation import LEVELS, Derivation, NoArrangement, straight, terms_of
 

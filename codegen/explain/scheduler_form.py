@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Sequence
 
 from ..index.assume import assumes, same_size
-from ..ir.uop import Ops, UOp, toposort
+from ..ir import Ops, UOp, toposort
 from ..kernel import AxisKind, Kernel
 from ..kernel.rewrite import rewrite, substitute
 from ..passes import tiles

@@ -8,7 +8,7 @@ import functools
 from itertools import accumulate
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
-from ..ir.uop import SHAPES, Ops, UOp
+from ..ir import SHAPES, Ops, UOp
 from . import algebra as ix
 from .algebra import Dim as Dim, minus, plus, times
 

@@ -8,8 +8,8 @@ from typing import Iterable
 
 from .. import index as ix
 from ..index.view import strides_of
+from ..ir import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ..ir.functions import FUNCTIONS
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from .kernel import Kernel
 
 

@@ -5,7 +5,7 @@ from typing import Any, Callable, Mapping
 
 from ..index.size_text import sources_first
 from ..index.sizes import Dim
-from ..ir.uop import Ops, UOp
+from ..ir import Ops, UOp
 from .rewrite import fold_node
 
 _Renamed = tuple[UOp, frozenset[UOp]]   # a node, and which of its axes get other names

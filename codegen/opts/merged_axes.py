@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from .. import index as ix
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, Ops, UOp
 from ..kernel import Kernel
 from ..kernel.accesses import access_profile
 from .axes import Fuse, Split, split_axis

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Iterator
 
 from .. import index as ix
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
+from ..ir import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.rewrite import rewrite
 from ..opts import Pad, Serial, Split

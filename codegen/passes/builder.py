@@ -5,10 +5,7 @@ import itertools
 from typing import Any, Iterable
 
 from .. import index as ix
-from ..ir.config import config
-from ..ir.dtype import DType, dtypes
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp
+from ..ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, steps_of
 from ..kernel.rewrite import rewrite, substitute

@@ -5,9 +5,7 @@ from collections import Counter
 from typing import Sequence
 
 from .. import index as ix
-from ..ir.dtype import dtypes
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes
 from ..kernel.accesses import is_masked
 from ..kernel.linear import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
 

@@ -11,10 +11,7 @@ from typing import Iterable
 
 from .. import index as ix
 from ..index.size_text import sources_first
-from ..ir.dtype import dtypes
-from ..ir.errors import OptError
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
+from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, dtypes, prod
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, gate_or_true
 from ..kernel.rewrite import fold_node, rewrite, substitute

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from typing import Iterable
 
-from ..ir.dtype import DType
-from ..ir.uop import Ops, TernaryOps, UOp
+from ..ir import DType, Ops, TernaryOps, UOp
 from ..kernel.linear import F32, NARROW, UOpList, prune
 
 # these have the dtype of memory, or of bits; arithmetic has float32

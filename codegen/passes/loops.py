@@ -12,10 +12,8 @@ from functools import reduce
 from typing import Sequence, Union
 
 from .. import index as ix
-from ..ir.dtype import dtypes
-from ..ir.errors import OptError
+from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, prod, repeated, toposort
 from ..ir.functions import identity
-from ..ir.uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import ids_of, reduce_depths
 from ..kernel.rewrite import fold_node

@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Callable, Iterable, Iterator, Union
 
-from ..ir.dtype import dtypes
-from ..ir.uop import Ops, UOp
+from ..ir import Ops, UOp, dtypes
 from ..kernel import Axis, Kernel
 from ..opts import Opt, Opts, with_opts
 

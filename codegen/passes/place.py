@@ -9,9 +9,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Iterable, Union
 
-from ..ir.dtype import dtypes
-from ..ir.target import Target
-from ..ir.uop import Ops, UOp, prod, toposort
+from ..ir import Ops, Target, UOp, dtypes, prod, toposort
 from ..kernel import EFFECTS, is_variable
 from ..kernel.linear import UOpList
 from .builder import new_name

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir import DType, Ops, Target, UOp, cast_number, dtypes, scale_byte
 from ..ir.alu import add, equal, least_of, less, shift_left, shift_right
-from ..ir.dtype import DType, cast_number, dtypes, scale_byte
-from ..ir.target import Target
-from ..ir.uop import Ops, UOp
 from ..kernel import Kernel
 from ..kernel.rewrite import Rules, rewrite
 

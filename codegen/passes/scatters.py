@@ -24,11 +24,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import index as ix
+from ..ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes, power_of_two
 from ..ir.alu import add, and_, at_most, differ, equal, int_const, least_of, less, or_, shift_left, shift_right
-from ..ir.config import config
-from ..ir.dtype import DType, dtypes
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, power_of_two
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import gate_or_true
 from ..kernel.rewrite import substitute

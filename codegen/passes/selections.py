@@ -8,10 +8,8 @@ So a one-hot mask takes a row or a column out of a matrix, counts or looks up wi
 from __future__ import annotations
 
 from .. import index as ix
-from ..ir.dtype import dtypes
+from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes, toposort
 from ..ir.functions import identity
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ..kernel import Kernel, is_variable
 from ..kernel.rewrite import rewrite, substitute
 

@@ -12,11 +12,9 @@ from dataclasses import replace
 from typing import Iterable, Sequence, Union
 
 from .. import index as ix
+from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, toposort
 from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..ir.errors import OptError
 from ..ir.functions import identity
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, inner, is_variable
 from ..kernel.accesses import gate_or_true, ids_of
 from ..kernel.rewrite import substitute

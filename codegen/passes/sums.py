@@ -5,7 +5,7 @@ import math
 from collections import Counter, defaultdict
 from typing import Mapping, Sequence
 
-from ..ir.uop import Ops, UOp
+from ..ir import Ops, UOp
 from ..kernel.linear import UOpList, block_axes, is_dot
 
 MOST_KEPT = 16384   # elements of a block that is an accumulator

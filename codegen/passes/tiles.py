@@ -14,10 +14,7 @@ from .. import index as ix
 from ..index.assume import greater, lesser
 from ..index.size_text import text_of
 from ..index.sizes import Dim
-from ..ir.config import config
-from ..ir.errors import OptError
-from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir import BinaryOps, Ops, OptError, Target, UOp, config, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import gate_or_true
 from ..kernel.rewrite import rewrite, substitute

@@ -9,9 +9,7 @@ from typing import Iterable
 
 from .. import index as ix
 from ..index.algebra import DATA
-from ..ir.dtype import DType, dtypes
-from ..ir.target import Target
-from ..ir.uop import Ops, UOp
+from ..ir import DType, Ops, Target, UOp, dtypes
 from ..kernel.linear import UOpList
 
 

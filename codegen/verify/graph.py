@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 from .. import index as ix
 from ..index.size_text import shape_text, text_of
 from ..index.view import TRANSFORMS, Shape
-from ..ir.uop import MOVEMENT, Ops, UOp, toposort
+from ..ir import MOVEMENT, Ops, UOp, toposort
 from .rules import *
 
 # sizes may be expressions of run-time sizes: what is not known to be wrong may be right

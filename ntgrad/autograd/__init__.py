@@ -6,7 +6,7 @@ from importlib import import_module
 from operator import add
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, GradientError, shown
+from ntgrad.codegen.ir import ArgumentError, GradientError, shown
 from ntgrad.compat.public import show
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import enable_grad, inference_mode, no_grad, set_grad_enabled

@@ -8,8 +8,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import CaptureError
+from ntgrad.codegen.ir import CaptureError, DType
 from ntgrad.codegen.ir.nested import fold_tree
 from ntgrad.core import Base
 

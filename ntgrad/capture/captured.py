@@ -7,11 +7,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import CaptureError, NtgradError
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops, live_nodes
+from ntgrad.codegen.ir import CaptureError, NtgradError, Ops, Recent, config, dtypes, live_nodes
 from ntgrad.engine import overrides, planner, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device

@@ -11,10 +11,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import ArgumentError, shown
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops
+from ntgrad.codegen.ir import ArgumentError, Ops, Recent, config, shown
 from ntgrad.engine.buffer import being_recorded
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.traced_sizes import VariableValues

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any, Sequence
 from weakref import ref
 
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, UOp
 from ntgrad.core import Base
 from ntgrad.engine import realize as engine
 from ntgrad.engine.buffer import Buffer

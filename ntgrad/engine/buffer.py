@@ -8,9 +8,7 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import NtgradError, OutOfMemoryError
-from ntgrad.codegen.ir.uop import Ops, UOp, prod
+from ntgrad.codegen.ir import DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, prod
 from ntgrad.graph.alias import caller, live_aliases, values
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import blame_caller

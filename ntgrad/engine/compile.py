@@ -20,11 +20,7 @@ from ntgrad.codegen.explain.printing import kernel_name as kernel_name
 from ntgrad.codegen.index import Dim, count, product, records
 from ntgrad.codegen.index.records import CONDITION, TupleForm
 from ntgrad.codegen.index.sizes import arguments, evaluator, sizes_of
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import CompileError, NtgradError, OverrideError
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import CompileError, NtgradError, OverrideError, Recent, UOp, config, dtypes
 from ntgrad.codegen.kernel import AxisKind, Kernel, structure_text
 from ntgrad.codegen.opts import Told
 from ntgrad.codegen.passes.parts import Parts

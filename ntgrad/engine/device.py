@@ -8,9 +8,7 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import DeviceError, NtgradError, shown
-from ntgrad.codegen.ir.handlers import in_handler
+from ntgrad.codegen.ir import DeviceError, NtgradError, config, in_handler, shown
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.origins import blame_caller
 

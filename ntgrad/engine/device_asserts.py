@@ -14,8 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import DeviceAssertError, NtgradError
+from ntgrad.codegen.ir import DeviceAssertError, NtgradError, dtypes
 
 from .buffer import Buffer, Storage
 from .device import waited

@@ -11,9 +11,7 @@ from functools import lru_cache
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad.codegen.index.algebra import between
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, IndexOutOfRangeError, NtgradError
+from ntgrad.codegen.ir import ArgumentError, IndexOutOfRangeError, NtgradError, config, dtypes
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Alias

@@ -19,9 +19,7 @@ import numpy as np
 
 from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import DTypeError, InterchangeError, NoInterfaceError
-from ntgrad.codegen.ir.uop import Ops, UOp, prod
+from ntgrad.codegen.ir import DType, DTypeError, InterchangeError, NoInterfaceError, Ops, UOp, dtypes, prod
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 

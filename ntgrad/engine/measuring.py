@@ -16,8 +16,7 @@ import numpy as np
 from ntgrad.backends import workers as pool
 from ntgrad.backends.base import Device, Program
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
+from ntgrad.codegen.ir import ArgumentError, DType, NtgradError
 
 REPEATS = 5                   # launches of each candidate, as far as TRIAL seconds go
 TRIAL = 0.5                   # seconds of launches of a candidate

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ntgrad.codegen.explain.scheduler_form import inlined, with_aligns, with_numbered_sorts, without_tiles
-from ntgrad.codegen.ir.errors import MissingFileError, NtgradError, OverrideError
+from ntgrad.codegen.ir import MissingFileError, NtgradError, OverrideError
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opt

@@ -18,11 +18,8 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.tile_source import kernel_key
 from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import evaluator
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import NtgradError, OverrideError
+from ntgrad.codegen.ir import DType, NtgradError, OverrideError, Recent, config
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
 

@@ -11,8 +11,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, screen
 from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import evaluator
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import DType, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.graph.variable import BoundInt
 

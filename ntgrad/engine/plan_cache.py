@@ -12,8 +12,7 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.specs import SPEC, check as check_spec
 from ntgrad.codegen.index.records import COUNT, COUNTS, DTYPE, STR, Maybe, RecordError, Sequence, TupleForm
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir import DType, config
 
 from . import overrides
 from .compile import from_specs

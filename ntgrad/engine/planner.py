@@ -14,11 +14,7 @@ from ntgrad.backends import memory_pool as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.size_text import text_of
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import DeviceError, NtgradError, VerifyError
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops, UOp, live_nodes
+from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import origins
 from ntgrad.graph.variable import BoundInt, Derived

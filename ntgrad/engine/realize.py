@@ -7,10 +7,7 @@ from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import ref
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import NtgradError, OutOfMemoryError
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
 from ntgrad.graph import alias, origins
 from ntgrad.graph.alias import Alias, followers, follows, homeless, live_aliases, pending, unplaced, values, waiting
 from ntgrad.graph.lock import synchronized

@@ -11,8 +11,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.base import Device, Sizes
-from ntgrad.codegen.ir.errors import CaptureError
-from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.codegen.ir import CaptureError, Ops, UOp, toposort
 from ntgrad.graph import alias
 from ntgrad.graph.alias import Alias, apply_view as seen_through, live_aliases, values
 from ntgrad.graph.variable import BoundInt

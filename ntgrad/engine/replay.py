@@ -9,8 +9,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir.errors import CaptureError
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CaptureError, Recent
 from ntgrad.graph.alias import Alias, live_aliases
 
 from . import counters, device_asserts, launch_graphs, memory_plan, planner, realize as engine, report

@@ -23,10 +23,7 @@ from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import conjuncts, count
 from ntgrad.codegen.index.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.index.sizes import dim_text, evaluator
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import ExportError
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import ExportError, Ops, Recent, UOp, config
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.linear import UOpList, block_shapes
 from ntgrad.codegen.passes.parts import Parts

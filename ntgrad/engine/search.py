@@ -17,10 +17,7 @@ from ntgrad.backends.progress import bar
 from ntgrad.codegen.choose.chooser import choose
 from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index import records
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import NtgradError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, prod
+from ntgrad.codegen.ir import NtgradError, Ops, Target, config, prod
 from ntgrad.codegen.kernel import Kernel, structure_text
 from ntgrad.codegen.opts import OPTS, PLAIN_KINDS, Opts, SizedOpt, read_opt
 from ntgrad.codegen.passes.builder import chooses

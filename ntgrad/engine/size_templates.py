@@ -12,8 +12,7 @@ from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import DType, Ops, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import worth_sorting
 from ntgrad.graph.variable import BoundInt, Derived

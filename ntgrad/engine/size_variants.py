@@ -15,8 +15,7 @@ from typing import Callable, NamedTuple, Sequence
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.ir import BinaryOps, Ops, Recent, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.opts.axes import seen_by

@@ -10,8 +10,7 @@ import itertools
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad.codegen.index.sizes import dim_text, evaluator
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import Recent, UOp
 
 from .planner import number_buffer
 from .traced_sizes import Trace

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import negated
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.graph import variable
 from ntgrad.graph.variable import BoundInt, Derived

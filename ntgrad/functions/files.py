@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.nn.state import torch_load, torch_save
 from ntgrad.nn.tree import tensors
 from ntgrad.tensor import Tensor

@@ -6,8 +6,7 @@ from typing import Any
 
 import ml_dtypes
 
-from ntgrad.codegen.ir.dtype import DType, can_cast as _can_cast, dtypes, promote, promote_tensors
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, can_cast as _can_cast, dtypes, promote, promote_tensors, shown
 from ntgrad.engine.device import Device, DeviceName, canonical
 from ntgrad.graph.checks import Ints, checked, whole_number
 from ntgrad.tensor import Tensor

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.codegen.ir import ArgumentError, dtypes
 from ntgrad.graph.checks import checked, operand, real_number
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.creation import bits_of

@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir import DType, dtypes
 
 
 def room(name: str) -> ModuleType | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.core import axis_of
 from ntgrad.graph.checks import Operand, checked, flag, no_flag
 from ntgrad.tensor import Tensor

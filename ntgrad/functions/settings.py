@@ -7,8 +7,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, config, shown
 from ntgrad.engine.device import Device
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import mode as current

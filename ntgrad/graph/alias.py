@@ -10,8 +10,7 @@ from copy import deepcopy
 from typing import Any, Callable, Collection, Iterable, Iterator, TypeVar
 from weakref import ref
 
-from ntgrad.codegen.ir.errors import AssignError
-from ntgrad.codegen.ir.uop import NodeTable, Ops, UOp
+from ntgrad.codegen.ir import AssignError, NodeTable, Ops, UOp
 
 from . import nodes as graph, origins
 from .lock import lock, synchronized

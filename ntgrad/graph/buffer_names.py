@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, UOp
 
 from .alias import values
 

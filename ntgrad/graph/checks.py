@@ -19,8 +19,7 @@ from typing import Annotated, Any, Callable, NamedTuple, TypeVar, Union, get_arg
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, dtypes, shown
 
 from .pairs import Several
 from .variable import BoundInt

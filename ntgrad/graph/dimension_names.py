@@ -13,8 +13,7 @@ import numpy as np
 from ntgrad.codegen.index.algebra import count
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.index.view import TRANSFORMS
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.ir.uop import Ops
+from ntgrad.codegen.ir import ArgumentError, AxisError, Ops, ShapeError, shown
 
 from .variable import BoundInt
 

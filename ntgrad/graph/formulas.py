@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Sequence
 
-from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir import dtypes
 
 from . import nodes as graph
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir.errors import ShapeError
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, ShapeError, UOp
 
 _MOST = 1 << 28    # elements of what is expanded, which a reshape may have to copy
 MAX_DIMS = 64      # as arrays of numpy have

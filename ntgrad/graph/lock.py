@@ -11,7 +11,7 @@ from functools import wraps
 from types import CodeType
 from typing import Any, Callable, TypeVar
 
-from ntgrad.codegen.ir.handlers import in_handler, interrupted
+from ntgrad.codegen.ir import in_handler, interrupted
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

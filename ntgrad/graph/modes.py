@@ -5,7 +5,7 @@ import functools
 from contextvars import ContextVar
 from typing import Any, Callable, ClassVar, Self, TypeVar
 
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, shown
 
 from .checks import checked
 

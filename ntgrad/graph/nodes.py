@@ -6,10 +6,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Sequence
 from weakref import ref
 
-from ntgrad.codegen.ir.dtype import DType, acc_dtype as acc_dtype, cast_number, dtypes
+from ntgrad.codegen.ir import BinaryOps, DType, Ops, ShapeError, UOp, acc_dtype as acc_dtype, cast_number, dtypes
 from ntgrad.codegen.ir.elementwise import *
-from ntgrad.codegen.ir.errors import ShapeError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 
 Window = tuple[int, int, int]
 UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}   # by the size of an item

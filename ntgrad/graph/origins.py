@@ -16,10 +16,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import NtgradError
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, NtgradError, Ops, Recent, UOp, config
 
 # code, and the offset of an instruction in it; a third is there for the gradient of what that has made
 Origin = tuple[CodeType, int] | tuple[CodeType, int, bool]

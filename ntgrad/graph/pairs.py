@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, shown
 
 _MEANT_OF_ONE = (
   "sub mul truediv floordiv mod pow matmul and or xor lshift rshift rsub rmul rtruediv rfloordiv rmod rpow rmatmul rand ror "

@@ -15,9 +15,7 @@ from typing import Any, Callable, Mapping, Sequence, Union
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import assumes, condition_holds, negated
 from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of, without_options
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import ArgumentError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, Ops, UOp, shown, toposort
 from ntgrad.codegen.kernel.rewrite import substitute
 
 from .symbol_sympy import as_comparison, from_sympy, is_sympy, never_negative, to_sympy

@@ -9,8 +9,7 @@ from typing import Any, Callable, Mapping
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of
-from ntgrad.codegen.ir.errors import ArgumentError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, Ops, UOp, toposort
 
 _SECONDS = 0.5   # for one question
 

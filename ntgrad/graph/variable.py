@@ -11,9 +11,7 @@ from types import FrameType
 from typing import Any, Callable, NamedTuple, cast
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.dtype import DType, held
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import ArgumentError, DType, Ops, ShapeError, UOp, held, shown
 
 from .origins import HERE
 

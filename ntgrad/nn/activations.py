@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes, shown
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 

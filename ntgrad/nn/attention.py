@@ -8,8 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import behaving
 from ntgrad.tensor import Tensor

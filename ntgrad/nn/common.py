@@ -4,8 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph.checks import Ints, no_flag
 from ntgrad.tensor import Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, MissingKeyError, shown
+from ntgrad.codegen.ir import ArgumentError, AxisError, MissingKeyError, shown
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import behaving, mode
 

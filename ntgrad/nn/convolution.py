@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.graph.checks import Ints
 from ntgrad.tensor import Tensor
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes
 from ntgrad.graph.checks import one_width
 from ntgrad.graph.modes import no_grad
 from ntgrad.tensor import Tensor

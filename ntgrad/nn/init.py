@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.compat.public import show
 from ntgrad.core import real_number
 from ntgrad.graph.checks import checked, of_kind

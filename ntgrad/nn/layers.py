@@ -6,7 +6,7 @@ from collections.abc import Callable as Callable, Sequence as Sequence
 from dataclasses import KW_ONLY as KW_ONLY
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import DType as DType
+from ntgrad.codegen.ir import DType as DType
 from ntgrad.graph.checks import Ints as Ints
 from ntgrad.tensor import Tensor as Tensor
 

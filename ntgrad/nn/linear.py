@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.core import real_number
 from ntgrad.graph.checks import of_kind, one_width
 from ntgrad.tensor import Tensor

@@ -21,7 +21,7 @@ from dataclasses import KW_ONLY, dataclass, fields
 from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
-from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.codegen.ir import ArgumentError
 from ntgrad.compat.signatures import FUNCTIONAL, each_layer
 from ntgrad.graph.checks import checked
 from ntgrad.tensor.made import Made, Row, parts, rows

@@ -17,8 +17,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, MissingNameError, shown
+from ntgrad.codegen.ir import ArgumentError, AssignError, DType, DTypeError, MissingNameError, dtypes, shown
 from ntgrad.compat.public import explain, present
 from ntgrad.engine.device import Device
 from ntgrad.graph import nodes as graph

@@ -4,8 +4,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
 from ntgrad.graph.checks import Ints, checked, flag, one_width
 from ntgrad.tensor import Tensor
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
 from ntgrad.graph.checks import one_width
 from ntgrad.tensor import Tensor
 

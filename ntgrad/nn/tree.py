@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from ntgrad.codegen.ir.errors import StateError
+from ntgrad.codegen.ir import StateError
 from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor

@@ -23,8 +23,7 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import shown
+from ntgrad.codegen.ir import DType, shown
 from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal, say_once

@@ -4,7 +4,7 @@ from typing import Sequence
 from ntgrad.backends.cstyle.kernel import CStyleRenderer as CStyleLanguage
 from ntgrad.backends.metal import MetalRenderer as MetalLanguage
 from ntgrad.backends.opencl.renderer import OpenCLRenderer as OpenCLLanguage
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import UOp
 
 
 def uops_to_cstyle(lang: CStyleLanguage, function_name: str, uops: Sequence[UOp]) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Iterable, Mapping, Sequence
 
-from ntgrad.codegen.ir.errors import NtgradError, VerifyError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.codegen.ir import NtgradError, Ops, Target, UOp, VerifyError, toposort
 from ntgrad.graph.origins import blame, of, worth_naming
 
 from .kernel_groups import Group

@@ -11,7 +11,7 @@ from typing import Iterable, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.view import Shape
-from ntgrad.codegen.ir.uop import Ops, UOp, prod
+from ntgrad.codegen.ir import Ops, UOp, prod
 
 from .nodes import Idx
 

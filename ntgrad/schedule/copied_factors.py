@@ -11,9 +11,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
 from ntgrad.codegen.index.view import strides_of
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp, prod, toposort
+from ntgrad.codegen.ir import Ops, Target, UOp, config, prod, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
 from .layout import LAST, BufferAccess, Product, dimension_along, products

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.kernel.rewrite import rewrite
 

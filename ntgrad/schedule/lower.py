@@ -9,9 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index.size_text import shape_text
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ExportError
-from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, ExportError, Ops, TernaryOps, UOp, dtypes, repeated, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.kernel.accesses import ids_of
 from ntgrad.codegen.kernel.rewrite import rewrite

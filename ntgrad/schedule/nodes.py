@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.view import Shape, pull
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
+from ntgrad.codegen.ir import MOVEMENT, Ops, UOp
 
 LEAVES_WITHIN = 64   # nodes that are looked at for what a value is made of
 Nodes = tuple[UOp, ...]

@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UOp, config, dtypes, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite
 
 from .nodes import Body, in_bounds

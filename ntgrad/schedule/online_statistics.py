@@ -17,11 +17,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir import BinaryOps, Ops, Target, UnaryOps, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.functions import identity
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
 from .nodes import is_fixed, leaves, movement, node_bytes, reduced_size

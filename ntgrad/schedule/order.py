@@ -1,7 +1,7 @@
 """Putting kernels in order: after what they read, and before what overwrites it (docs/architecture.md, Scheduling, rule 5)."""
 from __future__ import annotations
 
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, UOp
 
 from .lower import ScheduleItem
 from .nodes import viewed

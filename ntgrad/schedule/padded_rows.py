@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
 from ntgrad.codegen.index.view import Shape, strides_of
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, config
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.accesses import gate_or_true, is_masked
 from ntgrad.codegen.kernel.rewrite import rewrite

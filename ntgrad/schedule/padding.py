@@ -3,7 +3,7 @@ a bounds check in the inner loop. A product with a padded zero is taken for zero
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.kernel.accesses import ids_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 

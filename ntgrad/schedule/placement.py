@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir import MOVEMENT, Ops, UOp, toposort
 from ntgrad.codegen.ir.elementwise import make
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
 from ntgrad.graph.alias import apply_view, written
 
 from .nodes import Body, Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed

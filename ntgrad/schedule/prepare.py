@@ -6,10 +6,8 @@ from typing import Any, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import sum_parts
 from ntgrad.codegen.choose.gpu_products import ProductWork, split_k_parts
-from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, power_of_two
 from ntgrad.codegen.ir.functions import identity
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, power_of_two
 from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph

@@ -15,9 +15,7 @@ of each run counts.
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.ir import BinaryOps, Ops, Target, UOp, dtypes
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import part_of, worth_sorting
 from ntgrad.graph import nodes as graph

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ntgrad.codegen.explain.printing import index_form, kernel_name
 from ntgrad.codegen.explain.tile_source import short_source
-from ntgrad.codegen.ir.errors import ExportError
+from ntgrad.codegen.ir import ExportError
 from ntgrad.graph.buffer_names import BufferNames
 
 from .lower import ScheduleItem, buffer_names_of

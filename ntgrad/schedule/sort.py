@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ShapeError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, ShapeError, Target, UOp, dtypes
 from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 

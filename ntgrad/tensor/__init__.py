@@ -12,9 +12,7 @@ from functools import wraps
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar, Self
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import InterchangeError
-from ntgrad.codegen.ir.uop import MOVEMENT, UOp
+from ntgrad.codegen.ir import MOVEMENT, DType, InterchangeError, UOp, dtypes
 from ntgrad.compat.public import explain, present
 from ntgrad.core import Base
 from ntgrad.engine.device import Device

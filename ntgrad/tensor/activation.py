@@ -5,9 +5,7 @@ import math
 from functools import wraps
 from typing import Any, Callable, Self, TypeVar
 
-from ntgrad.codegen.ir.dtype import as_float, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, UnaryOps, as_float, dtypes, shown
 from ntgrad.core import Base, real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width

@@ -4,9 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
-from ntgrad.codegen.ir.uop import BinaryOps
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, dtypes
 from ntgrad.core import real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width

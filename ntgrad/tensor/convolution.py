@@ -16,10 +16,8 @@ from typing import Any, Callable, NamedTuple, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, acc_dtype, dtypes, shown
 from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width

@@ -9,10 +9,9 @@ from typing import Any, Callable, Self, Sequence
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held, sum_dtype, to_narrow
+from ntgrad.codegen.ir import BinaryOps, DType, UOp, acc_dtype, dtypes, held, sum_dtype, to_narrow
 from ntgrad.codegen.ir.elementwise import const, eq, le, lt, where
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_number
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
-from ntgrad.codegen.ir.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.codegen.ir import ArgumentError, GradientError, Ops, UOp, shown, toposort
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Storage
 from ntgrad.graph import nodes as graph

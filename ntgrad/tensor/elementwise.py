@@ -11,10 +11,9 @@ from typing import Any, Callable, Self, TypeVar
 
 import numpy as np
 
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DTypeError, ShapeError, UnaryOps, UOp
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, can_cast, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
-from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.graph import formulas, nodes as graph
 from ntgrad.graph.checks import Operand, checked, foreign, operand

@@ -14,9 +14,7 @@ from typing import Any, Callable, Collection, Sequence
 import numpy as np
 
 from ntgrad import tile
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import GradientError
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import DType, GradientError, Ops, UOp, dtypes
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer, resolved
 from ntgrad.graph import nodes as graph

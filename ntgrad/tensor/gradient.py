@@ -10,11 +10,9 @@ import itertools
 import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, GradientError, Ops, UOp, acc_dtype, dtypes
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
-from ntgrad.codegen.ir.errors import GradientError
 from ntgrad.codegen.ir.functions import FUNCTIONS
-from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk_nodes as computed_walk

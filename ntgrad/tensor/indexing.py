@@ -13,10 +13,8 @@ from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir import errors
-from ntgrad.codegen.ir.dtype import acc_dtype, can_cast, dtypes
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, acc_dtype, can_cast, dtypes, errors
 from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, DTypeError, IndexTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, shape_of, whole_number
 from ntgrad.engine.index_checks import index_error, within
 from ntgrad.graph import nodes as graph

@@ -11,8 +11,7 @@ import math
 from collections import namedtuple
 from typing import Any, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, promote
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, ShapeError, acc_dtype, as_float, promote, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked

@@ -14,9 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, promote
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import ArgumentError, DType, ShapeError, UOp, acc_dtype, as_float, promote, shown
 from ntgrad.core import Base, real_number
 from ntgrad.engine.index_checks import floats_within, known_class, no_class, within
 from ntgrad.graph import nodes as graph

@@ -13,9 +13,7 @@ from typing import Any, Mapping, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, Ops, ShapeError, UOp, dtypes, promote, shown
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Bits

@@ -4,9 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import acc_dtype
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
-from ntgrad.codegen.ir.uop import UnaryOps
+from ntgrad.codegen.ir import ArgumentError, ShapeError, UnaryOps, acc_dtype
 from ntgrad.core import real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width

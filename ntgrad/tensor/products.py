@@ -10,9 +10,8 @@ import math
 import string
 from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequence
 
+from ntgrad.codegen.ir import ArgumentError, AxisError, BinaryOps, ShapeError, UOp, shown
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import axis_of
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, mixed, one_width

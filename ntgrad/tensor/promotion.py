@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote_tensors
-from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, ShapeError, shown
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import ArgumentError, DeviceError, DType, ShapeError, UOp, dtypes, promote_tensors, shown
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.dimension_names import shape_with_variables
 from ntgrad.graph.nodes import Shape

@@ -14,10 +14,8 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.codegen.ir import errors
-from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir import DType, Ops, errors
 from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError, InterchangeError, ScalarError, ShapeError, shown
-from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device

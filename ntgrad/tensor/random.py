@@ -11,9 +11,7 @@ from typing import Any, Callable, Self
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UOp
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, DTypeError, ShapeError, UOp, acc_dtype, dtypes, held, shown
 from ntgrad.core import Base, real_number, whole_number
 from ntgrad.engine.buffer import Buffer, transfer_watchers
 from ntgrad.engine.device import Device

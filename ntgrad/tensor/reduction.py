@@ -10,10 +10,9 @@ import math
 from collections import namedtuple
 from typing import Any, Callable, Self, Sequence, Union, overload
 
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DTypeError, ShapeError, UOp, shown
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, sum_dtype
 from ntgrad.codegen.ir.elementwise import absolute, const, eq, exp, isnan, log, lt, sqrt, where
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.index_checks import value_bounds
 from ntgrad.graph import nodes as graph

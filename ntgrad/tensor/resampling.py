@@ -9,9 +9,7 @@ import math
 from functools import reduce
 from typing import Any, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, promote
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, ShapeError, UOp, acc_dtype, dtypes, promote, shown
 from ntgrad.core import MAX_SIZE, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind

@@ -7,10 +7,8 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DTypeError, ShapeError, UOp, acc_dtype, dtypes, shown
 from ntgrad.codegen.ir.elementwise import absolute, binary, const, eq, isnan, lt, maximum, not_, where
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import Names, merged

@@ -12,10 +12,8 @@ from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import acc_dtype, as_float, dtypes, promote
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, UnaryOps, UOp, acc_dtype, as_float, dtypes, promote, shown
 from ntgrad.codegen.ir.elementwise import binary, const, eq, floor, isnan, lt, minimum, ne, not_, unary, where
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, no_flag, of_kind, paired

@@ -4,8 +4,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ntgrad.codegen.index.sizes import numbers
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import ApplicationError
+from ntgrad.codegen.ir import ApplicationError, config
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.device import default_device

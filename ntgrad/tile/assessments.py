@@ -15,8 +15,7 @@ from ntgrad.codegen.index import assume
 from ntgrad.codegen.index.assume import below, lesser, same_size
 from ntgrad.codegen.index.size_text import shape_text, text_of
 from ntgrad.codegen.index.sizes import Dim, sizes_of
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
-from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.codegen.ir import ArgumentError, Ops, ShapeError, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.kernel.arrangement import onward
 from ntgrad.graph.alias import caller

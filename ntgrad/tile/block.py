@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Se
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, ShapeError, dtypes, promote, shown
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel.renaming import renamed

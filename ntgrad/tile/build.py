@@ -21,11 +21,9 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index.assume import assuming, negated
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
-from ntgrad.codegen.ir.config import config as settings
-from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir import UOp, config as settings, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.engine import report

@@ -7,10 +7,8 @@ from functools import reduce
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote
-from ntgrad.codegen.ir.errors import ApplicationError
+from ntgrad.codegen.ir import ApplicationError, BinaryOps, DType, Ops, UOp, dtypes, promote
 from ntgrad.codegen.ir.nested import fold_tree
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph.symbol import Symbol, maximum, minimum
 
 from . import block as _b

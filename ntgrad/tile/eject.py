@@ -9,8 +9,7 @@ from typing import Any, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.explain.tile_source import kernel_key, tile_source
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import ArgumentError, ExportError, shown
+from ntgrad.codegen.ir import ArgumentError, ExportError, config, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine import overrides, report

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, NtgradError
-from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps
+from ntgrad.codegen.ir import ApplicationError, ArgumentError, BinaryOps, NtgradError, UnaryOps
 from ntgrad.graph.symbol import Symbol, evaluate_size
 
 from .block import block, block_unary, seen, truth

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ntgrad.backends.base import Device
-from ntgrad.codegen.ir.errors import ArgumentError, InterchangeError, NtgradError
-from ntgrad.codegen.ir.uop import Ops
+from ntgrad.codegen.ir import ArgumentError, InterchangeError, NtgradError, Ops
 from ntgrad.core import Base as Tensor
 from ntgrad.engine import interchange
 from ntgrad.engine.buffer import Adopted, Buffer, transfer_watchers

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Mapping, Sequence, Union
 from weakref import ref
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import ArgumentError, DType, GradientError, UOp, dtypes, shown
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device

@@ -13,9 +13,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import dtypes, promote
-from ntgrad.codegen.ir.errors import ApplicationError, NtgradError
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, UOp, dtypes, promote
 from ntgrad.codegen.kernel import AxisKind
 
 from . import control_flow as flow

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
 from ntgrad.core import Base as Tensor
 
 

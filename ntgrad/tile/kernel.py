@@ -13,11 +13,8 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import assuming
 from ntgrad.codegen.index.sizes import Dim, sizes_of
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir import Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.core import Base as Lazy

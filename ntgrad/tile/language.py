@@ -7,7 +7,7 @@ line.
 """
 from __future__ import annotations
 
-from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir import DType
 from ntgrad.compat.public import show
 
 from . import libdevice as _libdevice, operations, triton_names

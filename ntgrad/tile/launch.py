@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from ntgrad.backends.base import Program
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir import DType, Ops, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
-from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.device import default_device

@@ -4,9 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError
-from ntgrad.codegen.ir.uop import UnaryOps
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, UnaryOps, dtypes
 
 from . import block as _b, operations as _o, triton_names as _s
 from .block import BlockValue, block, block_cast, block_where, reinterpreted

@@ -14,11 +14,8 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from ntgrad.backends.base import Device, Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import evaluator
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
+from ntgrad.codegen.ir import ArgumentError, DeviceError, NtgradError, Recent, ShapeError, StateError, UOp, dtypes
 from ntgrad.codegen.ir.paths import reason, shown_path
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.engine.compile import from_specs

@@ -10,9 +10,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
 from ntgrad.codegen.index.size_text import text_of, without_options
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, Ops, UOp, dtypes
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 
 from .assessments import Assessment

@@ -10,8 +10,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.index.size_text import without_options
 from ntgrad.codegen.index.sizes import Dim, evaluator
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, config
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph.symbol import Symbol
 

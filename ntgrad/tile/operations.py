@@ -7,8 +7,7 @@ from typing import Any, Protocol, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import same_size
-from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
-from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir import ApplicationError, ArgumentError, DTypeError, ShapeError, acc_dtype, dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted

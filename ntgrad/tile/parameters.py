@@ -8,9 +8,8 @@ from typing import Any, Callable, Iterator, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.index.view import Indices, Pulled, strides_of
-from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir import BinaryOps, DType, Ops, UOp
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 
 from . import block as _b

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Iterator, NamedTuple, Sequence
 
-from ntgrad.codegen.ir.errors import ApplicationError, did_you_mean
+from ntgrad.codegen.ir import ApplicationError, did_you_mean
 
 _FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 _LINES = 5000        # of a prompt's history, that are looked through

@@ -8,8 +8,7 @@ import types
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import ApplicationError, NtgradError, did_you_mean, shown
+from ntgrad.codegen.ir import ApplicationError, DType, NtgradError, did_you_mean, shown
 from ntgrad.graph.symbol import Symbol
 
 from .block import BlockValue, is_value

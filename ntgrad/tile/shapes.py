@@ -6,7 +6,7 @@ import math
 import operator
 from typing import Any, Sequence
 
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from ntgrad.graph.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
 
 _Shape = tuple[Expr, ...]

@@ -9,10 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import below, same_size
 from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, did_you_mean, shown
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, Recent, ShapeError, config, did_you_mean, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine import report
 from ntgrad.graph.symbol import Symbol, evaluate, evaluate_size, solved

@@ -10,12 +10,8 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import NtgradError
+from ntgrad.codegen.ir import NtgradError, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk_statements
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.kernel.rewrite import substitute

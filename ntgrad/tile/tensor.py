@@ -12,8 +12,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 
 from ntgrad.codegen.index.sizes import Dim, numbers
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, AxisError, DType, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement, full_key, key_text
 from ntgrad.graph.checks import checked, no_flag
 from ntgrad.graph.symbol import Expr, Symbol, evaluate_size, symbols_of

@@ -14,8 +14,7 @@ from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without
 from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.ir import ApplicationError, DType, DTypeError, IndexOutOfRangeError, ShapeError, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param

@@ -5,8 +5,7 @@ import enum
 import math
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ShapeError
-from ntgrad.codegen.ir.uop import BinaryOps
+from ntgrad.codegen.ir import BinaryOps, ShapeError
 
 from . import block as _b, operations as _o
 from .block import BlockValue, axis_number, block, block_binary, block_cast, one

@@ -20,9 +20,7 @@ from ntgrad.codegen.choose.gpu_products import Blocks
 from ntgrad.codegen.choose.gpu_resources import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.index import count
 from ntgrad.codegen.index.records import STR, Between, Table
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
-from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir import ArgumentError, NtgradError, Target, config
 from ntgrad.codegen.passes.tiles import lower_tiles
 from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, compiled_in_time
 from ntgrad.graph.symbol import Symbol

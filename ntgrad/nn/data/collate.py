@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
 from ntgrad.graph.checks import checked, foreign
 from ntgrad.nn.common import is_dtype
 from ntgrad.tensor import Tensor

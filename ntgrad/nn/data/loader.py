@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, DeviceError, StateError, few, shown
+from ntgrad.codegen.ir import ArgumentError, CaptureError, DeviceError, StateError, few, shown
 from ntgrad.engine.buffer import transfer_watchers
 from ntgrad.engine.device import Device
 from ntgrad.graph.checks import checked

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.state.files import Mapped, Refuse, unpacked

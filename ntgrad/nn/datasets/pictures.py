@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, shown
+from ntgrad.codegen.ir import ArgumentError, NtgradError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.data import Dataset

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, few, shown
+from ntgrad.codegen.ir import ArgumentError, DType, dtypes, few, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.state.files import Mapped

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import behaving

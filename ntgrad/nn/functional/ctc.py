@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, DTypeError, GradientError, ShapeError, dtypes
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import text
 from ntgrad.graph.nodes import acc_dtype

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import promote
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError, promote
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import text
 from ntgrad.tensor import Tensor

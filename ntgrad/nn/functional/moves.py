@@ -5,8 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
 from ntgrad.graph.dimension_names import text
 from ntgrad.nn.embedding import bagged, looked_up

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ShapeError
+from ntgrad.codegen.ir import ShapeError
 from ntgrad.graph.checks import Ints, Operand, checked
 from ntgrad.graph.dimension_names import text
 from ntgrad.nn.linear import bilinear as of_two

@@ -13,9 +13,8 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir import DType, Ops, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
-from ntgrad.codegen.ir.uop import Ops
 from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
 from ntgrad.reads import Reads

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
+from ntgrad.codegen.ir import ArgumentError, StateError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.recording import refuse_recording
 from ntgrad.graph.checks import checked

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
 from ntgrad.nn.common import number, one_of
 from ntgrad.tensor import Tensor
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, dtypes, shown
 from ntgrad.compat.public import show
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import no_grad

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import DTypeError, NtgradError, StateError, shown
+from ntgrad.codegen.ir import DType, DTypeError, NtgradError, StateError, dtypes, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor

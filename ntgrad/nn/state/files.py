@@ -19,10 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import MissingFileError, NtgradError, StateError, few
+from ntgrad.codegen.ir import DType, MissingFileError, NtgradError, Ops, StateError, UOp, dtypes, few
 from ntgrad.codegen.ir.paths import reason, shown_path, usable
-from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE
 from ntgrad.engine.buffer import LARGE_BYTES, Buffer, Storage, transfer_watchers
 from ntgrad.engine.device import Device, get_device

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import StateError, shown
+from ntgrad.codegen.ir import StateError, dtypes, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS, Base
 from ntgrad.graph.checks import checked

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import StateError, shown
+from ntgrad.codegen.ir import StateError, dtypes, shown
 from ntgrad.engine import interchange
 from ntgrad.graph.buffer_names import remember_names
 from ntgrad.graph.checks import checked

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from sys import getsizeof
 from typing import Any, NamedTuple
 
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import NtgradError, shown
+from ntgrad.codegen.ir import DType, NtgradError, shown
 
 from .files import Refuse
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from ntgrad.codegen.ir.errors import MissingFileError, StateError, shown
+from ntgrad.codegen.ir import MissingFileError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
 from ntgrad.graph.buffer_names import remember_names

@@ -17,10 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
+from ntgrad.codegen.ir import ArgumentError, DType, Ops, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
-from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph.checks import checked
 from ntgrad.graph.nodes import shrink

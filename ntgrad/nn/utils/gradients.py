@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, GradientError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, GradientError, ShapeError, dtypes, shown
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import no_grad
 from ntgrad.tensor import Tensor
