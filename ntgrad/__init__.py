@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ntgrad.codegen.ir import config, dtypes, get_default_dtype, set_default_dtype
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
-from ntgrad.graph.modes import no_grad
-from ntgrad.graph.variable import Variable
+from ntgrad.graph import Variable, no_grad
 from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:   # what is imported when it is asked for

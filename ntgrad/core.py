@@ -13,14 +13,12 @@ from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.engine.device import Device, DeviceName, device_name
-from ntgrad.graph import dimension_names as dimensions, nodes as graph, origins
+from ntgrad.graph import BoundInt, dimension_names as dimensions, mode, nodes as graph, origins
 from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, repeats, write_watchers
 from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checked_names, names_at, text
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
-from ntgrad.graph.modes import mode
-from ntgrad.graph.variable import BoundInt
 
 _frame, _internal = sys._getframe, origins.internal
 _user: CodeType | None = None   # the user's code that made a tensor before

@@ -8,8 +8,7 @@ from ntgrad.autograd import _listed, functional, grad as gradients
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
 from ntgrad.functions.settings import vmap
-from ntgrad.graph.checks import Ints, checked
-from ntgrad.graph.modes import enable_grad, mode
+from ntgrad.graph import Ints, checked, enable_grad, mode
 from ntgrad.tensor import Tensor
 
 Fn = Callable[..., Any]

@@ -13,7 +13,7 @@ from ntgrad.codegen.ir import ArgumentError, ConfigError
 from ntgrad.codegen.ir.config import Settings, config
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 
 T = TypeVar("T")
 COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")

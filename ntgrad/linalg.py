@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.compat.public import show
 from ntgrad.compat.signatures import LINALG
-from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph import Operand, checked
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.made import functions
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ntgrad.compat.public import show
 from ntgrad.functions.making import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
-from ntgrad.graph.checks import flag
+from ntgrad.graph import flag
 from ntgrad.tensor.random import default_generator
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ntgrad.codegen.ir import ArgumentError
 from ntgrad.compat.public import show
 from ntgrad.compat.signatures import SPECIAL
-from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph import Operand, checked
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.made import functions
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, GradientError, shown
 from ntgrad.compat.public import show
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ntgrad.graph import checked, enable_grad, inference_mode, no_grad, set_grad_enabled
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import Function
 from ntgrad.tensor.gradient import gradient

@@ -6,8 +6,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import enable_grad, mode
+from ntgrad.graph import checked, enable_grad, mode
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import Function
 

@@ -16,11 +16,8 @@ from ntgrad.engine.recording import Output, Recorder, Shared, Watch, nothing_kno
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.sized_recording import SizedRecording, outline
 from ntgrad.engine.traced_sizes import Trace, VariableValues, tracing
-from ntgrad.graph import origins
-from ntgrad.graph.alias import Alias, live_aliases, through, waiting
-from ntgrad.graph.modes import mode
+from ntgrad.graph import Alias, BoundInt, live_aliases, mode, origins, through, waiting
 from ntgrad.graph.nodes import const
-from ntgrad.graph.variable import BoundInt
 from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 

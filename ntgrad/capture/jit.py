@@ -15,9 +15,8 @@ from ntgrad.codegen.ir import ArgumentError, Ops, Recent, config, shown
 from ntgrad.engine.buffer import being_recorded
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.traced_sizes import VariableValues
-from ntgrad.graph.checks import checked
+from ntgrad.graph import BoundInt, checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
-from ntgrad.graph.variable import BoundInt
 from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 

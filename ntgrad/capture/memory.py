@@ -13,7 +13,7 @@ from ntgrad.engine import realize as engine
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.realize import base_of
 from ntgrad.engine.recording import storage_of
-from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
+from ntgrad.graph import Alias, AliasView, live_aliases, repeats
 
 from .arguments import Pieces
 

@@ -9,7 +9,7 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from ntgrad.codegen.ir import DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, prod
-from ntgrad.graph.alias import caller, live_aliases, values
+from ntgrad.graph import caller, live_aliases, values
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import blame_caller
 

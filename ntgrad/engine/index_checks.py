@@ -13,8 +13,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from ntgrad.codegen.index.algebra import between
 from ntgrad.codegen.ir import ArgumentError, IndexOutOfRangeError, NtgradError, config, dtypes
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
-from ntgrad.graph import nodes as graph, origins
-from ntgrad.graph.alias import Alias
+from ntgrad.graph import Alias, nodes as graph, origins
 
 from .device import default_device
 from .device_asserts import WORD_VALUES, Check, Checks, make_checks

@@ -13,7 +13,7 @@ from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir import DType, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
-from ntgrad.graph.variable import BoundInt
+from ntgrad.graph import BoundInt
 
 from . import report
 from .size_variants import SizedProgram

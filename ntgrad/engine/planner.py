@@ -16,8 +16,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
-from ntgrad.graph import origins
-from ntgrad.graph.variable import BoundInt, Derived
+from ntgrad.graph import BoundInt, Derived, origins
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.placement import at_index, offset_of, storage

@@ -8,8 +8,7 @@ from weakref import ref
 
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
-from ntgrad.graph import alias, origins
-from ntgrad.graph.alias import Alias, followers, follows, homeless, live_aliases, pending, unplaced, values, waiting
+from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, values, waiting
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, memory_plan, report

@@ -12,9 +12,7 @@ import numpy as np
 
 from ntgrad.backends.base import Device, Sizes
 from ntgrad.codegen.ir import CaptureError, Ops, UOp, toposort
-from ntgrad.graph import alias
-from ntgrad.graph.alias import Alias, apply_view as seen_through, live_aliases, values
-from ntgrad.graph.variable import BoundInt
+from ntgrad.graph import Alias, BoundInt, alias, apply_view as seen_through, live_aliases, values
 
 from . import realize as engine
 from .buffer import Buffer, Storage, being_recorded, copy_between, transfer_watchers

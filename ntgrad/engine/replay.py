@@ -10,7 +10,7 @@ import numpy as np
 
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import CaptureError, Recent
-from ntgrad.graph.alias import Alias, live_aliases
+from ntgrad.graph import Alias, live_aliases
 
 from . import counters, device_asserts, launch_graphs, memory_plan, planner, realize as engine, report
 from .buffer import LARGE_BYTES, Buffer, Storage

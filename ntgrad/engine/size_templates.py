@@ -15,7 +15,7 @@ from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir import DType, Ops, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import worth_sorting
-from ntgrad.graph.variable import BoundInt, Derived
+from ntgrad.graph import BoundInt, Derived
 
 from .buffer import Buffer, Storage
 from .device import get_device

@@ -9,8 +9,7 @@ from ntgrad.codegen.index.assume import negated
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.rewrite import substitute
-from ntgrad.graph import variable
-from ntgrad.graph.variable import BoundInt, Derived
+from ntgrad.graph import BoundInt, Derived, variable
 
 VariableValues = tuple[int, ...]
 

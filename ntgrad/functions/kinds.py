@@ -8,7 +8,7 @@ import ml_dtypes
 
 from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, can_cast as _can_cast, dtypes, promote, promote_tensors, shown
 from ntgrad.engine.device import Device, DeviceName, canonical
-from ntgrad.graph.checks import Ints, checked, whole_number
+from ntgrad.graph import Ints, checked, whole_number
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.promotion import broadcast_shape, scalar_dtype
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, dtypes
-from ntgrad.graph.checks import checked, operand, real_number
+from ntgrad.graph import checked, operand, real_number
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.creation import bits_of
 from ntgrad.tensor.random import Generator, default_generator

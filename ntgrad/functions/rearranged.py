@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
-from ntgrad.graph.checks import Operand, checked, operand
+from ntgrad.graph import Operand, checked, operand
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.promotion import broadcast_shape
 

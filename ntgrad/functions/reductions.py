@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.core import axis_of
-from ntgrad.graph.checks import Operand, checked, flag, no_flag
+from ntgrad.graph import Operand, checked, flag, no_flag
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import QR
 

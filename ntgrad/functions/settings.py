@@ -9,8 +9,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, config, shown
 from ntgrad.engine.device import Device
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import mode as current
+from ntgrad.graph import checked, mode as current
 from ntgrad.tensor import Tensor
 
 from .kinds import device as _device

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes, shown
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.tensor import Tensor
 
 from .common import size

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import behaving
+from ntgrad.graph import behaving, checked
 from ntgrad.tensor import Tensor
 
 from .activations import activation_of

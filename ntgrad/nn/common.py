@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
 from ntgrad.core import MAX_SIZE, real_number
-from ntgrad.graph.checks import Ints, no_flag
+from ntgrad.graph import Ints, no_flag
 from ntgrad.tensor import Tensor
 
 

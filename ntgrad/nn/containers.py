@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, MissingKeyError, shown
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import behaving, mode
+from ntgrad.graph import behaving, checked, mode
 
 from .module import Module
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError
-from ntgrad.graph.checks import Ints
+from ntgrad.graph import Ints
 from ntgrad.tensor import Tensor
 
 from .common import batched_or_not, ints, leaf, size

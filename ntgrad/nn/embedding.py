@@ -5,8 +5,7 @@ import math
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes
-from ntgrad.graph.checks import one_width
-from ntgrad.graph.modes import no_grad
+from ntgrad.graph import no_grad, one_width
 from ntgrad.tensor import Tensor
 
 from .common import size

@@ -13,8 +13,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.compat.public import show
 from ntgrad.core import real_number
-from ntgrad.graph.checks import checked, of_kind
-from ntgrad.graph.modes import no_grad
+from ntgrad.graph import checked, no_grad, of_kind
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.random import Generator
 

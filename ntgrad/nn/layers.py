@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY as KW_ONLY
 from typing import Any
 
 from ntgrad.codegen.ir import DType as DType
-from ntgrad.graph.checks import Ints as Ints
+from ntgrad.graph import Ints as Ints
 from ntgrad.tensor import Tensor as Tensor
 
 from .made import class_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.core import real_number
-from ntgrad.graph.checks import of_kind, one_width
+from ntgrad.graph import of_kind, one_width
 from ntgrad.tensor import Tensor
 
 from .common import last, leaf, size

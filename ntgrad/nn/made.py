@@ -23,7 +23,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 from ntgrad.codegen.ir import ArgumentError
 from ntgrad.compat.signatures import FUNCTIONAL, each_layer
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.tensor.made import Made, Row, parts, rows
 
 from .common import batched_or_not, ints, probability

@@ -20,10 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 from ntgrad.codegen.ir import ArgumentError, AssignError, DType, DTypeError, MissingNameError, dtypes, shown
 from ntgrad.compat.public import explain, present
 from ntgrad.engine.device import Device
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.alias import Alias
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import behaving, mode as current
+from ntgrad.graph import Alias, behaving, checked, mode as current, nodes as graph
 from ntgrad.graph.origins import say_once
 from ntgrad.tensor import Tensor
 

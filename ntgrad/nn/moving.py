@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, dataclass_transform
 
 from ntgrad.codegen.ir import ArgumentError, shown
-from ntgrad.graph.checks import Ints, checked
+from ntgrad.graph import Ints, checked
 from ntgrad.tensor import Tensor
 
 from .common import batched_or_not

@@ -5,7 +5,7 @@ import math
 from typing import ClassVar
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
-from ntgrad.graph.checks import Ints, checked, flag, one_width
+from ntgrad.graph import Ints, checked, flag, one_width
 from ntgrad.tensor import Tensor
 
 from .common import count, size, spatial, untrained

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
-from ntgrad.graph.checks import one_width
+from ntgrad.graph import one_width
 from ntgrad.tensor import Tensor
 
 from .common import count, last, leaf, probability, size

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ntgrad.codegen.ir import StateError
+from ntgrad.graph import checked
 from ntgrad.graph.change_counts import Stamped
-from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ntgrad.graph import Valued
 from ntgrad.graph.change_counts import Stamped
-from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal
 
 from .instructions import Frame, Inner, Instructions

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ntgrad.graph import Valued
 from ntgrad.graph.change_counts import Stamped
-from ntgrad.graph.checks import Valued
 
 from .places import ABSENT, CONTAINERS, Place, Reads, class_attribute, contents, is_library, is_users, plain
 

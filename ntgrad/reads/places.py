@@ -24,8 +24,8 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.codegen.ir import DType, shown
+from ntgrad.graph import Valued
 from ntgrad.graph.change_counts import Stamped
-from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal, say_once
 
 MOST = 4096          # elements of a container that is compared as a whole, and bytes of an array

@@ -18,7 +18,7 @@ from collections.abc import Collection, Hashable, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import MOVEMENT, Ops, UOp, toposort
 from ntgrad.codegen.ir.elementwise import make
-from ntgrad.graph.alias import apply_view, written
+from ntgrad.graph import apply_view, written
 
 from .nodes import Body, Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
 

@@ -16,9 +16,7 @@ from ntgrad.codegen.ir import MOVEMENT, DType, InterchangeError, UOp, dtypes
 from ntgrad.compat.public import explain, present
 from ntgrad.core import Base
 from ntgrad.engine.device import Device
-from ntgrad.graph import nodes as graph, origins
-from ntgrad.graph.checks import checked, flag
-from ntgrad.graph.modes import mode, no_grad
+from ntgrad.graph import checked, flag, mode, no_grad, nodes as graph, origins
 
 from .activation import Activation
 from .attention import Attention

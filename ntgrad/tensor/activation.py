@@ -7,8 +7,7 @@ from typing import Any, Callable, Self, TypeVar
 
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, UnaryOps, as_float, dtypes, shown
 from ntgrad.core import Base, real_number
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked, one_width
+from ntgrad.graph import Operand, checked, nodes as graph, one_width
 
 from .elementwise import Elementwise
 from .movement import Movement

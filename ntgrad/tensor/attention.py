@@ -6,9 +6,7 @@ from typing import Any, Self
 
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, dtypes
 from ntgrad.core import real_number
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked, one_width
-from ntgrad.graph.dimension_names import fit, merged, text
+from ntgrad.graph import Operand, checked, fit, merged, nodes as graph, one_width, text
 
 from .products import Products
 from .random import Random

@@ -19,11 +19,8 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, acc_dtype, dtypes, shown
 from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.core import MAX_SIZE, real_number
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
-from ntgrad.graph.dimension_names import Places, text
+from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, nodes as graph, of_kind, one_width, text
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
-from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise, Host
 from .families import member

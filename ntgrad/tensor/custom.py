@@ -14,10 +14,7 @@ from weakref import ref
 from ntgrad.codegen.ir import ArgumentError, GradientError, Ops, UOp, shown, toposort
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Storage
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.alias import values
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import mode, no_grad
+from ntgrad.graph import checked, mode, no_grad, nodes as graph, values
 
 from .gradient import gradients, sources_of, walk
 

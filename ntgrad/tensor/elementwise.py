@@ -15,10 +15,8 @@ from ntgrad.codegen.ir import ArgumentError, BinaryOps, DTypeError, ShapeError, 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, can_cast, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.core import Base
-from ntgrad.graph import formulas, nodes as graph
-from ntgrad.graph.checks import Operand, checked, foreign, operand
+from ntgrad.graph import Operand, checked, foreign, formulas, mode, nodes as graph, operand
 from ntgrad.graph.dimension_names import Names, aligned_names, fit_aligned, text
-from ntgrad.graph.modes import mode
 from ntgrad.graph.nodes import binary, broadcast, cast, const, detach, unary, where
 
 from .families import member

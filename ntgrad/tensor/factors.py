@@ -17,8 +17,7 @@ from ntgrad import tile
 from ntgrad.codegen.ir import DType, GradientError, Ops, UOp, dtypes
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer, resolved
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.modes import mode
+from ntgrad.graph import mode, nodes as graph
 from ntgrad.tile import Tensor, TileKernel, language as tl
 
 from .custom import Nodes, Numbered, Pairs, Rule, by_rule, ruled

@@ -16,8 +16,7 @@ from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk_nodes as computed_walk
-from ntgrad.graph import nodes as graph, origins
-from ntgrad.graph.alias import apply_view, values
+from ntgrad.graph import apply_view, nodes as graph, origins, values
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter

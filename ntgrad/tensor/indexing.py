@@ -17,10 +17,7 @@ from ntgrad.codegen.ir import BinaryOps, Ops, UOp, acc_dtype, can_cast, dtypes, 
 from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, DTypeError, IndexTypeError, ShapeError, shown
 from ntgrad.core import MAX_DIMS, Base, shape_of, whole_number
 from ntgrad.engine.index_checks import index_error, within
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.alias import Move
-from ntgrad.graph.checks import Ints, Operand, checked, foreign, of_kind
-from ntgrad.graph.dimension_names import Names, merged, text
+from ntgrad.graph import Ints, Move, Names, Operand, checked, foreign, merged, nodes as graph, of_kind, text
 from ntgrad.graph.host_values import first_of
 from ntgrad.graph.nodes import Shape, broadcast, cast, gather, index_of, permute, reshape, where
 

@@ -13,9 +13,7 @@ from typing import Any, Self, Sequence
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, ShapeError, acc_dtype, as_float, promote, shown
 from ntgrad.core import axes_of, whole_number
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.dimension_names import text
+from ntgrad.graph import Operand, checked, nodes as graph, text
 from ntgrad.graph.nodes import Shape
 
 from .elementwise import by_squaring, info_of

@@ -17,9 +17,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, DType, ShapeError, UOp, acc_dtype, as_float, promote, shown
 from ntgrad.core import Base, real_number
 from ntgrad.engine.index_checks import floats_within, known_class, no_class, within
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked, of_kind, operand
-from ntgrad.graph.dimension_names import fit_aligned, merged, text
+from ntgrad.graph import Operand, checked, fit_aligned, merged, nodes as graph, of_kind, operand, text
 from ntgrad.graph.nodes import Shape, cast, expand, inside, reshape, where
 
 from .activation import Activation

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 
 from . import Tensor
 from .convolution import numbers

@@ -15,10 +15,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, Ops, ShapeError, UOp, dtypes, promote, shown
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
-from ntgrad.graph import nodes as graph, origins
-from ntgrad.graph.alias import Bits
-from ntgrad.graph.checks import Ints, Operand, checked, operand
-from ntgrad.graph.dimension_names import Places, aligned_names, fit, text
+from ntgrad.graph import Bits, Ints, Operand, Places, aligned_names, checked, fit, nodes as graph, operand, origins, text
 from ntgrad.graph.pairs import Several
 
 from .families import member

@@ -6,10 +6,7 @@ from typing import Any, Self, Sequence
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, UnaryOps, acc_dtype
 from ntgrad.core import real_number
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked, one_width
-from ntgrad.graph.dimension_names import text
-from ntgrad.graph.modes import no_grad
+from ntgrad.graph import Operand, checked, no_grad, nodes as graph, one_width, text
 from ntgrad.graph.nodes import Shape
 
 from .elementwise import info_of

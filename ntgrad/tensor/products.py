@@ -13,9 +13,7 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequenc
 from ntgrad.codegen.ir import ArgumentError, AxisError, BinaryOps, ShapeError, UOp, shown
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
 from ntgrad.core import axis_of
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked, mixed, one_width
-from ntgrad.graph.dimension_names import Names, Places, fit, merged, ordinal, text
+from ntgrad.graph import Names, Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
 from ntgrad.graph.nodes import broadcast, cast, drop, expand, permute, reshape
 
 from .creation import Creation

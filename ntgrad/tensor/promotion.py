@@ -9,8 +9,7 @@ import math
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DeviceError, DType, ShapeError, UOp, dtypes, promote_tensors, shown
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.dimension_names import shape_with_variables
+from ntgrad.graph import nodes as graph, shape_with_variables
 from ntgrad.graph.nodes import Shape
 
 

@@ -19,10 +19,8 @@ from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError,
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
-from ntgrad.graph import nodes as graph
+from ntgrad.graph import Names, checked, nodes as graph, text
 from ntgrad.graph.alias import Alias, AliasView, Bits, apply_view, beyond, repeats, shown_of, through, view_covers, write_watchers
-from ntgrad.graph.checks import checked
-from ntgrad.graph.dimension_names import Names, text
 from ntgrad.graph.host_values import host_view, is_host_view
 
 from .reduction import Reduction

@@ -11,11 +11,8 @@ from typing import Any, NamedTuple, Self, Sequence
 
 from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, ShapeError, UOp, acc_dtype, dtypes, promote, shown
 from ntgrad.core import MAX_SIZE, whole_number
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Ints, Operand, checked, of_kind
-from ntgrad.graph.dimension_names import text
+from ntgrad.graph import Ints, Operand, checked, nodes as graph, of_kind, real, text
 from ntgrad.graph.nodes import Shape, absolute, cast, expand, index_along, maximum, minimum, permute, reshape, where
-from ntgrad.graph.variable import real
 
 from .convolution import Line, Pooling, Weight, each, numbers, numbers_of_period, same_line
 from .creation import new_shape

@@ -10,8 +10,7 @@ from typing import Any, Callable, Self, Sequence
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DTypeError, ShapeError, UOp, acc_dtype, dtypes, shown
 from ntgrad.codegen.ir.elementwise import absolute, binary, const, eq, isnan, lt, maximum, not_, where
 from ntgrad.core import Base, whole_number
-from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.dimension_names import Names, merged
+from ntgrad.graph import Names, Operand, checked, merged
 from ntgrad.graph.nodes import cast, contiguous, detach, gather, inside, iota, pad, reshape, scatter, shrink
 
 from .custom import ruled

@@ -15,9 +15,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, UnaryOps, UOp, acc_dtype, as_float, dtypes, promote, shown
 from ntgrad.codegen.ir.elementwise import binary, const, eq, floor, isnan, lt, minimum, ne, not_, unary, where
 from ntgrad.core import Base, whole_number
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked, flag, no_flag, of_kind, paired
-from ntgrad.graph.dimension_names import without
+from ntgrad.graph import Operand, checked, flag, no_flag, nodes as graph, of_kind, paired, without
 from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, shrink, total
 
 from .creation import Creation, new_shape

@@ -9,7 +9,7 @@ from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.device import default_device
 from ntgrad.engine.realize import realize
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 
 from .block import block, is_value
 from .function import new_tensor

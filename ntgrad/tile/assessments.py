@@ -18,8 +18,7 @@ from ntgrad.codegen.index.sizes import Dim, sizes_of
 from ntgrad.codegen.ir import ArgumentError, Ops, ShapeError, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.kernel.arrangement import onward
-from ntgrad.graph.alias import caller
-from ntgrad.graph.checks import checked
+from ntgrad.graph import caller, checked
 from ntgrad.graph.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, evaluate_size, symbols_of
 
 from .parameters import Parameter

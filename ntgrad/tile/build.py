@@ -30,7 +30,7 @@ from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.measuring import Bench, CandidateMemory
 from ntgrad.engine.size_variants import WIDE, SizedProgram, Variant
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.graph.symbol import Symbol, evaluate
 
 from . import manifest

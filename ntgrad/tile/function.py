@@ -9,9 +9,7 @@ from ntgrad.codegen.ir import ArgumentError, DType, GradientError, UOp, dtypes, 
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import mode
+from ntgrad.graph import checked, mode, nodes as graph
 from ntgrad.reads import wrappers
 
 from .kernel import TileKernel

@@ -20,7 +20,7 @@ from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers

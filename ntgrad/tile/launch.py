@@ -21,10 +21,7 @@ from ntgrad.engine.planner import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
 from ntgrad.engine.traced_sizes import traces
-from ntgrad.graph import nodes as graph, origins
-from ntgrad.graph.alias import caller, repeats, write_watchers
-from ntgrad.graph.modes import mode
-from ntgrad.graph.variable import BoundInt
+from ntgrad.graph import BoundInt, caller, mode, nodes as graph, origins, repeats, write_watchers
 
 from .block import dtype_of
 from .jagged import Jagged, is_meta

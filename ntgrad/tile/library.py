@@ -22,7 +22,7 @@ from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step
 from ntgrad.engine.size_variants import Variant, Variants, in_units
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.graph.lock import lock
 
 from . import manifest

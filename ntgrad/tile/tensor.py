@@ -14,7 +14,7 @@ import numpy as np
 from ntgrad.codegen.index.sizes import Dim, numbers
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement, full_key, key_text
-from ntgrad.graph.checks import checked, no_flag
+from ntgrad.graph import checked, no_flag
 from ntgrad.graph.symbol import Expr, Symbol, evaluate_size, symbols_of
 from ntgrad.graph.symbol_sympy import is_sympy
 

@@ -18,7 +18,7 @@ from ntgrad.codegen.index.sizes import numbers
 from ntgrad.codegen.ir import ArgumentError
 from ntgrad.codegen.ir.paths import shown_path, usable
 from ntgrad.codegen.kernel.arrangement import Arrangement
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 
 from .tensor import Tensor, check_takes, named
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
-from ntgrad.graph.checks import checked, foreign
+from ntgrad.graph import checked, foreign
 from ntgrad.nn.common import is_dtype
 from ntgrad.tensor import Tensor
 

@@ -18,7 +18,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, CaptureError, DeviceError, StateError, few, shown
 from ntgrad.engine.buffer import transfer_watchers
 from ntgrad.engine.device import Device
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 
 from .collate import collated, placed
 from .samplers import BatchSampler, RandomSampler, SequentialSampler, batch_count, batched, batches, begin, count_of, seed_of

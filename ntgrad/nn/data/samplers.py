@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, shown
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.tensor.random import Generator, default_generator
 
 Rows = np.ndarray[Any, Any]

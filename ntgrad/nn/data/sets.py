@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError, dtypes, shown
-from ntgrad.graph.checks import checked, foreign
+from ntgrad.graph import checked, foreign
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.creation import array_of
 

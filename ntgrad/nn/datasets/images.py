@@ -13,7 +13,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.nn.state.files import Mapped, Refuse, unpacked
 from ntgrad.nn.state.pickles import Built, Called, load, text_bytes
 

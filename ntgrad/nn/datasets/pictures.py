@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, NtgradError, shown
 from ntgrad.codegen.ir.paths import shown_path
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
 from ntgrad.nn.state.archives import array_header

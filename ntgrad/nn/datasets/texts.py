@@ -15,7 +15,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DType, dtypes, few, shown
 from ntgrad.codegen.ir.paths import shown_path
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.nn.state.files import Mapped
 
 Array = np.ndarray[Any, Any]

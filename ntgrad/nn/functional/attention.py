@@ -4,9 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError
-from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.dimension_names import text
-from ntgrad.graph.modes import behaving
+from ntgrad.graph import Operand, behaving, checked, text
 from ntgrad.nn.attention import added, attended
 from ntgrad.tensor import Tensor
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DTypeError, GradientError, ShapeError, dtypes
-from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.dimension_names import text
+from ntgrad.graph import Operand, checked, text
 from ntgrad.graph.nodes import acc_dtype
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import Function

@@ -4,8 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, promote
-from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.dimension_names import text
+from ntgrad.graph import Operand, checked, text
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.made import reduction_of as how
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
-from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
-from ntgrad.graph.dimension_names import text
+from ntgrad.graph import Ints, Operand, checked, of_kind, one_width, text
 from ntgrad.nn.embedding import bagged, looked_up
 from ntgrad.tensor import Tensor
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir import ShapeError
-from ntgrad.graph.checks import Ints, Operand, checked
-from ntgrad.graph.dimension_names import text
+from ntgrad.graph import Ints, Operand, checked, text
 from ntgrad.nn.linear import bilinear as of_two
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.convolution import numbers

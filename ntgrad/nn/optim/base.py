@@ -15,7 +15,7 @@ import numpy as np
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import DType, Ops, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.nn.common import number
 from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor

@@ -13,7 +13,7 @@ from typing import Any
 from ntgrad.codegen.ir import ArgumentError, StateError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.recording import refuse_recording
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.nn.common import number, one_of
 
 from .base import Optimizer, OptimizerGroup

@@ -8,8 +8,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, dtypes, shown
 from ntgrad.compat.public import show
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import no_grad
+from ntgrad.graph import checked, no_grad
 from ntgrad.nn.common import number
 from ntgrad.nn.state import get_parameters
 from ntgrad.tensor import Tensor

@@ -13,7 +13,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import DType, DTypeError, NtgradError, StateError, dtypes, shown
 from ntgrad.codegen.ir.paths import shown_path
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.tensor import Tensor
 
 from . import files

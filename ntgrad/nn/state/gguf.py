@@ -22,7 +22,7 @@ import numpy as np
 from ntgrad.codegen.ir import StateError, dtypes, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS, Base
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.tensor import Tensor
 
 from .files import Entry, Mapped, Refuse, checked_shape, dtypes_in, tensor_of

@@ -9,8 +9,8 @@ import numpy as np
 
 from ntgrad.codegen.ir import StateError, dtypes, shown
 from ntgrad.engine import interchange
+from ntgrad.graph import checked
 from ntgrad.graph.buffer_names import remember_names
-from ntgrad.graph.checks import checked
 from ntgrad.nn.tree import walk
 from ntgrad.tensor import Tensor
 

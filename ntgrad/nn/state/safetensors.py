@@ -17,8 +17,8 @@ from typing import Any
 from ntgrad.codegen.ir import MissingFileError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
+from ntgrad.graph import checked
 from ntgrad.graph.buffer_names import remember_names
-from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
 from .files import Entry, Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, tensor_of

@@ -20,7 +20,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, DType, Ops, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS
-from ntgrad.graph.checks import checked
+from ntgrad.graph import checked
 from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 

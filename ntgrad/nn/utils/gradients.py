@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, GradientError, ShapeError, dtypes, shown
-from ntgrad.graph.checks import checked
-from ntgrad.graph.modes import no_grad
+from ntgrad.graph import checked, no_grad
 from ntgrad.tensor import Tensor
 
 
