@@ -96,6 +96,7 @@ def _signed_pow(a, b):
 
 def _gcd(a, b):
   # Euclid's algorithm: 94 steps are enough for 64 bits; % has the sign of what is divided
+  a, b = a + b * 0, b + a * 0   # of one shape, as what a loop changes must be
   for _ in range(94):
     r = tl.where(b == 0, 0, a % tl.where(b == 0, 1, b))
     a = tl.where(b == 0, a, b)
