@@ -1,0 +1,25 @@
+"""How much code there is: what is added is named here, with its lines and tokens, so that growth is a decision."""
+from __future__ import annotations
+
+import ast
+
+from ntgrad.__main__ import counts, tokens
+
+LINES, TOKENS = 61_700, 629_600   # when this was written, of codegen, backends and ntgrad without stubs
+ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
+}
+SLACK = 1.005   # for what is mended
+
+
+def test_size() -> None:
+  found = counts()
+  assert set(found) == {"codegen", "backends", "ntgrad"}
+  lines, words = (sum(n[i] for n in found.values()) for i in (1, 0))
+  most = [SLACK * (base + sum(n[i] for n in ADDED.values())) for i, base in enumerate((LINES, TOKENS))]
+  said = f"{lines:,} lines and {words:,} tokens: make it shorter, or name in ADDED what came"
+  assert lines <= most[0] and words <= most[1], said
+
+
+def test_tokens_are_without_layout_comments_and_docstrings() -> None:
+  assert tokens('"""A module."""\n# a comment\ndef f(x):\n  """A function."""\n  return (\n    x + 1\n  )\n') == 12
+  assert tokens("") == 0 and ast.parse("") is not None
