@@ -125,9 +125,9 @@ class _Pass:
   def pop(self, n: int = 1) -> list[Value]:
     """The topmost values, the last one last."""
     stack = self.stack
-    while len(stack) < n: stack.insert(0, UNKNOWN)
-    out = stack[len(stack) - n:]
-    del stack[len(stack) - n:]
+    stack[:0] = [UNKNOWN] * (n - len(stack))
+    at = len(stack) - n
+    out, stack[at:] = stack[at:], []
     return out
 
   def run(self, steps: Sequence[Step]) -> None:
@@ -145,99 +145,100 @@ class _Pass:
       else: self.step(s)
 
   def step(self, s: Step) -> None:
-    f, stack, walk, pop = self.f, self.stack, self.walk, self.pop
-    match s.op:
+    f, stack, walk, pop, push = self.f, self.stack, self.walk, self.pop, self.stack.append
+    op, arg, argval = s.op, s.arg, s.argval
+    def top() -> Value: return pop()[0]
+    match op:
       # names, constants and attributes
       case "LOAD_GLOBAL" | "LOAD_NAME":
-        if s.op == "LOAD_GLOBAL" and s.arg & 1: stack.append(UNKNOWN)
-        stack.append(walk.name(f, s.argval))
-      case "LOAD_FAST_LOAD_FAST" | "LOAD_FAST_BORROW_LOAD_FAST_BORROW": stack.extend([f.local(n) for n in s.argval])
-      case "LOAD_DEREF" | "LOAD_CLASSDEREF": stack.append(f.local(s.argval))
-      case op if op.startswith("LOAD_FAST"): stack.append(f.local(s.argval))
+        if op == "LOAD_GLOBAL" and arg & 1: push(UNKNOWN)
+        push(walk.name(f, argval))
+      case "LOAD_FAST_LOAD_FAST" | "LOAD_FAST_BORROW_LOAD_FAST_BORROW": stack.extend([f.local(n) for n in argval])
+      case _ if op.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")): push(f.local(argval))
       case "STORE_FAST_STORE_FAST":
         b, a = pop(2)
-        f.keep(s.argval[0], a)
-        f.keep(s.argval[1], b)
+        f.keep(argval[0], a)
+        f.keep(argval[1], b)
       case "STORE_FAST_LOAD_FAST":
-        f.keep(s.argval[0], pop()[0])
-        stack.append(f.local(s.argval[1]))
-      case "STORE_FAST" | "STORE_DEREF": f.keep(s.argval, pop()[0])
-      case "LOAD_CONST" | "LOAD_SMALL_INT": stack.append(((Const(s.argval), ""),))
+        f.keep(argval[0], top())
+        push(f.local(argval[1]))
+      case "STORE_FAST" | "STORE_DEREF": f.keep(argval, top())
+      case "LOAD_CONST" | "LOAD_SMALL_INT": push(((Const(argval), ""),))
       case "IMPORT_NAME":
         level, names = [next(iter(constants(v)), None) for v in pop(2)]
-        module = sys.modules.get(s.argval if names else s.argval.partition(".")[0]) if level == 0 else None
-        stack.append(((module, s.argval),) if module is not None else UNKNOWN)
-      case "IMPORT_FROM": stack.append(walk.attributes(stack[-1], s.argval))
+        module = sys.modules.get(argval if names else argval.partition(".")[0]) if level == 0 else None
+        push(((module, argval),) if module is not None else UNKNOWN)
+      case "IMPORT_FROM": push(walk.attributes(stack[-1], argval))
       case "LOAD_ATTR" | "LOAD_METHOD":
-        stack.append(walk.attributes(pop()[0], s.argval))
-        if s.op == "LOAD_METHOD" or (not _OLD and s.arg & 1): stack.append(UNKNOWN)
+        push(walk.attributes(top(), argval))
+        if op == "LOAD_METHOD" or not _OLD and arg & 1: push(UNKNOWN)
       case "LOAD_SUPER_ATTR":
         pop(3)
-        stack.append(walk.attributes(self.above(), s.argval))
-        if s.arg & 1: stack.append(UNKNOWN)
+        push(walk.attributes(self.above(), argval))
+        if arg & 1: push(UNKNOWN)
       # items, loops, and containers that are made
-      case "BINARY_SUBSCR" | "BINARY_OP" if s.op == "BINARY_SUBSCR" or s.argval in ("[]", 26):
+      case "BINARY_SUBSCR" | "BINARY_OP" if op == "BINARY_SUBSCR" or argval in ("[]", 26):
         of, key = pop(2)
         walk.used(key)
         consts = constants(key)
-        stack.append(walk.item(of, consts[0]) if consts else walk.elements(of))
-      case "GET_ITER": stack.append(((Packed(walk.elements(pop()[0])), ""),))
+        push(walk.item(of, consts[0]) if consts else walk.elements(of))
+      case "GET_ITER": push(((Packed(walk.elements(top())), ""),))
       case "FOR_ITER":
         self.waiting.setdefault(s.target, stack[:-1] if _OLD else [*stack, UNKNOWN])
-        stack.append(walk.elements(stack[-1]) if stack else UNKNOWN)
-      case "UNPACK_SEQUENCE": stack.extend([walk.elements(pop()[0])] * s.arg)
-      case "UNPACK_EX": stack.extend([walk.elements(pop()[0])] * ((s.arg & 0xFF) + 1 + (s.arg >> 8)))
+        push(walk.elements(stack[-1]) if stack else UNKNOWN)
+      case "UNPACK_SEQUENCE" | "UNPACK_EX":
+        stack.extend([walk.elements(top())] * (arg if op == "UNPACK_SEQUENCE" else (arg & 0xFF) + 1 + (arg >> 8)))
       case "BUILD_LIST" | "BUILD_TUPLE" | "BUILD_SET":
-        inner = tuple([x for v in pop(s.arg) for x in v])
+        inner = tuple([x for v in pop(arg) for x in v])
         walk.used(inner)
-        stack.append(((Packed(inner), ""),))
+        push(((Packed(inner), ""),))
       case "LIST_EXTEND" | "SET_UPDATE" | "LIST_APPEND" | "SET_ADD":
-        value, = pop()
-        walk.used(value)
-        more = walk.elements(value) if s.op in ("LIST_EXTEND", "SET_UPDATE") else value
-        if more and len(stack) >= s.arg:
-          before = [y for x, _ in stack[-s.arg] if isinstance(x, Packed) for y in x.elements]
-          stack[-s.arg] = ((Packed((*more, *before)), ""),)
+        walk.used(value := top())
+        more = walk.elements(value) if op in ("LIST_EXTEND", "SET_UPDATE") else value
+        if more and len(stack) >= arg:
+          before = [y for x, _ in stack[-arg] if isinstance(x, Packed) for y in x.elements]
+          stack[-arg] = ((Packed((*more, *before)), ""),)
       case "FORMAT_VALUE" | "FORMAT_SIMPLE" | "CONVERT_VALUE":
-        if s.op == "FORMAT_VALUE" and s.arg & 4: pop()
-      case "BUILD_STRING": stack.append(tuple([x for v in pop(s.arg) for x in v]))
+        if op == "FORMAT_VALUE" and arg & 4: pop()
+      case "BUILD_STRING": push(tuple([x for v in pop(arg) for x in v]))
       # calls, and functions that are made
-      case "KW_NAMES": self.keywords = f.code.co_consts[s.arg]
+      case "KW_NAMES": self.keywords = f.code.co_consts[arg]
       case "CALL" | "CALL_KW":
-        if s.op == "CALL_KW": self.keywords = next(iter(constants(pop()[0])), ())
-        args = pop(s.arg)
+        if op == "CALL_KW": self.keywords = next(iter(constants(top())), ())
+        args = pop(arg)
         a, b = pop(2)
         n = len(args) - len(self.keywords)
         named, self.keywords = dict(zip(self.keywords, args[n:])), ()
-        if any([x is super for x, _ in (*a, *b)]): stack.append(self.above())
-        elif any([isinstance(x, Inner) for x, _ in a]): stack.append(walk.called(a, [b, *args[:n]], named))   # a comprehension
-        else: stack.append(walk.called((*a, *b), args[:n], named))
+        both = *a, *b
+        if any([x is super for x, _ in both]): push(self.above())
+        elif any([isinstance(x, Inner) for x, _ in a]): push(walk.called(a, [b, *args[:n]], named))   # a comprehension
+        else: push(walk.called(both, args[:n], named))
       case "CALL_FUNCTION_EX":
-        if sys.version_info >= (3, 14) or s.arg & 1: walk.used(pop()[0])
-        given = walk.elements(pop()[0])
+        if sys.version_info >= (3, 14) or arg & 1: walk.used(top())
+        given = walk.elements(top())
         a, b = pop(2)
-        count = max([c.co_argcount for x, _ in (*a, *b) if (c := getattr(x, "__code__", None)) is not None], default=1)
-        stack.append(walk.called((*a, *b), [given] * count, {}))
+        both = *a, *b
+        count = max([c.co_argcount for x, _ in both if (c := getattr(x, "__code__", None)) is not None], default=1)
+        push(walk.called(both, [given] * count, {}))
       case "MAKE_FUNCTION":
-        code = next((c for c in constants(pop()[0]) if isinstance(c, CodeType)), None)
-        if sys.version_info < (3, 13): pop(bin(s.arg or 0).count("1"))
-        stack.append(((Inner(code, f), ""),) if code is not None else UNKNOWN)
+        code = next((c for c in constants(top()) if isinstance(c, CodeType)), None)
+        if sys.version_info < (3, 13): pop(bin(arg or 0).count("1"))
+        push(((Inner(code, f), ""),) if code is not None else UNKNOWN)
       case "SET_FUNCTION_ATTRIBUTE": del stack[-2:-1]
       case "RETURN_VALUE":
-        value, = pop()
-        walk.used(value)
+        walk.used(value := top())
         f.gives.update([(id(x[0]), x) for x in value])
         self.reached = False
       # and any other: what it takes is used, what it gives is unknown
-      case "COPY": stack.append(stack[-s.arg] if s.arg <= len(stack) else UNKNOWN)
+      case "COPY": push(stack[-arg] if arg <= len(stack) else UNKNOWN)
       case "SWAP":
-        if s.arg <= len(stack): stack[-1], stack[-s.arg] = stack[-s.arg], stack[-1]
-      case op if op in _POPS: pop(max(-s.grows, 1))
-      case op:
+        if arg <= len(stack): stack[-1], stack[-arg] = stack[-arg], stack[-1]
+      case _ if op in _POPS: pop(max(-s.grows, 1))
+      case _:
         taken = pop(-s.grows) if s.grows < 0 else []
         if op not in _PUSHES and not op.startswith(("STORE_", "POP_JUMP", "JUMP_IF", "DELETE_")):
           taken += pop()
-          stack.append(UNKNOWN)
+          push(UNKNOWN)
         for value in taken: walk.used(value)
         stack.extend([UNKNOWN] * max(s.grows, 0))
 

@@ -8,6 +8,7 @@ from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, UnaryOps, dtypes
 
 from . import block as _b, operations as _o, triton_names as _s
 from .block import BlockValue, block, block_cast, block_where, reinterpreted
+from .operations import float32, float64, int32, int64, uint32, uint64
 
 
 class Values:
@@ -41,7 +42,7 @@ def _formula(name: str) -> Callable[..., BlockValue]:
     if not xs: raise ArgumentError(f"{name}: takes blocks and numbers, got none")
     d = _b.common_dtype(*xs)
     if d.kind != "f": d = dtypes.default_float
-    wide = d if d.itemsize >= 4 or name in _BITS else dtypes.float32
+    wide = d if d.itemsize >= 4 or name in _BITS else float32
     from ntgrad.graph import formulas
     out: BlockValue = getattr(formulas, name)(*[Values(block_cast(x, wide)) for x in xs]).block
     return out if out.dtype.kind == "b" else block_cast(out, d)
@@ -56,8 +57,8 @@ def _unsigned(name: str, x: Any) -> tuple[BlockValue, int]:
   """The bits of ints of 32 or 64 bits, smaller ones as int32, and how many there are."""
   b = block(x)
   if b.dtype.kind not in "iu": raise DTypeError(f"{name}: of ints, got {b.dtype}")
-  if b.dtype.itemsize < 4: b = block_cast(b, dtypes.int32)
-  return reinterpreted(b, dtypes.uint64 if b.dtype.itemsize == 8 else dtypes.uint32), 8 * b.dtype.itemsize
+  if b.dtype.itemsize < 4: b = block_cast(b, int32)
+  return reinterpreted(b, uint64 if b.dtype.itemsize == 8 else uint32), 8 * b.dtype.itemsize
 
 
 def _mask(step: int, bits: int) -> int:
@@ -71,7 +72,7 @@ def _count(u: BlockValue, bits: int) -> BlockValue:
   u = (u + (u >> 4)) & _mask(4, bits)
   step = 8
   while step < bits: u, step = u + (u >> step), step * 2
-  return block_cast(u & 0xFF, dtypes.int32)
+  return block_cast(u & 0xFF, int32)
 
 
 def _cast_bits(given: DType, dtype: DType) -> Callable[[Any], BlockValue]:
@@ -90,10 +91,10 @@ _OTHERS: dict[str, Callable[..., BlockValue]] = {
   # as exact as the others
   "fast_sinf": _o.sin, "fast_cosf": _o.cos, "fast_tanf": _o.tan, "fast_tanhf": _o.tanh, "fast_expf": _o.exp, "fast_logf": _o.log,
   "fast_log2f": _o.log2, "fast_powf": _o.pow, "fast_dividef": _o.fdiv,
-  "float_as_int": _cast_bits(dtypes.float32, dtypes.int32), "int_as_float": _cast_bits(dtypes.int32, dtypes.float32),
-  "float_as_uint": _cast_bits(dtypes.float32, dtypes.uint32), "uint_as_float": _cast_bits(dtypes.uint32, dtypes.float32),
-  "double_as_longlong": _cast_bits(dtypes.float64, dtypes.int64),
-  "longlong_as_double": _cast_bits(dtypes.int64, dtypes.float64)}
+  "float_as_int": _cast_bits(float32, int32), "int_as_float": _cast_bits(int32, float32),
+  "float_as_uint": _cast_bits(float32, uint32), "uint_as_float": _cast_bits(uint32, float32),
+  "double_as_longlong": _cast_bits(float64, int64),
+  "longlong_as_double": _cast_bits(int64, float64)}
 
 
 class libdevice:
@@ -137,9 +138,9 @@ class libdevice:
     t = _o.trunc(x)
     return block_where(_o.abs(block(x) - t) >= 0.5, t + _copysign(1.0, x), t)
   @staticmethod
-  def llround(x: Any) -> BlockValue: return block_cast(libdevice.round(x), dtypes.int64)
+  def llround(x: Any) -> BlockValue: return block_cast(libdevice.round(x), int64)
   @staticmethod
-  def llrint(x: Any) -> BlockValue: return block_cast(_o.round(x), dtypes.int64)
+  def llrint(x: Any) -> BlockValue: return block_cast(_o.round(x), int64)
   @staticmethod
   def popc(x: Any) -> BlockValue: return _count(*_unsigned("popc", x))
   @staticmethod
@@ -159,7 +160,7 @@ class libdevice:
     step = 1
     while step < bits: u, step = ((u >> step) & _mask(step, bits)) | ((u & _mask(step, bits)) << step), step * 2
     b = block(x)
-    return reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else dtypes.int32)
+    return reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else int32)
 
 
 for _name in _SAME.split(): setattr(libdevice, _name, staticmethod(getattr(_o, _name)))

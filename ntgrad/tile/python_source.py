@@ -15,9 +15,9 @@ import re
 import stat
 import sys
 import textwrap
-import types
 from dataclasses import dataclass
 from functools import lru_cache
+from types import CellType, CodeType, FunctionType
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen.ir import ApplicationError, did_you_mean
@@ -37,7 +37,7 @@ class _Text(NamedTuple):
   def line(self, n: int) -> str: return self.lines[n - 1].rstrip() if 0 < n <= len(self.lines) else ""
 
 
-def _text_of(fn: types.FunctionType) -> _Text:
+def _text_of(fn: FunctionType) -> _Text:
   """The text that a function was written in. Raises ApplicationError where nobody has it."""
   code, file = fn.__code__, fn.__code__.co_filename
   linecache.checkcache(file)
@@ -54,7 +54,7 @@ def _text_of(fn: types.FunctionType) -> _Text:
     "what exec or a pipe gave it; write the function in a file or a notebook cell")
 
 
-def stands(code: types.CodeType, lines: Sequence[str]) -> bool:
+def stands(code: CodeType, lines: Sequence[str]) -> bool:
   """Whether a function of this name begins where its code says."""
   line = _Text("", lines).line(code.co_firstlineno)
   return line.lstrip().startswith("@") or re.search(_made(code.co_name), line) is not None
@@ -63,23 +63,23 @@ def stands(code: types.CodeType, lines: Sequence[str]) -> bool:
 def _made(name: str) -> str: return r"\blambda\b" if name == "<lambda>" else rf"\bdef\s+{re.escape(name)}\b"
 
 
-def line_of(code: types.CodeType, n: int) -> str:
+def line_of(code: CodeType, n: int) -> str:
   """A line near some code; "" where nobody has it."""
   if (line := linecache.getline(code.co_filename, n)): return line.rstrip()
-  try: return _text_of(types.FunctionType(code, {}, closure=tuple(types.CellType() for _ in code.co_freevars))).line(n)
+  try: return _text_of(FunctionType(code, {}, closure=tuple(CellType() for _ in code.co_freevars))).line(n)
   except ApplicationError: return ""
 
 
-def source_of(fn: types.FunctionType) -> str:
+def source_of(fn: FunctionType) -> str:
   """The lines of a function, its decorators too, as they stand. Raises ApplicationError where nobody has them."""
   return "".join(_lines_of(fn := inspect.unwrap(fn), _text_of(fn)))
 
 
-def _lines_of(fn: types.FunctionType, text: _Text) -> list[str]:
+def _lines_of(fn: FunctionType, text: _Text) -> list[str]:
   return inspect.getblock(list(text.lines[max(fn.__code__.co_firstlineno, 1) - 1:]))
 
 
-def _candidates(fn: types.FunctionType) -> Iterator[str]:
+def _candidates(fn: FunctionType) -> Iterator[str]:
   """Texts that may have made a function."""
   try: yield "".join(inspect.findsource(fn)[0])   # of a module in an archive; typed, from Python 3.13 on
   except (OSError, TypeError): pass
@@ -100,7 +100,7 @@ def standard_input() -> str:
   except (OSError, ValueError, AttributeError): return ""   # closed; no text; a system without pread
 
 
-def typed(code: types.CodeType) -> Iterator[str]:
+def typed(code: CodeType) -> Iterator[str]:
   """The statements of a prompt that a function may stand in, the last ones first. Empty lines are in no history."""
   if (readline := sys.modules.get("readline")) is None: return
   n = readline.get_current_history_length()
@@ -122,19 +122,19 @@ def statements(lines: Sequence[str], at: int) -> Iterator[str]:
     if whole: yield text
 
 
-def _compiled(text: str, code: types.CodeType) -> Iterator[types.CodeType]:
+def _compiled(text: str, code: CodeType) -> Iterator[CodeType]:
   """The code in a text of all functions with the name of ``code``."""
   try: stack = [compile(text, code.co_filename, "exec", code.co_flags & _FUTURES, dont_inherit=True)]
   except (SyntaxError, ValueError, OverflowError): return
   while stack:
     c = stack.pop()
     if c.co_name == code.co_name: yield c
-    stack += [x for x in c.co_consts if isinstance(x, types.CodeType)]
+    stack += [x for x in c.co_consts if isinstance(x, CodeType)]
 
 
-def _said(c: types.CodeType) -> tuple[Any, ...]:
+def _said(c: CodeType) -> tuple[Any, ...]:
   """What two codes have in common that have the same instructions, at the same places."""
-  consts = [_said(x) if isinstance(x, types.CodeType) else repr(x) for x in c.co_consts]
+  consts = [_said(x) if isinstance(x, CodeType) else repr(x) for x in c.co_consts]
   return (c.co_qualname, c.co_firstlineno, c.co_code, consts, c.co_names, c.co_varnames, c.co_freevars, c.co_cellvars,
           list(c.co_positions()))
 
@@ -148,7 +148,7 @@ class Code:
 
 
 @lru_cache(maxsize=1024)
-def code_of(fn: types.FunctionType) -> Code:
+def code_of(fn: FunctionType) -> Code:
   """The source of a function. Raises ApplicationError where Python does not know it."""
   fn = inspect.unwrap(fn)
   text = _text_of(fn)
@@ -160,7 +160,7 @@ def code_of(fn: types.FunctionType) -> Code:
   return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), text)
 
 
-def _lambda(fn: types.FunctionType, text: _Text) -> ast.Lambda:
+def _lambda(fn: FunctionType, text: _Text) -> ast.Lambda:
   """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
   code = fn.__code__
   quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
@@ -212,7 +212,7 @@ class Scope:
   """The names of one function call: its own, then those around it."""
   names: dict[str, Any]
   around: Scope | None
-  fn: types.FunctionType | None
+  fn: FunctionType | None
   text: _Text
   name: str
 
