@@ -71,11 +71,12 @@ class _Walk(Instructions):
 
   def call_one(self, fn: Any, text: str, args: Args = (), named: Named = NO_NAMES) -> Value:
     if isinstance(fn, Bound):
-      if not isinstance(fn.fn, str): return self.call_one(fn.fn, text, [_owner(fn.owner, text), *args], named)
-      if fn.fn not in _INNER: return UNKNOWN
-      found = self.elements_of(fn.owner, text)[:MANY]
-      if fn.fn == "items": found = ((Packed(found), text),)
-      return ((Packed(found), text),) if fn.fn in ("items", "values", "copy") else found
+      method, owner = fn
+      if not isinstance(method, str): return self.call_one(method, text, [_owner(owner, text), *args], named)
+      if method not in _INNER: return UNKNOWN
+      found = self.elements_of(owner, text)[:MANY]
+      if method == "items": found = ((Packed(found), text),)
+      return ((Packed(found), text),) if method in ("items", "values", "copy") else found
     if isinstance(fn, (*NO_OBJECTS, Inner)): return UNKNOWN
     if type(fn) in wrappers:
       if type(fn) is partial:
@@ -166,7 +167,7 @@ class _Walk(Instructions):
     if code.co_flags & 4:   # *args
       rest = tuple([x for a in args[count:] for x in a])
       given[names[count + code.co_kwonlyargcount]] = ((Packed(rest), "args"),)
-    key = (code, id(fn.__globals__), tuple(map(id, closure)), tuple([(n, _identity(v)) for n, v in given.items()]))
+    key = code, id(fn.__globals__), tuple(map(id, closure)), tuple([(n, _identity(v)) for n, v in given.items()])
     if key in self.done: return self.done[key]
     self.done[key] = UNKNOWN
     if self.depth >= DEPTH: return UNKNOWN
@@ -183,7 +184,7 @@ class _Walk(Instructions):
   def inner(self, x: Inner, args: Args) -> Value:
     """A call of a function that the code itself makes: it sees the names around it."""
     code, f = x.code, x.frame
-    key = ("inner", code, id(f), tuple(map(_identity, args)))
+    key = "inner", code, id(f), tuple(map(_identity, args))
     if key in self.done or self.depth >= DEPTH: return UNKNOWN
     self.done[key] = UNKNOWN
     self.held.append((f, args))

@@ -87,12 +87,12 @@ class Objects:
   def one(self, x: Any, text: str) -> Value:
     """What has just been read at a place, and noted."""
     place = self.reads.latest
-    if x is ABSENT or not plain(x) or isinstance(x, tuple) or (place.used and not self.reads.is_new):
-      return self.obtained(((x, text),))
+    if x is ABSENT or not plain(x) or isinstance(x, tuple) or place.used and not self.reads.is_new:
+      return self.obtained((x, text))
     place.used = False
     return ((Leaf(place), text),)
 
-  def obtained(self, found: Iterable[tuple[Any, str]]) -> Value:
+  def obtained(self, *found: tuple[Any, str]) -> Value:
     """Objects that were read: what is known of each beside."""
     out = []
     for x, text in found:
@@ -115,7 +115,7 @@ class Objects:
     if isinstance(x, CONTAINERS):
       if id(x) not in self.loose and isinstance(x, tuple) and plain(x): return UNKNOWN
       found = contents(x) if id(x) in self.loose else self.reads.whole(x, text)
-      return self.obtained([(y, f"{text}[{i}]") for i, y in enumerate(found)])
+      return self.obtained(*[(y, f"{text}[{i}]") for i, y in enumerate(found)])
     if isinstance(x, Stamped): return self.layer(x, text)
     return self.elements(self.method(x, "__iter__", text))
 
@@ -126,9 +126,9 @@ class Objects:
     if isinstance(x, Packed): return x.elements
     if isinstance(x, Stamped): return self.elements_of(x, text)
     if isinstance(x, CONTAINERS) and (id(x) in self.loose or isinstance(x, tuple)):
-      try: return self.obtained(((x[key], called),))   # type: ignore[index]
+      try: return self.obtained((x[key], called))   # type: ignore[index]
       except (LookupError, TypeError): return UNKNOWN
-    if isinstance(x, (list, dict, deque)) or (isinstance(x, Mapping) and not is_users(type(x).__module__)):
+    if isinstance(x, (list, dict, deque)) or isinstance(x, Mapping) and not is_users(type(x).__module__):
       return self.one(self.reads.item(x, key, called), called)
     return self.method(x, "__getitem__", text, (Const(key), "key"))
 
@@ -144,7 +144,7 @@ class Objects:
   def own_of(self, x: Any, text: str, but: str = "") -> Value:
     """The attributes of one object, without that of one name."""
     names = [n for n in getattr(x, "__dict__", ()) if n != but]
-    return self.obtained([(self.reads.attribute(x, n, f"{text}.{n}"), f"{text}.{n}") for n in names])
+    return self.obtained(*[(self.reads.attribute(x, n, called := f"{text}.{n}"), called) for n in names])
 
   def attributes(self, value: Value, name: str) -> Value: return of_each(value, lambda x, text: self.attribute(x, name, text))
 
@@ -155,14 +155,14 @@ class Objects:
     if isinstance(x, ModuleType):
       if is_users(x.__name__): return self.one(self.reads.item(vars(x), name, called), called)
       return ((vars(x)[name], called),) if name in vars(x) else UNKNOWN
-    if isinstance(x, tuple) and name in getattr(type(x), "_fields", ()): return self.obtained(((getattr(x, name), called),))
+    if isinstance(x, tuple) and name in getattr(type(x), "_fields", ()): return self.obtained((getattr(x, name), called))
     if isinstance(x, CONTAINERS) and type(x).__module__ in ("builtins", "collections"):
       if name not in MUTATORS and id(x) not in self.loose: self.reads.whole(x, text)
       return ((Bound(name, x), called),)
     if isinstance(x, type):
       found = self.of_class(x, name)
-      return self.obtained(((getattr(found, "__func__", found), called),))
-    if id(x) in self.loose: return self.obtained(((vars(x)[name], called),)) if name in vars(x) else UNKNOWN
+      return self.obtained((getattr(found, "__func__", found), called))
+    if id(x) in self.loose: return self.obtained((vars(x)[name], called)) if name in vars(x) else UNKNOWN
     return self.of_object(x, name, called)
 
   def of_object(self, x: Any, name: str, called: str) -> Value:
@@ -175,7 +175,7 @@ class Objects:
     slot = isinstance(found, MemberDescriptorType)
     given = (x, called), (kind, called)   # to a descriptor
     if holder is not None and not slot and hasattr(type(found), "__set__"): return self.method(found, "__get__", called, *given)
-    if slot or name in getattr(x, "__dict__", ()) or (holder is None and has_dict):
+    if slot or name in getattr(x, "__dict__", ()) or holder is None and has_dict:
       value = self.reads.attribute(x, name, called)
       return self.one(value, called) if value is not ABSENT else self.asked_for(x, name, called)
     if holder is None: return self.asked_for(x, name, called)
@@ -184,7 +184,7 @@ class Objects:
     if isinstance(found, staticmethod): return ((found.__func__, called),)
     if isinstance(found, classmethod): return ((Bound(found.__func__, kind), called),)
     if isinstance(found, (FunctionType, *wrappers)): return ((Bound(found, x), called),)
-    if not hasattr(type(found), "__get__"): return self.obtained(((found, called),))
+    if not hasattr(type(found), "__get__"): return self.obtained((found, called))
     inner = getattr(found, "func", None)   # of a cached property: what it was given
     if isinstance(inner, FunctionType): return self.call_one(inner, called, [((x, called),)])
     return self.method(found, "__get__", called, *given)

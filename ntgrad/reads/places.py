@@ -225,15 +225,15 @@ class Reads:
       if (r := mine()) is not None: r._gone = "something that was read is gone"
     kinds: list[list[Place]] = [[] for _ in range(6)]
     self._items, self._attributes, self._cells, self._absent, self._modules, self._rest = kinds
-    for key, p in self._places.items():
+    for (what, *_), p in self._places.items():
       p.hold(value := p.now(), died)
       there = value is not ABSENT
-      if key[0] == "module": Stamped.watch(p.get.owner())
-      if key[0] in ("module", "flag"): self._modules.append(p)
-      elif key[0] == "item" and there and type(p.get.container) in _DIRECT: self._items.append(p)
-      elif key[0] in ("attribute", "function") and there: self._attributes.append(p)
-      elif key[0] == "attribute" and hasattr(p.get.owner(), "__dict__"): self._absent.append(p)
-      elif key[0] == "cell" and there: self._cells.append(p)
+      if what == "module": Stamped.watch(p.get.owner())
+      if what in ("module", "flag"): self._modules.append(p)
+      elif what == "item" and there and type(p.get.container) in _DIRECT: self._items.append(p)
+      elif what in ("attribute", "function") and there: self._attributes.append(p)
+      elif what == "attribute" and hasattr(p.get.owner(), "__dict__"): self._absent.append(p)
+      elif what == "cell" and there: self._cells.append(p)
       else: self._rest.append(p)
     self._all = [p for kind in kinds for p in kind]
     self._changes = Stamped.changes
@@ -269,7 +269,7 @@ class Reads:
 
   def _compare(self, places: Iterable[Place]) -> bool:
     for p in places:
-      if (why := p.differs()):
+      if why := p.differs():
         self.why, self.returns = f"{why} ({os.path.basename(p.where[0])}:{p.where[1]})", p.kept
         return False
     return True

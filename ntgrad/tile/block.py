@@ -463,13 +463,11 @@ def ranges_of(u: UOp) -> list[UOp]:
   return sorted(u.ranges, key=lambda r: int(r.arg[0]))
 
 
-_ARITHMETIC = {
-  "add": BinaryOps.ADD, "sub": BinaryOps.SUB, "mul": BinaryOps.MUL, "truediv": BinaryOps.DIV, "floordiv": BinaryOps.IDIV,
-  "mod": BinaryOps.MOD, "pow": BinaryOps.POW, "and": BinaryOps.AND, "or": BinaryOps.OR, "xor": BinaryOps.XOR,
-  "lshift": BinaryOps.SHL, "rshift": BinaryOps.SHR}
-_COMPARISONS = {   # each with whether the operands change places
-  "lt": (BinaryOps.CMPLT, False), "le": (BinaryOps.CMPLE, False), "gt": (BinaryOps.CMPLT, True), "ge": (BinaryOps.CMPLE, True),
-  "eq": (BinaryOps.CMPEQ, False), "ne": (BinaryOps.CMPNE, False)}
+# of two operands, of the two in each other's place, and what computes both
+_BINARY = """
+  add radd ADD, sub rsub SUB, mul rmul MUL, truediv rtruediv DIV, floordiv rfloordiv IDIV, mod rmod MOD, pow rpow POW,
+  and rand AND, or ror OR, xor rxor XOR, lshift rlshift SHL, rshift rrshift SHR,
+  lt gt CMPLT, le ge CMPLE, eq eq CMPEQ, ne ne CMPNE"""
 _ONE: dict[str, Callable[..., Any]] = {
   "neg": _negative, "pos": block, "invert": lambda x: block_unary(UnaryOps.NOT, x), "abs": lambda x: block_unary(UnaryOps.ABS, x),
   "matmul": lambda x, y: tracer().dot(x, y)}
@@ -477,10 +475,10 @@ _ONE: dict[str, Callable[..., Any]] = {
 
 def operators() -> Iterator[tuple[str, Callable[..., Any]]]:
   """Python's operators for blocks, under the names of their methods."""
-  for name, fn in _ARITHMETIC.items():
-    yield f"__{name}__", _forward(fn, False)
-    yield f"__r{name}__", _forward(fn, True)
-  for name, (fn, swapped) in _COMPARISONS.items(): yield f"__{name}__", _forward(fn, swapped)
+  for row in _BINARY.split(","):
+    name, swapped, fn = row.split()
+    yield f"__{swapped}__", _forward(BinaryOps[fn], True)
+    yield f"__{name}__", _forward(BinaryOps[fn], False)
   for name, one in _ONE.items(): yield f"__{name}__", one
 
 

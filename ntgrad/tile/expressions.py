@@ -24,17 +24,18 @@ from .user_lines import pointed
 _MOST_CALLS = 64   # functions within each other
 _P = inspect.Parameter
 
-# Python's arithmetic by the names that ast and operator have for it; with ``i`` before the latter that of ``+=``
-_ARITHMETIC = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv", "Mod": "mod", "Pow": "pow",
-               "BitAnd": "and_", "BitOr": "or_", "BitXor": "xor", "LShift": "lshift", "RShift": "rshift", "MatMult": "matmul"}
-_Functions = dict[type, Callable[[Any, Any], Any]]
-_BINARY: _Functions = {getattr(ast, n): getattr(operator, fn) for n, fn in _ARITHMETIC.items()}
-IN_PLACE: _Functions = {getattr(ast, n): getattr(operator, f"i{fn.rstrip('_')}") for n, fn in _ARITHMETIC.items()}
-_COMPARE: _Functions = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-                        ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-                        ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
+def _operators(names: str) -> dict[type, Callable[..., Any]]:
+  """Python's operators, by the names that ast and operator have for them."""
+  return {getattr(ast, n): getattr(operator, fn) for n, fn in (row.split() for row in names.split(","))}
+
+
+_BINARY = _operators("Add add, Sub sub, Mult mul, Div truediv, FloorDiv floordiv, Mod mod, Pow pow, BitAnd and_, BitOr or_, "
+                     "BitXor xor, LShift lshift, RShift rshift, MatMult matmul")
+IN_PLACE = {op: getattr(operator, f"i{fn.__name__.rstrip('_')}") for op, fn in _BINARY.items()}
+_COMPARE = {**_operators("Eq eq, NotEq ne, Lt lt, LtE le, Gt gt, GtE ge, Is is_, IsNot is_not"),
+            ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
-_UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+_UNARY = _operators("USub neg, UAdd pos, Invert invert")
 
 
 _OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)   # what gives a size of sizes, which the host knows

@@ -8,7 +8,7 @@ from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, UnaryOps, dtypes
 
 from . import block as _b, operations as _o, triton_names as _s
 from .block import BlockValue, block, block_cast, block_where, reinterpreted
-from .operations import float32, float64, int32, int64, uint32, uint64
+from .operations import float32, int32, int64, uint32, uint64
 
 
 class Values:
@@ -29,8 +29,8 @@ def _raw(x: Any) -> Any: return x.block if isinstance(x, Values) else x
 def _method(fn: Callable[..., Any]) -> Callable[..., Values]: return lambda *xs: Values(fn(*map(_raw, xs)))
 
 
-for _name in ("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "isnan", "log", "maximum", "minimum", "reciprocal", "round",
-              "rsqrt", "sin", "sqrt", "tan", "trunc"): setattr(Values, _name, _method(getattr(_o, _name)))
+for _name in ("abs ceil cos erf exp exp2 floor isnan log maximum minimum reciprocal round rsqrt sin sqrt tan "
+              "trunc").split(): setattr(Values, _name, _method(getattr(_o, _name)))
 for _name, _fn in _b.operators():
   setattr(Values, _name, _method(_fn))
   if _name in ("__eq__", "__ne__", "__neg__"): setattr(Values, _name.strip("_"), _method(_fn))
@@ -50,7 +50,7 @@ def _formula(name: str) -> Callable[..., BlockValue]:
   return fn
 
 
-_BITS = ("signbit", "signed", "nextafter")   # of the bits of any float
+_BITS = "signbit", "signed", "nextafter"   # of the bits of any float
 
 
 def _unsigned(name: str, x: Any) -> tuple[BlockValue, int]:
@@ -80,25 +80,24 @@ def _cast_bits(given: DType, dtype: DType) -> Callable[[Any], BlockValue]:
 
 
 _expm1, _erfc, _copysign = map(_formula, ("expm1", "erfc", "signed"))
-_SAME = "exp exp2 log log2 sqrt rsqrt pow fma isnan sin cos tan tanh erf floor ceil trunc abs"
+# The language's functions; behind a colon what it calls them. All arithmetic is rounded to the nearest (_rn), the fast ones are
+# as exact as the others.
+_SAME = """
+  exp exp2 log log2 sqrt rsqrt pow fma isnan sin cos tan tanh erf floor ceil trunc abs
+  rint:round nearbyint:round fabs:abs fmax:maximum fmin:minimum
+  fma_rn:fma div_rn:fdiv rcp_rn:reciprocal sqrt_rn:sqrt rsqrt_rn:rsqrt
+  fast_sinf:sin fast_cosf:cos fast_tanf:tan fast_tanhf:tanh fast_expf:exp fast_logf:log fast_log2f:log2 fast_powf:pow
+  fast_dividef:fdiv"""
 _FORMULAS = "log1p hypot asin acos atan atan2 asinh acosh atanh erfinv lgamma fmod signbit nextafter"
-_OTHERS: dict[str, Callable[..., BlockValue]] = {
-  "rint": _o.round, "nearbyint": _o.round, "fabs": _o.abs, "fmax": _o.maximum, "fmin": _o.minimum,
-  "expm1": _expm1, "erfc": _erfc, "copysign": _copysign,
-  # rounded to the nearest, as all arithmetic is
-  "add_rn": _s.add, "sub_rn": _s.sub, "mul_rn": _s.mul, "fma_rn": _o.fma, "div_rn": _o.fdiv, "rcp_rn": _o.reciprocal,
-  "sqrt_rn": _o.sqrt, "rsqrt_rn": _o.rsqrt,
-  # as exact as the others
-  "fast_sinf": _o.sin, "fast_cosf": _o.cos, "fast_tanf": _o.tan, "fast_tanhf": _o.tanh, "fast_expf": _o.exp, "fast_logf": _o.log,
-  "fast_log2f": _o.log2, "fast_powf": _o.pow, "fast_dividef": _o.fdiv,
-  "float_as_int": _cast_bits(float32, int32), "int_as_float": _cast_bits(int32, float32),
-  "float_as_uint": _cast_bits(float32, uint32), "uint_as_float": _cast_bits(uint32, float32),
-  "double_as_longlong": _cast_bits(float64, int64),
-  "longlong_as_double": _cast_bits(int64, float64)}
+# the bits of a dtype as another
+_CASTS = """
+  float_as_int float32 int32, int_as_float int32 float32, float_as_uint float32 uint32, uint_as_float uint32 float32,
+  double_as_longlong float64 int64, longlong_as_double int64 float64"""
 
 
 class libdevice:
   """The functions under the names that CUDA's libdevice has."""
+  expm1, erfc, copysign, add_rn, sub_rn, mul_rn = map(staticmethod, (_expm1, _erfc, _copysign, _s.add, _s.sub, _s.mul))
   @staticmethod
   def log10(x: Any) -> BlockValue: return _o.log2(x) * math.log10(2)
   fast_log10f = log10
@@ -163,6 +162,9 @@ class libdevice:
     return reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else int32)
 
 
-for _name in _SAME.split(): setattr(libdevice, _name, staticmethod(getattr(_o, _name)))
+for _name in _SAME.split():
+  _name, _, _other = _name.partition(":")
+  setattr(libdevice, _name, staticmethod(getattr(_o, _other or _name)))
 for _name in _FORMULAS.split(): setattr(libdevice, _name, staticmethod(_formula(_name)))
-for _name, _fn in _OTHERS.items(): setattr(libdevice, _name, staticmethod(_fn))
+for _name, *_dtypes in map(str.split, _CASTS.split(",")):
+  setattr(libdevice, _name, staticmethod(_cast_bits(*[getattr(_o, d) for d in _dtypes])))

@@ -16,8 +16,9 @@ from .parameters import Level, Pointer, Reference, SourceTensor, Tile
 from .python_source import Closure, of_language
 
 _HERE = str(Path(__file__).resolve().parents[1])
-_OTHERS = {"absolute": "abs", "fabs": "abs", "power": "pow", "amax": "max", "amin": "min", "concatenate": "cat", "divide": "fdiv",
-           "around": "round", "transpose": "trans", "clip": "clamp", "arange": "arange", "flipud": "flip"}
+_OTHERS = dict(names.split(":") for names in (
+  "absolute:abs fabs:abs power:pow amax:max amin:min concatenate:cat divide:fdiv around:round transpose:trans clip:clamp "
+  "arange:arange flipud:flip").split())
 _OPERATORS = {ast.BinOp, ast.Compare, ast.UnaryOp, ast.AugAssign}
 _NONE: dict[str, str] = {"NamedExpr": "`:=`", "Set": "sets", "SetComp": "comprehensions of sets",
                          "DictComp": "comprehensions of dicts", "Yield": "yield", "YieldFrom": "yield", "Await": "await",

@@ -23,7 +23,7 @@ from .block import dtype_of
 from .user_lines import Line, at_lines, here
 
 _Shape = tuple[Expr, ...]
-SYMBOL_OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")
+SYMBOL_OPTIONS = "constexpr meta lower_bound upper_bound power_of_two".split()
 _count = itertools.count()
 
 
