@@ -47,14 +47,14 @@ class Assessment:
 
   def check(self, kernel: str, values: Mapping[str, int], open_: Mapping[str, Dim]) -> None:
     """Raises ShapeError where it does not hold for ``values``; of run-time sizes (``open_``) it is assumed that it holds."""
-    if not isinstance(self.condition, Condition): return
-    if evaluate(self.condition, values):
-      a, b = (ix.node(evaluate_size(e, open_)) for e in (self.condition.a, self.condition.b))
-      assume.condition_holds(compared(self.condition.op, a, b))
+    c = self.condition
+    if not isinstance(c, Condition): return
+    if evaluate(c, values):
+      assume.condition_holds(compared(c.op, *[ix.node(evaluate_size(e, open_)) for e in (c.a, c.b)]))
       return
-    sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in symbols_of(self.condition)))
+    sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in symbols_of(c)))
     asked = f"; asked for at {self.where}" if self.where else ""
-    raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {sizes}){asked}")
+    raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({c}, where {sizes}){asked}")
 
 
 _asked: ContextVar[list[Assessment] | None] = ContextVar("asked", default=None)
@@ -111,7 +111,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = a == b
       if same is False: raise ShapeError(refused + at_lines(line))
-      if (pair := names_that_agree(a, b)): alike[representative(alike, pair[0])] = representative(alike, pair[1])
+      if pair := names_that_agree(a, b): alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
         names = {s for s in t._source.shape if isinstance(s, Symbol) and s.is_name}
         if len({representative(alike, s) for s in names}) < len(names):
@@ -124,20 +124,21 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
 
 def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> str:
   """Which meta-operation would give a parameter the grid of another one; "" where none is near."""
-  if len(grid) == len(want):
+  have, need = len(grid), len(want)
+  if have == need:
     ones = [d for d, (a, b) in enumerate(zip(grid, want)) if a == 1 and (a == b) is not True]
     if not ones or any(a != 1 and (a == b) is False for a, b in zip(grid, want)): return ""
     return f"; {name}.expand({shown_shape([b if d in ones else -1 for d, b in enumerate(want)])}) gives it that of {other}"
-  if len(grid) > len(want):
-    ones = [d for d, n in enumerate(grid) if n == 1][:len(grid) - len(want)]
-    if len(ones) < len(grid) - len(want): return mended(other, want, grid, name)
+  if have > need:
+    ones = [d for d, n in enumerate(grid) if n == 1][:have - need]
+    if len(ones) < have - need: return mended(other, want, grid, name)
     return f"; {name}.squeeze({ones[0] if len(ones) == 1 else tuple(ones)}) takes dimensions of 1 away"
   # where it has the other's sizes; else in front
   same: list[int] = []
   for d, n in enumerate(want):
-    if len(same) < len(grid) and (grid[len(same)] == n) is True: same.append(d)
-  if len(same) < len(grid): same = list(range(len(want) - len(grid), len(want)))
-  new = [d for d in range(len(want)) if d not in same]
+    if len(same) < have and (grid[len(same)] == n) is True: same.append(d)
+  if len(same) < have: same = list(range(need - have, need))
+  new = [d for d in range(need) if d not in same]
   calls = "".join(f".unsqueeze({d})" for d in new)
   if any(want[d] != 1 for d in new): calls += f".expand({shown_shape([n if d in new else -1 for d, n in enumerate(want)])})"
   return f"; {name}{calls} gives it the dimensions of {other}"
@@ -151,9 +152,9 @@ def representative(alike: Mapping[Symbol, Symbol], s: Symbol) -> Symbol:
 
 def names_that_agree(a: Expr, b: Expr) -> tuple[Symbol, Symbol] | None:
   """The two names that must have one value where two sizes are the same: M and N in ``cdiv(M, 16) == cdiv(N, 16)``."""
-  mine, theirs = symbols_of(a) - symbols_of(b), symbols_of(b) - symbols_of(a)
-  if not isinstance(a, Symbol) or len(mine) != 1 or len(theirs) != 1: return None
-  (m,), (n,) = mine, theirs
+  apart = symbols_of(a) - symbols_of(b), symbols_of(b) - symbols_of(a)
+  if not isinstance(a, Symbol) or [*map(len, apart)] != [1, 1]: return None
+  (m,), (n,) = apart
   return (m, n) if a.subs({m: n}) == b else None
 
 

@@ -25,21 +25,21 @@ class Jagged:
   dim: int = 1
 
   def __post_init__(self) -> None:
-    if not isinstance(getattr(self.values, "shape", None), Iterable) or not hasattr(self.values, "dtype"):
-      raise ArgumentError(f"Jagged: values are {shown(self.values)}; they are a tensor or an array")
-    if not isinstance(self.dim, int) or isinstance(self.dim, bool):
-      raise ArgumentError(f"Jagged: dim is {shown(self.dim)}; it is a whole number")
+    values, dim = self.values, self.dim
+    if not isinstance(getattr(values, "shape", None), Iterable) or not hasattr(values, "dtype"):
+      raise ArgumentError(f"Jagged: values are {shown(values)}; they are a tensor or an array")
+    if not isinstance(dim, int) or isinstance(dim, bool):
+      raise ArgumentError(f"Jagged: dim is {shown(dim)}; it is a whole number")
     try: starts = self.starts
     except ValueError: starts = np.zeros(())  # rows of different lengths
     if starts.ndim != 1 or starts.dtype.kind not in "iu":
       raise ArgumentError(f"Jagged: offsets are {shown(self.offsets)}; they are a row of ints")
     if len(starts) < 2 or (np.diff(starts) < 0).any():
       raise ArgumentError(f"Jagged: offsets rise from 0, one more than there are entries, got {starts.tolist()}")
-    if not 1 <= self.dim <= len(self.values.shape):
-      raise ShapeError(f"Jagged: dim is between 1 and {len(self.values.shape)}, got {shown(self.dim)}")
-    if starts[0] != 0 or starts[-1] != self.values.shape[self.dim - 1]:
-      raise ShapeError(f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have "
-                       f"{self.values.shape[self.dim - 1]} along that dimension")
+    if not 1 <= dim <= len(values.shape): raise ShapeError(f"Jagged: dim is between 1 and {len(values.shape)}, got {shown(dim)}")
+    if starts[0] != 0 or starts[-1] != values.shape[dim - 1]:
+      raise ShapeError(f"Jagged: offsets go from {starts[0]} to {starts[-1]}; the values have {values.shape[dim - 1]} along that "
+                       "dimension")
 
   @property
   def starts(self) -> np.ndarray[Any, Any]:

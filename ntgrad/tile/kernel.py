@@ -29,10 +29,10 @@ from . import tune
 from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
-from .launch import Argument, SlotPair, converted_arguments, describe_arguments, launch
+from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch
 from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in
 from .python_source import line_of, source_of
-from .signature import BeyondError, Found, Signature, constant, unbounded
+from .signature import BeyondError, ByParameter, Found, MemoryOf, Constants, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
@@ -56,11 +56,11 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
   if checks not in (None, "none", "entry", "all"):
     raise ArgumentError(f"make: checks is {shown(checks)}; it takes 'none', 'entry' or 'all', or None for config.checks")
   names = parameter_names(application)
-  symbolic = [t for t in tensors if isinstance(t, Tensor)]
-  if len(tensors) < len(names):
-    raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} "
+  symbolic, count = [t for t in tensors if isinstance(t, Tensor)], len(names)
+  if len(tensors) < count:
+    raise ArgumentError(f"make: {application.__name__} has {count} parameters ({', '.join(names)}) and {len(tensors)} "
                         "tensors; one for each")
-  renamed = iter(named(symbolic, [*names[:len(symbolic)], *[t.name for t in symbolic[len(names):]]]))
+  renamed = iter(named(symbolic, [*names[:len(symbolic)], *[t.name for t in symbolic[count:]]]))
   check_takes("make", arrangement, len(tensors))
   try:
     with asking() as asked: arranged = arrangement(*[next(renamed) if isinstance(t, Tensor) else t for t in tensors])
@@ -71,14 +71,14 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
     said = ArgumentError(f"make: {arrangement.__name__}{what}: {type(e).__name__}: {e}").with_traceback(e.__traceback__)
     raise at_line(said, arrangement) from e
   arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
-  if len(tensors) > len(names): arranged = arranged[:len(names)]
+  if len(tensors) > count: arranged = arranged[:count]
   arranged = tuple(Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged)
-  if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
-    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of "
+  if len(arranged) != count or not all(isinstance(t, Tensor) for t in arranged):
+    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {count} parameters of "
                         f"{application.__name__}; it returns one arranged tensor for each")
   order = [t.name for t in arranged]
   if order != names:
-    if len(symbolic) == len(names):
+    if len(symbolic) == count:
       raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
     arranged = named(arranged, names)   # which of the tensors are parameters is known now
   options = {"num_warps": num_warps, "num_stages": num_stages}
@@ -105,8 +105,7 @@ def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
 def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, Any]) -> TileKernel:
   annotations = inspect.get_annotations(fn, eval_str=True, locals=around)
   names = parameter_names(fn)
-  missing = [n for n in names if not isinstance(annotations.get(n), Tensor)]
-  if missing:
+  if missing := [n for n in names if not isinstance(annotations.get(n), Tensor)]:
     raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
   arranged = named([annotations[n] for n in names], names)
   return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
@@ -183,8 +182,8 @@ class TileKernel(Signature):
     return found[0]
 
   @synchronized
-  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Specialised], Sequence[Any]] | None = None, numbers_only: bool = False) -> Found:
+  def _specialise(self, taken: Sequence[Argument], arguments: Positional, given: ByName, device: str | None = None,
+                  buffers: MemoryOf | None = None, numbers_only: bool = False) -> Found:
     """See :meth:`Signature._specialise`. ``numbers_only``: all sizes are numbers."""
     if self.reads is not None and (self._specialised or self._families) and not self.reads.hold(): self.read_otherwise()
     full = self.placed(taken)
@@ -201,12 +200,12 @@ class TileKernel(Signature):
     if left: values = self.choose(left, full, numbers, values, on, buffers)
     if not numbers_only and (form := self.form(full, numbers, values, given, on)) is not None:
       return form.specialised, form.sizes(values), form
-    key = (tuple(full), items_of(numbers), items_of(values), self.checks or config.checks)
+    key = tuple(full), items_of(numbers), items_of(values), self.checks or config.checks
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
     return None if found is None else (found, (), None)
 
-  def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None,
+  def general(self, blocks: bool, given: ByName, arguments: Positional | None = None,
               likely: Mapping[str, int] | None = None) -> SizedKernel:
     """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that
     is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
@@ -238,21 +237,21 @@ class TileKernel(Signature):
     if pinned: raise ShapeError(f"{self.name}: {', '.join(pinned)} must be a number when the kernel is made")
     return form
 
-  def sized(self, full: Sequence[Argument | None], numbers: Mapping[int, Any],
+  def sized(self, full: ByParameter, numbers: Constants,
             values: Mapping[str, Dim]) -> tuple[Specialised, list[UOp]]:
     """The kernel for run-time sizes, and the conditions on them that it takes."""
     with assuming() as conditions: s = self.build(full, numbers, values)
     if s is None: raise ShapeError(f"{self.name}: there are no programs")
     return s, list(conditions)
 
-  def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
+  def family(self, full: ByParameter, numbers: Constants, given: ByName, device: str) -> Family:
     """What is known of the calls that differ from one in sizes only."""
     kinds = tuple(None if a is None else (len(a.shape), a.dtype) for a in full)
-    key = (kinds, items_of(numbers), items_of(given), device, config.key(), self.checks or config.checks)
+    key = kinds, items_of(numbers), items_of(given), device, config.key(), self.checks or config.checks
     if (found := self._families[key]) is None: found = self._families[key] = Family()
     return found
 
-  def form(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int], given: Mapping[str, Any],
+  def form(self, full: ByParameter, numbers: Constants, values: Mapping[str, int], given: ByName,
            device: str) -> SizedKernel | None:
     """The kernel for many sizes that serves a call; None where the call has numbers."""
     if any(a is not None and a.jagged is not None for a in full): return None
@@ -273,12 +272,12 @@ class TileKernel(Signature):
     report.sized(self.name, ", ".join(s.name for s in found.specialised.sizes), family, found)
     return found
 
-  def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
-             device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
+  def choose(self, left: Sequence[Symbol], full: ByParameter, numbers: Constants, values: dict[str, int],
+             device: str, buffers: MemoryOf | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (where there is memory, unless ``TUNE=0``), remembered, or the first."""
     free = free_symbols(left, self)
     about = tuple(None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full)
-    key = (about, items_of(numbers), items_of({n: bucket(v) for n, v in values.items()}), device, config.key())
+    key = about, items_of(numbers), items_of({n: bucket(v) for n, v in values.items()}), device, config.key()
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     target, start = opened.renderer.target, first_choice(free, opened.renderer.target.blocks)
@@ -299,7 +298,7 @@ class TileKernel(Signature):
       self._chosen[memo] = found
     return values | found
 
-  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
+  def build(self, full: ByParameter, numbers: Constants, values: Mapping[str, Dim],
             shared: Sequence[SlotPair] = ()) -> Specialised | None:
     """Arrange with ``values`` (numbers, or run-time sizes), read the application. ``shared`` parameters are the same memory."""
     arranged = self.arrange(full, numbers, values)
@@ -315,7 +314,7 @@ class TileKernel(Signature):
       with tracer: Interpreter(tracer, values).application(self.application, tiles)
     except NtgradError:
       # of the arrangement, whichever line came to it
-      if (misfit := next((p.misfit for p in parameters if p.misfit is not None), None)): raise misfit from None
+      if misfit := next((p.misfit for p in parameters if p.misfit is not None), None): raise misfit from None
       raise
     if reads is not None:
       reads.settle()
@@ -348,7 +347,7 @@ class TileKernel(Signature):
     with lock: launch(self, args, given)
 
   # ---- seeing
-  def _seen(self, args: Sequence[Any], given: Mapping[str, Any], blocks: bool = False) -> Specialised:
+  def _seen(self, args: Positional, given: ByName, blocks: bool = False) -> Specialised:
     if args: return self.specialise(*args, **given)
     if self.reads is not None and not self.reads.hold(): self.read_otherwise()
     if self.last is not None and not given: return self.last

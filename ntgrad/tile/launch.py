@@ -34,8 +34,8 @@ if TYPE_CHECKING:
   from .specialised import Specialised
 
 
-_Args = Sequence[Any]      # of a call: by position
-_Given = Mapping[str, Any]   # and by name
+Positional = Sequence[Any]   # arguments of a call: by position
+ByName = Mapping[str, Any]   # and by name
 SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
@@ -91,7 +91,7 @@ def describe_argument(a: Any) -> Argument:
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
-def describe_arguments(kernel: Signature, args: _Args) -> list[Argument]:
+def describe_arguments(kernel: Signature, args: Positional) -> list[Argument]:
   """The arguments of a call. Raises ArgumentError or DTypeError with the parameter's name for what is no tensor."""
   out = []
   for t, a in zip(kernel.takes, args):
@@ -111,13 +111,13 @@ def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
   return np.array(a, dtype.np)
 
 
-def converted_arguments(kernel: Signature, args: _Args) -> list[Any]:
+def converted_arguments(kernel: Signature, args: Positional) -> list[Any]:
   """The arguments of a call, numbers of the dtypes that are declared."""
   want = [(t.name, t.element) for t in kernel.takes]
   return [_declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
 
 
-def launch(kernel: Signature, args: _Args, given: _Given) -> None:
+def launch(kernel: Signature, args: Positional, given: ByName) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
   if kernel.last is not None and kernel.reads is not None and not kernel.reads.hold(): kernel.read_otherwise()
   if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
@@ -159,7 +159,7 @@ def _alike(kernel: Signature, key: tuple[Any, ...], count: int) -> tuple[list[in
 others: set[type] = set()   # types of other libraries' tensors that calls have had
 
 
-def launch_borrowed(kernel: Signature, args: _Args, given: _Given) -> None:
+def launch_borrowed(kernel: Signature, args: Positional, given: ByName) -> None:
   """Run a kernel on arguments some of which are other libraries': what they have on a GPU is worked on where it is."""
   known, of = borrowed()
   if (found := known(args, _PLAIN)) is not None:
@@ -181,7 +181,7 @@ def borrowed() -> tuple[Any, Any]:
   return known_arguments, Borrowed
 
 
-def _with_numbers(kernel: Signature, args: _Args) -> list[UOp]:
+def _with_numbers(kernel: Signature, args: Positional) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
   device: str = next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
   out = []
@@ -204,7 +204,7 @@ _PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no 
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
-def _prepare(kernel: Signature, args: _Args, given: _Given) -> None:
+def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   asked, args = args, converted_arguments(kernel, args)
   devices: dict[str, str] = {}
@@ -266,7 +266,7 @@ def piece_of(t: Tensor) -> Buffer | None:
   return None if in_memory(t) or t._alias.pending else slice_of(rebased(t.lazydata))
 
 
-def settled(of: Signature, s: Specialised | Built, given: _Given, device: str, back: list[Callable[[], None]]) -> list[Tensor]:
+def settled(of: Signature, s: Specialised | Built, given: ByName, device: str, back: list[Callable[[], None]]) -> list[Tensor]:
   """A kernel's arguments, given by name, as tensors in memory; ``back`` gets how results go back to where they came from."""
   out: list[Tensor] = []
   spans: list[tuple[str, Buffer]] = []   # what is written
@@ -443,7 +443,7 @@ def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
 # What a kernel writes is the next version of its argument, as with every other write. So whoever needs the old one has it, other
 # results of the kernel are computed with the one that is asked for, and a call whose results nobody asks for does not run.
 
-def call_later(s: Specialised, sizes: Sizes, given: _Given, device: str) -> bool:
+def call_later(s: Specialised, sizes: Sizes, given: ByName, device: str) -> bool:
   """Make what a kernel writes the next version of these arguments. False where the call has to be made at once: for arrays, for
   arguments that share memory, need a gradient or have sizes of Variables, for kernels that check what they compute."""
   if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes

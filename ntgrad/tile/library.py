@@ -27,10 +27,10 @@ from ntgrad.graph.lock import lock
 
 from . import manifest
 from .assessments import shown_shape
-from .launch import Argument, Launcher, describe_argument, launch
+from .launch import Argument, ByName, Launcher, Positional, describe_argument, launch
 from .open_sizes import SizedKernel, form_for
 from .parameters import Parameter
-from .signature import Found, Signature
+from .signature import Found, MemoryOf, Signature
 from .tensor import Tensor
 
 FORMAT = 4   # of a library's manifest; another one is not read
@@ -142,7 +142,7 @@ class BuiltKernel(Signature):
     try: return self.form is not None and self.form.serves(self.values(taken, {}))
     except NtgradError: return False
 
-  def values(self, taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, int]:
+  def values(self, taken: Sequence[Argument], given: ByName) -> dict[str, int]:
     """What names are, in the form's order. Raises what does not fit."""
     assert self.form is not None
     known = self.constants | self.bind(self.placed(taken), given)
@@ -150,8 +150,8 @@ class BuiltKernel(Signature):
     if missing: raise ArgumentError(f"{self.name}: no value for {', '.join(missing)}; give it by name")
     return {n: known[n] for n in self.form.values}
 
-  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> Found:
+  def _specialise(self, taken: Sequence[Argument], arguments: Positional, given: ByName, device: str | None = None,
+                  buffers: MemoryOf | None = None) -> Found:
     for t, a in zip(self.tensors, taken):
       if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
     if self.form is None: return self.built, (), None

@@ -16,7 +16,7 @@ from ntgrad.graph.symbol import Symbol, evaluate, evaluate_size, solved
 from ntgrad.reads import Reads
 
 from .assessments import Assessment, mended, no_empty_tiles
-from .launch import Argument
+from .launch import Argument, ByName, Positional
 from .parameters import Parameter, Tile
 from .tensor import DTYPE_KINDS, Tensor
 from .user_lines import Line, at_lines
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 Found = Union[tuple[Any, tuple[int, ...], "SizedKernel | None"], None]   # what ``_specialise`` gives
+ByParameter = Sequence[Union[Argument, None]]   # None for a compile-time number
+Constants = Mapping[int, Any]                  # the compile-time numbers, by parameter
+MemoryOf = Callable[[Any], Sequence[Any]]    # of a kernel the Buffers, by slot
 STATES = 4   # of what an application reads, whose kernels are kept
 
 
@@ -72,13 +75,13 @@ class Signature:
       self.reads = found[0]
       vars(self).update(found[1])
 
-  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> Found:
+  def _specialise(self, taken: Sequence[Argument], arguments: Positional, given: ByName, device: str | None = None,
+                  buffers: MemoryOf | None = None) -> Found:
     """The kernel for arguments, what a launch gives for its run-time sizes, and the form that tells which other sizes it serves;
     None where there are no programs. ``device`` is where it is to run, ``buffers`` gives the arguments' memory."""
     raise NotImplementedError
 
-  def called(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+  def called(self, args: Positional, given: ByName) -> tuple[Positional, ByName]:
     """What a call gives by position and by name; tensors may be given by name, numbers that have a value once more."""
     if len(args) == len(self.names) > len(self.given):
       again = {self.names[i]: a for i, a in enumerate(args) if i not in self.given}
@@ -92,7 +95,7 @@ class Signature:
       raise ArgumentError(f"{self.name}: takes {len(mine)} arguments ({', '.join(mine)}); {', '.join(missing)} is not given")
     return [*args, *(given[n] for n in rest)], {n: v for n, v in given.items() if n not in rest}
 
-  def again(self, given: Mapping[str, Any]) -> tuple[dict[int, Any], dict[str, Any]]:
+  def again(self, given: ByName) -> tuple[dict[int, Any], dict[str, Any]]:
     """The compile-time numbers that have values, by parameter, as declared or as a call gives them; and what else it gives."""
     numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
     rest = dict(given)
@@ -109,7 +112,7 @@ class Signature:
     for i, a in zip(self.given, taken): full[i] = a
     return full
 
-  def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
+  def bind(self, arguments: ByParameter, given: ByName) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
     values: dict[str, int] = {}
     said: dict[str, tuple[str, Line | None]] = {}   # where names have their sizes, and the line that declared it
@@ -169,7 +172,7 @@ class Signature:
     """A size against the bounds of its symbol, which a line declared."""
     if (why := s.refusal(n)): raise ShapeError(f"{self.name}: {why}{at_lines(line)}")
 
-  def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
+  def arrange(self, full: ByParameter, numbers: Constants, values: Mapping[str, Dim],
               tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:
     """The parameters that are memory, and what the application gets for each; None where there are no programs. Raises what does
     not fit; a grid only of those in ``tiled``, that of others where the application comes to a tile."""

@@ -25,24 +25,25 @@ from .tensor import Tensor, check_takes, named
 CELL, GAP, LINE_HEIGHT, MARGIN = 26.0, 22.0, 17.0, 12.0   # pixels
 MOST_CELLS, MOST_ELEMENTS = 10_000, 4_000_000   # that are drawn, and counted
 INK, GREY, MASKED, UNUSED = "#222222", "#9a9a9a", "#ececec", "#ffffff"
-WIDTHS = (3.0, 1.6, 0.9)  # of the borders of levels 0, 1 and all deeper ones but the innermost
+WIDTHS = 3.0, 1.6, 0.9  # of the borders of levels 0, 1 and all deeper ones but the innermost
 _Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor], subs: Mapping[Any, Any]) -> tuple[Tensor, ...]:
   """The tensors as ``arrangement`` gives them back, named after its parameters where it has as many."""
   given = tuple(t.subs(subs) for t in tensors)
+  count = len(given)
   try: parameters = inspect.signature(arrangement).parameters.values()
   except (TypeError, ValueError): parameters = {}.values()
-  names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:len(given)]
-  if len(names) == len(given):   # dimensions may be meant by the names that they have now
+  names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+  if len(names) == count:   # dimensions may be meant by the names that they have now
     given = tuple(t.subs({k: v for k, v in subs.items() if isinstance(k, str)}) for t in named(given, names))
-  check_takes("arrangement", arrangement, len(given))
+  check_takes("arrangement", arrangement, count)
   out = arrangement(*given)
   out = (out,) if isinstance(out, Tensor) else tuple(out) if isinstance(out, (tuple, list)) else ()
-  if len(out) != len(given) or not all(isinstance(t, Tensor) for t in out):
+  if len(out) != count or not all(isinstance(t, Tensor) for t in out):
     raise ArgumentError("an arrangement gives one arranged tensor for each of its tensors; "
-                        f"this one gives {len(out)} arranged tensors for {len(given)}")
+                        f"this one gives {len(out)} arranged tensors for {count}")
   return out
 
 
@@ -170,8 +171,8 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
   owners = np.bincount(np.searchsorted(spots, pairs // programs), minlength=len(spots))
   levels, rest = [], flat[first]
   for dims in reversed(a.levels):
-    levels.append(rest % math.prod(numbers(dims)))
-    rest = rest // math.prod(numbers(dims))
+    rest, within = np.divmod(rest, math.prod(numbers(dims)))
+    levels.append(within)
   out = {}
   for n, spot in enumerate(spots):
     index = tuple(int(i) + int(b) for i, b in zip(np.unravel_index(spot, extent), low)) if a.source else ()
@@ -192,8 +193,9 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   source = numbers(a.source)
   picture.text(MARGIN, top + 8, a.text(name), 13)
   y = top + 8 + LINE_HEIGHT
-  two = (1,) * (2 - len(source)) + source                          # rows and columns, with the leading dimensions before
-  index2 = {(0,) * (2 - len(source)) + i: c for i, c in found.items()}
+  more = 2 - len(source)
+  two = (1,) * more + source                          # rows and columns, with the leading dimensions before
+  index2 = {(0,) * more + i: c for i, c in found.items()}
   rows, columns = (range(min([0, *(i[d] for i in index2)]), max([two[d] - 1, *(i[d] for i in index2)]) + 1) for d in (-2, -1))
   panels = list(itertools.product(*map(range, two[:-2])))
   width = len(columns) * CELL
@@ -219,17 +221,16 @@ def _panel(picture: Picture, x0: float, y0: float, lead: tuple[int, ...], index:
   for r, c in itertools.product(rows, columns):
     x, y = x0 + (c - columns[0]) * CELL, y0 + (r - rows[0]) * CELL
     right, below, inside, cell = x + CELL, y + CELL, is_inside(r, c), index.get((*lead, r, c))
-    if cell is not None: picture.rect(x, y, CELL, CELL, _color(cell.where, cell.masked))
-    elif inside: picture.rect(x, y, CELL, CELL, UNUSED)
-    if cell is not None and cell.masked: picture.line(x + 3, below - 3, right - 3, y + 3, 1.0, GREY)
-    elif cell is not None:
+    if cell or inside: picture.rect(x, y, CELL, CELL, _color(cell.where, cell.masked) if cell else UNUSED)
+    if cell and cell.masked: picture.line(x + 3, below - 3, right - 3, y + 3, 1.0, GREY)
+    elif cell:
       label = f"{cell.where[0]}" + (f"+{cell.others}" if cell.others else "")
       picture.text(x + CELL / 2, y + CELL / 2, label, min(12.0, 1.5 * CELL / max(len(label), 1)), INK, True)
     for other, ends in (((r, c + 1), (right, y, right, below)), ((r + 1, c), (x, below, right, below)),
                         ((r, c - 1), (x, y, x, below)), ((r - 1, c), (x, y, right, y))):
       beside = index.get((*lead, *other))
-      if other < (r, c) and (beside is not None or is_inside(*other)): continue  # it drew this border
-      if cell is not None or beside is not None: picture.line(*ends, *_border(cell, beside))
+      if other < (r, c) and (beside or is_inside(*other)): continue  # it drew this border
+      if cell or beside: picture.line(*ends, *_border(cell, beside))
       elif inside: picture.line(*ends, 0.4, GREY)
   return y0 + len(rows) * CELL
 
@@ -281,8 +282,8 @@ def visualize(arrangement: Tensor | Callable[..., Any] | Sequence[Tensor], tenso
   picture, y = Picture(), MARGIN
   for t in shown:
     a = t.concrete(subs)
-    if math.prod(numbers(a.view.shape)) > MOST_ELEMENTS:
-      raise ArgumentError(f"visualize: {t} has {math.prod(numbers(a.view.shape))} elements; give smaller sizes")
+    if (count := math.prod(numbers(a.view.shape))) > MOST_ELEMENTS:
+      raise ArgumentError(f"visualize: {t} has {count} elements; give smaller sizes")
     y = draw(picture, t.name, a, y) + GAP
   if save_path is not None: picture.save(Path(save_path))
   return picture
