@@ -28,14 +28,14 @@ class Range:
 
   def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
     """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
-    if _known(self.start, self.stop, self.step):
-      return len(range(self.start, self.stop, self.step)), lambda k: _simple(ix.add(ix.mul(k, self.step), self.start))
-    if not _known(self.step) or self.step == 0:
+    start, stop, step = self.start, self.stop, self.step
+    if _known(start, stop, step): return len(range(start, stop, step)), lambda k: _simple(ix.add(ix.mul(k, step), start))
+    if not _known(step) or step == 0:
       raise ApplicationError("range: the step is a number other than 0 that is known while reading")
-    first, last = (as_index(_scalar(x).value) for x in (self.start, self.stop))
-    end = ix.fdiv(ix.add(ix.sub(last, first) if self.step > 0 else ix.sub(first, last), abs(self.step) - 1), abs(self.step))
+    first, last = (as_index(_scalar(x).value) for x in (start, stop))
+    end = ix.fdiv(ix.add(ix.sub(last, first) if step > 0 else ix.sub(first, last), abs(step) - 1), abs(step))
     if ix.of_sizes(end): end = ix.greatest(end, 0)
-    return int(end.arg) if end.op is Ops.CONST else end, lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
+    return int(end.arg) if end.op is Ops.CONST else end, lambda k: BlockValue(ix.add(ix.mul(k, step), first))
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,11 @@ class Counted:
   tile: Tile
 
   def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
-    if self.tile.ndim != 1:
-      raise ApplicationError(f"{self.tile!r} has a level of shape {self.tile.shape}: loop over its dimensions and index it")
-    n = self.tile.shape[0]
-    return n.node if isinstance(n, Symbol) else n, lambda k: self.tile[BlockValue(k)]
+    tile = self.tile
+    if tile.ndim != 1:
+      raise ApplicationError(f"{tile!r} has a level of shape {tile.shape}: loop over its dimensions and index it")
+    n = tile.shape[0]
+    return n.node if isinstance(n, Symbol) else n, lambda k: tile[BlockValue(k)]
 
 
 def most(end: UOp) -> int | UOp:
@@ -74,7 +75,7 @@ def _scalar(x: Any) -> BlockValue:
 def make_range(*args: Any) -> Any:
   """range, also of numbers that the kernel computes."""
   if not 1 <= len(args) <= 3: raise ApplicationError(f"range: takes 1 to 3 numbers, got {len(args)}")
-  start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
+  start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
   return range(start, stop, step) if _known(start, stop, step) else Range(start, stop, step)
 
 
@@ -119,7 +120,7 @@ def computed(x: Any) -> bool:
 def can_be_variable(x: Any) -> bool:
   """Whether something can be held by a variable."""
   if isinstance(x, Tile): return x.innermost
-  return is_value(x) or (isinstance(x, (bool, int, float, Symbol)) and not isinstance(x, DType))
+  return is_value(x) or isinstance(x, (bool, int, float, Symbol)) and not isinstance(x, DType)
 
 
 def boolean(fn: BinaryOps, a: Any, b: Any) -> Any:
@@ -191,18 +192,18 @@ def accumulations(variables: Mapping[str, LocalArray], initial: Mapping[str, Any
   """A loop that only adds to (or takes the greatest with) what each variable held is a reduction over its axis."""
   out: dict[str, Any] = {}
   for n, v in variables.items():
-    u, held = updates[n], v.block.value
+    u, held, first = updates[n], v.block.value, initial[n]
     if u is held:
-      out[n] = initial[n]
+      out[n] = first
       continue
-    if u.op is not Ops.ALU or u.arg not in (BinaryOps.ADD, BinaryOps.MAX, BinaryOps.MIN) or held not in u.src: return None
-    part = u.src[1] if u.src[0] is held else u.src[0]
+    fn = u.arg
+    if u.op is not Ops.ALU or fn not in (BinaryOps.ADD, BinaryOps.MAX, BinaryOps.MIN) or held not in u.src: return None
+    part = u.src[u.src[0] is held]
     if any(reads(part, w) for w in variables.values()): return None
-    ids: tuple[int, ...] = (k.arg[0],)
-    if part.op is Ops.REDUCE and part.arg[0] is u.arg: part, ids = part.src[0], (k.arg[0], *part.arg[1])
+    ids = k.arg[:1]
+    if part.op is Ops.REDUCE and part.arg[0] is fn: part, ids = part.src[0], ids + part.arg[1]
     if k not in part.ranges: return None
-    total = BlockValue(UOp(Ops.REDUCE, part.dtype, (part,), (u.arg, ids)), v.axes)
-    first = initial[n]
-    zero = u.arg is BinaryOps.ADD and (b := block(first)).value.op is Ops.CONST and b.value.arg == 0
-    out[n] = total if zero else block_binary(u.arg, block_cast(first, part.dtype) if is_value(first) else first, total)
+    total = BlockValue(UOp(Ops.REDUCE, part.dtype, (part,), (fn, ids)), v.axes)
+    zero = fn is BinaryOps.ADD and (b := block(first)).value.op is Ops.CONST and b.value.arg == 0
+    out[n] = total if zero else block_binary(fn, block_cast(first, part.dtype) if is_value(first) else first, total)
   return out

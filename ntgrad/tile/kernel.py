@@ -32,7 +32,7 @@ from .interpret import Interpreter
 from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch
 from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in
 from .python_source import line_of, source_of
-from .signature import BeyondError, ByParameter, Found, MemoryOf, Constants, Signature, constant, unbounded
+from .signature import BeyondError, ByParameter, Constants, Found, MemoryOf, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer

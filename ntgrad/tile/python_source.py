@@ -65,7 +65,7 @@ def _made(name: str) -> str: return r"\blambda\b" if name == "<lambda>" else rf"
 
 def line_of(code: CodeType, n: int) -> str:
   """A line near some code; "" where nobody has it."""
-  if (line := linecache.getline(code.co_filename, n)): return line.rstrip()
+  if line := linecache.getline(code.co_filename, n): return line.rstrip()
   try: return _text_of(FunctionType(code, {}, closure=tuple(CellType() for _ in code.co_freevars))).line(n)
   except ApplicationError: return ""
 
@@ -87,7 +87,7 @@ def _candidates(fn: FunctionType) -> Iterator[str]:
   for word in sys.orig_argv[1:]:   # python -c
     yield word
     if word.startswith("-"): yield word.partition("c")[2]
-  if (found := standard_input()): yield found
+  if found := standard_input(): yield found
   yield from typed(fn.__code__)
 
 
@@ -222,12 +222,12 @@ class Scope:
       if isinstance(found, Unbound): raise ApplicationError(f"{name!r} has no value here: {found.why}")
       return found
     if self.around is not None: return self.around.find(name)
-    if self.fn is not None:
-      cells = dict(zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ()))
+    if (fn := self.fn) is not None:
+      cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
       if name in cells:
         try: return cells[name].cell_contents
         except ValueError: pass
-      if name in self.fn.__globals__: return self.fn.__globals__[name]
+      if name in fn.__globals__: return fn.__globals__[name]
     if hasattr(builtins, name): return getattr(builtins, name)
     near = did_you_mean(name, self.known())
     raise ApplicationError(f"{name!r} is read before it has any value: it is no parameter and nothing here assigns it{near}")

@@ -157,12 +157,12 @@ def index(shape: _Shape, keys: tuple[Any, ...]) -> _Shape:
 
 def _sliced(n: Expr, k: slice) -> Expr:
   """How many elements a slice takes of a dimension."""
-  parts = (k.start, k.stop, k.step)
-  if any(isinstance(p, bool) or not isinstance(p, int | Symbol | None) for p in parts) or isinstance(k.step, Symbol):
+  start, stop, step = parts = k.start, k.stop, k.step
+  if any(isinstance(p, bool) or not isinstance(p, int | Symbol | None) for p in parts) or isinstance(step, Symbol):
     raise ArgumentError(f"index: a slice has ints and Symbols, and an int for a step, got {k}")
-  if k.step == 0: raise ArgumentError("index: a step of 0")
+  if step == 0: raise ArgumentError("index: a step of 0")
   if not any(isinstance(p, Symbol) for p in (n, *parts)): return len(range(*k.indices(n)))
-  step, start, stop = 1 if k.step is None else k.step, k.start, k.stop
+  if step is None: step = 1
   def back(v: Any) -> bool: return isinstance(v, int) and v < 0  # counted from the end; a Symbol is not
   if step > 0:
     first = 0 if start is None else maximum(n + start, 0) if back(start) else start

@@ -42,16 +42,11 @@ class Operation:
   def text(self) -> str:
     """As written: ``.tile((BM, BK))``."""
     level = f", level={self.level}" if self.level else ""
-    if self.name == "index":
-      key, = self.args
-      return f".index({key_text(key, True)}{level})" if self.level else f"[{key_text(key)}]"
-    args = ", ".join(map(str, self.args))
-    if self.name == "flatten": args = f"{self.args[0]}, {self.args[1] + 1}"  # as the Tensor has it: the end is not included
-    if self.name == "tile":
-      size, strides, dilation, floor = self.args
-      options = (("strides", strides), ("dilation", dilation), ("floor_mode", floor))
-      args = ", ".join([str(size), *(f"{k}={v}" for k, v in options if v)])
-    return f".{self.name}({(args + level).removeprefix(', ')})"
+    name, args = self.name, self.args
+    if name == "index": return f".index({key_text(args[0], True)}{level})" if self.level else f"[{key_text(args[0])}]"
+    if name == "flatten": args = args[0], args[1] + 1   # as the Tensor has it: the end is not included
+    if name == "tile": args = args[0], *[f"{k}={v}" for k, v in zip(("strides", "dilation", "floor_mode"), args[1:]) if v]
+    return f".{name}({(', '.join(map(str, args)) + level).removeprefix(', ')})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,17 +124,16 @@ class Tensor:
     if shape is None and (isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0):
       raise ArgumentError(f"Tensor: {ndim!r} dimensions")
     given = (None,) * (ndim or 0) if shape is None else no_flag("Tensor", "a shape", tuple(shape))
-    if ndim is not None and len(given) != ndim:
-      raise ArgumentError(f"Tensor: {ndim} dimensions, but a shape of {len(given)}: {given}")
+    n = len(given)
+    if ndim is not None and n != ndim: raise ArgumentError(f"Tensor: {ndim} dimensions, but a shape of {n}: {given}")
     if name is not None and not (isinstance(name, str) and name.isidentifier()):
       raise ArgumentError(f"Tensor: {name!r} is no name")
-    options = _options(shape_options, len(given))
+    options = _options(shape_options, n)
     if jagged_dim is not None:
-      n = len(given)
       if not -n <= jagged_dim < n: raise AxisError(f"Tensor: jagged_dim {jagged_dim} of {n} dimensions")
-      jagged_dim %= len(given)
+      jagged_dim %= n
     if (constexpr or value is not None) and given:
-      raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
+      raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {n} dimensions")
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
     source = Declaration("", (), dims, tuple(s is None for s in given), _element(dtype), other, options, bool(constexpr), value,
                          jagged_dim, here()).named(name or f"tensor_{next(_count)}")
@@ -162,8 +156,8 @@ class Tensor:
   def _then(self, name: str, args: tuple[Any, ...], *shapes: _Shape, merged: int = 1, windows: _Shape = ()) -> Tensor:
     """With one more operation: ``shapes`` instead of this level (and of the ``merged - 1`` beneath it)."""
     k = self._level
-    done = (*self._ops, Operation(k, name, args, here(), windows))
-    return self._new(done, (*self._levels[:k], *shapes, *self._levels[k + merged:]))
+    return self._new((*self._ops, Operation(k, name, args, here(), windows)),
+                     (*self._levels[:k], *shapes, *self._levels[k + merged:]))
 
   # ---- what it is
 
@@ -187,7 +181,7 @@ class Tensor:
     made: Tensor = self
     for d, (old, new) in enumerate(zip(self.shape, shapes.sizes("shape", want))):
       if (old == new) is True: continue
-      key = (*[slice(None)] * d, slice(0, new))
+      key = *[slice(None)] * d, slice(0, new)
       made = made.expand([new if e == d else -1 for e in range(self.ndim)]) if old == 1 else made[key]
     self._ops, self._levels = made._ops, made._levels
     if self._parent is not None: self._parent.dtype = self
@@ -384,15 +378,15 @@ class Tensor:
   def subs(self, values: Mapping[Any, Any]) -> Tensor:
     """With values for Symbols (given by name, or as Symbols), and shapes for tensors: ``{BM: 2, x: Tensor(shape=(5, 6))}``."""
     table = substitutions(values)
-    names = {s.name for s in self.symbols()}
-    for s in self.symbols():
+    symbols = self.symbols()
+    for s in symbols:
       if not s.meta and isinstance(n := table.get(s.name), int) and (why := s.refusal(n)): raise ShapeError(f"subs: {why}")
     old = self._source
     shape = tuple(_filled(old.shape, table))
     given = tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape))
     source = replace(old, shape=shape, given=given)
     out = self._new(tuple(o.filled(table) for o in self._ops), tuple(_filled(self._levels, table)), source)
-    if all(isinstance(table.get(n), int) for n in names):
+    if all(isinstance(table.get(s.name), int) for s in symbols):
       out._levels = tuple(numbers(level) for level in out._replayed(source.shape, {}).levels)
     return out
 
@@ -452,8 +446,8 @@ class Tensor:
     if self._level:
       raise ArgumentError(f"{self}: this is its level {self._level}; eval and offsets are those of the whole tensor")
     full = self.subs(subs or {})
-    missing = sorted(s.name for s in full.symbols())
-    if missing: raise ArgumentError(f"{self}: no value for {', '.join(missing)}; give them as eval({{name: value}})")
+    if missing := sorted(s.name for s in full.symbols()):
+      raise ArgumentError(f"{self}: no value for {', '.join(missing)}; give them as eval({{name: value}})")
     return full.arrangement()
 
 
@@ -496,10 +490,9 @@ def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:
   out: dict[str, Any] = {}
   for k, v in values.items():
     if isinstance(k, Tensor):
-      shape = v.shape if isinstance(v, Tensor) else v["shape"] if isinstance(v, Mapping) else v
-      if len(shape) != len(k._source.shape):
-        raise ShapeError(f"subs: {k.name} has {len(k._source.shape)} dimensions, got a shape {tuple(shape)}")
-      out.update({s.name: n for s, n in zip(k._source.shape, shape) if isinstance(s, Symbol) and s.is_name})
+      shape, own = v.shape if isinstance(v, Tensor) else v["shape"] if isinstance(v, Mapping) else v, k._source.shape
+      if len(shape) != len(own): raise ShapeError(f"subs: {k.name} has {len(own)} dimensions, got a shape {tuple(shape)}")
+      out.update({s.name: n for s, n in zip(own, shape) if isinstance(s, Symbol) and s.is_name})
       continue
     if not isinstance(k, str) and not (isinstance(k, Symbol) and k.is_name):
       raise ArgumentError(f"subs: names, Symbols and Tensors get values, got {k!r}")
@@ -523,8 +516,6 @@ def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]
   own = [{old.name: new for g, old, new in zip(s.given, t._source.shape, s.shape) if g is None and isinstance(old, Symbol)}
          for t, s in zip(tensors, sources)]
   everywhere = {old: new for table in own for old, new in table.items()}
-  out = []
-  for t, s, mine in zip(tensors, sources, own):
-    table = everywhere | mine   # one tensor may stand for several parameters
-    out.append(t._new(tuple(o.filled(table) for o in t._ops), _filled(t._levels, table), s))
-  return tuple(out)
+  tables = [everywhere | mine for mine in own]   # one tensor may stand for several parameters
+  return tuple(t._new(tuple(o.filled(table) for o in t._ops), _filled(t._levels, table), s)
+               for t, s, table in zip(tensors, sources, tables))
