@@ -37,7 +37,7 @@ from . import manifest
 from .assessments import Whole, dimensions_agree
 from .kernel import TileKernel, make
 from .library import FORMAT, arguments_text
-from .open_sizes import likely_size
+from .open_sizes import Sizes, likely_size
 from .parameters import Parameter
 from .specialised import Specialised
 from .tensor import Tensor
@@ -137,7 +137,7 @@ def configuration(c: Any) -> tuple[Config, dict[str, Any]]:
   if not isinstance(c, (tuple, list)) or not 1 <= len(c) <= 3 or not isinstance(c[0], (tuple, list)):
     raise ArgumentError(f"build: a configuration is a tile.Config, or a tuple (args, kwargs, options), got {shown(c)}")
   kwargs, options = (dict(part or {}) for part in (*c[1:], *({},) * (3 - len(c))))
-  known = (*COMPILER_OPTIONS, "max_num_configs")
+  known = *COMPILER_OPTIONS, "max_num_configs"
   if wrong := [n for n in options if n not in known]:
     raise ArgumentError(f"build: no option {wrong[0]!r}{did_you_mean(wrong[0], known)}; there are {', '.join(known)}")
   return Config(tuple(c[0]), kwargs), options
@@ -170,7 +170,7 @@ def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, A
                "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
                "stream": program.stream, "most": most},
     "programs": [
-      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants],
+      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants]
   }
   return entry, list(map(small, program.variants))
 
@@ -250,7 +250,7 @@ def fastest_config(kernels: Sequence[TileKernel], members: Sequence[Config], sai
   return best
 
 
-def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[tuple[int, ...], Any]]:
+def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[Sizes, Any]]:
   """The shape and dtype of each argument: those of a configuration, its hints (or some likely number) for what it leaves open."""
   likely = {n: v if isinstance(v, int) else max(v) for n, v in c.hints.items()}
   def number(n: Any, declared: Any) -> int:
@@ -292,7 +292,7 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   program, sizes = SizedProgram(s.kernel, device, rendered), s.kernel.sizes
   likely = [hints.get(size.name, [_within(size, ix.count(size.node))]) for size in sizes]
   for at in itertools.product(*likely): _add(program, at)
-  base, refused = tuple(v[0] for v in likely), set[tuple[int, ...]]()
+  base, refused = tuple(v[0] for v in likely), set[Sizes]()
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
   for _ in range(_MOST):
@@ -335,7 +335,7 @@ def served(program: SizedProgram, at: Sequence[int]) -> bool:
   return any(max(v.units) == 1 and all(v.fits(at)) for v in program.variants)
 
 
-def _add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
+def _add(program: SizedProgram, at: Sizes, work: int | None = None) -> None:
   """Render the variants for about these sizes: aligned or not, of 32 and 64 bits, of whole blocks; with ``work`` for any."""
   many = tuple(program.unit if i in program.strided else 1 for i in range(len(at)))
   pays = not program.stream or max(program.stored(at), default=0) >= program.stream

@@ -16,7 +16,7 @@ from ntgrad.graph.symbol import Symbol, evaluate_size
 from .block import block, block_unary, seen, truth
 from .control_flow import NATIVE, boolean, computed, select_value
 from .parameters import Tile
-from .python_source import Closure, Code, Scope, code_of, of_language, returns
+from .python_source import Closure, Code, Scope, Statements, code_of, of_language, returns
 from .refusals import as_foreign, is_library, no_attribute, no_expression, python_said
 from .trace import Tracer
 from .user_lines import pointed
@@ -55,7 +55,7 @@ class Expressions:
     self.depth = 0
     self.left: dict[str, Any] = {}      # the names of the function that was read last, as they are at its end
 
-  def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
+  def body(self, stmts: Statements, scope: Scope) -> Returned | None:
     """Read statements; what a ``return`` among them gave, None where there was none."""
     raise NotImplementedError
 
@@ -209,7 +209,7 @@ class Expressions:
       if p in self.left and p not in live and self.left[p] is not before[p]: scope.names[n] = self.left[p]
     return out
 
-  def handed(self, stmts: Sequence[ast.stmt], scope: Scope) -> list[str]:
+  def handed(self, stmts: Statements, scope: Scope) -> list[str]:
     """The names that statements give to functions which return nothing, and so may change."""
     out: dict[str, None] = {}
     for s in stmts:

@@ -21,7 +21,7 @@ from .block import BlockValue, broadcast_shapes, dim, is_value, one, truth
 from .control_flow import Counted, Range, alike, can_be_variable, common_dtype_shape, computed, each, select_value
 from .expressions import IN_PLACE, Expressions, Returned
 from .parameters import Counter, Place, SourceTensor, Tile
-from .python_source import Scope, Unbound, assigned, assigned_names, code_of, read_of
+from .python_source import Scope, Statements, Unbound, assigned, assigned_names, code_of, read_of
 from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
 from .user_lines import Line
@@ -46,26 +46,26 @@ class Interpreter(Expressions):
                              f"{', '.join(names)}")
 
   # ---- statements
-  def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
+  def body(self, stmts: Statements, scope: Scope) -> Returned | None:
     """Read statements; what a ``return`` among them gave, None where there was none."""
-    held = self.tracer.held
-    mark = len(held)
-    self.tracer.frames.append(scope.names)
+    t = self.tracer
+    held, mark = t.held, len(t.held)
+    t.frames.append(scope.names)
     try:
       for i, s in enumerate(stmts):
         del held[mark:]
-        line = self.tracer.at_line = Line(scope.text.file, s.lineno, scope.name)
-        self.tracer.line = f"{line.short}: {scope.text.line(s.lineno).strip()}"
+        line = t.at_line = Line(scope.text.file, s.lineno, scope.name)
+        t.line = f"{line.short}: {scope.text.line(s.lineno).strip()}"
         try: out = self.statement(s, scope, stmts[i + 1:])
         except NtgradError as e: raise self.located(e, s, scope) from e.__cause__
         except Exception as e: raise self.located(python_said(e, s, held[mark:]), s, scope) from e
         if out is not None: return out
       return None
     finally:
-      self.tracer.frames.pop()
+      t.frames.pop()
       del held[mark:]
 
-  def statement(self, s: ast.stmt, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
+  def statement(self, s: ast.stmt, scope: Scope, rest: Statements) -> Returned | None:
     of = partial(self.value, scope=scope)
     match s:
       case ast.Expr(): of(s.value)
@@ -134,12 +134,12 @@ class Interpreter(Expressions):
       case _: raise ApplicationError(f"cannot assign to {ast.unparse(target)}")
 
   # ---- conditions
-  def branch(self, s: ast.If, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
+  def branch(self, s: ast.If, scope: Scope, rest: Statements) -> Returned | None:
     condition = self.condition(self.value(s.test, scope), "if")
     if isinstance(condition, bool): return self.body(s.body if condition else s.orelse, scope)
     return self.chosen(condition, s, scope, rest, lambda inner: None)
 
-  def chosen(self, condition: BlockValue, s: ast.If | ast.For, scope: Scope, rest: Sequence[ast.stmt],
+  def chosen(self, condition: BlockValue, s: ast.If | ast.For, scope: Scope, rest: Statements,
              begin: Callable[[Scope], None]) -> Returned | None:
     """The body of an `if`, or of a loop of one round, which begins with ``begin``, where the kernel finds a condition true; else
     what stands under ``else``. ``rest``: the statements behind."""
@@ -155,7 +155,7 @@ class Interpreter(Expressions):
       return {n: select_value(condition, *v) for n, v in pairs.items()}
     if returned: return Returned(values({"": (ra and ra.value, rb and rb.value)})[""])
     old = scope.names
-    changed = [n for n in (names_a | names_b) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)]
+    changed = [n for n in names_a | names_b if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)]
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
       if any(isinstance(names.get(n, Unbound("")), Unbound) for names in (names_a, names_b)):
@@ -167,7 +167,7 @@ class Interpreter(Expressions):
     scope.names.update(values(pairs))
     return None
 
-  def side(self, stmts: Sequence[ast.stmt], scope: Scope,
+  def side(self, stmts: Statements, scope: Scope,
            begin: Callable[[Scope], None], where: str) -> tuple[list[UOp], Returned | None, dict[str, Any], bool]:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
@@ -222,7 +222,7 @@ class Interpreter(Expressions):
     return BlockValue(b.value)
 
   # ---- loops
-  def loop(self, s: ast.For, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
+  def loop(self, s: ast.For, scope: Scope, rest: Statements) -> Returned | None:
     if s.orelse: raise ApplicationError("a for loop of an application has no else")
     t = self.tracer
     over = self.value(s.iter, scope)
@@ -312,18 +312,18 @@ class Interpreter(Expressions):
             counters: Sequence[str]) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
     """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables. Gives them by
     name, the body's statements, each variable's next value, what the body keeps in variables, and what it writes."""
-    t = self.tracer
+    t, outer = self.tracer, scope.names
     changing = [
       n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))
-      if n not in counters and n in scope.names and can_be_variable(scope.names[n]) and not self.stores(n, scope)
+      if n not in counters and n in outer and can_be_variable(outer[n]) and not self.stores(n, scope)
     ]
-    kinds = {n: common_dtype_shape(scope.names[n]) for n in changing}
+    kinds = {n: common_dtype_shape(outer[n]) for n in changing}
     variables = {n: t.variable(*kinds[n]) for n in changing}
     written: set[UOp] = set()  # what the body writes
     tries = 0  # of finding the variables' dimensions
     lost: dict[str, Unbound] = {}  # what it changes that no variable can hold
     while True:
-      names = dict(scope.names) | {n: v.block for n, v in variables.items()} | lost
+      names = outer | {n: v.block for n, v in variables.items()} | lost
       made, still = len(t.materialized), t.unchanged(written)
       with self.unmoved(f"the loop at line {s.lineno}, which the kernel runs,"), t.region(written) as statements:
         t.inside.extend(around)
@@ -334,7 +334,7 @@ class Interpreter(Expressions):
         known, written = dict(t.known), written | t.written
       if any(level <= len(t.outer) for level in t.materialized[made:]) or len(t.unchanged(written)) < len(still): continue
       gone = [
-        n for n, x in scope.names.items()
+        n for n, x in outer.items()
         if n not in changing and n not in counters and n not in lost
         and not isinstance(x, Unbound) and not flow.known_equal(names[n], x)
       ]
@@ -347,7 +347,7 @@ class Interpreter(Expressions):
         if not can_be_variable(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
         d, shape = common_dtype_shape(names[n])
         old_d, old_shape = kinds[n]
-        if not is_value(scope.names[n]):
+        if not is_value(outer[n]):
           new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
         elif len(shape) != len(old_shape) or not all(same_size(dim(m), dim(n)) for m, n in zip(shape, old_shape)):
           raise ApplicationError(f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; "
@@ -361,10 +361,10 @@ class Interpreter(Expressions):
       if tries == 5 or all(axes[n] == variables[n].axes for n in changing): break
       tries += 1  # once more, with the names that the body has for the dimensions
       variables = {n: t.variable(*kinds[n], axes[n]) for n in changing}
-    scope.names.update(lost)
+    outer.update(lost)
     for n in names:
-      if n not in scope.names and n not in counters:
-        scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
+      if n not in outer and n not in counters:
+        outer[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
     return variables, statements, {n: v.value_of(n, names[n]) for n, v in variables.items()}, known, written
 
   def settle(self, variables: dict[str, LocalArray], scope: Scope) -> None:

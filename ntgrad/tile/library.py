@@ -28,7 +28,7 @@ from ntgrad.graph.lock import lock
 from . import manifest
 from .assessments import shown_shape
 from .launch import Argument, ByName, Launcher, Positional, describe_argument, launch
-from .open_sizes import SizedKernel, form_for
+from .open_sizes import SizedKernel, Sizes, form_for
 from .parameters import Parameter
 from .signature import Found, MemoryOf, Signature
 from .tensor import Tensor
@@ -52,7 +52,7 @@ class BuiltProgram(Variants):
       given = in_units(sizes, units, p.spec.sizes)  # type: ignore[attr-defined]
       self.variants.append(Variant(p, evaluator(needs, sizes), given, units, record["wide"], record["work"], needs))
     self.fits = evaluator(tuple(self.condition(v) for v in self.variants), sizes)
-    self.groups: dict[tuple[tuple[int, ...], bool], list[list[tuple[int, float]]]] = {}
+    self.groups: dict[tuple[Sizes, bool], list[list[tuple[int, float]]]] = {}
 
   def condition(self, v: Variant) -> UOp:
     """When a variant takes sizes: its units divide them, and what it needs of their numbers holds."""
@@ -60,7 +60,7 @@ class BuiltProgram(Variants):
     whole = [ix.eq(ix.mod(s, unit), 0) for s, unit in units.items()]
     return ix.both(*whole, *substitute(v.needs, {s: ix.fdiv(s, unit) for s, unit in units.items()}))
 
-  def chosen(self, sizes: tuple[int, ...], units: tuple[int, ...], wide: bool, work: int) -> Variant:
+  def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes that comes nearest to what is best for them. Raises ArgumentError where there is none."""
     fits, size = self.fits(sizes), math.log(work)
     for group in self.groups.get((units, wide)) or self.grouped(units, wide):
@@ -70,9 +70,9 @@ class BuiltProgram(Variants):
       f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
     raise ArgumentError(f"{self.kernel}: the library has no program for these sizes: {what}; build it with such hints")
 
-  def grouped(self, units: tuple[int, ...], wide: bool) -> list[list[tuple[int, float]]]:
+  def grouped(self, units: Sizes, wide: bool) -> list[list[tuple[int, float]]]:
     """The variants for sizes of which ``wanted`` says this, the best first: by number, with the logarithm of their work."""
-    groups: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+    groups: dict[Sizes, list[tuple[int, float]]] = {}
     for i, v in enumerate(self.variants):
       # where alignment always pays, the greatest multiples are the best
       worst = v.units not in (units, (1,) * len(units)) if self.stream else -math.prod(v.units)
@@ -87,7 +87,7 @@ class Built:
   """A compiled kernel of a library: what ``Specialised`` is to a kernel that is read here."""
   name: str
   parameters: tuple[Parameter, ...]
-  writes: tuple[int, ...]
+  writes: Sizes
   sizes: tuple[ix.Size, ...]
   load: Callable[[str], Program]
   launchers: dict[str, Launcher] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Built:
   def checks(self, device: str) -> None:
     """It has no asserts."""
 
-  def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
+  def launcher(self, device: str, aligns: Sizes = (), sizes: Sizes = ()) -> Launcher:
     """What launches it on a device, for certain run-time sizes."""
     found = self.launchers.get(device)
     if found is None:   # arguments that are the same memory take a kernel of their own
@@ -154,14 +154,14 @@ class BuiltKernel(Signature):
                   buffers: MemoryOf | None = None) -> Found:
     for t, a in zip(self.tensors, taken):
       if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
-    if self.form is None: return self.built, (), None
+    if (form := self.form) is None: return self.built, (), None
     values = self.values(taken, given)
-    if self.alike(taken) and self.form.serves(values): return self.built, self.form.sizes(values), self.form
+    if self.alike(taken) and form.serves(values): return self.built, form.sizes(values), form
     if self.arrange(self.placed(taken), self.again({})[0], values, self.found.get("tiled", self.names)) is None: return None
     sizes = {f"dim{i}_{d}": n for i, a in enumerate(taken) for d, n in enumerate(a.shape)}
     for condition, message in self.agreements:
       if not _holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))
-    wrong = [c for c in ix.conjuncts(self.form.condition) if not _holds(c, values)]
+    wrong = [c for c in ix.conjuncts(form.condition) if not _holds(c, values)]
     said = " and ".join(f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong))
     known = ", ".join(f"{n} = {v}" for n, v in values.items() if n not in self.constants)
     raise ArgumentError(f"{self.name}: the library has no kernel for {known}: it was built for sizes with {said}; build it with "

@@ -26,7 +26,7 @@ MOST_SEEN = 64            # values of a dimension, to tell whether there are sev
 _Values = Mapping[str, int]
 _NONE: Mapping[str, str] = {}
 Sizes = tuple[int, ...]
-Shapes = Callable[[Sequence[int]], tuple[int, ...]]
+Shapes = Callable[[Sequence[int]], Sizes]
 
 
 def compares(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
@@ -40,7 +40,7 @@ class SizedKernel:
   specialised: Any                                    # Specialised, or Built where it comes from a library
   condition: UOp                                      # of names without options
   values: _Values                                      # that it was made for
-  fits: Callable[[Sequence[int]], tuple[int, ...]]    # of all values, in this order
+  fits: Shapes                                        # of all values, in this order
 
   def serves(self, values: _Values) -> bool:
     """Whether it may be launched where names have these values."""
@@ -50,7 +50,7 @@ class SizedKernel:
     """What a launch gives for the kernel's sizes."""
     return tuple([values[s.name] for s in self.specialised.sizes])
 
-  def of_shapes(self, kernel: Signature, shapes: Sequence[tuple[int, ...]]) -> Shapes | None:
+  def of_shapes(self, kernel: Signature, shapes: Sequence[Sizes]) -> Shapes | None:
     """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another. Names that are in no shape
     have the values that they had first. None where a dimension is an expression of names."""
     declared = [t._source.shape for t in kernel.takes if not t.constexpr]
@@ -139,11 +139,12 @@ def form_for(specialised: Any, condition: UOp, values: _Values) -> SizedKernel:
 def equal_in(c: UOp) -> list[tuple[str, Dim]]:
   """The size and what it is equal to, where a condition says so: N == M, N == 4."""
   if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPEQ or c.src[1].op is not Ops.CONST: return []
-  terms, k = ix.linear(c.src[0])
-  n = c.src[1].arg - k
+  terms, rest = ix.linear(c.src[0])
+  n = c.src[1].arg - rest
   if any(t.op is not Ops.SIZE for t, _ in terms): return []
-  if len(terms) == 1 and n % terms[0][1] == 0: return [(terms[0][0].arg.name, n // terms[0][1])]
-  if len(terms) == 2 and n == 0 and terms[0][1] == -terms[1][1]:
-    (a, _), (b, _) = sorted(terms, key=lambda t: str(t[0].arg.name))
-    return [(b.arg.name, a)]
+  match terms:
+    case [(a, k)] if n % k == 0: return [(a.arg.name, n // k)]
+    case [(a, k), (b, m)] if n == 0 and k == -m:
+      a, b = sorted((a, b), key=lambda t: str(t.arg.name))
+      return [(b.arg.name, a)]
   return []

@@ -22,6 +22,7 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen.ir import ApplicationError, did_you_mean
 
+Statements = Sequence[ast.stmt]
 _FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 _LINES = 5000        # of a prompt's history, that are looked through
 _PLACES = 50         # among them where a function of the name is made
@@ -246,7 +247,7 @@ class Scope:
 def assigned(target: ast.expr) -> list[str]: return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
 
 
-def _own_nodes(stmts: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+def _own_nodes(stmts: Statements) -> Iterator[ast.AST]:
   """The nodes of statements in the order of their text, nested functions left out."""
   stack: list[ast.AST] = list[ast.AST](stmts)[::-1]
   while stack:
@@ -256,12 +257,12 @@ def _own_nodes(stmts: Sequence[ast.stmt]) -> Iterator[ast.AST]:
     stack.extend(list(ast.iter_child_nodes(n))[::-1])
 
 
-def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
+def assigned_names(stmts: Statements) -> list[str]:
   """The names that statements assign, nested functions left out."""
   return list(dict.fromkeys(n.id for n in _own_nodes(stmts) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)))
 
 
-def returns(stmts: Sequence[ast.stmt]) -> bool:
+def returns(stmts: Statements) -> bool:
   """Whether statements return a value, nested functions left out."""
   return any(isinstance(n, ast.Return) and n.value is not None for n in _own_nodes(stmts))
 

@@ -70,8 +70,8 @@ class Signature:
     if self.reads.returns: self._states = [*self._states[1 - STATES:], (self.reads, before)]
     self.reads = None
     self.forget()
-    if (found := next((state for state in self._states if state[0].hold()), None)) is not None:
-      self._states = [state for state in self._states if state is not found]
+    if found := next((state for state in self._states if state[0].hold()), None):
+      self._states.remove(found)
       self.reads = found[0]
       vars(self).update(found[1])
 
@@ -100,7 +100,7 @@ class Signature:
     numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
     rest = dict(given)
     for i in numbers:
-      if self.names[i] in rest: numbers[i] = constant(self.names[i], rest.pop(self.names[i]))
+      if (name := self.names[i]) in rest: numbers[i] = constant(name, rest.pop(name))
     return numbers, rest
 
   def placed(self, taken: Sequence[Argument]) -> list[Argument | None]:
@@ -108,9 +108,8 @@ class Signature:
     if len(taken) != len(self.given):
       names = [t.name for t in self.takes]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
-    full: list[Argument | None] = [None] * len(self.names)
-    for i, a in zip(self.given, taken): full[i] = a
-    return full
+    by = dict(zip(self.given, taken))
+    return [by.get(i) for i in range(len(self.names))]
 
   def bind(self, arguments: ByParameter, given: ByName) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
@@ -170,7 +169,7 @@ class Signature:
 
   def within(self, s: Symbol, n: int, line: Line | None = None) -> None:
     """A size against the bounds of its symbol, which a line declared."""
-    if (why := s.refusal(n)): raise ShapeError(f"{self.name}: {why}{at_lines(line)}")
+    if why := s.refusal(n): raise ShapeError(f"{self.name}: {why}{at_lines(line)}")
 
   def arrange(self, full: ByParameter, numbers: Constants, values: Mapping[str, Dim],
               tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:

@@ -70,7 +70,7 @@ class Specialised:
     if shared and not set(shared) <= set(self._plainly) and (found := self._read_as_one(shared)) is not None:
       return found.launcher(device, aligns, sizes)   # a value must be kept before something is written over it
     if not any(aligns): aligns = ()
-    key = (device, config.key(), aligns, shared)
+    key = device, config.key(), aligns, shared
     made: Launcher | None = self.launchers[key]
     if made is None:
       d = get_device(device)
@@ -224,7 +224,7 @@ def _in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
       same = load.access.src[1] is index
       if around:   # each round has elements of its own, or the next one would read what this one wrote
         if not same or any(x.op is Ops.WHILE or x.arg not in {r.arg[0] for r in index.ranges} for x in around): return False
-      if load.position > s.position or (load.position == s.position and not same): return False
+      if load.position > s.position or load.position == s.position and not same: return False
   return True
 
 

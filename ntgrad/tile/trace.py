@@ -17,7 +17,7 @@ from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir import ApplicationError, DType, DTypeError, IndexOutOfRangeError, ShapeError, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
-from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.kernel.accesses import gate_or_true
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
@@ -116,7 +116,7 @@ class Tracer:
     src = (p.uop, UOp(Ops.INDEX, dtypes.index, at))
     value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid))
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
-    if fill is None or valid is ix.TRUE or (fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0"): return value
+    if fill is None or valid is ix.TRUE or fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0": return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
 
   def store(self, p: Parameter, at: Sequence[UOp], value: UOp, valid: UOp, atomic: str | None = None,
@@ -314,7 +314,7 @@ class Tracer:
       free = next((i for i, (v, _) in waiting.items() if not any(reads(u, v) for j, (_, u) in waiting.items() if j != i)), None)
       if free is None:   # a swap: one goes through another variable
         i, (v, u) = next(iter(waiting.items()))
-        waiting[i] = (v, self.keep(BlockValue(u, v.axes)).value)
+        waiting[i] = v, self.keep(BlockValue(u, v.axes)).value
         continue
       v, u = waiting.pop(free)
       if _reads_elsewhere(u, v): u = self.keep(BlockValue(u, v.axes)).value
@@ -375,7 +375,7 @@ def values_in(*roots: Any) -> Iterator[BlockValue | Place | list[Any] | dict[Any
     x = stack.pop()
     if x is None or isinstance(x, _FLAT) or id(x) in seen: continue
     seen.add(id(x))
-    if isinstance(x, (BlockValue, Reference)) or (isinstance(x, Tile) and x.innermost): yield x
+    if isinstance(x, (BlockValue, Reference)) or isinstance(x, Tile) and x.innermost: yield x
     elif isinstance(x, (tuple, list, dict)):
       if not isinstance(x, tuple): yield x
       stack.extend(reversed(x.values() if isinstance(x, dict) else x))
@@ -392,8 +392,8 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
   stack: list[UOp] = []                 # expressions of statements that are needed
   order = toposort(tuple(statements))
   for u in order:
-    if u.op in (Ops.FOR, Ops.WHILE, Ops.IF): stack.append(u.src[0])
-    elif u.op in (Ops.STORE, Ops.ATOMIC):
+    if u.op in REGIONS: stack.append(u.src[0])
+    elif u.op in EFFECTS:
       if u.src[0].op is Ops.DEFINE_LOCAL: fills.setdefault(u.src[0], []).append(u)
       else: stack.extend(u.src)
   seen: set[UOp] = set()
@@ -407,7 +407,7 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
   if not dead: return list(statements)
   new: dict[UOp, UOp] = {}
   for u in order:
-    if u.op not in (Ops.FOR, Ops.WHILE, Ops.IF): continue
+    if u.op not in REGIONS: continue
     body = [new.get(s, s) for s in u.src[1:] if s not in dead]
     if not body: dead.add(u)
     elif body != list(u.src[1:]):
@@ -418,7 +418,7 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
 
 def reads(u: UOp, v: LocalArray) -> bool:
   """Whether an expression reads a variable."""
-  return any(n is v.uop for n in toposort((u,)))
+  return v.uop in toposort((u,))
 
 
 def _reads_elsewhere(u: UOp, v: LocalArray) -> bool:

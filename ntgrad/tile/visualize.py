@@ -20,6 +20,7 @@ from ntgrad.codegen.ir.paths import shown_path, usable
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.graph import checked
 
+from .open_sizes import Sizes
 from .tensor import Tensor, check_takes, named
 
 CELL, GAP, LINE_HEIGHT, MARGIN = 26.0, 22.0, 17.0, 12.0   # pixels
@@ -144,12 +145,12 @@ class Picture:
 @dataclass(frozen=True)
 class Cell:
   """An element of the source, or a place outside it: where each level of the first program that has it has it (flat)."""
-  where: tuple[int, ...]
+  where: Sizes
   others: int            # how many more programs have it
   masked: bool
 
 
-def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
+def cells(a: Arrangement) -> dict[Sizes, Cell]:
   """{source index: Cell} for every element that a program has; masked ones lie outside, or were cut off and padded."""
   picture = a.elements()
   if picture.size == 0: return {}
@@ -214,7 +215,7 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   return _legend(picture, bottom + 14, a, found)
 
 
-def _panel(picture: Picture, x0: float, y0: float, lead: tuple[int, ...], index: Mapping[tuple[int, ...], Cell],
+def _panel(picture: Picture, x0: float, y0: float, lead: Sizes, index: Mapping[Sizes, Cell],
            shape: Sequence[int], rows: range, columns: range) -> float:
   """Rows and columns of one slice of the source."""
   def is_inside(r: int, c: int) -> bool: return 0 <= r < shape[-2] and 0 <= c < shape[-1]
@@ -242,7 +243,7 @@ def _border(a: Cell | None, b: Cell | None) -> tuple[float, str]:
   return (0.4, GREY) if level >= len(a.where) - 1 and level > 0 else (WIDTHS[min(level, 2)], INK)
 
 
-def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[tuple[int, ...], Cell]) -> float:
+def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[Sizes, Cell]) -> float:
   """What the borders and colours are."""
   last = len(a.levels) - 1
   for n, dims in enumerate(a.levels):
