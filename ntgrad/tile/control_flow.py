@@ -18,6 +18,8 @@ from .python_source import Closure
 from .trace import LocalArray, reads
 
 # ---- what a loop counts
+_Rounds = tuple[Any, Callable[[UOp], Any]]
+
 
 @dataclass(frozen=True)
 class Range:
@@ -26,7 +28,7 @@ class Range:
   stop: Any
   step: Any
 
-  def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
+  def steps(self) -> _Rounds:
     """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
     start, stop, step = self.start, self.stop, self.step
     if _known(start, stop, step): return len(range(start, stop, step)), lambda k: _simple(ix.add(ix.mul(k, step), start))
@@ -43,7 +45,7 @@ class Counted:
   """The tiles of a level, along its first dimension."""
   tile: Tile
 
-  def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
+  def steps(self) -> _Rounds:
     tile = self.tile
     if tile.ndim != 1:
       raise ApplicationError(f"{tile!r} has a level of shape {tile.shape}: loop over its dimensions and index it")
@@ -94,15 +96,12 @@ def native_int(x: Any = 0) -> Any:
   """Python's int, also of blocks."""
   if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
   return x if isinstance(x, Symbol) else int(x)
-def native_bool(x: Any = False) -> Any:
-  """Python's bool, also of blocks."""
-  return truth(x) if computed(x) else bool(x)
 
 
 NATIVE: dict[Any, Any] = {   # Python's own functions, also of blocks
   range: make_range, min: extreme(BinaryOps.MIN, min), max: extreme(BinaryOps.MAX, max), int: native_int,
   float: lambda x=0.0: float(x) if _known(x) else block_cast(x, dtypes.float32),
-  bool: native_bool, sum: lambda xs, start=0: reduce(operator.add, xs, start)}
+  bool: lambda x=False: truth(x) if computed(x) else bool(x), sum: lambda xs, start=0: reduce(operator.add, xs, start)}
 
 
 # ---- helpers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Callable, ClassVar, Mapping, Sequence
 
 from ntgrad.backends import renderer
@@ -232,7 +232,7 @@ class TileKernel(Signature):
       values |= fitting(free, lambda v: self.build(full, numbers, values | v), renderer("triton").target, settings)
     else: values |= first_choice(free, blocks)
     open_ = [n for n in names_in(self.tensors) if n not in fixed and not self.symbols[n].constexpr]
-    form = form_of(open_, values, self.symbols, lambda values: self.sized(full, numbers, values))
+    form = form_of(open_, values, self.symbols, partial(self.sized, full, numbers))
     pinned = [n for c in ix.conjuncts(form.condition) for n, to in equal_in(c) if n in open_ and isinstance(to, int)]
     if pinned: raise ShapeError(f"{self.name}: {', '.join(pinned)} must be a number when the kernel is made")
     return form
@@ -263,7 +263,7 @@ class TileKernel(Signature):
     if any(a is not None and 0 in a.shape for a in full): return None
     # what was equal in every call is one size, until a call comes in which it is not
     equal = {} if family.forms else {n: to for n, to in family.equal.items() if n in names and to in names}
-    try: found = form_of(names, values, self.symbols, lambda values: self.sized(full, numbers, values), equal)
+    try: found = form_of(names, values, self.symbols, partial(self.sized, full, numbers), equal)
     except NtgradError as e:
       report.stays_static(self.name, names, e)
       return None

@@ -53,7 +53,7 @@ class Launcher:
   step: Step
   writes: Sizes
   names: tuple[str, ...]
-  sharing: tuple[tuple[int, int], ...]
+  sharing: tuple[SlotPair, ...]
   checks: Checks | None = None
   together: Callable[..., Launcher] | None = None
   static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes

@@ -144,11 +144,11 @@ class BuiltKernel(Signature):
 
   def values(self, taken: Sequence[Argument], given: ByName) -> dict[str, int]:
     """What names are, in the form's order. Raises what does not fit."""
-    assert self.form is not None
+    names = self.form.values   # type: ignore[union-attr]
     known = self.constants | self.bind(self.placed(taken), given)
-    missing = [n for n in self.form.values if n not in known]
-    if missing: raise ArgumentError(f"{self.name}: no value for {', '.join(missing)}; give it by name")
-    return {n: known[n] for n in self.form.values}
+    if missing := [n for n in names if n not in known]:
+      raise ArgumentError(f"{self.name}: no value for {', '.join(missing)}; give it by name")
+    return {n: known[n] for n in names}
 
   def _specialise(self, taken: Sequence[Argument], arguments: Positional, given: ByName, device: str | None = None,
                   buffers: MemoryOf | None = None) -> Found:

@@ -318,6 +318,9 @@ class SourceTensor:
     return place
 
 
+_Where = tuple[tuple[BlockValue, ...], tuple[Dim, ...]]
+
+
 class Reference(Place):
   """Elements at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does nothing."""
 
@@ -331,7 +334,7 @@ class Reference(Place):
   def shape(self) -> BlockShape:
     return _b.broadcast_shapes("index", *(b.shape for b in self._indices)) if self._indices else ()
 
-  def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
+  def _where(self) -> _Where:
     """An index for each dimension in memory, and the sizes of these."""
     return self._indices, self._parameter.arrangement.source
 
@@ -394,7 +397,7 @@ class Pointer(Reference):
   __radd__ = __add__
   def __sub__(self, other: Any) -> Pointer: return Pointer(self._parameter, block_binary(BinaryOps.SUB, self._indices[0], other))
 
-  def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
+  def _where(self) -> _Where:
     sizes, (at,) = self._parameter.shape, self._indices
     out = []
     for d, (n, step) in enumerate(zip(sizes, strides_of(sizes))):

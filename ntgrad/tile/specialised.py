@@ -94,7 +94,7 @@ class Specialised:
     return None if found is _NEVER else found.launcher(device, aligns)
 
   @cached_property
-  def sharing(self) -> tuple[tuple[int, int], ...]:
+  def sharing(self) -> tuple[SlotPair, ...]:
     """The pairs (written parameter, another) that may be the same memory."""
     plainly = self._plainly
     return (*plainly, *[p for p in _alike(self.parameters) if p not in plainly and self._read_as_one((p,)) is not None])

@@ -137,18 +137,19 @@ class Tensor:
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
     source = Declaration("", (), dims, tuple(s is None for s in given), _element(dtype), other, options, bool(constexpr), value,
                          jagged_dim, here()).named(name or f"tensor_{next(_count)}")
-    self._set(source, (), (source.shape,))
+    self._set(source)
 
-  def _set(self, source: Declaration, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], level: int = 0, begin: int = 0,
-           parent: Tensor | None = None) -> Tensor:
+  def _set(self, source: Declaration, ops: tuple[Operation, ...] = (), levels: tuple[_Shape, ...] = (), level: int = 0,
+           begin: int = 0, parent: Tensor | None = None) -> Tensor:
     """``level``: its place among ``levels``. ``begin``: how many operations ``parent`` had when this was taken out of it."""
-    self._source, self._ops, self._levels, self._level, self._begin, self._parent = source, ops, levels, level, begin, parent
+    self._source, self._ops, self._levels = source, ops, levels or (source.shape,)
+    self._level, self._begin, self._parent = level, begin, parent
     return self
 
   @classmethod
   def _of(cls, source: Declaration, ops: tuple[Operation, ...] = (), levels: tuple[_Shape, ...] = (), level: int = 0,
           begin: int = 0, parent: Tensor | None = None) -> Tensor:
-    return cls.__new__(cls)._set(source, ops, levels or (source.shape,), level, begin, parent)
+    return cls.__new__(cls)._set(source, ops, levels, level, begin, parent)
 
   def _new(self, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], source: Declaration | None = None) -> Tensor:
     return self._of(source or self._source, ops, levels, self._level, self._begin)
@@ -176,7 +177,7 @@ class Tensor:
       s, kept = self._source, [new is old for old, new in zip(self.shape, same)]
       given = tuple(g if k else new for g, k, new in zip(s.given, kept, same))
       source = replace(s, given=given, automatic=tuple(a and k for a, k in zip(s.automatic, kept))).named(self.name)
-      self._set(source, (), (source.shape,))
+      self._set(source)
       return
     made: Tensor = self
     for d, (old, new) in enumerate(zip(self.shape, shapes.sizes("shape", want))):

@@ -7,7 +7,7 @@ import types
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
@@ -304,9 +304,9 @@ class Tracer:
       self.outer.extend(regions[level:-1])
       self.go_to(regions[-1])
 
-  def update(self, changes: list[tuple[LocalArray, UOp]]) -> None:
+  def update(self, variables: Mapping[str, LocalArray], to: Mapping[str, UOp]) -> None:
     """Give variables their next contents, all at once; parts that several of them need are computed once."""
-    changes = [(v, self.refer(u)) for v, u in changes if u is not v.block.value]
+    changes = [(v, self.refer(to[n])) for n, v in variables.items() if to[n] is not v.block.value]
     for u in _shared([u for _, u in changes], self): self.keep_node(u)
     changes = [(v, self.refer(u)) for v, u in changes]
     waiting = dict(enumerate(changes))

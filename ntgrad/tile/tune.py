@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _Values = dict[str, int]
 Read = Callable[[_Values], Any]   # of values the kernel that is specialised for them
 Candidate = tuple[_Values, Any]
-COMPILER_OPTIONS = ("num_warps", "num_stages")
+COMPILER_OPTIONS = "num_warps", "num_stages"
 CONFIGS = 12                         # candidates that are measured at most
 READ = 200                           # candidates that are read at most
 DISTINCT, DISTINCT_BLOCKS = 40, 120  # candidates that are different kernels, at most: on a CPU, on targets with blocks
@@ -152,10 +152,10 @@ def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") ->
   """The choice of an earlier search. One that has other names, or values out of bounds, is removed."""
   found = cache.get(table, key, CHOICE)
   if found is None: return None
-  low, high = {n: 1 for n in COMPILER_OPTIONS}, {n: MOST_TOLD for n in COMPILER_OPTIONS}
+  low, high = dict.fromkeys(COMPILER_OPTIONS, 1), dict.fromkeys(COMPILER_OPTIONS, MOST_TOLD)
   for s in symbols:
-    low[str(s)] = s.lower_bound or 1
-    high[str(s)] = max(s.upper_bound or _MOST, 2 * low[str(s)])   # no power of two may be within the bounds
+    low[str(s)] = least = s.lower_bound or 1
+    high[str(s)] = max(s.upper_bound or _MOST, 2 * least)   # no power of two may be within the bounds
   if {*map(str, symbols)} <= {*found} <= {*low} and all(low[n] <= v <= high[n] for n, v in found.items()): return found
   cache.remove(table, key)
   return None
@@ -213,7 +213,7 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
         lines.append(f"{shown_values(values)}: {seconds * 1e6:.1f} µs")
         if best is None or seconds < best[0]: best = seconds, values
       shown.update(1)
-  return (best[1] if best is not None else first[0]), lines
+  return best[1] if best is not None else first[0], lines
 
 
 def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, target: Target, clock: Clock,
@@ -263,13 +263,14 @@ def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list
 def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
                         bench: Bench | None = None) -> list[tuple[_Values, Program]]:
   """The programs that are ready in time; ``bench`` gets what they are compared with, ``lines`` why the others are not there."""
-  clock = clock or Clock(device.renderer.target)
+  target = device.renderer.target
+  clock, blocks = clock or Clock(target), target.blocks
   out: list[tuple[_Values, Program]] = []
   known: dict[Any, _Values] = {}
   reference: list[Program] = []
   if bench is not None:
     with config(noopt=1): spec = ranked[0][1].spec(device)
-    if count(spec.work.flops) <= _LONG * clock.seconds * UNOPTIMISED or device.renderer.target.blocks:
+    if count(spec.work.flops) <= _LONG * clock.seconds * UNOPTIMISED or blocks:
       reference = device.compile([spec])
   for n, (values, s) in enumerate(ranked):
     if out and clock.left(clock.RENDERING) < 0:
@@ -280,9 +281,10 @@ def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list
       first = known.setdefault((spec.source.text, spec.grid, spec.local, spec.options), values)
       if first is values: out.append((values, device.compile([spec])[0]))   # workers begin while the next is rendered
       else: lines.append(f"{shown_values(values)}: the same program as {shown_values(first)}")
-  there = compiled_in_time([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), device.renderer.target.blocks)
-  in_time = [c for c, done in zip(out, there[len(reference):]) if done]
-  lines += [f"{shown_values(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
+  there = compiled_in_time([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), blocks)
+  each = list(zip(out, there[len(reference):]))
+  in_time = [c for c, done in each if done]
+  lines += [f"{shown_values(v)}: not compiled in time" for (v, _), done in each if not done]
   if bench is not None and in_time: bench.reference(reference[0] if reference and there[0] else in_time[0][1])
   return in_time
 
