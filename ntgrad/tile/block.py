@@ -372,7 +372,7 @@ def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
   given = sum(1 for p in parts if p is not None and p is not Ellipsis)
   if given > len(shape): raise AxisError(f"index {index!r}: {given} indices for a block of shape {shape}")
   at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
-  parts = (*parts[:at], *(slice(None),) * (len(shape) - given), *parts[at + 1:])
+  parts = *parts[:at], *(slice(None),) * (len(shape) - given), *parts[at + 1:]
   places = [i for i, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
   values, common = unify("index", *[block(parts[i]) for i in places]) if places else ([], ())
   found = dict(zip(places, values))
@@ -484,7 +484,7 @@ def operators() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def give_operators(cls: type) -> None:
   """Put arithmetic on a class whose objects stand for blocks: numpy's numbers beside them leave it to them."""
-  for name, fn in (*operators(), ("__array_ufunc__", None), ("__array__", None)): setattr(cls, name, fn)
+  for name, fn in *operators(), ("__array_ufunc__", None), ("__array__", None): setattr(cls, name, fn)
 
 
 def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:

@@ -24,7 +24,10 @@ from .user_lines import pointed
 _MOST_CALLS = 64   # functions within each other
 _P = inspect.Parameter
 
-def _operators(names: str) -> dict[type, Callable[..., Any]]:
+_Operators = dict[type, Callable[..., Any]]
+
+
+def _operators(names: str) -> _Operators:
   """Python's operators, by the names that ast and operator have for them."""
   return {getattr(ast, n): getattr(operator, fn) for n, fn in (row.split() for row in names.split(","))}
 
@@ -32,13 +35,13 @@ def _operators(names: str) -> dict[type, Callable[..., Any]]:
 _BINARY = _operators("Add add, Sub sub, Mult mul, Div truediv, FloorDiv floordiv, Mod mod, Pow pow, BitAnd and_, BitOr or_, "
                      "BitXor xor, LShift lshift, RShift rshift, MatMult matmul")
 IN_PLACE = {op: getattr(operator, f"i{fn.__name__.rstrip('_')}") for op, fn in _BINARY.items()}
-_COMPARE = {**_operators("Eq eq, NotEq ne, Lt lt, LtE le, Gt gt, GtE ge, Is is_, IsNot is_not"),
+_COMPARE: _Operators = {**_operators("Eq eq, NotEq ne, Lt lt, LtE le, Gt gt, GtE ge, Is is_, IsNot is_not"),
             ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
 _UNARY = _operators("USub neg, UAdd pos, Invert invert")
 
 
-_OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)   # what gives a size of sizes, which the host knows
+_OF_SIZES = ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod   # what gives a size of sizes, which the host knows
 
 
 class Returned:
@@ -260,5 +263,5 @@ class Expressions:
     end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", line) == line else len(text)
     said = pointed(scope.text.file, line, scope.name, text, begin, end or begin + 1)
     new = type(e)(f"{e}\n  {'called at ' if seen else ''}{said}")
-    new.__dict__["places"] = (*seen, place)
+    new.__dict__["places"] = *seen, place
     return new

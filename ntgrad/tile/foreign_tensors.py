@@ -78,17 +78,18 @@ class Borrowed:
       both = ctypes.string_at(shape, behind + size)
       laid = both[:size], both[behind:]
     else: laid = ctypes.string_at(shape, size), ctypes.string_at(strides, size)
-    key = (data, number, dtype, offset, laid)
-    found = _known.tensors.get(key)
+    key = data, number, dtype, offset, laid
+    known = _known.tensors
+    found = known.get(key)
     if found is None:
-      if len(_known.tensors) >= _MOST:
-        _known.tensors.clear()
+      if len(known) >= _MOST:
+        known.clear()
         _known.quick.clear()
       # no owner: the caller has the tensor until its library's stream comes after the call
       found = self._adopted(interchange.read_dltensor(t, None, False, a))
-      if _shared(found): _known.tensors[key] = found   # it holds nothing, and is right whatever is there at the next call
+      if _shared(found): known[key] = found   # it holds nothing, and is right whatever is there at the next call
     facts = _facts(type(a))   # type: ignore[arg-type]
-    if facts is not None and key in _known.tensors:
+    if facts is not None and key in known:
       if len(_known.quick) >= _MOST: _known.quick.clear()
       _known.quick[facts(a)] = found, get_device(canonical(f"CUDA:{number}"))
     return found

@@ -15,6 +15,7 @@ from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, UOp, dtypes, promote
 from ntgrad.codegen.kernel import AxisKind
+from ntgrad.reads.places import contents
 
 from . import control_flow as flow
 from .block import BlockValue, broadcast_shapes, dim, is_value, one, truth
@@ -94,7 +95,7 @@ class Interpreter(Expressions):
       case ast.Pass(): pass
       case ast.Import() | ast.ImportFrom():
         for a in s.names:
-          module = __import__(s.module if isinstance(s, ast.ImportFrom) and s.module else a.name, fromlist=["_"])
+          module = __import__(getattr(s, "module", None) or a.name, fromlist=["_"])
           scope.names[a.asname or a.name] = getattr(module, a.name) if isinstance(s, ast.ImportFrom) else module
       case _:
         raise ApplicationError(f"an application has no {type(s).__name__.lower()} statement; "
@@ -186,7 +187,7 @@ class Interpreter(Expressions):
     before = [(x, x.copy()) for x in values_in(self.tracer.frames) if isinstance(x, (list, dict))]
     yield
     for x, old in before:
-      now, then = (list(c.values() if isinstance(c, dict) else c) for c in (x, old))
+      now, then = map(contents, (x, old))
       if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
         raise ApplicationError(f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can "
                                "be changed there: assign a name, or loop over tl.static_range")

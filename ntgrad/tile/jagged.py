@@ -54,7 +54,7 @@ class Jagged:
     """(batch, …, greatest length, …)"""
     own = list(self.values.shape)
     own[self.dim - 1] = int(self.lengths.max(initial=0))
-    return (len(self.lengths), *map(int, own))
+    return len(self.lengths), *map(int, own)
   @property
   def dtype(self) -> Any: return self.values.dtype
 

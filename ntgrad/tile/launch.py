@@ -127,7 +127,7 @@ def launch(kernel: Signature, args: Positional, given: ByName) -> None:
     except AttributeError:
       if not all([isinstance(a, _PLAIN) for a in args]): return launch_borrowed(kernel, args, given)
       nodes = _with_numbers(kernel, args)
-    key = (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+    key = *[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items()
     found = kernel._launchers[key]
     if found is None: found = _sized(kernel, key, len(nodes))
   except (AttributeError, TypeError): found = None   # TypeError: a value that no key may have
@@ -200,7 +200,7 @@ def _with_numbers(kernel: Signature, args: Positional) -> list[UOp]:
   return out
 
 
-_PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no other library is asked for
+_PLAIN = Tensor, np.ndarray, np.generic, bool, int, float, Jagged   # what no other library is asked for
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
@@ -229,10 +229,10 @@ def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
   if not tensors and not computed and call_later(specialised, sizes, by_name, device): return
   nodes = [b.node for b in memory(specialised)]
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
-  same = [type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)]
+  same = [type(a) in _NUMBERS or isinstance(a, Tensor) and a.lazydata is n for a, n in zip(asked, nodes)]
   if len(nodes) == len(args) and all(same):
     # as launch has it
-    key = (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+    key = *[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items()
     kernel._launchers[key] = launcher
     if form is not None and (of_shapes := form.of_shapes(kernel, [n.arg.shape for n in nodes])) is not None:
       _, alike = _alike(kernel, key, len(nodes))

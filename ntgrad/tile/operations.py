@@ -273,7 +273,7 @@ def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any 
 
 def max(  # noqa: A001
   input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
-  keep_dims: Any = False,
+  keep_dims: Any = False
 ) -> Any:
   """The greatest along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmax``)."""
   out = block_reduce(BinaryOps.MAX, input, axis, keep_dims, "max")
@@ -282,7 +282,7 @@ def max(  # noqa: A001
 
 def min(  # noqa: A001
   input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
-  keep_dims: Any = False,
+  keep_dims: Any = False
 ) -> Any:
   """The least along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmin``)."""
   out = block_reduce(BinaryOps.MIN, input, axis, keep_dims, "min")
@@ -544,7 +544,7 @@ def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitoni
   a, t, value = b.axes[at], tracer(), plain_value(b.value)
   if a is None: return BlockValue(value, b.axes)
   place = None if keep == 1 else t.axis(keep or n)
-  axes = (*b.axes[:at], place, *b.axes[at + 1:])
+  axes = *b.axes[:at], place, *b.axes[at + 1:]
   if a not in value.ranges: return BlockValue(value, axes)
   own = t.axis(n)   # what is sorted and what comes of it may be the same memory's dimension
   v = t.variable(value.dtype, (), axes, True)

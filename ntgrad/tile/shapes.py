@@ -125,7 +125,7 @@ def unflatten(shape: _Shape, at: int, want: _Shape) -> _Shape:
   if len(known) == len(want): wrong = _never(n - product, 0)
   else: wrong = isinstance(n, int) and isinstance(product, int) and rest * product != n
   if wrong: raise ShapeError(f"unflatten: dimension {at} of {shape} is {n}, which is no {want}")
-  return (*shape[:at], *[rest if w == -1 else w for w in want], *shape[at + 1:])
+  return *shape[:at], *[rest if w == -1 else w for w in want], *shape[at + 1:]
 
 
 def padded_shape(shape: _Shape, padding: Any) -> tuple[tuple[_Shape, ...], _Shape]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Container, Mapping, Sequence, Union
+from typing import Any, Callable, ClassVar, Container, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import below, same_size
@@ -17,15 +17,12 @@ from ntgrad.reads import Reads
 
 from .assessments import Assessment, mended, no_empty_tiles
 from .launch import Argument, ByName, Positional
+from .open_sizes import SizedKernel, Sizes
 from .parameters import Parameter, Tile
 from .tensor import DTYPE_KINDS, Tensor
 from .user_lines import Line, at_lines
 
-if TYPE_CHECKING:
-  from .open_sizes import SizedKernel
-
-
-Found = Union[tuple[Any, tuple[int, ...], "SizedKernel | None"], None]   # what ``_specialise`` gives
+Found = Union[tuple[Any, Sizes, Union[SizedKernel, None]], None]   # what ``_specialise`` gives
 ByParameter = Sequence[Union[Argument, None]]   # None for a compile-time number
 Constants = Mapping[int, Any]                  # the compile-time numbers, by parameter
 MemoryOf = Callable[[Any], Sequence[Any]]    # of a kernel the Buffers, by slot

@@ -97,7 +97,7 @@ class Specialised:
   def sharing(self) -> tuple[SlotPair, ...]:
     """The pairs (written parameter, another) that may be the same memory."""
     plainly = self._plainly
-    return (*plainly, *[p for p in _alike(self.parameters) if p not in plainly and self._read_as_one((p,)) is not None])
+    return *plainly, *[p for p in _alike(self.parameters) if p not in plainly and self._read_as_one((p,)) is not None]
 
   @cached_property
   def _plainly(self) -> tuple[SlotPair, ...]:

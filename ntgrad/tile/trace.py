@@ -47,10 +47,13 @@ class LocalArray:
     return plain_value(_b.to_axes(name, block(x), self.axes), self.uop.dtype)
 
 
+_Table = dict[UOp, UOp]
+
+
 class Region(NamedTuple):
   """What is being read around a region, as far as it has been read."""
   statements: list[UOp]
-  known: dict[UOp, UOp]
+  known: _Table
   written: set[UOp]
   inside: list[int]
 
@@ -61,7 +64,7 @@ class Tracer:
   def __init__(self, parameters: list[Parameter], grid_shape: tuple[Dim, ...], checks: str):
     self.parameters, self.grid_shape, self.checks = parameters, grid_shape, checks
     self.statements: list[UOp] = []
-    self.known: dict[UOp, UOp] = {}             # a value that lies in a variable -> the load of it
+    self.known: _Table = {}                     # a value that lies in a variable -> the load of it
     self.written: set[UOp] = set()              # the parameters' memory that the region writes
     self.inside: list[int] = []                 # FOR axes around what is being read
     self.outer: list[Region] = []               # around the region that is being read, outermost first
@@ -77,7 +80,7 @@ class Tracer:
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
     self.axes: list[Axis] = []
     self.grid = [self.new_axis(n, AxisKind.GRID) for n in grid_shape]
-    self.parents: dict[UOp, UOp] = {}           # union-find of axes over one dimension: each leads to an older one
+    self.parents: _Table = {}                   # union-find of axes over one dimension: each leads to an older one
     self._sources: dict[UOp, frozenset[UOp]] = {}   # what ``sources`` has found
 
   def __enter__(self) -> Tracer:
@@ -113,7 +116,7 @@ class Tracer:
   # ---- memory
   def load(self, p: Parameter, at: tuple[UOp, ...], valid: UOp, other: UOp | None = None) -> UOp:
     self.reached.setdefault(p.slot, self.at_line)
-    src = (p.uop, UOp(Ops.INDEX, dtypes.index, at))
+    src = p.uop, UOp(Ops.INDEX, dtypes.index, at)
     value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid))
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
     if fill is None or valid is ix.TRUE or fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0": return value
@@ -130,7 +133,7 @@ class Tracer:
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
     value, valid = self.refer(value), self.refer(valid)
-    src = (p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,)))
+    src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,))
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
 
@@ -165,7 +168,7 @@ class Tracer:
       memo[n] = frozenset(found.union(*(memo[s] for s in n.src)))
     return memo[u]
 
-  def unchanged(self, written: set[UOp]) -> dict[UOp, UOp]:
+  def unchanged(self, written: set[UOp]) -> _Table:
     """The values that lie in variables, without those that would not be the same after writing to some memory."""
     return {u: v for u, v in self.known.items() if not self.sources(u) & written} if written else self.known
 
@@ -325,7 +328,7 @@ class Tracer:
     statements = _needed(self.statements)
     own = [p for p in self.parameters if p.one is None]
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
-    new: dict[UOp, UOp] = {}
+    new: _Table = {}
     used: set[int] = set()   # axes
     for u in toposort(statements):
       new[u] = table[u] if u in table else u.replace(tuple(new[s] for s in u.src))
@@ -405,7 +408,7 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     if u.op is Ops.LOAD: stack.extend(x for s in fills.get(u.src[0], ()) for x in s.src[1:])
   dead = {s for v, stores in fills.items() if v not in seen for s in stores}
   if not dead: return list(statements)
-  new: dict[UOp, UOp] = {}
+  new: _Table = {}
   for u in order:
     if u.op not in REGIONS: continue
     body = [new.get(s, s) for s in u.src[1:] if s not in dead]
