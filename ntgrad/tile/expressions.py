@@ -23,7 +23,6 @@ from .user_lines import pointed
 
 _MOST_CALLS = 64   # functions within each other
 _P = inspect.Parameter
-
 _Operators = dict[type, Callable[..., Any]]
 
 
@@ -36,11 +35,9 @@ _BINARY = _operators("Add add, Sub sub, Mult mul, Div truediv, FloorDiv floordiv
                      "BitXor xor, LShift lshift, RShift rshift, MatMult matmul")
 IN_PLACE = {op: getattr(operator, f"i{fn.__name__.rstrip('_')}") for op, fn in _BINARY.items()}
 _COMPARE: _Operators = {**_operators("Eq eq, NotEq ne, Lt lt, LtE le, Gt gt, GtE ge, Is is_, IsNot is_not"),
-            ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
+                        ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
 _CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
 _UNARY = _operators("USub neg, UAdd pos, Invert invert")
-
-
 _OF_SIZES = ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod   # what gives a size of sizes, which the host knows
 
 
