@@ -81,8 +81,8 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
     if len(symbolic) == count:
       raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
     arranged = named(arranged, names)   # which of the tensors are parameters is known now
-  options = {"num_warps": num_warps, "num_stages": num_stages}
-  settings: dict[str, Any] = {n: tuple(v) if isinstance(v, (list, tuple)) else (v,) for n, v in options.items() if v is not None}
+  options = zip(tune.COMPILER_OPTIONS, (num_warps, num_stages))
+  settings: dict[str, Any] = {n: tuple(v) if isinstance(v, (list, tuple)) else (v,) for n, v in options if v is not None}
   if max_num_configs is not None: settings["max_num_configs"] = max_num_configs
   @lru_cache(maxsize=1)
   def wider() -> TileKernel:

@@ -103,7 +103,7 @@ def describe_arguments(kernel: Signature, args: Positional) -> list[Argument]:
 def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
   """An argument, a number in the declared dtype. Raises DTypeError (a float for ints) and ArgumentError (an int too large)."""
   if dtype is None or not isinstance(a, (bool, int, float, np.number, np.bool_)): return a
-  kind = (dtypes.of(a.dtype) if isinstance(a, np.generic) else dtypes.of(type(a))).kind
+  kind = dtypes.of(a.dtype if isinstance(a, np.generic) else type(a)).kind
   if "buif".index(kind) > "buif".index(dtype.kind.replace("u", "i")):
     raise DTypeError(f"{kernel}: {name} has elements of {dtype}, got the number {shown(a)}; convert it")
   if dtype.kind in "iu" and not dtypes.min(dtype) <= a <= dtypes.max(dtype):
@@ -113,8 +113,8 @@ def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
 
 def converted_arguments(kernel: Signature, args: Positional) -> list[Any]:
   """The arguments of a call, numbers of the dtypes that are declared."""
-  want = [(t.name, t.element) for t in kernel.takes]
-  return [_declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
+  takes = kernel.takes
+  return [_declared(kernel.name, t.name, t.element, a) for t, a in zip(takes, args)] + list(args[len(takes):])
 
 
 def launch(kernel: Signature, args: Positional, given: ByName) -> None:
@@ -207,15 +207,15 @@ _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   asked, args = args, converted_arguments(kernel, args)
+  by_name = {t.name: a for t, a in zip(kernel.takes, args)}
   devices: dict[str, str] = {}
-  for p, a in zip(kernel.takes, args):
+  for name, a in by_name.items():
     for t in (a.values, a.offsets) if isinstance(a, Jagged) else (a,):
-      if isinstance(t, Tensor): devices.setdefault(t.device, p.name)
+      if isinstance(t, Tensor): devices.setdefault(t.device, name)
   if len(devices) > 1:
     where = " and ".join([f"{n} is on {d}" for d, n in sorted(devices.items())])
     raise DeviceError(f"{kernel.name}: {where}; move them to one device with .to()")
   device = devices.popitem()[0] if devices else kernel.device or default_device()
-  by_name = {t.name: a for t, a in zip(kernel.takes, args)}
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
   def memory(s: Specialised | Built) -> list[Buffer]:
@@ -244,9 +244,7 @@ def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
 
 def assert_flags(s: Specialised | Built, device: str) -> Tensor:
   """The argument in which a kernel notes which of its asserts failed."""
-  found = s.checks(device)
-  assert found is not None
-  return found[1]
+  return s.checks(device)[1]   # type: ignore[index]
 
 
 def _memory_of(t: Tensor) -> Buffer:
@@ -400,9 +398,9 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
   too. None where it is its own. Raises ArgumentError for arrays that overlap otherwise."""
   for other, known, also, t in arrays:
     if not (written or also) or not np.may_share_memory(array, known): continue
-    try: shared = np.shares_memory(array, known, max_work=10_000)  # type: ignore[arg-type]  # any number
-    except np.exceptions.TooHardError: shared = True
-    if not shared: continue
+    try:
+      if not np.shares_memory(array, known, max_work=10_000): continue  # type: ignore[arg-type]  # any number
+    except np.exceptions.TooHardError: pass
     whole = array.flags.c_contiguous and known.flags.c_contiguous and (array.nbytes, array.dtype) == (known.nbytes, known.dtype)
     if array.ctypes.data != known.ctypes.data or not whole and \
         (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
@@ -466,14 +464,14 @@ def call_later(s: Specialised, sizes: Sizes, given: ByName, device: str) -> bool
 def _plain(t: Tensor) -> bool:
   """Whether a tensor is not the memory of another library, which is written when a kernel returns."""
   base = base_of(t.lazydata)
-  memory = t._alias.memory
-  return (base.op is not Ops.BUFFER or not base.arg.storage.foreign) and (memory is None or not memory.storage.foreign)
+  memories = [base.arg if base.op is Ops.BUFFER else None, t._alias.memory]
+  return not any(m is not None and m.storage.foreign for m in memories)
 
 
 def _share(tensors: Sequence[tuple[Parameter, Tensor]]) -> bool:
   """Whether some memory that is written is another argument's too."""
   def places(t: Tensor) -> set[int]:
     base = base_of(t.lazydata)
-    return {id(t._alias), *([id(base.arg.storage)] if base.op is Ops.BUFFER else [])}
+    return {id(t._alias), id(base.arg.storage if base.op is Ops.BUFFER else t._alias)}
   found = [(p.written, places(t)) for p, t in tensors]
   return any(i != j and w & t for i, (writes, w) in enumerate(found) if writes for j, (_, t) in enumerate(found))

@@ -243,11 +243,12 @@ class Tile(Place):
 
   def store_at(self, index: Any, value: Any) -> None:
     """Write the elements of an innermost tile that an index picks, as numpy has it; those outside of the tile are not written."""
-    if self._parameter.whole: return self.source[index].store(value)
+    p = self._parameter
+    if p.whole: return self.source[index].store(value)
     at, axes, inside = self.part(index)
     u = _b.to_axes(f"storing into a part of {self!r}", block(value), axes)
     indices, valid = self.accessed(at)
-    tracer().store(self._parameter, indices, plain_value(u, self._parameter.dtype), ix.both(valid, inside))
+    tracer().store(p, indices, plain_value(u, p.dtype), ix.both(valid, inside))
 
   def offsets(self, dim: int | None = None) -> BlockValue:
     """The positions of the tile's elements along a dimension of the source; without one, where they are in memory, counted in
@@ -371,9 +372,9 @@ class Reference(Place):
   def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
     """Write elements where ``mask`` holds, one after another along axes of their block."""
     at, valid, (u,), axes = self._places(mask, value)
-    ids = range(len(axes)) if axis is None else [axis] if isinstance(axis, int) else axis
-    if bad := [a for a in ids if not -len(axes) <= a < len(axes)]:
-      raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
+    n = len(axes)
+    ids = range(n) if axis is None else [axis] if isinstance(axis, int) else axis
+    if bad := [a for a in ids if not -n <= a < n]: raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {n} dimensions")
     order = tuple(int(a.arg[0]) for i in ids if (a := axes[i]) is not None)
     tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
 

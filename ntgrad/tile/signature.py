@@ -186,13 +186,13 @@ class Signature:
       p = Parameter(self.names[i], len(parameters), t._replayed(shape, values), dtype, declared.other,
                     whole=bool(shape) and not t.operations)
       parameters.append(p)
-      dim, given = declared.jagged_dim, None if a.jagged is None else a.jagged[0]
-      if dim != given:
+      dim, jagged = declared.jagged_dim, a.jagged
+      if dim != (given := jagged and jagged[0]):
         takes = "not jagged" if dim is None else f"jagged in dimension {dim}"
         got = "a plain tensor; wrap its values and offsets in tile.Jagged" if given is None else f"one jagged in {given}"
         raise ArgumentError(f"{self.name}: {p.name} is {takes}, got {got}")
-      if a.jagged is not None:
-        p.jagged, p.memory, starts = a.jagged
+      if jagged is not None:
+        p.jagged, p.memory, starts = jagged
         p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((a.shape[0] + 1,)), starts, of=p.name)
         parameters.append(p.offsets)
       tiles.append(Tile(p))

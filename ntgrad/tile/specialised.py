@@ -202,12 +202,12 @@ def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:
   def each(statements: Sequence[UOp], loops: tuple[UOp, ...]) -> None:
     nonlocal position
     for s in statements:
-      position += 1
-      within = (*loops, s) if s.op in (Ops.FOR, Ops.WHILE) else loops
-      for u in toposort(s.src if s.op in EFFECTS else s.src[:1]):
-        if u.op is Ops.LOAD: note(within if s.op is Ops.WHILE else loops, u)   # its condition is looked at in each round
-      if s.op in EFFECTS: note(loops, s)
-      if s.op in REGIONS:
+      position, op = position + 1, s.op
+      within = (*loops, s) if op in (Ops.FOR, Ops.WHILE) else loops
+      for u in toposort(s.src if op in EFFECTS else s.src[:1]):
+        if u.op is Ops.LOAD: note(within if op is Ops.WHILE else loops, u)   # its condition is looked at in each round
+      if op in EFFECTS: note(loops, s)
+      if op in REGIONS:
         for part in inner(s): each(part, within)
   each(kernel.body, ())
   return out
@@ -219,11 +219,12 @@ def _in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
     if s.access.op is Ops.ATOMIC: return False
     if s.access.op is not Ops.STORE: continue
     index = s.access.src[1]
+    counters = {r.arg[0] for r in index.ranges}
     for load in loads:
       around = [x for x in load.loops if x in s.loops]
       same = load.access.src[1] is index
-      if around:   # each round has elements of its own, or the next one would read what this one wrote
-        if not same or any(x.op is Ops.WHILE or x.arg not in {r.arg[0] for r in index.ranges} for x in around): return False
+      # each round has elements of its own, or the next one would read what this one wrote
+      if around and not same or any(x.op is Ops.WHILE or x.arg not in counters for x in around): return False
       if load.position > s.position or load.position == s.position and not same: return False
   return True
 
