@@ -16,7 +16,7 @@ from ntgrad.graph.symbol import Symbol, evaluate_size
 from .block import block, block_unary, seen, truth
 from .control_flow import NATIVE, boolean, computed, select_value
 from .parameters import Tile
-from .python_source import Closure, Code, Names, Scope, Statements, code_of, of_language, returns
+from .python_source import Closure, Code, NamedValues, Scope, Statements, code_of, of_language, returns
 from .refusals import as_foreign, is_library, no_attribute, no_expression, python_said
 from .trace import Tracer
 from .user_lines import pointed
@@ -53,7 +53,7 @@ class Expressions:
 
   def __init__(self) -> None:
     self.depth = 0
-    self.left: Names = {}      # the names of the function that was read last, as they are at its end
+    self.left: NamedValues = {}      # the names of the function that was read last, as they are at its end
 
   def body(self, stmts: Statements, scope: Scope) -> Returned | None:
     """Read statements; what a ``return`` among them gave, None where there was none."""
@@ -120,7 +120,7 @@ class Expressions:
       case ast.Dict(): return {of(k): of(v) for k, v in zip(e.keys, e.values) if k is not None}
       case ast.Call():
         fn = of(e.func)
-        kwargs: Names = {}
+        kwargs: NamedValues = {}
         for k in e.keywords: kwargs.update(of(k.value) if k.arg is None else {k.arg: of(k.value)})
         args = self.items(e.args, scope)
         procedure = self.is_procedure(fn)
@@ -163,7 +163,7 @@ class Expressions:
 
 
   # ---- calls
-  def call(self, fn: Any, args: Sequence[Any], kwargs: Names) -> Any:
+  def call(self, fn: Any, args: Sequence[Any], kwargs: NamedValues) -> Any:
     """Call whatever an application calls."""
     if isinstance(fn, Closure):
       return self.enter(fn.code, self.bind_closure(fn, args, kwargs), fn.scope, None, getattr(fn.code.tree, "name", "lambda"))
@@ -190,7 +190,7 @@ class Expressions:
     else: return False
     return isinstance(code.tree, ast.FunctionDef) and not returns(code.tree.body)
 
-  def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: Names, scope: Scope) -> Any:
+  def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: NamedValues, scope: Scope) -> Any:
     """A call of a function that returns nothing: names that it is called with become what it assigns to its parameters."""
     code = fn.code if isinstance(fn, Closure) else code_of(fn)
     parameters = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args)]
@@ -221,7 +221,7 @@ class Expressions:
         out |= {a.id: None for a in (*n.value.args, *(k.value for k in n.value.keywords)) if isinstance(a, ast.Name)}
     return list(out)
 
-  def bind_closure(self, c: Closure, args: Sequence[Any], kwargs: Names) -> Names:
+  def bind_closure(self, c: Closure, args: Sequence[Any], kwargs: NamedValues) -> NamedValues:
     """What the parameters of a function in an application are in a call."""
     spec, (positional, named) = c.code.tree.args, c.defaults
     first = [*spec.posonlyargs, *spec.args]
@@ -235,7 +235,7 @@ class Expressions:
     bound.apply_defaults()
     return dict(bound.arguments)
 
-  def enter(self, code: Code, names: Names, around: Scope | None, fn: types.FunctionType | None, name: str) -> Any:
+  def enter(self, code: Code, names: NamedValues, around: Scope | None, fn: types.FunctionType | None, name: str) -> Any:
     if self.depth >= _MOST_CALLS:
       raise ApplicationError(f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is "
                              "read")

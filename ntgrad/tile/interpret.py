@@ -22,7 +22,7 @@ from .block import BlockValue, broadcast_shapes, dim, is_value, one, truth
 from .control_flow import Counted, Range, alike, can_be_variable, common_dtype_shape, computed, each, select_value
 from .expressions import IN_PLACE, Expressions, Returned
 from .parameters import Counter, Place, SourceTensor, Tile
-from .python_source import Names, Scope, Statements, Unbound, assigned, assigned_names, code_of, read_of
+from .python_source import NamedValues, Scope, Statements, Unbound, assigned, assigned_names, code_of, read_of
 from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
 from .user_lines import Line
@@ -151,7 +151,7 @@ class Interpreter(Expressions):
     returned = any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b))
     (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (
       self.side([*b, *rest] if returned else b, scope, first, where) for b, first in bodies)
-    def values(pairs: dict[str, tuple[Any, Any]]) -> Names:
+    def values(pairs: dict[str, tuple[Any, Any]]) -> NamedValues:
       if a or b or raw_a or raw_b: return self.joined(condition, (a, b), pairs)
       return {n: select_value(condition, *v) for n, v in pairs.items()}
     if returned: return Returned(values({"": (ra and ra.value, rb and rb.value)})[""])
@@ -169,7 +169,7 @@ class Interpreter(Expressions):
     return None
 
   def side(self, stmts: Statements, scope: Scope,
-           begin: Callable[[Scope], None], where: str) -> tuple[list[UOp], Returned | None, Names, bool]:
+           begin: Callable[[Scope], None], where: str) -> tuple[list[UOp], Returned | None, NamedValues, bool]:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
     inner = replace(scope, names=dict(scope.names))
@@ -193,10 +193,10 @@ class Interpreter(Expressions):
                                "be changed there: assign a name, or loop over tl.static_range")
 
   def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]],
-             pairs: dict[str, tuple[Any, Any]]) -> Names:
+             pairs: dict[str, tuple[Any, Any]]) -> NamedValues:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
-    out: Names = {}
+    out: NamedValues = {}
     def chosen(a: Any, b: Any) -> Any:
       v = t.variable(*common_dtype_shape(a, b))
       for statements, x in zip(sides, (a, b)):

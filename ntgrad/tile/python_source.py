@@ -23,7 +23,7 @@ from typing import Any, Iterator, NamedTuple, Sequence
 from ntgrad.codegen.ir import ApplicationError, did_you_mean
 
 Statements = Sequence[ast.stmt]
-Names = dict[str, Any]
+NamedValues = dict[str, Any]
 _FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 _LINES = 5000        # of a prompt's history, that are looked through
 _PLACES = 50         # among them where a function of the name is made
@@ -204,7 +204,7 @@ class Closure:
   """A function defined inside an application."""
   code: Code
   scope: Scope
-  defaults: tuple[list[Any], Names]
+  defaults: tuple[list[Any], NamedValues]
 
   def __repr__(self) -> str: return f"{getattr(self.code.tree, 'name', 'lambda')}()"
 
@@ -212,7 +212,7 @@ class Closure:
 @dataclass(eq=False)
 class Scope:
   """The names of one function call: its own, then those around it."""
-  names: Names
+  names: NamedValues
   around: Scope | None
   fn: FunctionType | None
   text: _Text
