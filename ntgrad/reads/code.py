@@ -32,7 +32,7 @@ _INNER = frozenset("items values get copy pop popitem setdefault popleft".split(
 _EACH: dict[Any, int] = {
   enumerate: 2, zip: 2, reversed: 1, sorted: 1, list: 1, tuple: 1, iter: 1, set: 1, frozenset: 1, filter: 1, dict: 0}
 _CHANGING_MODULES = frozenset({"time", "random", "secrets", "_random", "_secrets"})
-_CHANGING = (input, open, eval, exec, globals, os.getenv, os.urandom)
+_CHANGING = input, open, eval, exec, globals, os.getenv, os.urandom
 
 
 def reads_of(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reads:

@@ -60,7 +60,7 @@ class Bound(NamedTuple):
   owner: Any
 
 
-NO_OBJECTS = (Const, Leaf, Packed, Super, Bound)
+NO_OBJECTS = Const, Leaf, Packed, Super, Bound
 
 
 def constants(value: Value) -> list[Any]: return [x.value for x, _ in value if isinstance(x, Const)]
@@ -215,7 +215,7 @@ class Objects:
 
   def layer(self, x: Any, text: str) -> Value:
     """All attributes of one of ntgrad's layers."""
-    key = ("layer", id(x))
+    key = "layer", id(x)
     if key in self.done: return self.done[key]
     self.done[key] = UNKNOWN
     self.held.append(x)

@@ -32,14 +32,13 @@ MOST = 4096          # elements of a container that is compared as a whole, and 
 NAMED = 3            # places that one message names
 Where = tuple[str, int]   # a file and a line
 ABSENT = object()    # stands for what is not there
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum, np.generic)
-_SEQUENCES = (list, tuple, deque)
-_SETS = (set, frozenset)
-CONTAINERS = (*_SEQUENCES, *_SETS, dict)
+_PLAIN = type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum, np.generic
+_SETS = set, frozenset
+CONTAINERS = list, tuple, deque, *_SETS, dict
 _LIBRARIES = tuple({os.path.realpath(p) + os.sep for p in (
   *[sysconfig.get_path(n) for n in ("stdlib", "platstdlib", "purelib", "platlib")], *site.getsitepackages(),
   site.getusersitepackages())})
-_DIRECT = (dict, MappingProxyType, list, tuple, deque)   # what [key] reads at once
+_DIRECT = dict, MappingProxyType, list, tuple, deque   # what [key] reads at once
 _getitem = operator.getitem
 
 

@@ -134,8 +134,7 @@ def known_equal(a: Any, b: Any) -> bool:
   if a is b: return True
   if isinstance(a, Tile) and isinstance(b, Tile) and not a.innermost:
     return a._parameter is b._parameter and a._indices == b._indices
-  if isinstance(a, BlockValue) or isinstance(b, BlockValue):
-    return isinstance(a, BlockValue) and isinstance(b, BlockValue) and a.value is b.value and a.axes == b.axes
+  if isinstance(a, BlockValue) and isinstance(b, BlockValue): return a.value is b.value and a.axes == b.axes
   return type(a) is type(b) and not computed(a) and bool(a == b)
 
 

@@ -239,7 +239,7 @@ class Interpreter(Expressions):
       return None
     end, item = over.steps()
     if (end if isinstance(end, int) else ix.vmax(end)) <= 0: return None
-    if isinstance(end, int) and end == 1:
+    if one(end):
       self.assign(s.target, item(ix.ZERO), scope)
       return self.body(s.body, scope)
     self.no_jumps(s)

@@ -402,7 +402,7 @@ class Pointer(Reference):
     sizes, (at,) = self._parameter.shape, self._indices
     out = []
     for d, (n, step) in enumerate(zip(sizes, strides_of(sizes))):
-      i = at if isinstance(step, int) and step == 1 else block_binary(BinaryOps.IDIV, at, seen(step))
+      i = at if one(step) else block_binary(BinaryOps.IDIV, at, seen(step))
       out.append(i if d == 0 else block_binary(BinaryOps.MOD, i, seen(n)))   # the first tells what is outside
     return tuple(out), sizes
 
