@@ -79,12 +79,12 @@ def largest(device: str) -> str:
   for a in live_aliases:
     u = resolved(a.node if a.memory is None else a.memory.node)
     if u.op is not Ops.BUFFER: continue
-    what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
-    held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
+    by = f", written by {a.place}" if a.place and a.memory is not None else ""
+    held[u.arg.storage] = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype}){by}"
   found = sorted([s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
                   and s.device == device], key=lambda s: -s.nbytes)
-  lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
-           (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
+  lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}"
+           f"{f', made by {s.place}' if s.place else ''}" for s in found[:_LARGEST]]
   if rest := sum(s.nbytes for s in found[_LARGEST:]): lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
   return "\n".join(lines)
 

@@ -33,7 +33,7 @@ class Check(NamedTuple):
     """The sentence for what was noted."""
     number, low = divmod(note, WORD_VALUES)
     at = f"({', '.join(['?'] * len(self.shape))})"   # more elements than fit the number
-    if math.prod(self.shape) < WORD_VALUES // 2: at = str(tuple(int(i) for i in np.unravel_index(number - 1, self.shape)))
+    if math.prod(self.shape) < WORD_VALUES // 2: at = f"{tuple(map(int, np.unravel_index(number - 1, self.shape)))}"
     value, = struct.unpack("<f" if self.kind == "f" else "<i", struct.pack("<I", low))
     return self.text.format(value=f"{value:.7g}" if self.kind == "f" else value, element=at)
 

@@ -43,8 +43,7 @@ class Copy:
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> None:
     """Copy the second buffer into the first."""
-    to, source = buffers
-    copy_between(self.to, to, self.source, source, self.nbytes)
+    copy_between(self.to, buffers[0], self.source, buffers[1], self.nbytes)
 
 
 class Watch:
@@ -130,9 +129,8 @@ class Recorder(Watch):
         self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
     serials = tuple(b.storage.serial for b in buffers)
-    offsets = tuple(b.offset + n for b, n in zip(buffers, step.offsets))
-    self.launches.append(Launch(step.program, serials, tuple(serials[i] for i in step.writes), offsets, step.sizes, step.of,
-                                step.asked))
+    writes, offsets = tuple(serials[i] for i in step.writes), tuple(b.offset + n for b, n in zip(buffers, step.offsets))
+    self.launches.append(Launch(step.program, serials, writes, offsets, step.sizes, step.of, step.asked))
 
   def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""

@@ -166,7 +166,7 @@ class Bits(Alias):
     source = self.source()
     for note in write_watchers: note(self)
     if source is not None: return source.put((*self.beneath, *view), value, index, what)
-    if any([b is not self and not _apart(b.beneath, self.beneath) for b in alive(self.beside)]):
+    if any(b is not self and not _apart(b.beneath, self.beneath) for b in alive(self.beside)):
       raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
                         "it, or write to a .clone()")
     super().put(view, value, index, what)

@@ -153,7 +153,7 @@ def kind_of(annotation: Any) -> Kind | None:
   if origin in (Union, types.UnionType):
     args = get_args(annotation)
     # a path is a string too
-    if any([get_origin(a) is os.PathLike for a in args]): args = tuple([a for a in args if a is not str])
+    if any(get_origin(a) is os.PathLike for a in args): args = tuple(a for a in args if a is not str)
     kinds = [kind_of(a) for a in args]
     return None if None in kinds else _either([k for k in kinds if k is not None])
   if origin in (tuple, list, Sequence):
@@ -180,7 +180,7 @@ def _either(kinds: list[Kind]) -> Kind:
     return _NO
 
   return Kind(
-    frozenset().union(*[k.plain for k in kinds]), take, " or ".join([k.words for k in kinds]), any([k.ints for k in kinds])
+    frozenset().union(*[k.plain for k in kinds]), take, " or ".join(k.words for k in kinds), any(k.ints for k in kinds)
   )
 
 
@@ -303,12 +303,12 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
 
 def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[str, ...]]:
   """The other names of each parameter."""
-  if any([p.kind is p.VAR_KEYWORD for p in parameters.values()]): return {}
+  if any(p.kind is p.VAR_KEYWORD for p in parameters.values()): return {}
   out: dict[str, tuple[str, ...]] = {}
   for n, p in parameters.items():
     if p.kind is p.POSITIONAL_ONLY: continue
     others = (*_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ()))
-    found = tuple([other for other in others if other not in parameters and not any([other in more for more in out.values()])])
+    found = tuple(other for other in others if other not in parameters and not any(other in more for more in out.values()))
     if p.kind is p.VAR_POSITIONAL: found = (n, *found)
     if found: out[n] = found
   return out

@@ -41,10 +41,10 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
     if n.op is Ops.RESHAPE: a = a.reshape(n.arg)
     elif n.op is Ops.PERMUTE: a = a.transpose(n.arg)
     elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
-    elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
+    elif n.op is Ops.SHRINK: a = a[tuple(slice(b, e) for b, e in n.arg)]
     elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
     elif n.op is Ops.TILE:
-      a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
+      a = a[tuple(slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg))].reshape(n.shape)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 

@@ -185,7 +185,7 @@ class Symbol:
   def __hash__(self) -> int: return hash(self.node.arg if self.node.op is Ops.CONST else without_options(self.node))
   def __reduce__(self) -> Any:
     number = {n: i for i, n in enumerate(toposort((self.node,)))}
-    return _restored, ([(n.op, n.dtype, tuple([number[s] for s in n.src]), n.arg) for n in number],)
+    return _restored, ([(n.op, n.dtype, tuple(number[s] for s in n.src), n.arg) for n in number],)
 
   def __bool__(self) -> bool:
     lo, hi = ix.bounds(self.node)
@@ -258,7 +258,7 @@ def compared(op: str, a: UOp, b: UOp) -> UOp:
 
 def _restored(nodes: list[tuple[Ops, DType, tuple[int, ...], Any]]) -> int | Symbol:
   made: list[UOp] = []
-  for op, dtype, src, arg in nodes: made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg))
+  for op, dtype, src, arg in nodes: made.append(UOp(op, dtype, tuple(made[i] for i in src), arg))
   return Symbol._of(made[-1])
 
 

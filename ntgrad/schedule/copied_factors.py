@@ -48,7 +48,7 @@ def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tup
       source = viewed(f.node)
       version = versions.get(source, source)
       copy = UOp(Ops.CONTIGUOUS, f.by.dtype, substitute((f.node,), {source: version}), (LAST, last))
-      at = tuple([ix.rng(d, n) for d, n in enumerate(f.node.shape)])
+      at = tuple(ix.rng(d, n) for d, n in enumerate(f.node.shape))
       where = at if f.node is source else substitute(f.by.src[1].src, dict(zip(f.at, at)))
       value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], indexed(where)))
       copies[copy] = version, stores(copy, at, value)
@@ -63,10 +63,10 @@ def as_it_lies(f: BufferAccess) -> BufferAccess:
   terms, begin = ix.linear(f.at[0])
   if len(terms) < 2 or any(r.op is not Ops.RANGE or not isinstance(r.arg[1], int) for r, _ in terms): return f
   axes = sorted(terms, key=lambda t: -t[1])
-  shape = tuple([r.arg[1] for r, _ in axes])
-  if strides_of(shape) != tuple([step for _, step in axes]): return f
+  shape = tuple(r.arg[1] for r, _ in axes)
+  if strides_of(shape) != tuple(step for _, step in axes): return f
   part = movement(Ops.SHRINK, f.node, ((begin, begin + prod(shape)),))
-  return BufferAccess(reshaped(part, shape), tuple([r for r, _ in axes]), f.by)
+  return BufferAccess(reshaped(part, shape), tuple(r for r, _ in axes), f.by)
 
 
 def callers(f: BufferAccess) -> bool:
@@ -95,7 +95,7 @@ def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[t
   x, y = free(rows), free(columns)
   m, n, k, others = map(axes_size, (x - y, y - x, p.bound, x & y))
   if min(m, n, k) < LEAST: return
-  memory = sum([node_bytes(f.node) for f in p.factors])
+  memory = sum(node_bytes(f.node) for f in p.factors)
   work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), memory, vectors=(a.vector, b.vector),
                      crossed=b.crossed)
   for f, copied in zip(both, worth_copying(work, [0 if f.place is None else node_bytes(f.access.node) for f in both], target)):

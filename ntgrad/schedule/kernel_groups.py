@@ -115,7 +115,7 @@ class Groups:
     g.roots.append(u)
     self.storing.setdefault(u, []).append(g)
     if self._closed(g): return
-    space = (g.shape, g.roots[0].device)
+    space = g.shape, g.roots[0].device
     self.over.setdefault(space, {})[g] = None
     for s in near: self.sharing.setdefault((s, space), {})[g] = None
 
@@ -132,7 +132,7 @@ class Groups:
     """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or whether that takes too long to
     find."""
     if not others: return False
-    lowest = min([self.position[o.roots[-1]] for o in others])
+    lowest = min(self.position[o.roots[-1]] for o in others)
     queue, seen = [g], {g}
     for waiting in queue:
       for r in waiting.reads:
@@ -147,7 +147,7 @@ class Groups:
 
   def candidates(self, u: UOp, near: Iterable[UOp] | None) -> list[Group]:
     """The newest open kernels over the space of ``u``, oldest first: all, or those that read something ``near`` it."""
-    space = (u.shape, u.device)
+    space = u.shape, u.device
     if near is None: return self._newest(self.over.get(space))[::-1]
     found: dict[Group, None] = {}
     for s in near: found.update(dict.fromkeys(self._newest(self.sharing.get((s, space)))))

@@ -76,8 +76,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
   if config.noopt: return list(items)
   found = _Rows(items, sinks)
   if not found.longer: return list(items)
-  nodes = {n: r.node for n, r in found.longer.items()}
-  return [found.changed(item, nodes) for item in items]
+  return [found.changed(item) for item in items]
 
 
 class _Row(NamedTuple):
@@ -115,14 +114,14 @@ class _Rows:
       pads[n.shape.index(before)] = 0, after - before
       self.longer[n] = _Row(place, before, after, as_buffer(movement(Ops.PAD, n, tuple(pads))))
 
-  def changed(self, item: ScheduleItem, nodes: dict[UOp, UOp]) -> ScheduleItem:
+  def changed(self, item: ScheduleItem) -> ScheduleItem:
     """A kernel over the longer buffers."""
-    if nodes.keys().isdisjoint((*item.nodes, *item.writes, *item.reads)): return item
+    if self.longer.keys().isdisjoint((*item.nodes, *item.writes, *item.reads)): return item
     kernel = item.ast
     if kernel is not None:
       rows = {p.uop: self.longer[n] for p, n in zip(kernel.params, item.nodes) if n in self.longer}
-      params = tuple([replace(p, shape=(*p.shape[:r.place], r.after, *p.shape[r.place + 1:])) if (r := rows.get(p.uop)) else p
-                      for p in kernel.params])
+      params = tuple(replace(p, shape=(*p.shape[:r.place], r.after, *p.shape[r.place + 1:])) if (r := rows.get(p.uop)) else p
+                      for p in kernel.params)
       axes: dict[UOp, int] = {}
       read = [f for p in products(kernel.nodes, buffers(item)) for f in p.factors]
       for a in (*read, *[a for a in buffer_accesses(item) if a.by.op is Ops.STORE]):
@@ -135,7 +134,7 @@ class _Rows:
         wide = replace(was, size=size)
         kernel = with_longer_axis(kernel, was, wide, ix.lt(wide.rng, was.size))
       if rows: kernel = _within(kernel, rows)
-    def new(ns: Iterable[UOp]) -> Nodes: return tuple([nodes.get(n, n) for n in ns])
+    def new(ns: Iterable[UOp]) -> Nodes: return tuple(self.longer[n].node if n in self.longer else n for n in ns)
     return replace(item, ast=kernel, nodes=new(item.nodes), writes=new(item.writes), reads=frozenset(new(item.reads)))
 
 
@@ -197,6 +196,6 @@ def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
       gates += ix.conjuncts(value.src[0])
       value = value.src[1]
     if not gates or value.arg is not BinaryOps.MUL or new.arg[0] is not BinaryOps.ADD: return None
-    known = zeros(value.src[0]) & zeros(value.src[1])
+    known = set.intersection(*map(zeros, value.src))
     return new.replace((or_identity(ix.both(*[c for c in gates if c not in known]), value, BinaryOps.ADD),))
   return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: loaded, Ops.STORE: stored, Ops.REDUCE: summed}))
