@@ -28,7 +28,7 @@ class Storage:
   """A piece of device memory, allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
   ``serial`` is its number in the order of making, ``version`` how often it has been written in place, ``writer`` the Alias that
   writes it, if there is one. ``foreign``: another library sees it too, and may write it."""
-  __slots__ = ("device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__")
+  __slots__ = "device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__"
   read_only = False   # a flag of the class: only another library's memory may be
   address = 0         # where other libraries' memory lies
 
@@ -91,7 +91,7 @@ def largest(device: str) -> str:
 
 class Adopted(Storage):
   """Memory of another library at ``address``, kept by ``owner``, not the device's pool. Written in place unless ``read_only``."""
-  __slots__ = ("read_only", "owner", "address")
+  __slots__ = "read_only", "owner", "address"
 
   def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool, address: int):
     super().__init__(device, nbytes)

@@ -54,7 +54,7 @@ def reset_counters() -> None:
 
 # ---- time
 # cutting the graph into kernels; Opts; lowering and source; waiting for machine code; launches until the device is done
-PHASES = ("scheduling", "choosing", "rendering", "compiling", "running")
+PHASES = "scheduling", "choosing", "rendering", "compiling", "running"
 _spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
 _open: list[str] = []      # phases that have begun, the innermost last
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
 LATE = "found when the device was waited for"   # an error of something that was launched before
-DEVICE_NAMES = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
+DEVICE_NAMES = "CPU", "CL", "CUDA", "NUMPY", "TRITON"
 _ALIASES = {"OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 

@@ -268,7 +268,7 @@ class _View:
 
 class _Export:
   """Memory that a consumer may use: the struct it reads, and what keeps the memory."""
-  __slots__ = ("managed", "sizes", "view", "name", "capsule", "mark")
+  __slots__ = "managed", "sizes", "view", "name", "capsule", "mark"
 
   def __init__(self, managed: Any, shape: Sequence[int], view: _View):
     self.managed, self.view, self.name = managed, view, NAMES[type(managed)][0]

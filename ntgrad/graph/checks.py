@@ -39,10 +39,10 @@ Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
 _NO: Any = object()
-_ARRAYS: Any = (np.ndarray, Valued)
+_ARRAYS: Any = np.ndarray, Valued
 # what reads these refuses by itself
 _ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())
-_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+_NUMBERS = int, float, np.integer, np.floating, np.bool_
 
 
 class Kind(NamedTuple):
@@ -63,7 +63,7 @@ def _whole(x: Any, me: Any) -> Any:
   return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and _LEAST <= x <= _MOST else _NO
 
 
-def _flag(x: Any, me: Any) -> Any: return bool(x) if isinstance(x, (bool, np.bool_)) or (type(x) is int and x in (0, 1)) else _NO
+def _flag(x: Any, me: Any) -> Any: return bool(x) if isinstance(x, (bool, np.bool_)) or type(x) is int and x in (0, 1) else _NO
 def _text(x: Any, me: Any) -> Any: return x if isinstance(x, str) else _NO
 def _none(x: Any, me: Any) -> Any: return None if x is None else _NO
 def _function(x: Any, me: Any) -> Any: return x if callable(x) else _NO
@@ -125,7 +125,7 @@ def _sequence(item: Kind, count: int | None) -> Callable[[Any, Any], Any]:
     if count is not None and count != len(x): return _NO
     out = []
     for i in x:
-      if not (type(i) in plain or (ints and type(i) is int and _LEAST <= i <= _MOST)):
+      if not (type(i) in plain or ints and type(i) is int and _LEAST <= i <= _MOST):
         i = item_take(i, me)
         if i is _NO: return _NO
       out.append(i)
@@ -259,7 +259,7 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   needed: list[str] = []
   extra = []
   for p in parameters.values():
-    n, default, by_default = p.name, p.default, ""
+    n, default, by_default, several = p.name, p.default, "", p.kind is p.VAR_POSITIONAL
     if p.default is not p.empty: known[f"_default_{n}"], by_default = p.default, f"{n} is not _default_{n} and "
     written: dict[Any, str] = {p.VAR_POSITIONAL: f"*{n}", p.VAR_KEYWORD: f"**{n}", p.KEYWORD_ONLY: f"{n}={n}"}
     given.append(written.get(p.kind, n))
@@ -269,11 +269,10 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
       default = _Name("_missing")
     for other in also.get(n, ()):
       extra.append(inspect.Parameter(other, inspect.Parameter.KEYWORD_ONLY, default=_Name("_missing")))
-      there = f"_x{n}" if p.kind is p.VAR_POSITIONAL else f"{n} is not {_Name(default)}"
+      there = f"_x{n}" if several else f"{n} is not {_Name(default)}"
       taken = f"_one({label!r}, {n!r}, {there}, {other!r}, {other})"
-      body.append(f"if {other} is not _missing: "
-                  + (f"_x{n} = _spread({taken})" if p.kind is p.VAR_POSITIONAL else f"{n} = {taken}"))
-    if p.kind is p.VAR_POSITIONAL and n in also:
+      body.append(f"if {other} is not _missing: {f'_x{n} = _spread({taken})' if several else f'{n} = {taken}'}")
+    if several and n in also:
       body.append(f"{n} = _x{n}")
       p = p.replace(name=f"_x{n}")
     signature.append(p.replace(annotation=p.empty, default=default))
@@ -281,11 +280,11 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
     kind = kind_of(eval(p.annotation, inspect.unwrap(fn).__globals__, names) if isinstance(p.annotation, str) else p.annotation)
     if kind is None: continue
     known[f"_plain_{n}"], known[f"_take_{n}"] = kind.plain, functools.partial(_taken, f"{label}: {n}", kind)
-    x = "_x" if p.kind is p.VAR_POSITIONAL else n
-    fits = f"_type({x}) in _plain_{n}" + (f" or (_type({x}) is _int and {_LEAST} <= {x} <= {_MOST})" if kind.ints else "")
+    x = "_x" if several else n
+    fits = f"_type({x}) in _plain_{n}{f' or (_type({x}) is _int and {_LEAST} <= {x} <= {_MOST})' if kind.ints else ''}"
     if n in needed: by_default = f"{n} is not _missing and "
-    if x == n: body.append(f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
-    else: body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])")
+    body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])" if several else
+                f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
   if not body: return fn
   if needed:   # Python says what is missing
     pairs = ", ".join(f"({n!r}, {n})" for n in needed)
@@ -307,9 +306,9 @@ def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, 
   out: dict[str, tuple[str, ...]] = {}
   for n, p in parameters.items():
     if p.kind is p.POSITIONAL_ONLY: continue
-    others = (*_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ()))
+    others = *_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ())
     found = tuple(other for other in others if other not in parameters and not any(other in more for more in out.values()))
-    if p.kind is p.VAR_POSITIONAL: found = (n, *found)
+    if p.kind is p.VAR_POSITIONAL: found = n, *found
     if found: out[n] = found
   return out
 
@@ -343,7 +342,7 @@ def no_flag(name: str, what: str, value: Any) -> Any:
 def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
   """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
-  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int{'' if least is None else f' of at least {least}'}")
 
 
 def of_kind(kinds: str, name: str, what: str, t: Any, takes: str, error: type[DTypeError] = DTypeError) -> None:

@@ -68,10 +68,10 @@ _GAMMA = _floats("""
   0.000915376924123895193 -0.00210813083526843498 0.0049986411646232827 -0.0123841921933343754 0.0329650006211569769
   -0.100317301674354228 0.422784335098467136""")
 # what is added to Stirling's formula, 1 / x times a polynomial of 1 / (x*x): Bernoulli numbers, B(2n) / (2n * (2n - 1))
-_STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+_STIRLING = 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12
 # the same for its derivative, 1 / (x*x) times a polynomial of it: B(2n) / 2n; for the second one B(2n)
-_STIRLING_1 = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-_STIRLING_2 = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)   # of the second one
+_STIRLING_1 = 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12
+_STIRLING_2 = 7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6   # of the second one
 _BIG = 2.0 ** 60   # its square is finite in float32, and 1 beside it nothing in float64
 
 
@@ -352,5 +352,4 @@ SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
   "fmod": lambda u, a, b: (_constant(a, 1), (a / b).trunc().neg()),
   "xlogy": lambda u, x, y: ((x.eq(0) & (y <= 0)).where(0.0, y.log()), x / y),
   "sinc": lambda u, x: (_sinc_slope(x),),
-  "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0)),
-}
+  "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0))}

@@ -19,14 +19,14 @@ _HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 def _host_movement(u: UOp) -> bool:
   """Movement that numpy does for nothing, and can do: of TILE steps, windows of one element; EXPAND to what memory may hold."""
   if u.op is Ops.EXPAND: return math.prod(u.shape) <= _MOST
-  return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
+  return u.op in _HOST or u.op is Ops.TILE and all([w[0] == 1 for w in u.arg])
 
 
 def is_host_view(u: UOp) -> bool:
   """Whether a node is a constant, or a plain view of memory that is small or mostly used: its value is found on the host."""
   size = math.prod(u.shape)
   while _host_movement(u): u = u.src[0]
-  return u.op is Ops.CONST or (u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536))
+  return u.op is Ops.CONST or u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536)
 
 
 def host_view(u: UOp) -> np.ndarray[Any, Any]:

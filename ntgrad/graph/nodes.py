@@ -52,7 +52,7 @@ def permute(u: UOp, order: Shape) -> UOp:
   return _one(Ops.PERMUTE, u, order, tuple([u.shape[o] for o in order]))
 
 
-def permute_back(u: UOp, order: Shape) -> UOp: return permute(u, tuple([order.index(d) for d in range(len(order))]))
+def permute_back(u: UOp, order: Shape) -> UOp: return permute(u, tuple(map(order.index, range(len(order)))))
 
 
 def pad(u: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
@@ -178,7 +178,7 @@ def cat(nodes: Sequence[UOp], axis: int) -> UOp:
   nodes = [n for n in nodes if n.shape[axis]] or list(nodes[:1])
   if len(nodes) == 1: return nodes[0]
   s = nodes[0].shape
-  shape = (*s[:axis], sum([n.shape[axis] for n in nodes]), *s[axis + 1:])
+  shape = *s[:axis], sum([n.shape[axis] for n in nodes]), *s[axis + 1:]
   return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, _device(*nodes))
 
 
