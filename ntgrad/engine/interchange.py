@@ -388,8 +388,8 @@ def place_for(t: Any) -> tuple[int, int]:
   return get_device(t.device).dlpack
 
 
-def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
-            copy: bool | None = None) -> Any:
+def capsule(t: Any, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[Any, int] | None,
+            copy: bool | None) -> Any:
   """``Tensor.__dlpack__``."""
   reclaim()
   place = place_for(t)

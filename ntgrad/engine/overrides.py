@@ -102,8 +102,7 @@ class Checked(Program):
   @property
   def spec(self) -> ProgramSpec:
     """The person's."""
-    spec: ProgramSpec = self.program.spec  # type: ignore[attr-defined]
-    return spec
+    return self.program.spec  # type: ignore[attr-defined]
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     if not self.pair.checked: self.pair.check(buffers, self.asked)

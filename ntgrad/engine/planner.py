@@ -167,9 +167,9 @@ class _Sized:
       if traces: traces[-1].lost = seen.refused
       return None
     assert seen.template is not None
-    values = seen.template.values(s)
-    assert values is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
-    return self.plan(values)
+    plan = self.known()
+    assert plan is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
+    return plan
 
   def guess(self) -> None:
     """A new template, and its plan."""

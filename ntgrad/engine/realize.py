@@ -152,7 +152,7 @@ def compute(aliases: Iterable[Alias]) -> None:
 
 
 @synchronized
-def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
+def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
   buffers |= {u for a in live_aliases
@@ -352,7 +352,7 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
       f"the {kept:,} that it reads; smaller batches, or fewer tensors that are kept, take less") from None
 
 
-def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
+def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:
   """Launch one step; with ``wait`` see how long it takes, and report that."""
   for note in captures: note(step, buffers)
   if step.program is None:

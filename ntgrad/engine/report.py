@@ -168,7 +168,7 @@ def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()
   return ["  ".join(map(str.ljust, r, widths)).rstrip() for r in rows]
 
 
-def note_compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:
+def note_compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None) -> None:
   """A new kernel, after its Opts: kept until its schedule is shown; ``before``: as the scheduler made it."""
   if config.debug < 3: return
   _waiting[spec.label] = spec, parts, device, before

@@ -48,14 +48,14 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
   if (kept := cache.get("beam", key, LISTS)) is not None:
     try: return parts.after([list(map(read_opt, opts)) for opts in kept])
     except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
-  found = search_opts(parts, start, device, name, render, label)
+  found = search_opts(parts, start, device, name, render, label or name)
   cache.put("beam", key, LISTS, tuple(tuple(o.json() for o in opts) for opts in found.opts))
   return found
 
 
-def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
+def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str) -> Parts:
   """The parts after the fastest Opts that were found within the budget."""
-  kernel, label = parts.kernel, label or name
+  kernel = parts.kernel
   buffers = [contents(device.name, p) for p in kernel.params]
   bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
   target = device.renderer.target

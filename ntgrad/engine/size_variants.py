@@ -112,8 +112,7 @@ class Variants(Program):
   @property
   def spec(self) -> ProgramSpec:
     """Of the variant that was made last."""
-    spec: ProgramSpec = self.variants[-1].program.spec  # type: ignore[attr-defined]
-    return spec
+    return self.variants[-1].program.spec  # type: ignore[attr-defined]
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch the variant for these sizes, one for each of the kernel's ``sizes``."""

@@ -64,8 +64,6 @@ def _whole(x: Any, me: Any) -> Any:
 
 
 def _flag(x: Any, me: Any) -> Any: return bool(x) if isinstance(x, (bool, np.bool_)) or type(x) is int and x in (0, 1) else _NO
-def _text(x: Any, me: Any) -> Any: return x if isinstance(x, str) else _NO
-def _none(x: Any, me: Any) -> Any: return None if x is None else _NO
 def _function(x: Any, me: Any) -> Any: return x if callable(x) else _NO
 
 
@@ -111,9 +109,8 @@ def flag(name: str, x: Any) -> bool:
 
 def operand(name: str, x: Any, me: Any) -> Any:
   """``x`` as a tensor on the device of ``me``. Raises ArgumentError."""
-  out = _operand(x, me)
-  if out is _NO: raise ArgumentError(f"{name}: {shown(x)} is no tensor; it takes {_KINDS[Operand].words}")
-  return out
+  if (out := _operand(x, me)) is not _NO: return out
+  raise ArgumentError(f"{name}: {shown(x)} is no tensor; it takes {_KINDS[Operand].words}")
 
 
 def _sequence(item: Kind, count: int | None) -> Callable[[Any, Any], Any]:
@@ -138,8 +135,8 @@ def _instance(kind: type) -> Callable[[Any, Any], Any]: return lambda x, me: x i
 
 _KINDS: dict[Any, Kind] = {
   int: Kind(frozenset(), _whole, "a whole number of up to 64 bits", True), float: Kind(frozenset({float}), _number, "a number"),
-  bool: Kind(frozenset({bool}), _flag, "True or False"), str: Kind(frozenset({str}), _text, "a string"),
-  types.NoneType: Kind(frozenset({types.NoneType}), _none, "None"),
+  bool: Kind(frozenset({bool}), _flag, "True or False"), str: Kind(frozenset({str}), _instance(str), "a string"),
+  types.NoneType: Kind(frozenset({types.NoneType}), _instance(types.NoneType), "None"),
   Operand: Kind(frozenset(), _operand, "a tensor, an array, a list or a number"),
   os.PathLike: Kind(frozenset(), _path, "a path as a string or os.PathLike"),
   Function: Kind(frozenset({types.FunctionType}), _function, "a function"),
@@ -161,9 +158,8 @@ def kind_of(annotation: Any) -> Kind | None:
     many = origin is not tuple or args[-1] is ...
     item = kind_of(args[0])
     if item is None: return Kind(frozenset({list, tuple}), _list, "a list")
-    return Kind(
-      frozenset(), _sequence(item, None if many else len(args)), f"a list{'' if many else f' of {len(args)}'} (each {item.words})"
-    )
+    words = f"a list{'' if many else f' of {len(args)}'} (each {item.words})"
+    return Kind(frozenset(), _sequence(item, None if many else len(args)), words)
   if isinstance(annotation, type) and issubclass(annotation, Valued):
     return Kind(frozenset({annotation}), _instance(annotation), "a Tensor (make one with Tensor(..))")
   found = _KINDS.get(annotation) or _KINDS.get(origin)
@@ -327,9 +323,8 @@ class _Name(str):
 
 
 def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
-  out = kind.take(x, me)
-  if out is _NO: raise x.refused() if isinstance(x, Several) else ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
-  return out
+  if (out := kind.take(x, me)) is not _NO: return out
+  raise x.refused() if isinstance(x, Several) else ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
 
 
 def no_flag(name: str, what: str, value: Any) -> Any:
@@ -339,10 +334,10 @@ def no_flag(name: str, what: str, value: Any) -> Any:
   return value
 
 
-def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
+def whole_number(name: str, what: str, value: Any, least: int) -> int:
   """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
-  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int{'' if least is None else f' of at least {least}'}")
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least: return int(value)
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int of at least {least}")
 
 
 def of_kind(kinds: str, name: str, what: str, t: Any, takes: str, error: type[DTypeError] = DTypeError) -> None:

@@ -60,7 +60,8 @@ def from_sympy(e: Any) -> UOp:
       return (ix.power(tops[0], k), ix.power(bottoms[0], k)) if n.exp >= 0 else (ix.power(bottoms[0], k), ix.power(tops[0], k))
     if n.func is sympy.floor: return ix.fdiv(*args[0]), ix.ONE
     if n.func is sympy.ceiling: return ix.cdiv(*args[0]), ix.ONE
-    if (each := {sympy.Mod: ix.mod, sympy.Max: ix.greatest, sympy.Min: ix.least}.get(n.func)) is not None: return reduce(each, [_whole(e, a) for a in args]), ix.ONE
+    if (each := {sympy.Mod: ix.mod, sympy.Max: ix.greatest, sympy.Min: ix.least}.get(n.func)) is not None:
+      return reduce(each, [_whole(e, a) for a in args]), ix.ONE
     raise ArgumentError(f"{e}: {n.func.__name__} has no meaning for sizes; + - * // % ** floor, ceiling, Mod, Max and Min have")
   return _whole(e, from_parts(e, lambda n: n.args, made))
 

@@ -148,14 +148,12 @@ class Groups:
   def candidates(self, u: UOp, near: Iterable[UOp] | None) -> list[Group]:
     """The newest open kernels over the space of ``u``, oldest first: all, or those that read something ``near`` it."""
     space = u.shape, u.device
-    if near is None: return self._newest(self.over.get(space))[::-1]
-    found: dict[Group, None] = {}
-    for s in near: found.update(dict.fromkeys(self._newest(self.sharing.get((s, space)))))
+    if near is None: return self._newest(self.over.get(space, {}))[::-1]
+    found = {g for s in near for g in self._newest(self.sharing.get((s, space), {}))}
     return sorted(found, key=lambda g: g.number)[-CANDIDATES:]
 
-  def _newest(self, among: dict[Group, None] | None) -> list[Group]:
+  def _newest(self, among: dict[Group, None]) -> list[Group]:
     """The last of some kernels that are still open; closed ones that come before it are removed."""
-    if among is None: return []
     found: list[Group] = []
     closed: list[Group] = []
     for g in reversed(among):

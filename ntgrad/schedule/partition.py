@@ -94,7 +94,7 @@ def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
 class Partition:
   """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel."""
 
-  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int] = ()):
+  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int]):
     self.order = toposort(sinks)
     self.target, self.blocks = target, target.blocks
     self.alone = {u for u in self.order if alone and u.op in GRAPH_EFFECTS and number_of(u) in alone}

@@ -27,7 +27,7 @@ WHOLE_BLOCK = 8192     # elements: a long part along memory is a multiple of it,
 LITTLE_MORE = 16       # no part gets longer for that by more than one of so many
 
 
-def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp] | None = None) -> Nodes:
+def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp]) -> Nodes:
   """Rewrite the graph for a target. ``made`` gets what stands for each node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
 

@@ -59,8 +59,7 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   kind = dtypes.float32 if u.dtype.kind == "f" and u.dtype.itemsize < 4 else u.dtype
   sums = movement(Ops.REDUCE_AXIS, reshaped(continued.cast(kind), (parts, part, *rest)), (BinaryOps.ADD, (1,)))
   sums = reshaped(sums, (parts, *rest)).cast(u.dtype)
-  starts = as_buffer(reshaped(graph.where(begun, first, -1), (parts,)))
-  out = after(memory, base, starts, as_buffer(sums))
+  out = after(memory, base, as_buffer(reshaped(graph.where(begun, first, -1), (parts,))), as_buffer(sums))
   return in_runs(out, target) or out
 
 
@@ -80,5 +79,4 @@ def sorted_index(index: UOp, rows: int, part: int, target: Target) -> tuple[UOp,
   key = in_parts(as_buffer(split_sort(key, target) or key), 0, part)   # the greatest number behind the end
   key = reshaped(key, (ix.product(key.shape),))
   row = graph.minimum(graph.shr(key, low), rows).cast(dtypes.int32)
-  place = graph.and_(key, (1 << low) - 1).cast(dtypes.int32)
-  return as_buffer(row), as_buffer(place)
+  return as_buffer(row), as_buffer(graph.and_(key, (1 << low) - 1).cast(dtypes.int32))
