@@ -153,8 +153,7 @@ class Capture:
       if self.depth:
         if self._next is None: self._next = self._another(self.sizes, self.depth - 1)
         return self._next
-    found = self._each[values]
-    if found is None: found = self._each[values] = self._another()
+    if (found := self._each[values]) is None: found = self._each[values] = self._another()
     return found
 
   def _alone(self) -> Capture:
@@ -187,8 +186,9 @@ class Capture:
     if why:
       self._tries = 0 if trace.lost else self._tries - 1
       self._first = sized
-      named = ", ".join(f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values))
-      if not self._tries: report.note_line(f"{self.name} is captured for each shape ({named}): {why}")
+      if not self._tries:
+        report.note_line(f"{self.name} is captured for each shape "
+                         f"({', '.join(f'{s.name} = {n}' for s, n in zip(trace.sizes, trace.values))}): {why}")
     if why or first is None: return None
     same = [ix.eq(size.node, n) for size, n, before in zip(trace.sizes, trace.values, first.values) if n == before]
     for c in same: trace.holds(c)   # a number that forgot it would not have shown

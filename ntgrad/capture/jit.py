@@ -151,10 +151,8 @@ class TinyJit(Generic[P, R]):
 
   def _find(self, key: _Key, pieces: Pieces) -> tuple[Capture, VariableValues]:
     """The capture for calls of a signature, and the values of its sizes in them."""
-    found = self._captures[key]
-    if found is not None and found.replay is not None: return found, ()
-    route = (key, NO_SIZES) if config.dynamic == "never" else self._routes[key]
-    if route is None:
+    if (found := self._captures[key]) is not None and found.replay is not None: return found, ()
+    if (route := (key, NO_SIZES) if config.dynamic == "never" else self._routes[key]) is None:
       route = self._sized(key, pieces)
       if route[1].sizes: self._routes[key] = route
     key, sizes = route

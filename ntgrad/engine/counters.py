@@ -28,8 +28,7 @@ _sum = [0, 0, 0]
 
 def count_launches(steps: Sequence[Any]) -> None:
   """Steps were launched, once each."""
-  found = _runs.get(id(steps))
-  if found is not None: found[1] += 1
+  if (found := _runs.get(id(steps))) is not None: found[1] += 1
   else:
     _runs[id(steps)] = [steps, 1]
     if len(_runs) > _MOST: totals()

@@ -81,8 +81,8 @@ def watch(c: Checks) -> None:
 
 def raise_failed(device: str) -> None:
   """Raise what checks found that failed in what was launched on a device."""
-  failed = [f for c in _launched.pop(device, ()) for f in c.failed()]
-  if failed: raise failed[0][0]("\n".join(text for _, text in failed))
+  if failed := [f for c in _launched.pop(device, ()) for f in c.failed()]:
+    raise failed[0][0]("\n".join(text for _, text in failed))
 
 
 waited.append(raise_failed)

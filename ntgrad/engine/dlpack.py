@@ -15,7 +15,7 @@ _WORD, _LONG = ctypes.c_uint32, ctypes.c_uint64
 
 class DLTensor(ctypes.Structure):
   """DLTensor."""
-  _fields_ = [("data", _ADDRESS), *((name, ctypes.c_int32) for name in ("device_type", "device_id", "ndim")),
+  _fields_ = [("data", _ADDRESS), *((name, ctypes.c_int32) for name in "device_type device_id ndim".split()),
               ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
               *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("shape", "strides")), ("byte_offset", _LONG)]
 
@@ -33,7 +33,7 @@ class Versioned(ctypes.Structure):
 class Exchange(ctypes.Structure):
   """DLPackExchangeAPI: a library's functions for looking at its tensors without a capsule."""
   _fields_ = [*Versioned._fields_[:2],
-              *((name, _ADDRESS) for name in ("older", "allocate", "managed", "to_object", "look", "stream"))]
+              *((name, _ADDRESS) for name in "older allocate managed to_object look stream".split())]
 
 
 # capsules keep the address of their name, so the names are kept here
@@ -64,8 +64,8 @@ class Owner:
 @lru_cache(maxsize=64)
 def exchange(kind: Hashable) -> tuple[_Function, _Function] | None:
   """A library's functions that look at a tensor, and that give the stream it works in; None where it has none."""
-  found = getattr(kind, "__dlpack_c_exchange_api__", None)
-  if found is None or not is_valid(found, b"dlpack_exchange_api"): return None
+  if (found := getattr(kind, "__dlpack_c_exchange_api__", None)) is None or not is_valid(found, b"dlpack_exchange_api"):
+    return None
   api = Exchange.from_address(pointer_of(found, b"dlpack_exchange_api"))
   if api.major != DLPACK_VERSION[0] or not api.look or not api.stream: return None
   look, stream = ctypes.PYFUNCTYPE(_INT, _OBJECT, _ADDRESS), ctypes.PYFUNCTYPE(_INT, _INT, ctypes.c_int32, _ADDRESS)

@@ -75,8 +75,7 @@ def floats_within(u: UOp, low: float, high: float, name: str, said: str) -> UOp:
   """Floats that must be from ``low`` to ``high``, in a way that has them checked when they are computed; ``said`` is the sentence
   with ``{value}`` and ``{element}``. Raises ArgumentError for a number that is outside."""
   if not prod(u.shape) or not checks_indices(u.device): return u
-  number = graph.const_value(u)
-  if number is not None:
+  if (number := graph.const_value(u)) is not None:
     if not low <= number <= high: raise ArgumentError(f"{name}: {said.format(value=number, element='every place')}")
     return u
   fits = graph.and_(graph.le(low, u), graph.le(u, high))

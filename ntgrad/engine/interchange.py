@@ -128,8 +128,7 @@ def _read(given: Any, x: Any) -> Foreign:
 
 def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
   """A DLTensor in Python. Raises DTypeError, InterchangeError."""
-  dtype = _DTYPES.get((t.code, t.bits)) if t.lanes == 1 else None
-  if dtype is None:
+  if (dtype := _DTYPES.get((t.code, t.bits)) if t.lanes == 1 else None) is None:
     raise DTypeError(f"{_name(x)}: elements of DLPack's type {t.code}, {t.bits} bits, {t.lanes} lanes; ntgrad has "
                      f"{', '.join(d.name for d in dtypes.all)}")
   shape = tuple(t.shape[:t.ndim])
@@ -139,8 +138,7 @@ def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
 
 def _kind(device_type: int, x: Any) -> int:
   """CPU or CUDA: who can read the memory. Raises InterchangeError for other devices."""
-  kind = {dlpack.PINNED: CPU, dlpack.MANAGED: CUDA}.get(device_type, device_type)
-  if kind in _ALIGN: return kind
+  if (kind := {dlpack.PINNED: CPU, dlpack.MANAGED: CUDA}.get(device_type, device_type)) in _ALIGN: return kind
   raise InterchangeError(
     f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
 
@@ -219,8 +217,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   flat, steps, nbytes = f.shape if f.strides is None else (f.size,), f.strides or (), f.size * f.dtype.itemsize
   seen = min(steps, default=0) >= 0 and _over(Buffer(name, flat, f.dtype).node, f) is not None   # as a view
   if (f.kind == CUDA or opened.dlpack[0] == CPU) and f.aligned and seen and not copy:
-    raw = opened.adopt(f.address, nbytes)
-    if raw is not None:
+    if (raw := opened.adopt(f.address, nbytes)) is not None:
       not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
       made = Buffer(name, flat, f.dtype, Adopted(name, nbytes, raw, f.owner, f.read_only, f.address))
       return _over(made.node, f)  # type: ignore[return-value]  # it is one

@@ -115,8 +115,7 @@ class Profile:
 
   def table(self, most: int = ROWS) -> str:
     """The rows as text, ``most`` of them and a line for all others, in 120 columns."""
-    rows = self.rows
-    if not rows: return "nothing was launched"
+    if not (rows := self.rows): return "nothing was launched"
     shown, others = rows[:most], rows[most:]
     lost, several = self.lost, len({r.device for r in rows}) > 1
     third = _DEVICE + 1 if several else 0

@@ -344,12 +344,12 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
       for s in step.last_use: buffers[s].storage.release()
       del left[-1]
   except OutOfMemoryError as e:
-    kept = sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]})
     made: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
     uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
     raise OutOfMemoryError(
       f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {memory_plan.peak(uses, made):,} bytes at most, beside "
-      f"the {kept:,} that it reads; smaller batches, or fewer tensors that are kept, take less") from None
+      f"the {sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]}):,} that it reads; smaller batches, or fewer "
+      "tensors that are kept, take less") from None
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:

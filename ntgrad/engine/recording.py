@@ -188,8 +188,7 @@ def nothing_known() -> Iterator[None]:
   # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
   for a in live_aliases:
     engine.settle(a)
-    history = a.history
-    if history is a.node or history not in values: continue
+    if (history := a.history) is a.node or history not in values: continue
     own = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
     own.__dict__["shape"], own.__dict__["device"] = history.shape, history.device
     base_of(a.node).arg.is_value_of(own, a.node)

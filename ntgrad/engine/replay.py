@@ -105,8 +105,7 @@ class Replay:
 
   def _use(self, at: At) -> None:
     """Go over to the launches, sizes, places and shapes of some sizes."""
-    form = self._forms[at.programs]
-    if form is None: form = self._forms[at.programs] = self._form(at)
+    if (form := self._forms[at.programs]) is None: form = self._forms[at.programs] = self._form(at)
     self.form, self._at = form, at
     self.inputs = [form.slots[k] for k in self._inputs]
     self.made = [(k, form.slots[k], (device, shape, dtype))

@@ -67,8 +67,7 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
     for k in candidates:
       with suppress(NtgradError):
         s = replace(render(kernel, k, device, name)[0], uops=())
-        key = s.source, s.grid, s.local, s.options
-        if key not in known: new.setdefault(key, (k, s))
+        if (key := (s.source, s.grid, s.local, s.options)) not in known: new.setdefault(key, (k, s))
     programs = device.compile([s for _, s in new.values()])
     compiled_in_time(programs, left() / 2)
     out = []

@@ -131,8 +131,7 @@ class SizedRecording:
   def greatest(self) -> dict[int, int]:
     """The bytes of memory, by serial, for the greatest values that the variables have; empty where there are none."""
     most = tuple(s.upper for s in self._sizes if s.upper is not None)
-    if len(most) < len(self._sizes): return {}
-    return launches_at(*self._recorded, self.numbers_at(most)).nbytes
+    return launches_at(*self._recorded, self.numbers_at(most)).nbytes if len(most) == len(self._sizes) else {}
 
   def at(self, values: _Ints) -> At | None:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""

@@ -156,14 +156,12 @@ def kind_of(annotation: Any) -> Kind | None:
   if origin in (tuple, list, Sequence):
     args = get_args(annotation)
     many = origin is not tuple or args[-1] is ...
-    item = kind_of(args[0])
-    if item is None: return Kind(frozenset({list, tuple}), _list, "a list")
+    if (item := kind_of(args[0])) is None: return Kind(frozenset({list, tuple}), _list, "a list")
     words = f"a list{'' if many else f' of {len(args)}'} (each {item.words})"
     return Kind(frozenset(), _sequence(item, None if many else len(args)), words)
   if isinstance(annotation, type) and issubclass(annotation, Valued):
     return Kind(frozenset({annotation}), _instance(annotation), "a Tensor (make one with Tensor(..))")
-  found = _KINDS.get(annotation) or _KINDS.get(origin)
-  if found is not None: return found
+  if (found := _KINDS.get(annotation) or _KINDS.get(origin)) is not None: return found
   if not isinstance(annotation, type): raise TypeError(f"no check for parameters annotated {annotation!r}")
   return Kind(frozenset({annotation}), _instance(annotation), f"a {annotation.__name__}")
 

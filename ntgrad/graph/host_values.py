@@ -57,8 +57,8 @@ def first_of(name: str, data: Any) -> Any:
   depth, rows, level, x = 0, 1, 1, data
   while isinstance(x, (list, tuple)) and x and depth < _DEEP: depth, rows, level, x = depth + 1, level, level * len(x), x[0]
   if depth > MAX_DIMS:
-    deep = f"{depth} deep" if depth < _DEEP else f"{_DEEP} deep or more, or one that has itself"
-    raise ShapeError(f"{name}: lists {deep}; tensors have up to {MAX_DIMS} dimensions")
+    raise ShapeError(f"{name}: lists {depth} deep{' or more, or one that has itself' * (depth == _DEEP)}; tensors have up to "
+                     f"{MAX_DIMS} dimensions")
   if rows > _MANY:
     found = [data]
     for _ in range(depth - 1):

@@ -18,7 +18,7 @@ from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of, with
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, Ops, UOp, shown, toposort
 from ntgrad.codegen.kernel.rewrite import substitute
 
-from .symbol_sympy import EXACT, as_comparison, from_sympy, is_sympy, never_negative, to_sympy
+from .symbol_sympy import PLAIN_OPERATORS, as_comparison, from_sympy, is_sympy, never_negative, to_sympy
 
 _UNKNOWN = 1 << 62   # a bound as far out says nothing
 
@@ -26,7 +26,7 @@ Expr = Union[int, "Symbol"]
 Bounds = tuple[int | None, int | None]
 
 _INTS: dict[BinaryOps, Callable[[int, int], int]] = {
-  **EXACT, BinaryOps.IDIV: operator.floordiv, BinaryOps.MOD: operator.mod, BinaryOps.MAX: max, BinaryOps.MIN: min}
+  **PLAIN_OPERATORS, BinaryOps.IDIV: operator.floordiv, BinaryOps.MOD: operator.mod, BinaryOps.MAX: max, BinaryOps.MIN: min}
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
   "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
 
@@ -388,8 +388,9 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
       else: got[u] = _INTS[u.arg](got[u.src[0]], got[u.src[1]])
   except KeyError: raise _without_value(e, values) from None
   except ZeroDivisionError:
-    known = ", ".join(f"{name} = {values[name]}" for name in sorted(s.arg.name for s in size_nodes(e.node)))
-    raise ArgumentError(f"{e}: division by 0 where {known}") from None
+    raise ArgumentError(
+      f"{e}: division by 0 where "
+      f"{', '.join(f'{name} = {values[name]}' for name in sorted(s.arg.name for s in size_nodes(e.node)))}") from None
   return got[e.node]
 
 

@@ -13,7 +13,7 @@ from ntgrad.codegen.ir import ArgumentError, BinaryOps, Ops, UOp, toposort
 
 _SECONDS = 0.5   # for one question
 # operations that Python's operators do of ints and of sympy's expressions
-EXACT: dict[BinaryOps, Callable[[Any, Any], Any]] = {
+PLAIN_OPERATORS: dict[BinaryOps, Callable[[Any, Any], Any]] = {
   BinaryOps.ADD: operator.add, BinaryOps.MUL: operator.mul, BinaryOps.POW: operator.pow}
 
 
@@ -27,7 +27,7 @@ def to_sympy(u: UOp) -> Any:
   """An expression of sympy, whose symbols are integers with what is known of their sign."""
   import sympy
   make: dict[BinaryOps, Callable[[Any, Any], Any]] = {
-    **EXACT, BinaryOps.MOD: sympy.Mod, BinaryOps.IDIV: lambda a, b: sympy.floor(a / b), BinaryOps.MAX: sympy.Max,
+    **PLAIN_OPERATORS, BinaryOps.MOD: sympy.Mod, BinaryOps.IDIV: lambda a, b: sympy.floor(a / b), BinaryOps.MAX: sympy.Max,
     BinaryOps.MIN: sympy.Min}
   got: dict[UOp, Any] = {}
   for n in toposort((u,)):

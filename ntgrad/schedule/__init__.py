@@ -42,8 +42,8 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[
     items += _calls(part, nodes)
     try: return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
-      stage = next((s for s in stages if not c.effects <= s), None)
-      if stage is None: raise VerifyError("the kernels of a schedule wait for each other") from None
+      if (stage := next((s for s in stages if not c.effects <= s), None)) is None:
+        raise VerifyError("the kernels of a schedule wait for each other") from None
       stage |= c.effects
 
 

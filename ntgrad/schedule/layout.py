@@ -96,10 +96,10 @@ class _Channels:
 
   def mark(self, a: BufferAccess, channel: UOp) -> None:
     """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
-    if a.node in self.found or a.node in self.fixed or a.node.op in FIXED: return
-    if (place := dimension_along(channel, a)) is None: return
-    self.found[a.node] = place
-    self.new.append(a.node)
+    node = a.node
+    if node in self.found or node in self.fixed or node.op in FIXED or (place := dimension_along(channel, a)) is None: return
+    self.found[node] = place
+    self.new.append(node)
 
   def spread(self, all: list[BufferAccess], products: list[Product]) -> None:
     """From the buffers of a kernel that have their layout to the others: along the same axis, and from one side of a product to
@@ -182,8 +182,7 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
   """A kernel over buffers some of whose dimensions come last."""
-  kernel = item.ast
-  if kernel is None or not any(n in channel for n in item.nodes): return item
+  if (kernel := item.ast) is None or channel.keys().isdisjoint(item.nodes): return item
   last = {p.uop: channel[n] for p, n in zip(kernel.params, item.nodes) if n in channel}
   def moved(old: UOp, new: UOp) -> UOp | None:
     return at_place(new, to_end(new.src[1].src, last[old.src[0]])) if old.src[0] in last else None

@@ -91,8 +91,7 @@ class Lowering:
     self.copies: dict[UOp, ScheduleItem] = {}      # padded copies that kernels asked for
     for u in part.order:
       for d in part.uses[u]:
-        v = self._value(u, d)
-        if v is not None: self.values[u, *d] = v
+        if (v := self._value(u, d)) is not None: self.values[u, *d] = v
 
   def get(self, s: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
     if s.op is Ops.CONST: return s

@@ -75,8 +75,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
   sum[1001](..) -> sum[1024](..). ``sinks`` stay as they are."""
   if config.noopt: return list(items)
   found = _Rows(items, sinks)
-  if not found.longer: return list(items)
-  return [found.changed(item) for item in items]
+  return list(map(found.changed, items))
 
 
 class _Row(NamedTuple):
@@ -108,8 +107,8 @@ class _Rows:
           if a.node in wanted or a.node.op in FIXED: continue
           if (found := longer_row(kernel, a, shapes[a.by.src[0]])) is not None: wanted[a.node] = found
     for n, (place, before, after) in wanted.items():
-      if n in fixed or n not in writers or not all(may_grow(k, a, place, before) for k, a in writers[n]): continue
-      if before not in n.shape: continue
+      if n in fixed or n not in writers or before not in n.shape: continue
+      if not all(may_grow(k, a, place, before) for k, a in writers[n]): continue
       pads = [(0, 0)] * len(n.shape)
       pads[n.shape.index(before)] = 0, after - before
       self.longer[n] = _Row(place, before, after, as_buffer(movement(Ops.PAD, n, tuple(pads))))
@@ -156,8 +155,9 @@ def grows(kernel: Kernel, axis: UOp) -> bool:
 
 def may_grow(kernel: Kernel, a: BufferAccess, place: int, size: int) -> bool:
   """Whether a kernel that stores a buffer can store zeros behind its rows too: it stores all of them, in one statement."""
-  if sum(s.src[0] is a.by.src[0] for s in kernel.body) != 1 or len(a.by.src) > 3: return False
-  if any(u.op is Ops.LOAD and u.src[0] is a.by.src[0] for u in kernel.nodes): return False
+  param = a.by.src[0]
+  if len(a.by.src) > 3 or any(u.op is Ops.LOAD and u.src[0] is param for u in kernel.nodes): return False
+  if sum(s.src[0] is param for s in kernel.body) != 1: return False
   return (axis := sole_axis(a, place, size)) is not None and grows(kernel, axis)
 
 

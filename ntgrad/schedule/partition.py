@@ -272,8 +272,11 @@ class Partition:
       for g, _, _ in ds: self._await(u, g)
       self.uses[u] = {}
       if u.op is Ops.CAT: self._cat(u)
-      if u.op is Ops.SCATTER: self._scatter(u)
       if u.op is Ops.LAUNCH: self._launch(u)
+      if u.op is Ops.SCATTER:   # stored where its indices say, one after another, by a kernel of its own
+        g = self.groups.new(u.src[-1].shape)
+        self.groups.read(g, viewed(u.src[0]))
+        self._into(u, u.src[-1], g, *self._rows(u, *g.here))
       return
     if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
@@ -362,12 +365,6 @@ class Partition:
   def _is_product(self, u: UOp) -> bool:
     """Whether a reduction is a product that a target with blocks makes in a kernel without others."""
     return self.blocks and (x := contraction(u)) is not None and elements_of(x) >= LARGE_PRODUCT
-
-  def _scatter(self, u: UOp) -> None:
-    """Values are stored where their indices say, one index after another, by a kernel of its own."""
-    g = self.groups.new(u.src[-1].shape)
-    self.groups.read(g, viewed(u.src[0]))
-    self._into(u, u.src[-1], g, *self._rows(u, *g.here))
 
   def _into(self, u: UOp, value: UOp, g: Group, at: Idx, gate: UOp) -> None:
     """Have a kernel of its own store a value into ``u``."""

@@ -178,8 +178,7 @@ class Placing:
 
   def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
     """Write a whole value: the node that others read it from, and the ASSIGN."""
-    late = number in self.late
-    if late: value = own(value, number)
+    if late := number in self.late: value = own(value, number)
     elif value.op is Ops.CONTIGUOUS and value.arg is None: value = value.src[0]
     effect = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
     return value if late else effect, effect

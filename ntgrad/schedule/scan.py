@@ -28,9 +28,8 @@ def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
   scan that goes another way, and gets none."""
   _, axis, reverse, *every = u.arg
   want = idx[axis], reverse, every[0] if every else 0
-  if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE: return False
-  if g.bound or any(r.op is Ops.SCATTER for r in g.roots): return False
-  if g.scan != want and (g.scan is not None or g.kept is not None): return False
+  if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE or g.bound: return False
+  if any(r.op is Ops.SCATTER for r in g.roots) or g.scan != want and (g.scan is not None or g.kept is not None): return False
   g.scan = want
   g.keep_all()
   return True
