@@ -206,8 +206,8 @@ class Capture:
         with watch: result = self.fn(*call.args, **call.kwargs)
       finally: watch.leave()
       self._host, self._host_values, self.calls = watch.data, call.values, 1
-      found = take(result, "the result", Pieces())
-      own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
+      # results of their own
+      own = [type(t)._from_node(t.detach().lazydata) for t in take(result, "the result", Pieces()).tensors]
       changed = watch.changed
       engine.compute([*changed, *(t._alias for t in own)])
     make_own([a for a in changed if a.memory is None])   # what is written again and again has memory of its own
@@ -364,7 +364,7 @@ class Capture:
     self._result, self._late = result, 0
     sized = None if trace is None else self._sized(trace, recorder, inputs, outputs, rng)
     recorded = recorder.launches, recorder.sizes, outputs
-    here = SizedRecording(Trace((), ()), outline(*recorded, rng), *recorded) if sized is None else sized
+    here = sized or SizedRecording(Trace((), ()), outline(*recorded, rng), *recorded)
     done = self.replay = Replay(recorder, inputs, outputs, rng, host, here)
     if before is not None and sized is None and self.sizes.sizes: self._each[before_values] = before
     if trace is not None and not self._tries:
@@ -405,8 +405,8 @@ class Capture:
     for t in own:   # before anything is performed
       if (base := base_of(t._alias.node)).op is Ops.BUFFER: recorder.reach(base.arg)
     engine.compute([*recorder.changed, *(t._alias for t in own)])
-    theirs = {*inputs, *[b.storage.serial for b, _ in recorder.host]}
-    free = {k for x in recorder.launches for k in x.writes if k >= recorder.start} - theirs
+    free = {k for x in recorder.launches for k in x.writes if k >= recorder.start}
+    free -= {*inputs, *[b.storage.serial for b, _ in recorder.host]}
     again = []
     for t in own:
       s = base_of(t._alias.node).arg.storage

@@ -53,8 +53,8 @@ class Checks:
     found = memory.get()
     if not found.any(): return []
     memory.put(np.zeros_like(found))
-    notes = found.reshape(len(self.checks), -1).max(1)
-    return [(c.error, f"{self.kernel}: {c.said(int(n))}") for c, n in zip(self.checks, notes) if n]
+    return [(c.error, f"{self.kernel}: {c.said(int(n))}")
+            for c, n in zip(self.checks, found.reshape(len(self.checks), -1).max(1)) if n]
 
 
 _launched: dict[str, dict[Checks, None]] = {}    # by device: what has been launched since the host last waited

@@ -103,8 +103,8 @@ def notes(u: UOp, parts: int) -> UOp:
   there = graph.eq(numbers, graph.expand(last, bad.shape))
   least = graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)
   value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
-  word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
-  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD_VALUES), word)
+  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD_VALUES),
+                   graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64))
   return graph.reshape(graph.where(graph.eq(last, 0), 0, note), (parts,))
 
 
@@ -114,8 +114,9 @@ def _checks(device: str, sites: tuple[Site, ...], shape: tuple[int, ...]) -> Che
   names, ofs, places = [list(dict.fromkeys(each)) for each in zip(*[s[:3] for s in sites])]
   at, of = ", ".join(places), " and ".join(ofs).replace("{", "{{").replace("}", "}}")
   text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {shape}"
-  if sites[-1].said: text = f"{sites[-1].said} ({at})"
-  check = Check(text, shape, "f" if sites[-1].float else "i", sites[-1].error)
+  last = sites[-1]
+  if last.said: text = f"{last.said} ({at})"
+  check = Check(text, shape, "f" if last.float else "i", last.error)
   found, memory = make_checks(", ".join(names), device, (check,), 1 if prod(shape) <= _ONE else CHECK_PROGRAMS)
   found.owner = Alias(memory.node)
   return found

@@ -55,8 +55,8 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
   for start, end in runs(devices):
     device, mine, graph = devices[start], steps[start:end], None
     if device is not None:
-      after = reduced(memory_plan.dependencies(accesses[start:end])[0])
-      graph = device.graph([Node(s.program, s.args, tuple(a), s.sizes) for s, a in zip(mine, after)])
+      graph = device.graph([Node(s.program, s.args, tuple(after), s.sizes) for s, after in zip(
+        mine, reduced(memory_plan.dependencies(accesses[start:end])[0]))])
     if graph is None:
       if not single: out.append(partial(one_by_one, single := []))
       single += mine

@@ -153,8 +153,8 @@ def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()
   def said(slot: int) -> str: return (names[slot] if slot < len(names) else "") or f"b{slot}"
   rows = []
   for i, (s, made) in enumerate(zip(steps, lines)):
-    reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
-    flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
+    flow = (f"{', '.join(said(s.slots[n]) for n in s.writes)} <- "
+            f"{', '.join(said(b) for n, b in enumerate(s.slots) if n not in s.writes) or 'nothing'}")
     program: Any = s.program
     none = f"copy to {s.device}" if program is None else "not made yet" if getattr(program, "variants", True) == [] else ""
     if none: rows.append((f"{i:4d}", none, "", "", "", flow, made))

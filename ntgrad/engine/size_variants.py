@@ -155,8 +155,9 @@ class SizedProgram(Variants):
     grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
     values = [a.size for a in kernel.axes if not a.varies]
     extents = [*[ix.product(p.shape) for p in kernel.params], *values, ix.product(grid)]
-    stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
-    super().__init__(kernel.sizes, extents, ix.product(values), stored, strided, unit, 0 if target.blocks else target.stream)
+    super().__init__(kernel.sizes, extents, ix.product(values),
+                     [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written], strided, unit,
+                     0 if target.blocks else target.stream)
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
@@ -172,8 +173,8 @@ class SizedProgram(Variants):
     if not more and (v := _nearest([v for v in mine if all(v.fits(sizes))], work)) is not None: return v
     blocks = self.blocks(sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
-    free = bool(mine) and not more and not self.target.blocks   # where blocks span sizes, each power of two has its variant
-    return self.new(sizes, whole if self.room(whole) else units, wide, blocks, free)
+    # one for any sizes too; but where blocks span sizes, each power of two has its variant
+    return self.new(sizes, whole if self.room(whole) else units, wide, blocks, bool(mine) and not more and not self.target.blocks)
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""

@@ -92,9 +92,9 @@ def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequenc
   for o in outputs:
     movements.append(_mapped(o.movement, lambda _: next(todo)))
     made.setdefault(o.serial, take(len(o.shape)))
-  copies = tuple(nbytes[x.serials[0]] if x.program is None else 0 for x in launches)
   return At(tuple(program for _, program, _ in each), tuple(given for *_, given in each), tuple(offsets for offsets, *_ in each),
-            copies, nbytes, tuple(made.values()), tuple(movements), tuple(todo))
+            tuple(nbytes[x.serials[0]] if x.program is None else 0 for x in launches), nbytes, tuple(made.values()),
+            tuple(movements), tuple(todo))
 
 
 class SizedRecording:

@@ -271,8 +271,8 @@ def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) ->
   for op, arg in view:
     shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
   for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
-    back = {Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute_back, Ops.FLIP: graph.flip}[op]
-    value = back(value, shape if op is Ops.RESHAPE else arg)
+    value = {Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute_back, Ops.FLIP: graph.flip}[op](
+      value, shape if op is Ops.RESHAPE else arg)
   return value
 
 

@@ -204,4 +204,4 @@ def _dimension(t: Any, d: int) -> str:
 def ordinal(k: int) -> str: return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
 
 
-def _or_none(names: Names) -> Names | None: return None if all(n is None for n in names) else names
+def _or_none(names: Names) -> Names | None: return names if any(names) else None

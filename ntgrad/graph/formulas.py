@@ -176,8 +176,7 @@ def hypot(a: Any, b: Any) -> Any:
   p, q = a.abs(), b.abs()
   most = p.maximum(q)
   ratio = p.minimum(q) / most.eq(0).where(1.0, most)
-  out = most * (ratio * ratio + 1).sqrt()
-  return (p.eq(math.inf) | q.eq(math.inf)).where(math.inf, out)
+  return (p.eq(math.inf) | q.eq(math.inf)).where(math.inf, most * (ratio * ratio + 1).sqrt())
 
 
 def asinh(x: Any) -> Any:
@@ -209,8 +208,7 @@ def erfc(x: Any) -> Any:
   keep = 0xFFFFFFFFF8000000 if _double(x) else 0xFFFFF000   # bits of a number whose square is exact
   high = (_bits(z) & keep).bitcast(z.dtype)
   power = (high * high).neg().exp() * ((high - z) * (high + z)).exp()
-  tail = polynomial((z - 5) / (z + 4), _TAIL[_double(x)]) / (z + 1) * power
-  return near.where(1 - x.erf(), tail)
+  return near.where(1 - x.erf(), polynomial((z - 5) / (z + 4), _TAIL[_double(x)]) / (z + 1) * power)
 
 
 def erfinv(x: Any) -> Any:
@@ -295,8 +293,8 @@ def sinc(x: Any) -> Any:
   """sin(pi x) / (pi x), at 0 its limit 1; of the sine, what is beyond the nearest whole number, so that it is 0 at those."""
   n = x.round()
   sine = ((x - n) * math.pi).sin()
-  odd = ((n * 0.5).floor() * 2).ne(n)
-  return x.eq(0).where(1.0, odd.where(-sine, sine) / x.eq(0).where(1.0, x * math.pi))
+  sine = ((n * 0.5).floor() * 2).ne(n).where(-sine, sine)   # of odd ones
+  return x.eq(0).where(1.0, sine / x.eq(0).where(1.0, x * math.pi))
 
 
 def _sinc_slope(x: Any) -> Any:

@@ -191,8 +191,8 @@ def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
   # the GRID axes in the order in which the first STORE goes through memory, the others where they are
   order = {r: n for n, r in enumerate(body[0].src[1].src)}
   grid = iter(sorted(kernel.of_kind(AxisKind.GRID), key=lambda a: order.get(a.rng, -1)))
-  axes = tuple(next(grid) if a.kind is AxisKind.GRID else a for a in kernel.axes)
-  return replace(item, ast=kernel.with_(params=params, body=body, axes=axes))
+  return replace(item, ast=kernel.with_(
+    params=params, body=body, axes=tuple(next(grid) if a.kind is AxisKind.GRID else a for a in kernel.axes)))
 
 
 def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]: return (*values[:place], *values[place + 1:], values[place])

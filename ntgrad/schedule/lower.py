@@ -197,5 +197,6 @@ def make_item(body: Body, writes: Nodes, reads: frozenset[UOp], given: Nodes) ->
            *(u.arg[1] for u in nodes if u.op is Ops.SCAN),
            *(i for u in nodes if u.op is Ops.SORTED for i in (u.arg[0], *ids_of(u.src[1])))}
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
-  offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
-  return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets, given)
+  return ScheduleItem(
+    Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads,
+    tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else (), given)

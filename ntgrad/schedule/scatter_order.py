@@ -48,8 +48,8 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
     last = graph.or_(seen(graph.ne(rising, following)), seen(graph.lt(size - 2, graph.iota(size))))
     return after(memory, base, run_index(graph.where(last, seen(rising), -1), 1), gathered(order))
   first = movement(Ops.SHRINK, seen(rising), ((0, parts), (0, 1)))
-  before = movement(Ops.SHRINK, seen(rising), ((0, parts - 1), (part - 1, part)))   # the last row of the part before
-  begun = graph.eq(movement(Ops.SHRINK, first, ((1, parts), (0, 1))), before)
+  begun = graph.eq(movement(Ops.SHRINK, first, ((1, parts), (0, 1))),
+                   movement(Ops.SHRINK, seen(rising), ((0, parts - 1), (part - 1, part))))   # the last row of the part before
   begun = movement(Ops.PAD, begun, ((1, 0), (0, 0)))   # of each part, whether its first row's run began before it
   def wide(x: UOp) -> UOp: return movement(Ops.EXPAND, x, (parts, part))
   goes_on = graph.and_(graph.eq(seen(rising), wide(first)), wide(begun))
