@@ -13,7 +13,7 @@ from ntgrad.codegen.ir.nested import fold_tree
 from ntgrad.core import Base
 
 _LONGEST, _MOST = 1 << 16, 1 << 22   # characters of what a value is called, and values, in what is taken apart
-VALUES = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum)
+VALUES = type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,9 +80,9 @@ def put(value: Any, tensor: Callable[[], Any]) -> Any:
 def with_parts(value: Any, parts: list[Any]) -> Any:
   """A container with other things in it; itself where they are the same."""
   if all([a is b for a, b in zip(parts, parts_of(value))]): return value
-  if type(value) in (tuple, list): return type(value)(parts)
-  if isinstance(value, tuple): return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-  if type(value) is dict: return dict(zip(value, parts))
+  kind = type(value)
+  if kind is list or isinstance(value, tuple): return kind(*parts) if hasattr(value, "_fields") else kind(parts)
+  if kind is dict: return dict(zip(value, parts))
   rebuilt: Any = copy.copy(value)
   if isinstance(value, list): rebuilt[:] = parts
   elif isinstance(value, dict):

@@ -57,35 +57,34 @@ def called(fn: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
 def signature(pieces: Pieces) -> tuple[Any, ...]:
   """What a capture is made for: how arguments are nested, what each Tensor is and its dimensions are called, what all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
-  others = tuple([constant(o) for o in pieces.others])
-  settings = (mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int, overrides.state())
-  return tuple(pieces.marks), tensors, others, settings
+  settings = mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int, overrides.state()
+  return tuple(pieces.marks), tensors, tuple(map(constant, pieces.others)), settings
 
 
 class Capture:
   """What a jit knows of the calls of one signature: what the plain call did, then what replays launch. With ``sizes`` it is for
   all values of them: recorded at two, and replayed at others where the two recordings agree."""
 
+  _next: Capture | None = None           # for values at which comparisons come out otherwise
+  _first: SizedRecording | None = None   # the first recording of two
+  _tries = TRIES
+  calls = _late = 0
+  _host: Sequence[tuple[Any, ...]] = ()
+  _host_values: VariableValues = ()      # of the sizes then
+  _writes: Sequence[ref[Alias]] = ()     # what the first call wrote and left
+  _written: Sequence[bool] = ()          # which arguments were among it
+  _shared: Sequence[int] = ()            # which arguments shared memory then
+  _given: Sequence[Given] = ()
+  replay: Replay | None = None
+  _variants: Sequence[Capture] = ()      # for what the function read otherwise
+  _changed = 0                           # how many of these were made since one served a second time
+  _result: Any = None
+
   def __init__(self, fn: Callable[..., Any], name: str, sizes: Sizes = NO_SIZES, depth: int = BRANCHES, strict: bool = False):
     self.fn, self.name, self.sizes, self.depth, self.strict = fn, name, sizes, depth, strict
-    self._next: Capture | None = None           # for values at which comparisons come out otherwise
-    self.used = self                            # what did the last call
-    self._first: SizedRecording | None = None   # the first recording of two
-    self._tries = TRIES
+    self.used = self._now = self   # what did the last call; the one among the variants that did
     self._each: Recent[VariableValues, Capture] = Recent(RECORDINGS)   # for values that need recordings of their own
-    self.calls = self._late = 0
-    self._host: list[tuple[Any, ...]] = []
-    self._host_values: VariableValues = ()      # of the sizes then
-    self._writes: list[ref[Alias]] = []         # what the first call wrote and left
-    self._written: list[bool] = []              # which arguments were among it
-    self._shared: list[int] = []                # which arguments shared memory then
-    self._given: list[Given] = []
-    self.replay: Replay | None = None
-    self.reads = Reads()                        # what the function read when it was recorded
-    self._variants: list[Capture] = []          # for what it read otherwise
-    self._now = self                            # the one among them that served the last call
-    self._changed = 0                           # how many were made since one served a second time
-    self._result: Any = None
+    self.reads = Reads()           # what the function read when it was recorded
 
   def call(self, call: Call) -> Any:
     """The function's result for arguments of the signature."""
@@ -102,8 +101,8 @@ class Capture:
         if self._changed > CHANGES + REST: self._changed = CHANGES - 1
         return now._plainly(call)
       if now is not self: return now.call(call)
-    if self.calls == 0 or (any(self._written) and sharing(call) != self._shared): return self._plainly(call)
-    return self._capture(call)
+    plain = self.calls == 0 or any(self._written) and sharing(call) != self._shared
+    return self._plainly(call) if plain else self._capture(call)
 
   def _replayed(self, call: Call) -> Any:
     assert self.replay is not None
@@ -130,12 +129,12 @@ class Capture:
       report.note_line(f"{self.name} is captured anew: {why}")
       self._changed += 1
       if self._changed == CHANGES + 1:
-        text = f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}"
-        help = f"it runs plainly for {REST} calls; pass it as a Tensor, or read it outside of the function"
-        origins.say_once(("changes", self.name, why), f"{text}; {help}")
+        origins.say_once(("changes", self.name, why), f"jit {self.name}: what it reads has been other at each of the last "
+                         f"{CHANGES} calls: {why}; it runs plainly for {REST} calls; pass it as a Tensor, or read it outside of "
+                         "the function")
       if now.reads.returns:
         found = self._another(self.sizes, self.depth)
-        self._variants = [*self._variants[1 - VARIANTS:], found]
+        self._variants = *self._variants[1 - VARIANTS:], found
       else:   # nothing can bring back what is gone
         found = now
         found.replay, found.calls = None, 0
@@ -154,8 +153,7 @@ class Capture:
       if self.depth:
         if self._next is None: self._next = self._another(self.sizes, self.depth - 1)
         return self._next
-    found = self._each[values]
-    if found is None: found = self._each[values] = self._another()
+    if (found := self._each[values]) is None: found = self._each[values] = self._another()
     return found
 
   def _alone(self) -> Capture:
@@ -174,23 +172,23 @@ class Capture:
       **{k: ("number", planner.constants[s]) for k, s in there.items() if s in planner.constants},
       **{k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()}}
     def label(k: int) -> Any: return labels[k] if k in labels else ("state", k) if k < recorder.start else None
-    kinds = tuple((g.kind, g.view, g.shape, g.group) for g in self._given)
-    more = [kinds, tuple(constant(v) for v in take(self._result, "", Pieces()).others)]
+    more = [tuple((g.kind, g.view, g.shape, g.group) for g in self._given),
+            tuple(map(constant, take(self._result, "", Pieces()).others))]
     recorded = recorder.launches, recorder.sizes, outputs
     outlined = outline(*recorded, rng, label, more)
     sized, first = SizedRecording(trace, outlined, *recorded), self._first
     why, made = trace.lost, {o.serial for o in outputs}
     if not why:
-      varying = {k for k, e in zip(recorder.sizes, sized.exprs_of_memory) if not isinstance(e, int)}
-      if varying & there.keys() - made - labels.keys(): why = "it keeps a tensor of such a size"
+      if sized.varying & there.keys() - made - labels.keys(): why = "it keeps a tensor of such a size"
       elif any(self._given[t].kind != "read" for t, _ in self.sizes.dims): why = "an argument of such a size is written"
       elif first is None: self._first = sized
       else: why = sized.refuses(first)
     if why:
       self._tries = 0 if trace.lost else self._tries - 1
       self._first = sized
-      names = ", ".join(f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values))
-      if not self._tries: report.note_line(f"{self.name} is captured for each shape ({names}): {why}")
+      if not self._tries:
+        report.note_line(f"{self.name} is captured for each shape "
+                         f"({', '.join(f'{s.name} = {n}' for s, n in zip(trace.sizes, trace.values))}): {why}")
     if why or first is None: return None
     same = [ix.eq(size.node, n) for size, n, before in zip(trace.sizes, trace.values, first.values) if n == before]
     for c in same: trace.holds(c)   # a number that forgot it would not have shown
@@ -208,12 +206,12 @@ class Capture:
         with watch: result = self.fn(*call.args, **call.kwargs)
       finally: watch.leave()
       self._host, self._host_values, self.calls = watch.data, call.values, 1
-      found = take(result, "the result", Pieces())
-      own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
+      # results of their own
+      own = [type(t)._from_node(t.detach().lazydata) for t in take(result, "the result", Pieces()).tensors]
       changed = watch.changed
       engine.compute([*changed, *(t._alias for t in own)])
     make_own([a for a in changed if a.memory is None])   # what is written again and again has memory of its own
-    self._writes = [ref(a) for a in changed]
+    self._writes = list(map(ref, changed))
     self._written = [t._alias in changed for t in call.tensors]
     self._shared = sharing(call)
     return put(result, iter(own).__next__)
@@ -250,7 +248,8 @@ class Capture:
 
   def _stand_ins(self, call: Call, recorder: Recorder, trace: Trace | None) -> tuple[list[Any], ArgumentMemory]:
     """What the function gets for its arguments while it is recorded, and the copies among that."""
-    self._given, out = [], []
+    self._given = given_as = list[Given]()
+    out: list[Any] = []
     writes = {a for r in self._writes if (a := r()) is not None}
     reads = iter(exact([t for t, w in zip(call.tensors, self._written) if t._alias not in writes and not w]))
     copies: ArgumentMemory = []
@@ -258,7 +257,7 @@ class Capture:
     open_ = {} if trace is None else dict(zip(self.sizes.dims, self.sizes.sizes))
     for number, (t, w, place) in enumerate(zip(call.tensors, self._written, call.places)):
       a, view = t._alias, through(t._view)
-      if a in writes or (w and len(a.tensors) > len({id(x) for x in call.tensors if x._alias is a})):
+      if a in writes or w and len(a.tensors) > len({id(x) for x in call.tensors if x._alias is a}):
         # the function may hold it, or a part of it, itself: it gets the memory
         g, x = Given("state", view, alias=ref(a)), t.detach()
       elif w:
@@ -278,7 +277,7 @@ class Capture:
         copies.append((b, None))
         recorder.arguments[b.storage.serial] = place, True
         g, x = Given("read"), type(t)._from_node(b.node)
-      self._given.append(g)
+      given_as.append(g)
       if g.kind != "state" and a.memory is not None: recorder.arguments[a.memory.storage.serial] = place, g.kind == "read"
       if t._state > 0: x.requires_grad = True
       x._names = t._names
@@ -346,7 +345,7 @@ class Capture:
     for a in {*recorder.changed, *[a for a in live_aliases if made_after(recorder.start, a)]}:
       for t in a.seen():
         if t._state == 1: t._node = None
-    late = [x for x in (r() for r in elsewhere) if x is not None and made_after(recorder.start, x)]
+    late = [x for r in elsewhere if (x := r()) is not None and made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed because it is used, or its sources were about to be overwritten: this call is right, the next one is captured
       self._late += 1
@@ -365,7 +364,7 @@ class Capture:
     self._result, self._late = result, 0
     sized = None if trace is None else self._sized(trace, recorder, inputs, outputs, rng)
     recorded = recorder.launches, recorder.sizes, outputs
-    here = SizedRecording(Trace((), ()), outline(*recorded, rng), *recorded) if sized is None else sized
+    here = sized or SizedRecording(Trace((), ()), outline(*recorded, rng), *recorded)
     done = self.replay = Replay(recorder, inputs, outputs, rng, host, here)
     if before is not None and sized is None and self.sizes.sizes: self._each[before_values] = before
     if trace is not None and not self._tries:
@@ -406,8 +405,8 @@ class Capture:
     for t in own:   # before anything is performed
       if (base := base_of(t._alias.node)).op is Ops.BUFFER: recorder.reach(base.arg)
     engine.compute([*recorder.changed, *(t._alias for t in own)])
-    theirs = {*inputs, *[b.storage.serial for b, _ in recorder.host]}
-    free = {k for x in recorder.launches for k in x.writes if k >= recorder.start} - theirs
+    free = {k for x in recorder.launches for k in x.writes if k >= recorder.start}
+    free -= {*inputs, *[b.storage.serial for b, _ in recorder.host]}
     again = []
     for t in own:
       s = base_of(t._alias.node).arg.storage

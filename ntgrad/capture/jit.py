@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import re
 from typing import TYPE_CHECKING, Any, Callable, Collection, Concatenate, Generic, Mapping, ParamSpec, TypeVar, overload
 from weakref import ref
@@ -14,6 +13,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import ArgumentError, Ops, Recent, config, shown
 from ntgrad.engine.buffer import being_recorded
 from ntgrad.engine.replay import Replay
+from ntgrad.engine.size_variants import names_beside
 from ntgrad.engine.traced_sizes import VariableValues
 from ntgrad.graph import BoundInt, checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
@@ -138,7 +138,7 @@ class TinyJit(Generic[P, R]):
 
   def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any([type(a) is np.ndarray for a in (*args, *kwargs.values())]):
-      args, kwargs = tuple([_given(a) for a in args]), {k: _given(a) for k, a in kwargs.items()}
+      args, kwargs = tuple(map(_given, args)), {k: _given(a) for k, a in kwargs.items()}
     if being_recorded: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
     call = pieces_of(args, kwargs)
@@ -151,31 +151,28 @@ class TinyJit(Generic[P, R]):
 
   def _find(self, key: _Key, pieces: Pieces) -> tuple[Capture, VariableValues]:
     """The capture for calls of a signature, and the values of its sizes in them."""
-    found = self._captures[key]
-    if found is not None and found.replay is not None: return found, ()
-    route = (key, NO_SIZES) if config.dynamic == "never" else self._routes[key]
-    if route is None:
+    if (found := self._captures[key]) is not None and found.replay is not None: return found, ()
+    if (route := (key, NO_SIZES) if config.dynamic == "never" else self._routes[key]) is None:
       route = self._sized(key, pieces)
       if route[1].sizes: self._routes[key] = route
     key, sizes = route
-    found = self._captures[key]
-    if found is None: found = self._captures[key] = Capture(self.fn, self.name, sizes, strict=self.strict)
+    if (found := self._captures[key]) is None:
+      found = self._captures[key] = Capture(self.fn, self.name, sizes, strict=self.strict)
     return found, sizes.values
 
   def _sized(self, key: _Key, pieces: Pieces) -> tuple[_Key, Sizes]:
     """The signature without what may change in it, and the sizes that do: those of Variables and ``dynamic``, else the dimensions
     that were others in an earlier call."""
     marks, tensors, others, *rest = key
-    asked = {(i, d) for i, place in enumerate(pieces.places) for d in self.dynamic.get(_argument(place), ())}
-    sizes = sizes_in(pieces, asked)
+    sizes = sizes_in(pieces, {(i, d) for i, place in enumerate(pieces.places) for d in self.dynamic.get(_argument(place), ())})
     if sizes.dims or sizes.others: return _without(key, sizes), sizes
-    general = (marks, tuple((tuple(n if n < 2 else -1 for n in shape), *more) for shape, *more in tensors), others, *rest)
+    general = marks, tuple((tuple(n if n < 2 else -1 for n in shape), *more) for shape, *more in tensors), others, *rest
     shapes = [shape for shape, *_ in tensors]
     earlier, static = self._earlier[general], self._captures[key]
     if earlier is None: self._earlier[general] = earlier = shapes, frozenset()
     before, differ = earlier
     if before == shapes and not differ or static is not None and static.replay is not None: return key, NO_SIZES
-    dims = differ.union([(i, d) for i, (a, b) in enumerate(zip(before, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m])
+    dims = differ.union((i, d) for i, (a, b) in enumerate(zip(before, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m)
     if dims != differ:
       self._earlier[general] = shapes, dims
       self._routes.clear()
@@ -190,8 +187,7 @@ def sizes_in(pieces: Pieces, dims: Collection[tuple[int, int]]) -> Sizes:
   for i, o in enumerate(pieces.others):
     if type(o) is BoundInt and o.node.op is Ops.SIZE and o >= 2: found.setdefault(o.node.arg, {}).setdefault(int(o), i)
   once = {size: next(iter(values.items())) for size, values in found.items() if len(values) == 1}
-  named = {s.name for s in once}
-  free = (name for k in itertools.count() if (name := f"s{k}") not in named)
+  free = names_beside({s.name for s in once})
   shapes = [t.lazydata.shape for t in pieces.tensors]
   at = sorted((i, d) for i, d in dims if d < len(shapes[i]) and shapes[i][d] >= 2)
   new, values = [ix.Size(next(free), 2) for _ in at], [int(shapes[i][d]) for i, d in at]
@@ -203,9 +199,9 @@ def _without(key: _Key, sizes: Sizes) -> _Key:
   marks, tensors, others, *rest = key
   shapes = [list(shape) for shape, *_ in tensors]
   for i, d in sizes.dims: shapes[i][d] = None
-  names = {sizes.sizes[len(sizes.dims) + k]: i for k, i in enumerate(sizes.others)}
-  left = [(BoundInt, o[1].node) if o[0] is BoundInt and o[1].node.arg in names else o for o in others]
-  return marks, tuple((tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)), tuple(left), *rest
+  named = sizes.sizes[len(sizes.dims):]
+  left = tuple((BoundInt, o[1].node) if o[0] is BoundInt and o[1].node.arg in named else o for o in others)
+  return marks, tuple((tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)), left, *rest
 
 
 def _argument(place: str) -> int | str:

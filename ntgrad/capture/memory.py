@@ -68,10 +68,9 @@ def keeper(storage: Any) -> str:
   """What keeps an argument's memory, in words."""
   for a in live_aliases:
     tensors = list(a.seen())
-    if not tensors: continue
-    if all(b.storage is not storage for b in engine.buffers_beneath(a.node)): continue
-    how = "as" if engine.is_view(a.node) else "by a value that was not realised,"
-    return f"{how} a tensor of shape {tensors[0].shape}{_held_by(tensors)}"
+    if not tensors or all(b.storage is not storage for b in engine.buffers_beneath(a.node)): continue
+    return (f"{'as' if engine.is_view(a.node) else 'by a value that was not realised,'} a tensor of shape {tensors[0].shape}"
+            f"{_held_by(tensors)}")
   return "by a tensor that is not realised, or the gradients of one"
 
 

@@ -28,7 +28,7 @@ class Storage:
   """A piece of device memory, allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
   ``serial`` is its number in the order of making, ``version`` how often it has been written in place, ``writer`` the Alias that
   writes it, if there is one. ``foreign``: another library sees it too, and may write it."""
-  __slots__ = ("device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__")
+  __slots__ = "device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__"
   read_only = False   # a flag of the class: only another library's memory may be
   address = 0         # where other libraries' memory lies
 
@@ -79,19 +79,19 @@ def largest(device: str) -> str:
   for a in live_aliases:
     u = resolved(a.node if a.memory is None else a.memory.node)
     if u.op is not Ops.BUFFER: continue
-    what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
-    held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
+    by = f", written by {a.place}" if a.place and a.memory is not None else ""
+    held[u.arg.storage] = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype}){by}"
   found = sorted([s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
                   and s.device == device], key=lambda s: -s.nbytes)
-  lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
-           (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
+  lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}"
+           f"{f', made by {s.place}' if s.place else ''}" for s in found[:_LARGEST]]
   if rest := sum(s.nbytes for s in found[_LARGEST:]): lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
   return "\n".join(lines)
 
 
 class Adopted(Storage):
   """Memory of another library at ``address``, kept by ``owner``, not the device's pool. Written in place unless ``read_only``."""
-  __slots__ = ("read_only", "owner", "address")
+  __slots__ = "read_only", "owner", "address"
 
   def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool, address: int):
     super().__init__(device, nbytes)

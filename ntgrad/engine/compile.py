@@ -148,8 +148,8 @@ def rendered(kernel: Kernel, chosen: Parts, device: _Where, name: str,
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
   work = work_of(kernel).given(sizes)
   if config.allow_tf32: work = work.rounded()
-  spec = ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), sizes, label)
-  return spec, limited.needs
+  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), sizes,
+                     label), limited.needs
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
@@ -161,7 +161,7 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   """Launch sizes of the GRID or LOCAL axes: the last axis is dimension 0, all beyond the second share dimension 2."""
   sizes: list[Dim] = [a.size for a in kernel.of_kind(kind)[::-1]]
   if kind is AxisKind.GRID: sizes = [a.programs for a in kernel.axes if a.programs] or sizes
-  return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
+  return (*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:])
 
 
 def programs(kernels: Sequence[Kernel], device: Device,

@@ -28,8 +28,7 @@ _sum = [0, 0, 0]
 
 def count_launches(steps: Sequence[Any]) -> None:
   """Steps were launched, once each."""
-  found = _runs.get(id(steps))
-  if found is not None: found[1] += 1
+  if (found := _runs.get(id(steps))) is not None: found[1] += 1
   else:
     _runs[id(steps)] = [steps, 1]
     if len(_runs) > _MOST: totals()
@@ -54,7 +53,7 @@ def reset_counters() -> None:
 
 # ---- time
 # cutting the graph into kernels; Opts; lowering and source; waiting for machine code; launches until the device is done
-PHASES = ("scheduling", "choosing", "rendering", "compiling", "running")
+PHASES = "scheduling", "choosing", "rendering", "compiling", "running"
 _spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
 _open: list[str] = []      # phases that have begun, the innermost last
 

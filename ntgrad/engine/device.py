@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
 LATE = "found when the device was waited for"   # an error of something that was launched before
-DEVICE_NAMES = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
+DEVICE_NAMES = "CPU", "CL", "CUDA", "NUMPY", "TRITON"
 _ALIASES = {"OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 
@@ -32,8 +32,8 @@ def _canonical(name: str) -> str:
   kind = m[1].upper() if m else ""
   kind = _ALIASES.get(kind, kind)
   if m is None or kind not in DEVICE_NAMES:
-    which = "an NVIDIA GPU is CUDA, any other OpenCL device CL" if kind == "GPU" else (
-      f"devices are {', '.join(DEVICE_NAMES)}, with a number for all but the first (CL:1)")
+    which = ("an NVIDIA GPU is CUDA, any other OpenCL device CL" if kind == "GPU" else
+             f"devices are {', '.join(DEVICE_NAMES)}, with a number for all but the first (CL:1)")
     raise DeviceError(f"device {name!r}: no such device; {which}; this machine has {', '.join(_found())}")
   number = int(m[2] or 0)
   return f"{kind}:{number}" if number else kind

@@ -33,7 +33,7 @@ class Check(NamedTuple):
     """The sentence for what was noted."""
     number, low = divmod(note, WORD_VALUES)
     at = f"({', '.join(['?'] * len(self.shape))})"   # more elements than fit the number
-    if math.prod(self.shape) < WORD_VALUES // 2: at = str(tuple(int(i) for i in np.unravel_index(number - 1, self.shape)))
+    if math.prod(self.shape) < WORD_VALUES // 2: at = f"{tuple(map(int, np.unravel_index(number - 1, self.shape)))}"
     value, = struct.unpack("<f" if self.kind == "f" else "<i", struct.pack("<I", low))
     return self.text.format(value=f"{value:.7g}" if self.kind == "f" else value, element=at)
 
@@ -53,8 +53,8 @@ class Checks:
     found = memory.get()
     if not found.any(): return []
     memory.put(np.zeros_like(found))
-    notes = found.reshape(len(self.checks), -1).max(1)
-    return [(c.error, f"{self.kernel}: {c.said(int(n))}") for c, n in zip(self.checks, notes) if n]
+    return [(c.error, f"{self.kernel}: {c.said(int(n))}")
+            for c, n in zip(self.checks, found.reshape(len(self.checks), -1).max(1)) if n]
 
 
 _launched: dict[str, dict[Checks, None]] = {}    # by device: what has been launched since the host last waited
@@ -81,8 +81,8 @@ def watch(c: Checks) -> None:
 
 def raise_failed(device: str) -> None:
   """Raise what checks found that failed in what was launched on a device."""
-  failed = [f for c in _launched.pop(device, ()) for f in c.failed()]
-  if failed: raise failed[0][0]("\n".join(text for _, text in failed))
+  if failed := [f for c in _launched.pop(device, ()) for f in c.failed()]:
+    raise failed[0][0]("\n".join(text for _, text in failed))
 
 
 waited.append(raise_failed)

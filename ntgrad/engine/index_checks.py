@@ -54,12 +54,12 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
   if low <= lo and hi < end or lo == hi == ignore: return u
   if graph.const_value(u) is not None:
     raise index_error(name, said.format(value=lo) if said else f"index {lo} is outside {of}")
-  mark = ("index", low, end, ignore, None if u.device else device)
-  return _noted(graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device), name, of, said)
+  return _marked(u, device, (low, end, ignore, None if u.device else device), name, of, said)
 
 
-def _noted(mark: UOp, name: str, of: str, *more: Any) -> UOp:
+def _marked(u: UOp, device: str | None, limits: tuple[Any, ...], name: str, of: str, *more: Any) -> UOp:
   """A mark that knows where it is from: one index of several calls is one node."""
+  mark = graph.make(Ops.DETACH, u.dtype, (u,), ("index", *limits), u.shape, u.device or device)
   name, place = origins.called(name)
   site, known = Site(name, of, place, *more), mark.note or ()
   if site not in known: mark.note = (*known[-_SITES + 1:], site)
@@ -75,22 +75,19 @@ def floats_within(u: UOp, low: float, high: float, name: str, said: str) -> UOp:
   """Floats that must be from ``low`` to ``high``, in a way that has them checked when they are computed; ``said`` is the sentence
   with ``{value}`` and ``{element}``. Raises ArgumentError for a number that is outside."""
   if not prod(u.shape) or not checks_indices(u.device): return u
-  number = graph.const_value(u)
-  if number is not None:
+  if (number := graph.const_value(u)) is not None:
     if not low <= number <= high: raise ArgumentError(f"{name}: {said.format(value=number, element='every place')}")
     return u
   fits = graph.and_(graph.le(low, u), graph.le(u, high))
   outside = graph.seen_as(graph.cast(graph.detach(u), dtypes.float32), dtypes.int32)   # its bits, which are not those of 0
-  mark = graph.make(Ops.DETACH, dtypes.int32, (graph.where(fits, 0, outside),), ("index", 0, 1, None, None), u.shape, u.device)
-  return graph.where(graph.eq(_noted(mark, name, "", said, ArgumentError, True), 0), u, math.nan)
+  mark = _marked(graph.where(fits, 0, outside), u.device, (0, 1, None, None), name, "", said, ArgumentError, True)
+  return graph.where(graph.eq(mark, 0), u, math.nan)
 
 
 def notes(u: UOp, parts: int) -> UOp:
   """For a marked index, int64 of shape (parts,): 0 where all of it is inside, else the note of the last element that is not."""
-  index, (_, low, end, ignore, _) = u.src[0], u.arg
-  n = prod(index.shape)
-  index = graph.reshape(index, (n,))
-  d = index.dtype
+  (_, low, end, ignore, _), d, n = u.arg, u.dtype, prod(u.shape)
+  index = graph.reshape(u.src[0], (n,))
   bad = graph.lt(index, low) if low > dtypes.min(d) else graph.le(end, index)
   if dtypes.min(d) < low and end <= dtypes.max(d): bad = graph.or_(bad, graph.le(end, index))
   if ignore is not None: bad = graph.and_(bad, graph.ne(index, ignore))
@@ -98,17 +95,16 @@ def notes(u: UOp, parts: int) -> UOp:
     if d.kind == "i": index = graph.maximum(index, dtypes.min(dtypes.int32))
     index = graph.minimum(index, dtypes.max(dtypes.int32))
   index = graph.cast(index, dtypes.int32)
-  numbers = graph.add(graph.iota(n), 1)
   each = -(-n // parts)
   def split(x: UOp) -> UOp: return graph.reshape(graph.pad(x, [(0, parts * each - n)]), (parts, each))
-  bad, index, numbers = split(bad), split(index), split(numbers)
+  bad, index, numbers = map(split, (bad, index, graph.add(graph.iota(n), 1)))
   # two reductions of 32 bits are faster than one of 64: which is the last, and what it is
   last = graph.reduce(BinaryOps.MAX, graph.where(bad, numbers, 0), (1,))
   there = graph.eq(numbers, graph.expand(last, bad.shape))
   least = graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)
   value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
-  word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
-  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD_VALUES), word)
+  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD_VALUES),
+                   graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64))
   return graph.reshape(graph.where(graph.eq(last, 0), 0, note), (parts,))
 
 
@@ -118,8 +114,9 @@ def _checks(device: str, sites: tuple[Site, ...], shape: tuple[int, ...]) -> Che
   names, ofs, places = [list(dict.fromkeys(each)) for each in zip(*[s[:3] for s in sites])]
   at, of = ", ".join(places), " and ".join(ofs).replace("{", "{{").replace("}", "}}")
   text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {shape}"
-  if sites[-1].said: text = f"{sites[-1].said} ({at})"
-  check = Check(text, shape, "f" if sites[-1].float else "i", sites[-1].error)
+  last = sites[-1]
+  if last.said: text = f"{last.said} ({at})"
+  check = Check(text, shape, "f" if last.float else "i", last.error)
   found, memory = make_checks(", ".join(names), device, (check,), 1 if prod(shape) <= _ONE else CHECK_PROGRAMS)
   found.owner = Alias(memory.node)
   return found

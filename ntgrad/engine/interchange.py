@@ -70,8 +70,8 @@ class Foreign:
     if 0 in self.shape: return np.empty(self.shape, self.dtype.np)
     size = self.dtype.itemsize
     strides = None if self.strides is None else tuple(s * size for s in self.strides)
-    data = self.address, self.read_only
-    about = {"shape": self.shape, "typestr": f"|V{size}", "data": data, "strides": strides, "version": 3}
+    about = {"shape": self.shape, "typestr": f"|V{size}", "data": (self.address, self.read_only), "strides": strides,
+             "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=about, owner=self.owner)).view(self.dtype.np)
 
 
@@ -117,31 +117,28 @@ def _read(given: Any, x: Any) -> Foreign:
   pointer = dlpack.pointer_of(given, name)
   managed: Any = kind.from_address(pointer)
   if kind is Versioned and managed.major != DLPACK_VERSION[0]:
-    theirs, ours = f"{managed.major}.{managed.minor}", f"{DLPACK_VERSION[0]}.*"
-    raise InterchangeError(f"{_name(x)}: a capsule of DLPack {theirs}; ntgrad reads versions {ours}")
+    raise InterchangeError(f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions "
+                           f"{DLPACK_VERSION[0]}.*")
   dlpack.rename(given, used)
   owner = Owner(pointer, managed.deleter)
   # a capsule without a version cannot say that memory must not be written (JAX's must not): taken for such, as by numpy
-  read_only = bool(managed.flags & dlpack.READ_ONLY) if kind is Versioned else not _writable(x)
-  return read_dltensor(managed.tensor, owner, read_only, x)
+  return read_dltensor(managed.tensor, owner, bool(managed.flags & dlpack.READ_ONLY) if kind is Versioned else not _writable(x),
+                       x)
 
 
 def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
   """A DLTensor in Python. Raises DTypeError, InterchangeError."""
-  dtype = _DTYPES.get((t.code, t.bits)) if t.lanes == 1 else None
-  if dtype is None:
-    known = ", ".join(d.name for d in dtypes.all)
-    raise DTypeError(f"{_name(x)}: elements of DLPack's type {t.code}, {t.bits} bits, {t.lanes} lanes; ntgrad has {known}")
+  if (dtype := _DTYPES.get((t.code, t.bits)) if t.lanes == 1 else None) is None:
+    raise DTypeError(f"{_name(x)}: elements of DLPack's type {t.code}, {t.bits} bits, {t.lanes} lanes; ntgrad has "
+                     f"{', '.join(d.name for d in dtypes.all)}")
   shape = tuple(t.shape[:t.ndim])
-  strides = tuple(t.strides[:t.ndim]) if t.strides and t.ndim else None
-  place = (t.data or 0) + t.byte_offset
-  return Foreign(place, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner)
+  strides = _plain(shape, tuple(t.strides[:t.ndim]) if t.strides and t.ndim else None)
+  return Foreign((t.data or 0) + t.byte_offset, shape, strides, dtype, _kind(t.device_type, x), t.device_id, read_only, owner)
 
 
 def _kind(device_type: int, x: Any) -> int:
   """CPU or CUDA: who can read the memory. Raises InterchangeError for other devices."""
-  kind = {dlpack.PINNED: CPU, dlpack.MANAGED: CUDA}.get(device_type, device_type)
-  if kind in _ALIGN: return kind
+  if (kind := {dlpack.PINNED: CPU, dlpack.MANAGED: CUDA}.get(device_type, device_type)) in _ALIGN: return kind
   raise InterchangeError(
     f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
 
@@ -152,15 +149,13 @@ def _take_interface(x: Any) -> Foreign:
   shape, (address, read_only) = tuple(map(int, about["shape"])), about["data"]
   try: dtype = dtypes.of(np.dtype(about["typestr"]))
   except TypeError as e: raise DTypeError(f"{_name(x)}: {e}") from None
-  steps, strides = about.get("strides"), None
-  if steps is not None:
-    if any(s % dtype.itemsize for s in steps):
-      raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
-    strides = tuple(int(s) // dtype.itemsize for s in steps)
+  if (strides := about.get("strides")) is not None:
+    if any(s % dtype.itemsize for s in strides):
+      raise InterchangeError(f"{_name(x)}: strides of {strides} bytes are not whole elements of {dtype.name}")
+    strides = tuple(int(s) // dtype.itemsize for s in strides)
   kind, number = dlpack_device(x) if address else (CUDA, 0)
   f = Foreign(address or 0, shape, _plain(shape, strides), dtype, kind, number, bool(read_only), x)
-  stream = about.get("stream")
-  if stream is not None: get_device(f.device).follow(int(stream))
+  if (stream := about.get("stream")) is not None: get_device(f.device).follow(int(stream))
   return f
 
 
@@ -197,7 +192,7 @@ def _plain(shape: _Ints, strides: _Ints | None) -> _Ints | None:
 def strided(flat: UOp, shape: _Ints, strides: Sequence[int]) -> UOp | None:
   """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand. None where strides are
   negative or what one step covers overlaps the next (but a dimension may have stride 0)."""
-  dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s], key=lambda i: -strides[i])
+  dims = sorted((i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s), key=lambda i: -strides[i])
   u, inner = flat, flat.shape[0]
   for i in dims:
     n, s = shape[i], strides[i]
@@ -207,7 +202,7 @@ def strided(flat: UOp, shape: _Ints, strides: Sequence[int]) -> UOp | None:
     if s != inner: u = graph.tile(u, (*[(1, 1, 1)] * len(outer), (inner, s, 1)))
     u = graph.reshape(u, (*outer, n, inner))
   u = graph.shrink(u, [(0, m) for m in (*u.shape[:-1], 1)])
-  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple(dims.index(i) for i in sorted(dims)))
+  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple(map(dims.index, sorted(dims))))
   return graph.expand(graph.reshape(u, tuple(n if i in dims else 1 for i, n in enumerate(shape))), shape)
 
 
@@ -222,11 +217,10 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   flat, steps, nbytes = f.shape if f.strides is None else (f.size,), f.strides or (), f.size * f.dtype.itemsize
   seen = min(steps, default=0) >= 0 and _over(Buffer(name, flat, f.dtype).node, f) is not None   # as a view
   if (f.kind == CUDA or opened.dlpack[0] == CPU) and f.aligned and seen and not copy:
-    raw = opened.adopt(f.address, nbytes)
-    if raw is not None:
+    if (raw := opened.adopt(f.address, nbytes)) is not None:
       not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-      storage = Adopted(name, nbytes, raw, f.owner, f.read_only, f.address)
-      return _over(Buffer(name, flat, f.dtype, storage).node, f)  # type: ignore[return-value]  # it is one
+      made = Buffer(name, flat, f.dtype, Adopted(name, nbytes, raw, f.owner, f.read_only, f.address))
+      return _over(made.node, f)  # type: ignore[return-value]  # it is one
   if copy is False:
     raise InterchangeError(
       f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
@@ -243,7 +237,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
 
 def gather_strided(flat: UOp, shape: _Ints, strides: Sequence[int], first: int) -> UOp:
   """The elements of a flat node that any strides reach from its ``first`` one on, those that several places share too."""
-  kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
+  kind = graph.place_dtype(flat.shape[0])
   at = graph.const(first, kind, shape)
   for d, s in enumerate(strides):
     if s: at = graph.add(at, graph.cast(graph.mul(graph.index_along(d, shape), s), kind))
@@ -271,7 +265,7 @@ class _View:
 
 class _Export:
   """Memory that a consumer may use: the struct it reads, and what keeps the memory."""
-  __slots__ = ("managed", "sizes", "view", "name", "capsule", "mark")
+  __slots__ = "managed", "sizes", "view", "name", "capsule", "mark"
 
   def __init__(self, managed: Any, shape: Sequence[int], view: _View):
     self.managed, self.view, self.name = managed, view, NAMES[type(managed)][0]
@@ -391,8 +385,8 @@ def place_for(t: Any) -> tuple[int, int]:
   return get_device(t.device).dlpack
 
 
-def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
-            copy: bool | None = None) -> Any:
+def capsule(t: Any, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[Any, int] | None,
+            copy: bool | None) -> Any:
   """``Tensor.__dlpack__``."""
   reclaim()
   place = place_for(t)
@@ -403,8 +397,9 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
     raise InterchangeError(f"__dlpack__: a tensor on {t.device} for a device of DLPack's type {to[0]}, number {to[1]}"
                            f"{' with copy=False' if copy is False else ''}; move it with .to() first")
   if v.device is not None: _hand_over(v.device, stream)
-  versioned = max_version is not None and max_version[0] >= DLPACK_VERSION[0]
-  managed: Any = Versioned(*DLPACK_VERSION, None, None, dlpack.COPIED_FLAG if copy else 0) if versioned else Managed()
+  managed: Any = Managed()
+  if max_version is not None and max_version[0] >= DLPACK_VERSION[0]:
+    managed = Versioned(*DLPACK_VERSION, None, None, dlpack.COPIED_FLAG if copy else 0)
   tensor = managed.tensor
   tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
   tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0

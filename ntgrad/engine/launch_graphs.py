@@ -38,11 +38,9 @@ class Slot:
     self.raw = raw
 
 
-def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
-  """What launches each step by itself."""
-  def launch() -> None:
-    for s in steps: s.program(s.args, False, s.sizes)
-  return launch
+def one_by_one(steps: Sequence[Launched]) -> None:
+  """Launch each step by itself."""
+  for s in steps: s.program(s.args, False, s.sizes)
 
 
 def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory_plan.MemoryUse],
@@ -57,20 +55,19 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
   for start, end in runs(devices):
     device, mine, graph = devices[start], steps[start:end], None
     if device is not None:
-      after = reduced(memory_plan.dependencies(accesses[start:end])[0])
-      graph = device.graph([Node(s.program, s.args, tuple(a), s.sizes) for s, a in zip(mine, after)])
+      graph = device.graph([Node(s.program, s.args, tuple(after), s.sizes) for s, after in zip(
+        mine, reduced(memory_plan.dependencies(accesses[start:end])[0]))])
     if graph is None:
-      if not single: out.append(one_by_one(single := []))
+      if not single: out.append(partial(one_by_one, single := []))
       single += mine
       continue
     out.append(graph)
     single = []
     for i, s in enumerate(mine):
-      places[id(s.args)] = (graph, i)
+      places[id(s.args)] = graph, i
       resize[start + i] = partial(graph.resize, i)
   for slot in slots:
-    found = [(places[id(args)], i, at) for args, i, at in slot.args if id(args) in places]
-    slot.nodes = [(graph.change, node, i, at) for (graph, node), i, at in found]
+    slot.nodes = [(found[0].change, found[1], i, at) for args, i, at in slot.args if (found := places.get(id(args)))]
   return out, resize
 
 

@@ -100,10 +100,11 @@ def compiled_in_time(programs: Sequence[Program], seconds: float, apart: bool = 
   if apart: build_apart([j for j in jobs if j is not None], seconds)
   out = []
   for p, j in zip(programs, jobs):
-    if apart and j is None or not apart and time.perf_counter() < ends: out.append(True)
-    else:   # a worker may have it, or one that was built with it
-      with pool.changed: out.append(j is not None and _built(j))
-    if out[-1]:
+    there = j is None if apart else time.perf_counter() < ends
+    if not there and j is not None:   # a worker may have it, or one that was built with it
+      with pool.changed: there = _built(j)
+    out.append(there)
+    if there:
       with suppress(NtgradError): p.ready()
   return out
 

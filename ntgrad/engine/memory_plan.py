@@ -2,15 +2,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Hashable, Mapping, Sequence
+from typing import Hashable, Mapping, NamedTuple, Sequence
 
 PIECE_ALIGN_BYTES = 512   # bytes; the strictest device asks that much of a piece of a buffer
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(NamedTuple):
   """A buffer of ``nbytes`` that is needed from step ``first`` to step ``last``, both included."""
   first: int
   last: int
@@ -24,25 +23,23 @@ def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
   offsets = [0] * len(lifetimes)
   taken = _Taken(lifetimes)
   total = 0
-  for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first)):
-    size = rounded(lifetimes[i].nbytes)
+  for i, x in sorted(enumerate(lifetimes), key=lambda each: (-each[1].nbytes, each[1].first)):
+    size = rounded(x.nbytes)
     gaps, end = list[tuple[int, int]](), 0   # that hold it
-    for start, stop in taken.during(lifetimes[i]):
+    for start, stop in taken.during(x):
       if start - end >= size: gaps.append((start - end, end))
       end = max(end, stop)
-    offsets[i] = min(gaps)[1] if gaps else end
-    total = max(total, offsets[i] + size)
-    taken.add(lifetimes[i], offsets[i], offsets[i] + size)
+    offsets[i] = begin = min(gaps)[1] if gaps else end
+    total = max(total, begin + size)
+    taken.add(x, begin, begin + size)
   return tuple(offsets), total
 
 
+@dataclass(slots=True)
 class _Ranges:
   """Ranges of bytes, by offset; those that touch are one."""
-  __slots__ = ("starts", "stops")
-
-  def __init__(self) -> None:
-    self.starts: list[int] = []
-    self.stops: list[int] = []
+  starts: list[int] = field(default_factory=list)
+  stops: list[int] = field(default_factory=list)
 
   def add(self, start: int, stop: int) -> None:
     i, j = bisect_left(self.stops, start), bisect_right(self.starts, stop)
@@ -80,7 +77,7 @@ class _Taken:
   def during(self, x: Lifetime) -> list[tuple[int, int]]:
     """The ranges taken at any step of a lifetime, by offset."""
     parts, above = self._nodes(x)
-    found = [self.partly.get(n) for n in parts] + [self.whole.get(n) for n in above]
+    found = [*map(self.partly.get, parts), *map(self.whole.get, above)]
     return sorted({pair for r in found if r is not None for pair in zip(r.starts, r.stops)})
 
 
@@ -89,8 +86,7 @@ def rounded(nbytes: int) -> int:
   return -(-max(nbytes, 1) // PIECE_ALIGN_BYTES) * PIECE_ALIGN_BYTES
 
 
-@dataclass(frozen=True)
-class MemoryUse:
+class MemoryUse(NamedTuple):
   """What one step touches: all its buffers, and those among them that it writes."""
   buffers: tuple[Hashable, ...]
   writes: tuple[Hashable, ...]
@@ -102,7 +98,7 @@ def order(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> list[int
   write what it touches, and after those that read what it writes."""
   after, before = dependencies(steps)
   touched = [dict.fromkeys(s.buffers) for s in steps]
-  waiting = [len(a) for a in after]
+  waiting = list(map(len, after))
   users: dict[Hashable, list[int]] = {b: [] for b in sizes}
   for i, buffers in enumerate(touched):
     for b in buffers:
@@ -143,7 +139,7 @@ def dependencies(steps: Sequence[MemoryUse]) -> tuple[list[set[int]], list[set[i
   writer: dict[Hashable, int] = {}
   readers: dict[Hashable, list[int]] = {}
   for i, s in enumerate(steps):
-    after[i].update([writer[b] for b in s.buffers if b in writer])
+    after[i].update(writer[b] for b in s.buffers if b in writer)
     for b in s.writes:
       after[i].update(readers.pop(b, ()))
       writer[b] = i
@@ -160,7 +156,8 @@ def peak(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> int:
   first = {b: i for i, s in reversed(list(enumerate(steps))) for b in s.buffers}
   now = most = 0
   for i, s in enumerate(steps):
-    now += sum(sizes[b] for b in set(s.buffers) if b in sizes and first[b] == i)
+    mine = sizes.keys() & s.buffers
+    now += sum(sizes[b] for b in mine if first[b] == i)
     most = max(most, now)
-    now -= sum(sizes[b] for b in set(s.buffers) if b in sizes and last[b] == i)
+    now -= sum(sizes[b] for b in mine if last[b] == i)
   return most

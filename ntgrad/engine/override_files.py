@@ -39,9 +39,8 @@ class Exported:
     kernel = without_tiles(kernel)
     if not self.axes: return kernel
     if sorted(self.axes.values()) != [a.id for a in kernel.axes]:
-      have = ", ".join(map(str, kernel.axes))
-      raise OverrideError(f"{self.file}: AXES is {self.axes}, and the axes are {have}; without it, and with "
-                          "OPTS = None (Opts have numbers of axes), they stay in this order")
+      raise OverrideError(f"{self.file}: AXES is {self.axes}, and the axes are {', '.join(map(str, kernel.axes))}; without it, "
+                          "and with OPTS = None (Opts have numbers of axes), they stay in this order")
     return with_numbered_sorts(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes.values())), tuple(self.axes))
 
 
@@ -50,11 +49,11 @@ def read(text: str, file: str = "") -> Exported:
   name = file or f"<tile source {next(_texts)}>"
   space: dict[str, Any] = {"__name__": "exported", "__file__": name}
   # functions are read from their source: it must be found under their file's name
-  linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+  linecache.cache[name] = len(text), None, text.splitlines(True), name
   try: exec(compile(text, name, "exec"), space)  # noqa: S102 (a person's own file)
   except NtgradError: raise
   except Exception as e: raise OverrideError(f"{name}: {type(e).__name__}: {e}") from e
-  kernel, key, opts = (space.get(n) for n in ("kernel", "KEY", "OPTS"))
+  kernel, key, opts = map(space.get, ("kernel", "KEY", "OPTS"))
   if not hasattr(kernel, "index_form"): raise OverrideError(f"{name}: makes no `kernel`; kernel = tile.make(…)")
   if not isinstance(key, str): raise OverrideError(f"{name}: has no KEY, which says what scheduled kernel it stands for")
   return Exported(kernel, key, None if opts is None else tuple(map(tuple, opts)), tuple(space.get("ALIGNS", ())),

@@ -56,8 +56,7 @@ def in_folder(folder: str) -> dict[str, Exported]:
   path = Path(folder)
   with usable("OVERRIDE", folder, OverrideError): there = path.is_dir()
   if not there: raise OverrideError(f"OVERRIDE={folder}: there is no such folder; python -m ntgrad eject writes one")
-  files = sorted(path.glob("*.py"))
-  return _read(folder, *[(f, f.stat().st_mtime_ns, f.stat().st_size) for f in files])
+  return _read(folder, *[(f, (now := f.stat()).st_mtime_ns, now.st_size) for f in sorted(path.glob("*.py"))])
 
 
 @lru_cache(maxsize=1)
@@ -85,9 +84,8 @@ def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:
   want, have = list(map(_said, kernel.params)), list(map(_said, form.params))
   if want != have:
     raise OverrideError(f"{mine.file}: its parameters are {'; '.join(have)}; the scheduled kernel has {'; '.join(want)}")
-  if [s.name for s in kernel.sizes] != [s.name for s in form.sizes]:
-    have, want = [s.name for s in form.sizes], [s.name for s in kernel.sizes]
-    raise OverrideError(f"{mine.file}: its run-time sizes are {have}; the scheduled kernel has {want}")
+  want, have = [s.name for s in kernel.sizes], [s.name for s in form.sizes]
+  if want != have: raise OverrideError(f"{mine.file}: its run-time sizes are {have}; the scheduled kernel has {want}")
   return form
 
 
@@ -104,8 +102,7 @@ class Checked(Program):
   @property
   def spec(self) -> ProgramSpec:
     """The person's."""
-    spec: ProgramSpec = self.program.spec  # type: ignore[attr-defined]
-    return spec
+    return self.program.spec  # type: ignore[attr-defined]
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     if not self.pair.checked: self.pair.check(buffers, self.asked)
@@ -124,7 +121,7 @@ class CheckedSizes(SizedProgram):
   def variant(self, sizes: Sizes) -> tuple[Program, Sizes]:
     """The program for run-time sizes, and what it is launched with."""
     program, given = self.mine.variant(sizes)
-    return (program if self.pair.checked else Checked(self.pair, program, sizes)), given
+    return program if self.pair.checked else Checked(self.pair, program, sizes), given
 
 
 def Overridden(kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device) -> Program:
@@ -149,11 +146,11 @@ class ComparedPrograms:
     counts = evaluator(tuple(ix.product(p.shape) for p in params), self.kernel.sizes)(sizes)
     memory = [CandidateMemory(n * p.dtype.itemsize, p.dtype, raw, p.written) for n, p, raw in zip(counts, params, buffers)]
     bench, results = Bench(d, memory), []
-    for program in (self.theirs, self.mine):
+    for program in self.theirs, self.mine:
       with bench.trial() as raws:
         program([d.at(raw, 0) if p.align and p.written else raw for p, raw in zip(params, raws)], False, sizes)
         results.append(bench.results(raws))
-    for p, want, got in zip([p for p in params if p.written], *results):
+    for p, want, got in zip((p for p in params if p.written), *results):
       if (said := difference(want, got, p.dtype)) is not None:
         name = self.mine.spec.name  # type: ignore[attr-defined]
         raise OverrideError(f"{self.file}: {name} gives something else than the scheduled kernel: data{p.slot}, {said}")

@@ -52,10 +52,10 @@ class Plan:
 
   def __str__(self) -> str:
     made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]
-    reads = "b0" if self.inputs == 1 else f"b0 to b{self.inputs - 1}" if self.inputs else "nothing"
-    head = (f"plan of {len(self.steps)} step{'s' if len(self.steps) != 1 else ''}: reads {reads}, "
-            f"makes {', '.join(made) or 'nothing'}, gives {', '.join(f'b{n}' for n in self.outputs)}")
-    return screen("\n".join([head, *report.table(self.steps, [""] * len(self.steps))]))
+    reads, steps = "b0" if self.inputs == 1 else f"b0 to b{self.inputs - 1}" if self.inputs else "nothing", len(self.steps)
+    head = (f"plan of {steps} step{'s' * (steps != 1)}: reads {reads}, makes {', '.join(made) or 'nothing'}, "
+            f"gives {', '.join(f'b{n}' for n in self.outputs)}")
+    return screen("\n".join([head, *report.table(self.steps, [""] * steps)]))
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SizedPlan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
     remember that."""
     numbers = self.numbers(values)
-    if table is not None: numbers = tuple([BoundInt.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
+    if table is not None: numbers = tuple(map(BoundInt.of, numbers, made_of(self.exprs, table)))
     todo = iter(numbers)
     made = tuple([(device, tuple(itertools.islice(todo, len(shape))), dtype) for device, shape, dtype in self.plan.made])
     steps = []

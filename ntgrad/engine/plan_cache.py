@@ -66,7 +66,7 @@ def found(key: str, make: Callable[[], Plan], nodes: int, devices: Collection[st
   have = [*inputs, *[(device, prod(shape), dtype) for device, shape, dtype in plan.made]]
   nbytes = [count * dtype.itemsize for _, count, dtype in have]
   if plan.inputs == len(inputs) and not any(at > nbytes[slot] for s in plan.steps for slot, at in zip(s.slots, s.offsets)) and (
-      {*[device for device, *_ in plan.made], *[s.device for s in plan.steps]} <= {*devices}
+      {device for device, *_ in plan.made} | {s.device for s in plan.steps} <= {*devices}
       and all(n < nodes for s in plan.steps for n in s.nodes) and [have[slot] for slot in plan.outputs] == outputs):
     if plan.again is not None: plan.again.make = make
     return plan
@@ -76,11 +76,11 @@ def found(key: str, make: Callable[[], Plan], nodes: int, devices: Collection[st
 
 def _ready(steps: Collection[Entry]) -> list[Program | None]:
   """The program of each step; those of a device are compiled together."""
-  out: list[Program | None] = [None] * len(steps)
-  for device in dict.fromkeys([s[4] for s in steps if s[0] is not None]):
-    mine = {i: s[0] for i, s in enumerate(steps) if s[0] is not None and s[4] == device}
-    for i, program in zip(mine, from_specs(list(mine.values()), get_device(device))): out[i] = program
-  return out
+  mine: dict[str, dict[int, ProgramSpec]] = {}
+  for i, (spec, _, _, _, device, *_) in enumerate(steps):
+    if spec is not None: mine.setdefault(device, {})[i] = spec
+  found = {i: p for d, specs in mine.items() for i, p in zip(specs, from_specs(list(specs.values()), get_device(d)))}
+  return list(map(found.get, range(len(steps))))
 
 
 def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps: Collection[Entry]) -> None:
@@ -93,7 +93,7 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")
     if not {s for i, s in enumerate(taken) if i not in writes} <= there: raise RecordError("a step reads what nothing has made")
-    there.update([taken[i] for i in writes])
+    there.update(taken[i] for i in writes)
     if any(s < inputs or s in outputs or s not in taken for s in last_use): raise RecordError("a step releases what is needed")
     there -= {*last_use} - nothing
     if len(taken) != (2 if spec is None else spec.nparams): raise RecordError("a step has other buffers than its kernel takes")

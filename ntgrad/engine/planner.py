@@ -19,6 +19,7 @@ from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
+from ntgrad.schedule.nodes import node_bytes
 from ntgrad.schedule.placement import at_index, offset_of, storage
 
 from . import memory_plan as memory, overrides, plan_cache, report
@@ -31,7 +32,7 @@ from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template
 from .size_variants import with_common_names
 from .traced_sizes import traces
 
-_COMMON = (0.0, 0.5, 1.0, 2.0)   # floats that stay part of a kernel
+_COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 _Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 
@@ -133,12 +134,12 @@ class _Sized:
     self.sinks, self.order, self.inputs = sinks, order, inputs
     self.numbers: dict[int, NumberNode] = {}
     for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
-      if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
+      if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = ("number", u.dtype), u.dtype, u.arg
       elif i in numbers and u.op is not Ops.UPDATE: self.numbers[i] = numbers[i]
     self.skeleton = skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
-    key = ("sizes", self.skeleton.key, *rest)
-    if named := self.skeleton.declared: key += tuple([n.node if type(n) is BoundInt else None for n in self.skeleton.sizes])
+    key = "sizes", self.skeleton.key, *rest
+    if named := self.skeleton.declared: key += tuple(n.node if type(n) is BoundInt else None for n in self.skeleton.sizes)
     self.declared = named or declared   # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
     if (found := _plans[key]) is None: found = _plans[key] = _Seen([])
     self.seen: _Seen = found
@@ -153,10 +154,10 @@ class _Sized:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
     if not seen.refused:
-      constants = tuple([None if isinstance(n, Buffer) else n for n in s.numbers])   # nothing here keeps a slice's memory
+      constants = tuple(None if isinstance(n, Buffer) else n for n in s.numbers)   # nothing here keeps a slice's memory
       seen.samples = [*seen.samples, (s.sizes, constants)][-MOST_SAMPLES:]
-      always = config.dynamic == "always" or self.declared
-      if not always and len({sizes for sizes, _ in seen.samples}) == 1: return None   # the first, or it is not sizes that differ
+      if config.dynamic != "always" and not self.declared and len({sizes for sizes, _ in seen.samples}) == 1:
+        return None   # the first, or it is not sizes that differ
       try: self.guess()
       except Exception as e:   # what has no form with run-time sizes is compiled for each
         if config.verify: raise
@@ -166,9 +167,9 @@ class _Sized:
       if traces: traces[-1].lost = seen.refused
       return None
     assert seen.template is not None
-    values = seen.template.values(s)
-    assert values is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
-    return self.plan(values)
+    plan = self.known()
+    assert plan is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
+    return plan
 
   def guess(self) -> None:
     """A new template, and its plan."""
@@ -330,7 +331,7 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
              if (k := item.ast) is not None and where[i] == name}
     found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
     programs_of.update(zip(named, found))
-    takes.update({i: sizes for i, (_, sizes) in named.items()})
+    takes |= {i: sizes for i, (_, sizes) in named.items()}
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
@@ -343,6 +344,5 @@ def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   if len(items) == 1: return items
   steps = [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
-  own = [n for item in items for n in item.nodes if n not in kept]
-  sizes: dict[Any, int] = {n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for n in own}
+  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for item in items for n in item.nodes if n not in kept}
   return [items[i] for i in memory.order(steps, sizes)]

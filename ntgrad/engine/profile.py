@@ -59,7 +59,7 @@ class Row:
 
   def add(self, axes: Sequence[int], seconds: float, least: Bound) -> None:
     """Count one launch more."""
-    old = self.axes if len(self.axes) == len(axes) else tuple((n, n) for n in axes)
+    old = self.axes if len(self.axes) == len(axes) else zip(axes, axes)
     self.axes = tuple((min(low, n), max(high, n)) for (low, high), n in zip(old, axes))
     self.count += 1
     self.seconds += seconds
@@ -95,9 +95,8 @@ class Profile:
     axes = [n for n in spec.work.axes if isinstance(n, int)]
     with lock:
       if key not in self._rows and len(self._rows) >= KERNELS: key, axes = None, []
-      row = self._rows.get(key)
-      if row is None: row = self._rows[key] = Row(spec.label if key else "other kernels", device.name if key else "")
-      row.add(axes, seconds, least)
+      if key not in self._rows: self._rows[key] = Row(spec.label, device.name) if key else Row("other kernels", "")
+      self._rows[key].add(axes, seconds, least)
 
   @property
   def rows(self) -> list[Row]:
@@ -116,17 +115,15 @@ class Profile:
 
   def table(self, most: int = ROWS) -> str:
     """The rows as text, ``most`` of them and a line for all others, in 120 columns."""
-    rows = self.rows
-    if not rows: return "nothing was launched"
+    if not (rows := self.rows): return "nothing was launched"
     shown, others = rows[:most], rows[most:]
     lost, several = self.lost, len({r.device for r in rows}) > 1
-    head = f"{'kernel':{_NAME}}{'sizes':{_SIZES}}" + (f"{'device':{_DEVICE + 1}}" if several else "")
+    third = _DEVICE + 1 if several else 0
+    head = f"{'kernel':{_NAME}}{'sizes':{_SIZES}}{'device' if several else '':{third}}"
     lines = [f"{head}{'count':>7}{'time':>10}{'bound':>10}{'lost':>10}{'of lost':>9}{'of bound':>10}  by"]
-    for r in shown:
-      what = _fit(r.name, _NAME) + _fit(r.sizes, _SIZES) + (_fit(r.device, _DEVICE + 1) if several else "")
-      lines.append(f"{what}{_numbers([r], lost)}  {r.unit.value}")
-    rest = f"{len(others)} other{'s' if len(others) > 1 else ''}"
-    if others: lines.append(f"{rest:{len(head)}}{_numbers(others, lost)}")
+    lines += [f"{_fit(r.name, _NAME)}{_fit(r.sizes, _SIZES)}{_fit(r.device, third) if several else ''}{_numbers([r], lost)}  "
+              f"{r.unit.value}" for r in shown]
+    if others: lines.append(f"{f'{len(others)} other' + 's' * (len(others) > 1):{len(head)}}{_numbers(others, lost)}")
     return "\n".join([*lines, f"{'all':{len(head)}}{_numbers(rows, lost)}"])
 
   def __str__(self) -> str: return self.table()
@@ -139,10 +136,9 @@ def _fit(text: str, width: int) -> str:
 
 
 def _numbers(rows: Sequence[Row], all_lost: float) -> str:
-  count, seconds, least, lost = (sum(each) for each in zip(*[(r.count, r.seconds, r.bound, r.lost) for r in rows]))
+  count, seconds, least, lost = map(sum, zip(*[(r.count, r.seconds, r.bound, r.lost) for r in rows]))
   times = "".join(f"{unit_text(t, 's'):>10}" for t in (seconds, least, lost))
-  share, reached = lost / all_lost if all_lost else 0.0, least / seconds if seconds else 0.0
-  return f"{count:7d}{times}{share:9.1%}{reached:10.1%}"
+  return f"{count:7d}{times}{lost / all_lost if all_lost else 0.0:9.1%}{least / seconds if seconds else 0.0:10.1%}"
 
 
 def profile() -> Profile:

@@ -99,8 +99,7 @@ class _Wanted:
     if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and base.arg.storage.writer != ref(a)):
       return settle(a)
     # numbers alone, and what others may write: not the interned node that every use shares
-    if base.op is Ops.BUFFER or a.node.device is None:
-      a.renew()
+    if base.op is Ops.BUFFER or a.node.device is None: a.renew()
     self.ask(a, without_reshapes(a.node))
 
   def ask(self, a: Alias, node: UOp, memory: UOp | None = None) -> None:
@@ -153,11 +152,11 @@ def compute(aliases: Iterable[Alias]) -> None:
 
 
 @synchronized
-def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
+def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
-  bases = [u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER]
-  buffers |= {u for u in bases if u.arg.storage in storages and not u.arg.stale}
+  buffers |= {u for a in live_aliases
+              if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale}
   wanted = _Wanted()
   for a in _readers(buffers, set(), set(but)):
     if not follows(a, storages): wanted.keep(a)
@@ -255,9 +254,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
 
 def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
   """An Alias's value has been computed, into its ``memory`` if it had some."""
-  if memory is not None:
-    a.settle(memory.node, memory)
-    return
+  if memory is not None: return a.settle(memory.node, memory)
   node = rebased(a.node)
   if node.op is not Ops.BUFFER:   # a reshape of what was computed: the memory is this Alias's, in its shape
     made = base_of(node).arg
@@ -285,7 +282,7 @@ def without_reshapes(u: UOp) -> UOp:
 
 def _call(u: UOp) -> tuple[Any, ...]:
   """What the CALLs of one call have in common."""
-  return (u.arg[0], *u.src[1:])
+  return u.arg[0], *u.src[1:]
 
 
 def _made_by_call(u: UOp) -> UOp | None:
@@ -295,7 +292,7 @@ def _made_by_call(u: UOp) -> UOp | None:
   return u if u.op is Ops.CALL else None
 
 
-_CHANGES = (Ops.UPDATE, Ops.CALL)
+_CHANGES = Ops.UPDATE, Ops.CALL
 
 
 def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
@@ -347,15 +344,15 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
       for s in step.last_use: buffers[s].storage.release()
       del left[-1]
   except OutOfMemoryError as e:
-    kept = sum({b.storage: b.storage.nbytes for b in buffers[:plan.inputs]}.values())
     made: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
     uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
     raise OutOfMemoryError(
       f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {memory_plan.peak(uses, made):,} bytes at most, beside "
-      f"the {kept:,} that it reads; smaller batches, or fewer tensors that are kept, take less") from None
+      f"the {sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]}):,} that it reads; smaller batches, or fewer "
+      "tensors that are kept, take less") from None
 
 
-def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
+def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:
   """Launch one step; with ``wait`` see how long it takes, and report that."""
   for note in captures: note(step, buffers)
   if step.program is None:

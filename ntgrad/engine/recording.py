@@ -43,8 +43,7 @@ class Copy:
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> None:
     """Copy the second buffer into the first."""
-    to, source = buffers
-    copy_between(self.to, to, self.source, source, self.nbytes)
+    copy_between(self.to, buffers[0], self.source, buffers[1], self.nbytes)
 
 
 class Watch:
@@ -130,9 +129,8 @@ class Recorder(Watch):
         self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
     serials = tuple(b.storage.serial for b in buffers)
-    offsets = tuple(b.offset + n for b, n in zip(buffers, step.offsets))
-    self.launches.append(Launch(step.program, serials, tuple(serials[i] for i in step.writes), offsets, step.sizes, step.of,
-                                step.asked))
+    writes, offsets = tuple(serials[i] for i in step.writes), tuple(b.offset + n for b, n in zip(buffers, step.offsets))
+    self.launches.append(Launch(step.program, serials, writes, offsets, step.sizes, step.of, step.asked))
 
   def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
@@ -190,8 +188,7 @@ def nothing_known() -> Iterator[None]:
   # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
   for a in live_aliases:
     engine.settle(a)
-    history = a.history
-    if history is a.node or history not in values: continue
+    if (history := a.history) is a.node or history not in values: continue
     own = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
     own.__dict__["shape"], own.__dict__["device"] = history.shape, history.device
     base_of(a.node).arg.is_value_of(own, a.node)

@@ -70,7 +70,7 @@ class Replay:
     self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
     self._moving = dict.fromkeys((*inputs, *made, *sized.numbers, *moved))
-    self.foreign = any([type(s) is not Storage for s in self.written])
+    self.foreign = any(type(s) is not Storage for s in self.written)
     self._room: dict[int, int] = {}
     self._forms: Recent[tuple[Any, ...], _Form] = Recent(FORMS)
     self._find_lifetimes({*self._fixed_raws, *inputs, *made})
@@ -83,20 +83,15 @@ class Replay:
     """What is launched."""
     return self.form.steps
 
-  @property
-  def calls(self) -> list[Callable[[], None]] | None:
-    """What launches all steps; None before the first replay."""
-    return self.form.calls
-
   def _form(self, at: At) -> _Form:
     """The launches with the programs that some sizes need."""
-    raws = {**self._fixed_raws, **{k: self._part(k) for k in self._places}}
+    raws = self._fixed_raws | {k: self._part(k) for k in self._places}
     slots = {k: Slot() for k in self._moving}
     steps: list[Launched] = []
     found: dict[tuple[int, int], _Place] = {}
     for i, x in enumerate(self.launches):
       device, source = (get_device(self.sizes[k][0]) for k in (x.serials[0], x.serials[-1]))
-      args = [raws.get(k) for k in x.serials]
+      args = list(map(raws.get, x.serials))
       offsets = at.offsets[i]
       for j, k in enumerate(x.serials):
         to: Any = None
@@ -110,8 +105,7 @@ class Replay:
 
   def _use(self, at: At) -> None:
     """Go over to the launches, sizes, places and shapes of some sizes."""
-    form = self._forms[at.programs]
-    if form is None: form = self._forms[at.programs] = self._form(at)
+    if (form := self._forms[at.programs]) is None: form = self._forms[at.programs] = self._form(at)
     self.form, self._at = form, at
     self.inputs = [form.slots[k] for k in self._inputs]
     self.made = [(k, form.slots[k], (device, shape, dtype))
@@ -152,13 +146,12 @@ class Replay:
   def _owners(self, alive: dict[int, Storage]) -> None:
     """Find whose the memory is that the launches use: they see what is written, and tell when it is replaced."""
     self.owners: list[tuple[ref[Alias], Storage]] = []
-    known = [(ref(a), storage_of(a)) for a in live_aliases if a.memory is None]
-    self.sharers = [(r, s) for r, s in known if s in self.touched and s.serial < self.start]
+    self.sharers = [(ref(a), s) for a in live_aliases
+                    if a.memory is None and (s := storage_of(a)) in self.touched and s.serial < self.start]
     # memory that only values not computed yet read (a random number generator's place): those stand for it
     self.readers: dict[Storage, list[ref[Alias]]] = {}
     for s in alive.values():
-      owner = s.writer() if s.writer is not None else None
-      if isinstance(owner, Alias): self.owners.append((ref(owner), s))
+      if s.writer is not None and isinstance(owner := s.writer(), Alias): self.owners.append((ref(owner), s))
       elif s.serial < self.start and s not in planner.constants: self.readers[s] = []
     for a in live_aliases if self.readers else ():
       for s in {b.storage for b in engine.buffers_beneath(a.node)} & self.readers.keys(): self.readers[s].append(ref(a))
@@ -199,20 +192,20 @@ class Replay:
       if n > room: self._room[k] = n + n // 2 if again else n
     self._places: dict[int, tuple[Storage, int, int]] = {}
     self.planned_bytes, self.unplanned_bytes = 0, sum(self._room.values())
-    for device in dict.fromkeys([self.sizes[k][0] for k in self._life]):
+    for device in dict.fromkeys(self.sizes[k][0] for k in self._life):
       mine = [k for k in self._life if self.sizes[k][0] == device]
       offsets, total = memory_plan.arrange([memory_plan.Lifetime(*self._life[k], self._room[k]) for k in mine])
       arena = Storage(device, total)
       arena.place = f"jit {self.name}, for inner buffers"
       self.planned_bytes += total
-      for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory_plan.rounded(self._room[k]))
+      for k, start in zip(mine, offsets): self._places[k] = arena, start, start + memory_plan.rounded(self._room[k])
     # What launches touch, by the memory that they were recorded on, which holds whatever the addresses are: at replays nothing
     # else here touches an input or an output. Storages over another library's memory may be the same bytes: all count as one.
     shared = launch_graphs.pieces(self._places)
     shared.update({s.serial: ("foreign",) for s in self.touched if type(s) is not Storage})
 
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
-      return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
+      return tuple(dict.fromkeys(p for k in serials for p in shared.get(k, (k,))))
     self._accesses = [memory_plan.MemoryUse(touched(x.serials), touched(x.writes)) for x in self.launches]
 
   # ---- at every run
@@ -264,7 +257,7 @@ class Replay:
     if storages:
       with uninterrupted():
         self._launch(draw)
-        for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
+        for a in *mine, *theirs: a.overwritten(f"a call of {self.name}")
     else: self._launch(draw)
     for r, grad in self.grads:
       if (t := r()) is not None: t.grad = grad

@@ -50,7 +50,7 @@ _count = [0, 0]                              # schedules, launches
 
 def _color(text: str, name: str) -> str:
   """Coloured text on a terminal (or as ``config.color`` says), plain elsewhere."""
-  on = sys.stdout.isatty() if config.color < 0 else bool(config.color)
+  on = sys.stdout.isatty() if config.color < 0 else config.color
   return f"\x1b[{_COLORS[name]}m{text}\x1b[0m" if on else text
 
 
@@ -72,7 +72,7 @@ def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
 
 def _sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
   """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
-  return "  " + ", ".join(f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)) if sizes else ""
+  return f"  {', '.join(f'{s.name}={n * s.unit}' for s, n in zip(spec.sizes, sizes))}" if sizes else ""
 
 
 def conditions_text(conditions: Iterable[UOp]) -> str:
@@ -83,7 +83,7 @@ def conditions_text(conditions: Iterable[UOp]) -> str:
 def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
   grid, local = ("x".join(text_of(d) for d in dims[::-1] if d != 1) for dims in (spec.grid, spec.local))
-  return (grid or "1") + (f" of {local}" if local else "")
+  return f"{grid or 1}{f' of {local}' if local else ''}"
 
 
 def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
@@ -91,8 +91,8 @@ def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
   if config.debug < 1: return
   met = ", ".join(f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1)
   told = [c for c in conjuncts(form.condition) if not any(s.op is Ops.CONST and s.arg >= _INT_MOST for s in c.src[1:])]
-  where = f", where {conditions_text(told)}" if told else ""
-  print_now(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}){where}")
+  print_now(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'})"
+            f"{f', where {conditions_text(told)}' if told else ''}")
 
 
 def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
@@ -102,7 +102,7 @@ def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
 
 def heading(text: str, name: str) -> str:
   """``── text ─────``"""
-  return _color(f"── {text} " + "─" * max(3, WIDTH - len(text) - 4), name)
+  return _color(f"── {text} {'─' * max(3, WIDTH - len(text) - 4)}", name)
 
 
 def _titled(title: str, *texts: str) -> None:
@@ -113,8 +113,7 @@ def _titled(title: str, *texts: str) -> None:
 def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   """Level 2: what a search for block sizes chose, and what it tried."""
   if config.debug < 2 or not config.speaks_of(name): return
-  head = _color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan")
-  print_now("\n  ".join([head, *lines]))
+  print_now("\n  ".join([_color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"), *lines]))
 
 
 def note_line(text: str) -> None:
@@ -128,25 +127,24 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
   copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
-  found = "found again" if found_again else "new"
-  head = f"schedule {_count[0]}: {kernels} kernel{'s' * (kernels != 1)}{copies}, {found}, {unit_text(seconds, 's').strip()}"
-  print_now(_color(head, "cyan") if config.debug < 3 else "\n" + heading(head, "cyan"))
+  head = (f"schedule {_count[0]}: {kernels} kernel{'s' * (kernels != 1)}{copies}, {'found again' if found_again else 'new'}, "
+          f"{unit_text(seconds, 's').strip()}")
+  print_now(_color(head, "cyan") if config.debug < 3 else f"\n{heading(head, 'cyan')}")
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
-    names = BufferNames()
-    for line in table(steps, lines, [names.of(u) for u in inputs]): print_now(line)
+    for line in table(steps, lines, list(map(BufferNames().of, inputs))): print_now(line)
     made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
     for spec, parts, device, before in list(_waiting.values()):
       section(spec, parts, device, made.get(spec.label, ""), before)
     _waiting.clear()
-    if kernels: print_now("\n" + heading("runs", "gray"))
+    if kernels: print_now(f"\n{heading('runs', 'gray')}")
 
 
 def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   """Level 1: where the time of a schedule went for which kernels were made."""
   if config.debug < 1 or not phases["choosing"]: return
   parts = ", ".join(f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items())
-  print_now(_color(f"first run in {unit_text(seconds, 's').strip()}: {parts}", "cyan"))
+  note_line(f"first run in {unit_text(seconds, 's').strip()}: {parts}")
 
 
 def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()) -> list[str]:
@@ -155,26 +153,25 @@ def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()
   def said(slot: int) -> str: return (names[slot] if slot < len(names) else "") or f"b{slot}"
   rows = []
   for i, (s, made) in enumerate(zip(steps, lines)):
-    reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
-    flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
+    flow = (f"{', '.join(said(s.slots[n]) for n in s.writes)} <- "
+            f"{', '.join(said(b) for n, b in enumerate(s.slots) if n not in s.writes) or 'nothing'}")
     program: Any = s.program
     none = f"copy to {s.device}" if program is None else "not made yet" if getattr(program, "variants", True) == [] else ""
     if none: rows.append((f"{i:4d}", none, "", "", "", flow, made))
     elif config.speaks_of(program.spec.label):
       spec = launched_spec(program.spec, s.sizes)
-      flow += _sizes_text(spec, s.sizes)
-      mark = "*" if spec.label in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.label, f"grid {grid_text(spec)}", unit_text(count(spec.work.flops), "FLOP"),
-         unit_text(count(spec.work.bytes), "B"), flow, made))
-  widths = [max((len(r[c]) for r in rows), default=0) for c in range(6)]
-  return ["  ".join([x.ljust(w) for x, w in zip(r, widths)] + [r[6]]).rstrip() for r in rows]
+        (f"{i:4d}{'*' if spec.label in _waiting else ' '}", spec.label, f"grid {grid_text(spec)}",
+         unit_text(count(spec.work.flops), "FLOP"), unit_text(count(spec.work.bytes), "B"),
+         f"{flow}{_sizes_text(spec, s.sizes)}", made))
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return ["  ".join(map(str.ljust, r, widths)).rstrip() for r in rows]
 
 
-def note_compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:
+def note_compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None) -> None:
   """A new kernel, after its Opts: kept until its schedule is shown; ``before``: as the scheduler made it."""
   if config.debug < 3: return
-  _waiting[spec.label] = (spec, parts, device, before)
+  _waiting[spec.label] = spec, parts, device, before
   if config.debug >= 6: _unseen[spec.label] = device
 
 
@@ -201,7 +198,7 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dis
 def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", before: Kernel | None = None) -> None:
   """Levels 3 to 5: what a kernel is, the user's lines that it is from; ``before`` its Opts, as a file of the tile language."""
   if not config.speaks_of(spec.label): return
-  print_now("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
+  print_now(f"\n{heading(f'{spec.label} on {device.name}', 'yellow')}")
   if made: print_now(f"from   {made}")
   print_now(describe(parts.kernel))
   if before is not None:
@@ -211,8 +208,7 @@ def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", bef
   if not parts.kernel.plain: _titled("statements, after their Opts", form_text(parts))
   if config.debug >= 4: _titled("source", _source_text(spec))
   if config.debug >= 5 and spec.uops:
-    print_now(_color("linear UOps", "magenta"))
-    print_now("\n".join(UOpList(spec.uops).lines(block_shapes(spec.uops))))
+    print_now("\n".join([_color("linear UOps", "magenta"), *UOpList(spec.uops).lines(block_shapes(spec.uops))]))
 
 
 def _source_text(spec: ProgramSpec) -> str:
@@ -231,21 +227,22 @@ def _source_text(spec: ProgramSpec) -> str:
 
 def describe(kernel: Kernel) -> str:
   """Axes, Opts, the run-time sizes that it is for, each parameter with its arrangements, and the body."""
-  lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
-  if kernel.applied: lines.append("opts   " + ", ".join(map(str, kernel.applied)))
-  if kernel.needs: lines.append("needs  " + conditions_text(kernel.needs))
+  lines = [f"axes   {', '.join(map(str, kernel.axes)) or 'none'}"]
+  if kernel.applied: lines.append(f"opts   {', '.join(map(str, kernel.applied))}")
+  if kernel.needs: lines.append(f"needs  {conditions_text(kernel.needs)}")
   found = arranged_accesses(kernel)
   for p in kernel.params:
     mine: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for a in [a for a in found if a.param.slot == p.slot]:
-      mine.setdefault((tuple(a.lines(WIDTH - 7)), a.levels()), []).append("written" if a.stored else "read")
-    hows = sorted({how for hows in mine.values() for how in hows})
+    for a in found:
+      if a.param.slot == p.slot:
+        mine.setdefault((tuple(a.lines(WIDTH - 7)), a.levels()), []).append("written" if a.stored else "read")
+    hows = sorted(set[str]().union(*mine.values()))
     lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', ' + ' and '.join(hows) if p.written else ''}")
     for (chain, levels), how in mine.items():
-      lines += ["       " + step for step in chain[:-1]]
-      lines.append(f"       {chain[-1]}{f' ({how[0]})' if p.written and len(mine) > 1 else ''}")
-      if levels: lines.append("         " + levels)
-  return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
+      lines += [f"       {step}" for step in chain]
+      if p.written and len(mine) > 1: lines[-1] += f" ({how[0]})"
+      if levels: lines.append(f"         {levels}")
+  return "\n".join([*lines, "body", *(f"  {line}" for line in body_lines(kernel))])
 
 
 # ---- launches that are timed
@@ -267,11 +264,10 @@ def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) ->
   _count[1] += 1
   making = _making.pop(spec.label, 0.0)
   if not config.speaks_of(spec.label): return
-  name, work = _color(f"{spec.label:26s}", "green"), spec.work
-  speed = f"{count(work.flops) / took * 1e-9:8.2f} GFLOP/s {count(work.bytes) / took * 1e-9:7.2f} GB/s"
-  reached = f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value})"
-  line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {unit_text(took, 's')} {speed}  {reached}"
-  print_now(line + _sizes_text(spec, sizes) + (f"  made in {unit_text(making, 's').strip()}" if making else ""))
+  made = f"  made in {unit_text(making, 's').strip()}" if making else ""
+  print_now(f"*** {_count[1]:5d}  {_color(f'{spec.label:26s}', 'green')}  grid {grid_text(spec):10s} {unit_text(took, 's')} "
+            f"{count(spec.work.flops) / took * 1e-9:8.2f} GFLOP/s {count(spec.work.bytes) / took * 1e-9:7.2f} GB/s  "
+            f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value}){_sizes_text(spec, sizes)}{made}")
   if config.debug >= 6 and _unseen.pop(spec.label, None) is not None:
     none = f"# no assembly of {spec.label}: this device runs its UOps as they are"
     _titled(f"machine code of {spec.label}", getattr(device, "disassemble", lambda spec: none)(spec))
@@ -279,7 +275,7 @@ def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) ->
 
 def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) -> None:
   """Make a copy between devices and time it, for watchers: its bound is the memory of the slower one."""
-  for device in (source, to): device.synchronize()
+  for device in source, to: device.synchronize()
   start = perf_counter()
   copy()
   to.synchronize()

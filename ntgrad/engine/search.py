@@ -36,8 +36,8 @@ Render = Callable[[Kernel, Parts, Device, str], tuple[ProgramSpec, Any]]   # wha
 
 def measurable(parts: Parts, target: Target) -> bool:
   """Whether ``BEAM`` searches Opts for a kernel: not where a loop's end is data, for it runs on made-up numbers."""
-  loops = any(isinstance(item, Mark) and item.op is Ops.WHILE for item in parts.items)
-  return target.name != "numpy" and not loops and (parts.kernel.plain or chooses(target))
+  if target.name == "numpy" or any(isinstance(item, Mark) and item.op is Ops.WHILE for item in parts.items): return False
+  return parts.kernel.plain or chooses(target)
 
 
 def best(parts: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
@@ -46,16 +46,16 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), structure_text(parts.kernel), device.identity, str(target), config.key())
   if (kept := cache.get("beam", key, LISTS)) is not None:
-    try: return parts.after([[read_opt(o) for o in opts] for opts in kept])
+    try: return parts.after([list(map(read_opt, opts)) for opts in kept])
     except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
-  found = search_opts(parts, start, device, name, render, label)
+  found = search_opts(parts, start, device, name, render, label or name)
   cache.put("beam", key, LISTS, tuple(tuple(o.json() for o in opts) for opts in found.opts))
   return found
 
 
-def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
+def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str) -> Parts:
   """The parts after the fastest Opts that were found within the budget."""
-  kernel, label = parts.kernel, label or name
+  kernel = parts.kernel
   buffers = [contents(device.name, p) for p in kernel.params]
   bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
   target = device.renderer.target
@@ -67,8 +67,7 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
     for k in candidates:
       with suppress(NtgradError):
         s = replace(render(kernel, k, device, name)[0], uops=())
-        key = (s.source, s.grid, s.local, s.options)
-        if key not in known: new.setdefault(key, (k, s))
+        if (key := (s.source, s.grid, s.local, s.options)) not in known: new.setdefault(key, (k, s))
     programs = device.compile([s for _, s in new.values()])
     compiled_in_time(programs, left() / 2)
     out = []
@@ -96,9 +95,8 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
       front = sorted([*front, *measured(likely[:_STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
       if (best := front[0][0]) > before * (1 - _GAIN): break
   if config.debug >= 2 and config.speaks_of(label):
-    chosen = " | ".join(" ".join(map(str, opts)) for opts in front[0][1].opts if opts)
     print(f"BEAM {label}: {first * 1e6:.1f} µs -> {best * 1e6:.1f} µs, {len(known)} kernels, "
-          f"{time.perf_counter() - started:.1f} s: {chosen}")
+          f"{time.perf_counter() - started:.1f} s: {' | '.join(' '.join(map(str, opts)) for opts in front[0][1].opts if opts)}")
   return front[0][1]
 
 
@@ -128,6 +126,6 @@ def changed(kernel: Kernel, target: Target) -> Iterator[Opts]:
   late = next((i for i, o in enumerate(opts) if o.late), len(opts))
   known = [c for c in OPTS.values() if c.suits(target)]
   for c in known: yield from c.more(kernel, target)
-  for a, s in itertools.product(kernel.of_kind(*PLAIN_KINDS), [c for c in known if issubclass(c, SizedOpt)]):
+  for a, s in itertools.product(kernel.of_kind(*PLAIN_KINDS), (c for c in known if issubclass(c, SizedOpt))):
     at = len(opts) if s.late else late
     if a.kind in s.along: yield from ((*opts[:at], s(a.id, n), *opts[at:]) for n in s.tried)

@@ -19,12 +19,13 @@ from ntgrad.graph import BoundInt, Derived
 
 from .buffer import Buffer, Storage
 from .device import get_device
+from .size_variants import names_beside
 from .traced_sizes import value_now
 
 MOST_SAMPLES = 8                                  # graphs of one skeleton that a guess is made from
 FACTORS = 64                                      # how many times another a size is looked at for
 _OPEN = -1                                        # in the place of a size
-_SMALL = (0, 1)                                   # sizes that stay what they are: other rules hold for them
+_SMALL = 0, 1                                     # sizes that stay what they are: other rules hold for them
 _Ints = tuple[int, ...]
 Sample = tuple[_Ints, tuple[Any, ...]]  # the sizes and the numbers of a graph
 NumberNode = tuple[Hashable, DType, Any]          # what a node is without its number, the dtype, the number or the Buffer
@@ -63,13 +64,13 @@ def _argument(op: Ops, arg: Any, size: Callable[[int], Any]) -> Any:
   if op is Ops.PAD: return tuple([(0, 0) if lo == hi == 0 else (size(lo), size(hi)) for lo, hi in arg])
   if op is Ops.SHRINK: return tuple([_ends(begin, end, size) for begin, end in arg])
   if op is Ops.IOTA: return _shape((arg,), size)[0]
-  if op is Ops.UNTILE: return (_shape(arg[0], size), arg[1])
+  if op is Ops.UNTILE: return _shape(arg[0], size), arg[1]
   return tuple([(o, _argument(o, a, size)) for o, a in arg]) if op is Ops.UPDATE else arg
 
 
 def _sorted_entries(u: UOp) -> list[int]:
   """How many entries the index of a write has, where it is sorted."""
-  sizes, device = u.src[1 if u.op is Ops.SCATTER else 2].shape, u.device
+  sizes, device = u.src[1 + (u.op is not Ops.SCATTER)].shape, u.device
   if device is None or not all(type(n) is int for n in sizes): return []
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
@@ -95,11 +96,10 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Map
       b = u.arg
       key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, size)))
     else:
-      arg = float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size)
-      key.append((u.op, u.dtype, arg, sources(u)))
+      key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size), sources(u)))
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
       elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
-      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple([n if n in _SMALL else _OPEN for n in u.shape]))
+      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in u.shape))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 
@@ -120,7 +120,7 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
       made.append((size, place))
       known[every[place]] = size.node
       named[size.name] = size.node, n
-  free = (name for k in itertools.count() if (name := f"s{k}") not in named)
+  free = names_beside(named)
   for place, values in enumerate(every):
     n = values[-1]
     if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
@@ -207,8 +207,8 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
       # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
       new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
   sizes = tuple(s for s, _ in made)
-  varies = [len({repr(m[1][k]) for m in samples}) > 1 for k in range(len(samples[0][1]))]
-  fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
+  fixed = tuple(None if len(set(map(repr, each))) > 1 or isinstance(each[-1], Derived) else each[-1]
+                for each in zip(*[constants for _, constants in samples]))
   shapes: dict[Any, None] = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
   open_ = tuple(c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE)
   return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator((*exprs, *open_), sizes),
@@ -218,18 +218,17 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
 def _memory(b: Buffer, shape: tuple[Any, ...]) -> UOp:
   """A BUFFER of sizes that are not known, which has no memory."""
   made = Buffer(b.device, shape, b.dtype, Storage(b.device, 0))
-  made.signature = (shape, b.dtype, b.device, *b.signature[3:])
-  made.align = b.align
+  made.signature, made.align = (shape, b.dtype, b.device, *b.signature[3:]), b.align
   return made.node
 
 
 def template_text(t: Template) -> str:
   """What has become a size, in words: for DEBUG=1."""
   places: dict[UOp, list[str]] = {}
-  for i, u in enumerate([u for u in t.order if u.op is Ops.BUFFER]):
+  for i, u in enumerate(u for u in t.order if u.op is Ops.BUFFER):
     for d, n in enumerate(u.shape):
       if isinstance(n, UOp): places.setdefault(n, []).append(f"dimension {d} of input {i}")
-  dims = [" = ".join(same) for same in places.values()]   # kernels have names of their own for them
-  free = len(set(t.sizes) - {n.arg for n in places if n.op is Ops.SIZE})
-  if free: dims.append(f"and {free} more in its operations" if dims else f"{free} in its operations")
+  dims = list(map(" = ".join, places.values()))   # kernels have names of their own for them
+  if free := len(set(t.sizes) - {n.arg for n in places if n.op is Ops.SIZE}):
+    dims.append(f"and {free} more in its operations" if dims else f"{free} in its operations")
   return ", ".join(dims)

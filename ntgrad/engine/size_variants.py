@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import re
 from dataclasses import replace
-from typing import Callable, NamedTuple, Sequence
+from typing import Callable, Container, Iterator, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
@@ -72,8 +73,13 @@ def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   table = dict(zip([s.node for s in kernel.sizes], new))
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else ix.number(substitute((n,), table)[0])
   params = tuple(replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params)
-  body, needs = substitute(kernel.body, table), substitute(kernel.needs, table)
-  return kernel.with_(params=params, axes=seen_by(kernel.axes, table), body=body, needs=needs)
+  return kernel.with_(params=params, axes=seen_by(kernel.axes, table), body=substitute(kernel.body, table),
+                      needs=substitute(kernel.needs, table))
+
+
+def names_beside(named: Container[str]) -> Iterator[str]:
+  """s0, s1, .. for sizes without a name of their own, but those that others have."""
+  return (name for k in itertools.count() if (name := f"s{k}") not in named)
 
 
 def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
@@ -81,7 +87,7 @@ def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
   the given kernel's sizes: (s7, s2) * (s2, s4) -> (s0, s1) * (s1, s2), (s7, s2, s4). So kernels that differ in that are one."""
   own = tuple(dict.fromkeys([*[s for p in kernel.params for n in p.shape for s in sizes_of([n])], *kernel.sizes]))
   named = {s.name for s in own if not AUTOMATIC.fullmatch(s.name)}
-  free = (name for i in itertools.count() if (name := f"s{i}") not in named)
+  free = names_beside(named)
   to = {s: s._replace(name=s.name if s.name in named else next(free), hint=None) for s in own}
   back = {new: s for s, new in to.items()}
   kernel = with_sizes(kernel, [to[s].node for s in kernel.sizes])
@@ -106,8 +112,7 @@ class Variants(Program):
   @property
   def spec(self) -> ProgramSpec:
     """Of the variant that was made last."""
-    spec: ProgramSpec = self.variants[-1].program.spec  # type: ignore[attr-defined]
-    return spec
+    return self.variants[-1].program.spec  # type: ignore[attr-defined]
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch the variant for these sizes, one for each of the kernel's ``sizes``."""
@@ -145,13 +150,14 @@ class SizedProgram(Variants):
     self.target = target = device.renderer.target
     # where vectors are any place's, only those that are stored past the cache need to begin at multiples
     strides = sizes_of([n for p in kernel.params if target.blocks or p.written for n in p.shape[1:]])
-    strided = tuple([i for i, s in enumerate(kernel.sizes) if s in strides])   # those that make strides
+    strided = tuple(i for i, s in enumerate(kernel.sizes) if s in strides)   # those that make strides
     unit = max(ALIGNED // min([p.dtype.itemsize for p in kernel.params], default=1), 1) if target.blocks else UNIT
     grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
     values = [a.size for a in kernel.axes if not a.varies]
     extents = [*[ix.product(p.shape) for p in kernel.params], *values, ix.product(grid)]
-    stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
-    super().__init__(kernel.sizes, extents, ix.product(values), stored, strided, unit, 0 if target.blocks else target.stream)
+    super().__init__(kernel.sizes, extents, ix.product(values),
+                     [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written], strided, unit,
+                     0 if target.blocks else target.stream)
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
@@ -159,7 +165,7 @@ class SizedProgram(Variants):
     near = _nearest(mine, work)
     if near is not None: units = in_blocks(sizes, units, near.blocks)
     if not self.room(units):   # what was made for other multiples
-      fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
+      fit = [v.units for v in mine if not any(map(operator.mod, sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
     mine = [v for v in mine if v.units == units]
     each = [v.work for v in mine if not v.free]
@@ -167,8 +173,8 @@ class SizedProgram(Variants):
     if not more and (v := _nearest([v for v in mine if all(v.fits(sizes))], work)) is not None: return v
     blocks = self.blocks(sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
-    free = bool(mine) and not more and not self.target.blocks   # where blocks span sizes, each power of two has its variant
-    return self.new(sizes, whole if self.room(whole) else units, wide, blocks, free)
+    # one for any sizes too; but where blocks span sizes, each power of two has its variant
+    return self.new(sizes, whole if self.room(whole) else units, wide, blocks, bool(mine) and not more and not self.target.blocks)
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
@@ -181,9 +187,8 @@ class SizedProgram(Variants):
     program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
     final, spec = self.final(likely, units, wide), program.spec  # type: ignore[attr-defined]
     counts, holds = in_units(self.sizes, units, final), evaluator(needs, tuple(final))
-    def fits(sizes: Sequence[int]) -> Sizes: return holds(counts(sizes))
     given, work = in_units(self.sizes, units, spec.sizes), max(*self.work(sizes), 1)
-    v = Variant(program, fits, given, units, wide, work, needs, blocks, free)
+    v = Variant(program, lambda sizes: holds(counts(sizes)), given, units, wide, work, needs, blocks, free)
     assert all(v.fits(sizes)), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
@@ -200,8 +205,7 @@ class SizedProgram(Variants):
 
   def kernel_for(self, sizes: Sizes, units: Sizes, wide: bool) -> Kernel:
     """The kernel with its sizes as multiples: K -> 64*(K/64)."""
-    own = [s.node for s in self.final(sizes, units, wide)]
-    return with_sizes(self.kernel, [ix.mul(s, unit) for s, unit in zip(own, units)])
+    return with_sizes(self.kernel, [ix.mul(s.node, s.unit) for s in self.final(sizes, units, wide)])
 
   def blocks(self, sizes: Sizes, units: Sizes, wide: bool) -> _Blocks:
     """The blocks that the Opts for these sizes make, on a target that computes with blocks: (K + 63)//64 of them are of 64."""
@@ -228,5 +232,4 @@ def _nearest(among: Sequence[Variant], work: int) -> Variant | None:
 def in_blocks(sizes: Sizes, units: Sizes, blocks: _Blocks) -> Sizes:
   """What sizes are multiples of, those of whole blocks where no block of a loop is partial; else ``units``."""
   if not blocks.whole(sizes): return units
-  each = [math.lcm(unit, b) for unit, b in zip(units, blocks.of)]
-  return tuple(b if n % b == 0 else unit for n, unit, b in zip(sizes, units, each))
+  return tuple(b if n % b == 0 else unit for n, unit, b in zip(sizes, units, map(math.lcm, units, blocks.of)))

@@ -35,8 +35,7 @@ class At(NamedTuple):
 
 
 def _name(program: Any) -> str:
-  spec = getattr(program, "spec", None)
-  return spec.label if spec is not None else "a copy"
+  return "a copy" if (spec := getattr(program, "spec", None)) is None else spec.label
 
 
 def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], rng: Sequence[Any],
@@ -77,22 +76,25 @@ def plain_ints(value: Any) -> Any:
   return _mapped(value, int)
 
 
-def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[int],
+def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[Any],
                 variants: bool = False) -> At:
-  """What an outline's ``numbers`` say. Programs are the recorded ones, or, with ``variants``, those that the numbers need."""
+  """What an outline's ``numbers``, or expressions for them, say. Programs are the recorded ones, or, with ``variants``, those
+  that the numbers need."""
   todo = iter(numbers)
   def take(n: int) -> _Ints: return tuple(itertools.islice(todo, n))
-  each = [(x, take(len(x.offsets)), take(len(x.asked))) for x in launches]
-  given = [x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes) for x, _, asked in each]
+  each = []
+  for x in launches:
+    offsets, asked = take(len(x.offsets)), take(len(x.asked))
+    each.append((offsets, *(x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes))))
   nbytes = dict(zip(sizes, take(len(sizes))))
   made: dict[int, _Ints] = {}
   movements = []
   for o in outputs:
     movements.append(_mapped(o.movement, lambda _: next(todo)))
     made.setdefault(o.serial, take(len(o.shape)))
-  copies = tuple(nbytes[x.serials[0]] if x.program is None else 0 for x in launches)
-  return At(tuple(program for program, _ in given), tuple(n for _, n in given), tuple(offsets for _, offsets, _ in each), copies,
-            nbytes, tuple(made.values()), tuple(movements), tuple(todo))
+  return At(tuple(program for _, program, _ in each), tuple(given for *_, given in each), tuple(offsets for offsets, *_ in each),
+            tuple(nbytes[x.serials[0]] if x.program is None else 0 for x in launches), nbytes, tuple(made.values()),
+            tuple(movements), tuple(todo))
 
 
 class SizedRecording:
@@ -100,19 +102,18 @@ class SizedRecording:
 
   def __init__(self, trace: Trace, outlined: _Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
     (self.structure, self._now), self._recorded = outlined, (launches, sizes, outputs)
-    self.values, self.exprs = trace.values, [trace.expr(n) for n in self._now]
-    self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]
-    self._different = tuple(dict.fromkeys([e for e in self.exprs if isinstance(e, UOp)]))
+    self.values, self.exprs = trace.values, list(map(trace.expr, self._now))
+    made_of = launches_at(*self._recorded, self.exprs)
+    self.varying = {k for k, e in made_of.nbytes.items() if isinstance(e, UOp)}   # memory whose bytes depend on sizes
+    # which arguments begin at a place that does: (launch, argument)
+    self.places = {(i, j) for i, offsets in enumerate(made_of.offsets) for j, e in enumerate(offsets) if isinstance(e, UOp)}
+    self._different = tuple(dict.fromkeys(e for e in self.exprs if isinstance(e, UOp)))
     self._evaluate = evaluator(self._different, trace.sizes)
     self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
     self.first = self._last = launches_at(*self._recorded, list(map(int, self._now)))
     self._found: Recent[_Ints, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
-    todo = iter(self.exprs)
-    each = [(list(itertools.islice(todo, len(x.offsets))), list(itertools.islice(todo, len(x.asked)))) for x in launches]
-    # which arguments begin at a place that depends on sizes: (launch, argument)
-    self.places = {(i, j) for i, (offsets, _) in enumerate(each) for j, e in enumerate(offsets) if isinstance(e, UOp)}
     def number(device: str, dtype: Any, made: Any) -> Callable[[_Ints], Any]:
       return lambda values: number_buffer(device, dtype, made.make(lambda node: evaluator((node,), trace.sizes)(values)[0]))
     self.numbers = {k: number(*n) for k, n in trace.numbers.items()}
@@ -124,23 +125,21 @@ class SizedRecording:
 
   def numbers_at(self, values: _Ints) -> _Ints:
     """All numbers for other values."""
-    found = dict(zip(self._different, self._evaluate(values)))
-    return tuple([found[e] if isinstance(e, UOp) else e for e in self.exprs])
+    found: dict[Any, Any] = dict(zip(self._different, self._evaluate(values)))
+    return tuple([found.get(e, e) for e in self.exprs])
 
   def greatest(self) -> dict[int, int]:
     """The bytes of memory, by serial, for the greatest values that the variables have; empty where there are none."""
     most = tuple(s.upper for s in self._sizes if s.upper is not None)
-    if len(most) < len(self._sizes): return {}
-    return launches_at(*self._recorded, self.numbers_at(most)).nbytes
+    return launches_at(*self._recorded, self.numbers_at(most)).nbytes if len(most) == len(self._sizes) else {}
 
   def at(self, values: _Ints) -> At | None:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""
     found = self._found[values]
-    if found is None:
-      if not self.holds(values): return None
+    if found is None and self.holds(values):
       found = launches_at(*self._recorded, self.numbers_at(values), True)
       # most values have these in common: one tuple for all of them
-      same = {k: b for k in ("programs", "offsets", "copies", "movements") if getattr(found, k) == (b := getattr(self._last, k))}
+      same = {k: b for k in "programs offsets copies movements".split() if getattr(found, k) == (b := getattr(self._last, k))}
       found = self._last = self._found[values] = found._replace(**same)
     return found
 
@@ -151,8 +150,8 @@ class SizedRecording:
       n, m = (sum(x[0] == "launch" for x in s) for s in (a, b))
       return f"{n} kernels are launched at one and {m} at the other"
     for i, (x, y) in enumerate(zip(a, b)):
-      if x != y: return f"{x[0]} {i} is another one" + (
-        f" ({_name(x[1])} and {_name(y[1])})" if x[0] == y[0] == "launch" and x[1] is not y[1] else "")
+      named = x[0] == y[0] == "launch" and x[1] is not y[1]
+      if x != y: return f"{x[0]} {i} is another one{f' ({_name(x[1])} and {_name(y[1])})' if named else ''}"
     if len(first._now) != len(self._now): return "other shapes have other dimensions"
     if not self.holds(first.values):
       return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(first.values)) if not ok)}"

@@ -36,7 +36,7 @@ class Alias:
   None where there is none yet, or another Alias writes it. ``tensors`` are those alive that see it. ``packed``: for quantised
   weights, the tensor that the value is unpacked from wherever it is used; nobody may write it.
   """
-  __slots__ = ("node", "memory", "tensors", "place", "packed", "__weakref__")
+  __slots__ = "node", "memory", "tensors", "place", "packed", "__weakref__"
   node: UOp
   memory: Any
   tensors: dict[ref[Any], None]
@@ -53,7 +53,7 @@ class Alias:
     """Take the memory that the value lies in for this Alias's own. False where it is another's, or nobody may write it."""
     buffer, storage = self.node.arg, self.node.arg.storage
     with lock:
-      if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
+      if storage.writer is not None and storage.writer() is not None or buffer.stale: return False
       storage.writer = ref(self)
     if not storage.read_only: self.memory = buffer
     return not storage.read_only
@@ -104,8 +104,7 @@ class Alias:
         memory.is_value_of(history)
     self._unsettle()
     for t in attached: t._node = apply_view(history, t._view)
-    self.node = node
-    self.memory = memory
+    self.node, self.memory = node, memory
     pending.pop(ref(self), None)
     if followers: self.followed(True)
 
@@ -142,7 +141,7 @@ class Bits(Alias):
   A write to either is seen in the other. When no tensor sees the other one, which is not kept alive, this is a value of its own,
   unless others show the same bits.
   """
-  __slots__ = ("source", "beneath", "beside")
+  __slots__ = "source", "beneath", "beside"
   source: ref[Alias]
   beside: dict[ref[Bits], None]   # those that show bits of the same Alias, this one too
 
@@ -166,7 +165,7 @@ class Bits(Alias):
     source = self.source()
     for note in write_watchers: note(self)
     if source is not None: return source.put((*self.beneath, *view), value, index, what)
-    if any([b is not self and not _apart(b.beneath, self.beneath) for b in alive(self.beside)]):
+    if any(b is not self and not _apart(b.beneath, self.beneath) for b in alive(self.beside)):
       raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
                         "it, or write to a .clone()")
     super().put(view, value, index, what)
@@ -244,7 +243,7 @@ def beyond(view: AliasView, base: AliasView) -> AliasView | None:
   for m in through(base):
     while rest and rest[0][0] is Ops.DETACH: stops = bool(rest.pop(0))
     if not rest or rest.pop(0) != m: return None
-  return (*([(Ops.DETACH, None)] if stops else ()), *rest)
+  return *([(Ops.DETACH, None)] if stops else ()), *rest
 
 
 def repeats(view: AliasView) -> bool:
@@ -264,7 +263,7 @@ def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) ->
   for i in range(len(view) - 1, -1, -1):
     if view[i][0] is not Ops.BITCAST: continue
     below = apply_view(base, view[:i])
-    if below.dtype.itemsize == view[i][1].itemsize: view = (*view[:i], *view[i + 1:])   # movement after it may be before it
+    if below.dtype.itemsize == view[i][1].itemsize: view = *view[:i], *view[i + 1:]   # movement after it may be before it
     else: value, index, view = written(graph.bits(below, view[i][1]), view[i + 1:], value, index), None, view[:i]
     value = graph.bits(value, below.dtype)
   if index is not None or not view_covers(view): return graph.update(base, value, view, index)
@@ -272,8 +271,8 @@ def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) ->
   for op, arg in view:
     shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
   for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
-    back = {Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute_back, Ops.FLIP: graph.flip}[op]
-    value = back(value, shape if op is Ops.RESHAPE else arg)
+    value = {Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute_back, Ops.FLIP: graph.flip}[op](
+      value, shape if op is Ops.RESHAPE else arg)
   return value
 
 

@@ -51,6 +51,6 @@ class BufferNames:
     if node.op is not Ops.BUFFER: return self.values.get(node, "")
     begin = int(node.arg.offset) + first
     end = begin + (node.arg.nbytes if size is None else size)
-    there = [x for x in self.places.get(node.arg.storage, ()) if x[0] < end and x[0] + x[1] > begin]
-    found = [f"{'' if at >= begin and at + n <= end else 'part of '}{name}" for at, n, name in there]
+    found = [f"{'' if at >= begin and at + n <= end else 'part of '}{name}"
+             for at, n, name in self.places.get(node.arg.storage, ()) if at < end and at + n > begin]
     return ", ".join(found if len(found) <= SHOWN else [*found[:SHOWN], f"{len(found) - SHOWN} more"])

@@ -39,10 +39,10 @@ Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
 _NO: Any = object()
-_ARRAYS: Any = (np.ndarray, Valued)
+_ARRAYS: Any = np.ndarray, Valued
 # what reads these refuses by itself
 _ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())
-_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+_NUMBERS = int, float, np.integer, np.floating, np.bool_
 
 
 class Kind(NamedTuple):
@@ -63,9 +63,7 @@ def _whole(x: Any, me: Any) -> Any:
   return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and _LEAST <= x <= _MOST else _NO
 
 
-def _flag(x: Any, me: Any) -> Any: return bool(x) if isinstance(x, (bool, np.bool_)) or (type(x) is int and x in (0, 1)) else _NO
-def _text(x: Any, me: Any) -> Any: return x if isinstance(x, str) else _NO
-def _none(x: Any, me: Any) -> Any: return None if x is None else _NO
+def _flag(x: Any, me: Any) -> Any: return bool(x) if isinstance(x, (bool, np.bool_)) or type(x) is int and x in (0, 1) else _NO
 def _function(x: Any, me: Any) -> Any: return x if callable(x) else _NO
 
 
@@ -111,9 +109,8 @@ def flag(name: str, x: Any) -> bool:
 
 def operand(name: str, x: Any, me: Any) -> Any:
   """``x`` as a tensor on the device of ``me``. Raises ArgumentError."""
-  out = _operand(x, me)
-  if out is _NO: raise ArgumentError(f"{name}: {shown(x)} is no tensor; it takes {_KINDS[Operand].words}")
-  return out
+  if (out := _operand(x, me)) is not _NO: return out
+  raise ArgumentError(f"{name}: {shown(x)} is no tensor; it takes {_KINDS[Operand].words}")
 
 
 def _sequence(item: Kind, count: int | None) -> Callable[[Any, Any], Any]:
@@ -125,7 +122,7 @@ def _sequence(item: Kind, count: int | None) -> Callable[[Any, Any], Any]:
     if count is not None and count != len(x): return _NO
     out = []
     for i in x:
-      if not (type(i) in plain or (ints and type(i) is int and _LEAST <= i <= _MOST)):
+      if not (type(i) in plain or ints and type(i) is int and _LEAST <= i <= _MOST):
         i = item_take(i, me)
         if i is _NO: return _NO
       out.append(i)
@@ -138,8 +135,8 @@ def _instance(kind: type) -> Callable[[Any, Any], Any]: return lambda x, me: x i
 
 _KINDS: dict[Any, Kind] = {
   int: Kind(frozenset(), _whole, "a whole number of up to 64 bits", True), float: Kind(frozenset({float}), _number, "a number"),
-  bool: Kind(frozenset({bool}), _flag, "True or False"), str: Kind(frozenset({str}), _text, "a string"),
-  types.NoneType: Kind(frozenset({types.NoneType}), _none, "None"),
+  bool: Kind(frozenset({bool}), _flag, "True or False"), str: Kind(frozenset({str}), _instance(str), "a string"),
+  types.NoneType: Kind(frozenset({types.NoneType}), _instance(types.NoneType), "None"),
   Operand: Kind(frozenset(), _operand, "a tensor, an array, a list or a number"),
   os.PathLike: Kind(frozenset(), _path, "a path as a string or os.PathLike"),
   Function: Kind(frozenset({types.FunctionType}), _function, "a function"),
@@ -153,21 +150,18 @@ def kind_of(annotation: Any) -> Kind | None:
   if origin in (Union, types.UnionType):
     args = get_args(annotation)
     # a path is a string too
-    if any([get_origin(a) is os.PathLike for a in args]): args = tuple([a for a in args if a is not str])
+    if any(get_origin(a) is os.PathLike for a in args): args = tuple(a for a in args if a is not str)
     kinds = [kind_of(a) for a in args]
     return None if None in kinds else _either([k for k in kinds if k is not None])
   if origin in (tuple, list, Sequence):
     args = get_args(annotation)
     many = origin is not tuple or args[-1] is ...
-    item = kind_of(args[0])
-    if item is None: return Kind(frozenset({list, tuple}), _list, "a list")
-    return Kind(
-      frozenset(), _sequence(item, None if many else len(args)), f"a list{'' if many else f' of {len(args)}'} (each {item.words})"
-    )
+    if (item := kind_of(args[0])) is None: return Kind(frozenset({list, tuple}), _list, "a list")
+    words = f"a list{'' if many else f' of {len(args)}'} (each {item.words})"
+    return Kind(frozenset(), _sequence(item, None if many else len(args)), words)
   if isinstance(annotation, type) and issubclass(annotation, Valued):
     return Kind(frozenset({annotation}), _instance(annotation), "a Tensor (make one with Tensor(..))")
-  found = _KINDS.get(annotation) or _KINDS.get(origin)
-  if found is not None: return found
+  if (found := _KINDS.get(annotation) or _KINDS.get(origin)) is not None: return found
   if not isinstance(annotation, type): raise TypeError(f"no check for parameters annotated {annotation!r}")
   return Kind(frozenset({annotation}), _instance(annotation), f"a {annotation.__name__}")
 
@@ -180,7 +174,7 @@ def _either(kinds: list[Kind]) -> Kind:
     return _NO
 
   return Kind(
-    frozenset().union(*[k.plain for k in kinds]), take, " or ".join([k.words for k in kinds]), any([k.ints for k in kinds])
+    frozenset().union(*[k.plain for k in kinds]), take, " or ".join(k.words for k in kinds), any(k.ints for k in kinds)
   )
 
 
@@ -259,7 +253,7 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   needed: list[str] = []
   extra = []
   for p in parameters.values():
-    n, default, by_default = p.name, p.default, ""
+    n, default, by_default, several = p.name, p.default, "", p.kind is p.VAR_POSITIONAL
     if p.default is not p.empty: known[f"_default_{n}"], by_default = p.default, f"{n} is not _default_{n} and "
     written: dict[Any, str] = {p.VAR_POSITIONAL: f"*{n}", p.VAR_KEYWORD: f"**{n}", p.KEYWORD_ONLY: f"{n}={n}"}
     given.append(written.get(p.kind, n))
@@ -269,11 +263,10 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
       default = _Name("_missing")
     for other in also.get(n, ()):
       extra.append(inspect.Parameter(other, inspect.Parameter.KEYWORD_ONLY, default=_Name("_missing")))
-      there = f"_x{n}" if p.kind is p.VAR_POSITIONAL else f"{n} is not {_Name(default)}"
+      there = f"_x{n}" if several else f"{n} is not {_Name(default)}"
       taken = f"_one({label!r}, {n!r}, {there}, {other!r}, {other})"
-      body.append(f"if {other} is not _missing: "
-                  + (f"_x{n} = _spread({taken})" if p.kind is p.VAR_POSITIONAL else f"{n} = {taken}"))
-    if p.kind is p.VAR_POSITIONAL and n in also:
+      body.append(f"if {other} is not _missing: {f'_x{n} = _spread({taken})' if several else f'{n} = {taken}'}")
+    if several and n in also:
       body.append(f"{n} = _x{n}")
       p = p.replace(name=f"_x{n}")
     signature.append(p.replace(annotation=p.empty, default=default))
@@ -281,11 +274,11 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
     kind = kind_of(eval(p.annotation, inspect.unwrap(fn).__globals__, names) if isinstance(p.annotation, str) else p.annotation)
     if kind is None: continue
     known[f"_plain_{n}"], known[f"_take_{n}"] = kind.plain, functools.partial(_taken, f"{label}: {n}", kind)
-    x = "_x" if p.kind is p.VAR_POSITIONAL else n
-    fits = f"_type({x}) in _plain_{n}" + (f" or (_type({x}) is _int and {_LEAST} <= {x} <= {_MOST})" if kind.ints else "")
+    x = "_x" if several else n
+    fits = f"_type({x}) in _plain_{n}{f' or (_type({x}) is _int and {_LEAST} <= {x} <= {_MOST})' if kind.ints else ''}"
     if n in needed: by_default = f"{n} is not _missing and "
-    if x == n: body.append(f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
-    else: body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])")
+    body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])" if several else
+                f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
   if not body: return fn
   if needed:   # Python says what is missing
     pairs = ", ".join(f"({n!r}, {n})" for n in needed)
@@ -303,13 +296,13 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
 
 def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[str, ...]]:
   """The other names of each parameter."""
-  if any([p.kind is p.VAR_KEYWORD for p in parameters.values()]): return {}
+  if any(p.kind is p.VAR_KEYWORD for p in parameters.values()): return {}
   out: dict[str, tuple[str, ...]] = {}
   for n, p in parameters.items():
     if p.kind is p.POSITIONAL_ONLY: continue
-    others = (*_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ()))
-    found = tuple([other for other in others if other not in parameters and not any([other in more for more in out.values()])])
-    if p.kind is p.VAR_POSITIONAL: found = (n, *found)
+    others = *_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ())
+    found = tuple(other for other in others if other not in parameters and not any(other in more for more in out.values()))
+    if p.kind is p.VAR_POSITIONAL: found = n, *found
     if found: out[n] = found
   return out
 
@@ -328,9 +321,8 @@ class _Name(str):
 
 
 def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
-  out = kind.take(x, me)
-  if out is _NO: raise x.refused() if isinstance(x, Several) else ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
-  return out
+  if (out := kind.take(x, me)) is not _NO: return out
+  raise x.refused() if isinstance(x, Several) else ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
 
 
 def no_flag(name: str, what: str, value: Any) -> Any:
@@ -340,10 +332,10 @@ def no_flag(name: str, what: str, value: Any) -> Any:
   return value
 
 
-def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
+def whole_number(name: str, what: str, value: Any, least: int) -> int:
   """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
-  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least: return int(value)
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int of at least {least}")
 
 
 def of_kind(kinds: str, name: str, what: str, t: Any, takes: str, error: type[DTypeError] = DTypeError) -> None:

@@ -59,7 +59,7 @@ def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tup
   """An axis, several, or None for all, as sorted numbers from 0; text is a name. Raises AxisError (also for one given twice)."""
   if axis is None: return tuple(range(ndim))
   if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim, called),)[:1 if ndim else 0]
-  axes = sorted([axis_of(name, a, ndim, called) for a in axis])
+  axes = sorted(axis_of(name, a, ndim, called) for a in axis)
   if len(set(axes)) != len(axes):
     raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
   return tuple(axes) if ndim else ()
@@ -109,7 +109,7 @@ def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: in
 def aligned_names(name: str, tensors: Sequence[Any]) -> Names | None:
   """The names of what tensors give that broadcast together, aligned from the last dimension. Raises ShapeError."""
   first = tensors[0]._names
-  return first if all([t._names == first for t in tensors]) else merged(name, tensors, *from_last(tensors))
+  return first if all(t._names == first for t in tensors) else merged(name, tensors, *from_last(tensors))
 
 
 def from_last(tensors: Sequence[Any]) -> tuple[list[range], int]:
@@ -121,7 +121,7 @@ def from_last(tensors: Sequence[Any]) -> tuple[list[range], int]:
 def fit(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, what: str = "tensor") -> None:
   """Raises a ShapeError that names the first dimension whose sizes do not broadcast (or, summed, differ), if a tensor has
   names."""
-  if all([t._names is None for t in tensors]): return
+  if all(t._names is None for t in tensors): return
   found: dict[int, tuple[int, int, int]] = {}   # place -> size, tensor, dimension of it
   for k, (t, where) in enumerate(zip(tensors, places)):
     for d, (size, p) in enumerate(zip(t.shape, where)):
@@ -179,7 +179,7 @@ def moved_names(names: Names, shape: _Shape, moves: Iterable[_Move]) -> Names | 
 def text(t: Any) -> str:
   """A tensor's shape with its names: ``(batch 8, time 128)``; without names as Python writes it."""
   if t._names is None: return shape_with_variables(t.shape)
-  return f"({', '.join([f'{n} {_size_text(s)}' if n else _size_text(s) for n, s in zip(t._names, t.shape)])})"
+  return f"({', '.join(f'{n} {_size_text(s)}' if n else _size_text(s) for n, s in zip(t._names, t.shape))})"
 
 
 def _size_text(size: int) -> str:
@@ -204,4 +204,4 @@ def _dimension(t: Any, d: int) -> str:
 def ordinal(k: int) -> str: return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
 
 
-def _or_none(names: Names) -> Names | None: return None if all([n is None for n in names]) else names
+def _or_none(names: Names) -> Names | None: return names if any(names) else None

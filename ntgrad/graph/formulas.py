@@ -68,10 +68,10 @@ _GAMMA = _floats("""
   0.000915376924123895193 -0.00210813083526843498 0.0049986411646232827 -0.0123841921933343754 0.0329650006211569769
   -0.100317301674354228 0.422784335098467136""")
 # what is added to Stirling's formula, 1 / x times a polynomial of 1 / (x*x): Bernoulli numbers, B(2n) / (2n * (2n - 1))
-_STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+_STIRLING = 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12
 # the same for its derivative, 1 / (x*x) times a polynomial of it: B(2n) / 2n; for the second one B(2n)
-_STIRLING_1 = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-_STIRLING_2 = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)   # of the second one
+_STIRLING_1 = 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12
+_STIRLING_2 = 7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6   # of the second one
 _BIG = 2.0 ** 60   # its square is finite in float32, and 1 beside it nothing in float64
 
 
@@ -176,8 +176,7 @@ def hypot(a: Any, b: Any) -> Any:
   p, q = a.abs(), b.abs()
   most = p.maximum(q)
   ratio = p.minimum(q) / most.eq(0).where(1.0, most)
-  out = most * (ratio * ratio + 1).sqrt()
-  return (p.eq(math.inf) | q.eq(math.inf)).where(math.inf, out)
+  return (p.eq(math.inf) | q.eq(math.inf)).where(math.inf, most * (ratio * ratio + 1).sqrt())
 
 
 def asinh(x: Any) -> Any:
@@ -209,8 +208,7 @@ def erfc(x: Any) -> Any:
   keep = 0xFFFFFFFFF8000000 if _double(x) else 0xFFFFF000   # bits of a number whose square is exact
   high = (_bits(z) & keep).bitcast(z.dtype)
   power = (high * high).neg().exp() * ((high - z) * (high + z)).exp()
-  tail = polynomial((z - 5) / (z + 4), _TAIL[_double(x)]) / (z + 1) * power
-  return near.where(1 - x.erf(), tail)
+  return near.where(1 - x.erf(), polynomial((z - 5) / (z + 4), _TAIL[_double(x)]) / (z + 1) * power)
 
 
 def erfinv(x: Any) -> Any:
@@ -295,8 +293,8 @@ def sinc(x: Any) -> Any:
   """sin(pi x) / (pi x), at 0 its limit 1; of the sine, what is beyond the nearest whole number, so that it is 0 at those."""
   n = x.round()
   sine = ((x - n) * math.pi).sin()
-  odd = ((n * 0.5).floor() * 2).ne(n)
-  return x.eq(0).where(1.0, odd.where(-sine, sine) / x.eq(0).where(1.0, x * math.pi))
+  sine = ((n * 0.5).floor() * 2).ne(n).where(-sine, sine)   # of odd ones
+  return x.eq(0).where(1.0, sine / x.eq(0).where(1.0, x * math.pi))
 
 
 def _sinc_slope(x: Any) -> Any:
@@ -352,5 +350,4 @@ SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
   "fmod": lambda u, a, b: (_constant(a, 1), (a / b).trunc().neg()),
   "xlogy": lambda u, x, y: ((x.eq(0) & (y <= 0)).where(0.0, y.log()), x / y),
   "sinc": lambda u, x: (_sinc_slope(x),),
-  "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0)),
-}
+  "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0))}

@@ -19,14 +19,14 @@ _HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 def _host_movement(u: UOp) -> bool:
   """Movement that numpy does for nothing, and can do: of TILE steps, windows of one element; EXPAND to what memory may hold."""
   if u.op is Ops.EXPAND: return math.prod(u.shape) <= _MOST
-  return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
+  return u.op in _HOST or u.op is Ops.TILE and all([w[0] == 1 for w in u.arg])
 
 
 def is_host_view(u: UOp) -> bool:
   """Whether a node is a constant, or a plain view of memory that is small or mostly used: its value is found on the host."""
   size = math.prod(u.shape)
   while _host_movement(u): u = u.src[0]
-  return u.op is Ops.CONST or (u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536))
+  return u.op is Ops.CONST or u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536)
 
 
 def host_view(u: UOp) -> np.ndarray[Any, Any]:
@@ -41,10 +41,10 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
     if n.op is Ops.RESHAPE: a = a.reshape(n.arg)
     elif n.op is Ops.PERMUTE: a = a.transpose(n.arg)
     elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
-    elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
+    elif n.op is Ops.SHRINK: a = a[tuple(slice(b, e) for b, e in n.arg)]
     elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
     elif n.op is Ops.TILE:
-      a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
+      a = a[tuple(slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg))].reshape(n.shape)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 
@@ -57,8 +57,8 @@ def first_of(name: str, data: Any) -> Any:
   depth, rows, level, x = 0, 1, 1, data
   while isinstance(x, (list, tuple)) and x and depth < _DEEP: depth, rows, level, x = depth + 1, level, level * len(x), x[0]
   if depth > MAX_DIMS:
-    deep = f"{depth} deep" if depth < _DEEP else f"{_DEEP} deep or more, or one that has itself"
-    raise ShapeError(f"{name}: lists {deep}; tensors have up to {MAX_DIMS} dimensions")
+    raise ShapeError(f"{name}: lists {depth} deep{' or more, or one that has itself' * (depth == _DEEP)}; tensors have up to "
+                     f"{MAX_DIMS} dimensions")
   if rows > _MANY:
     found = [data]
     for _ in range(depth - 1):

@@ -37,7 +37,7 @@ mode = current = _Mode()   # the second name is for where a parameter has the fi
 
 class behaving:
   """``with behaving(True): ..``: as in training inside; outside it is as if nobody had said so."""
-  __slots__ = ("value", "before")
+  __slots__ = "value", "before"
 
   def __init__(self, value: bool) -> None: self.value = value
   def __enter__(self) -> None: self.before = _training.set(self.value)
@@ -60,8 +60,8 @@ class _Gradients:
     return self
   def __exit__(self, *_: object) -> None: mode.grad = self.before.pop()
   def __call__(self, fn: _F) -> _F:
-    name = type(self).__name__
-    if not callable(fn): raise ArgumentError(f"{name}: {shown(fn)} is no function; decorate one, or use it in a with statement")
+    if not callable(fn):
+      raise ArgumentError(f"{type(self).__name__}: {shown(fn)} is no function; decorate one, or use it in a with statement")
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
       with type(self)(): return fn(*args, **kwargs)

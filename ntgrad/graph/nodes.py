@@ -52,7 +52,7 @@ def permute(u: UOp, order: Shape) -> UOp:
   return _one(Ops.PERMUTE, u, order, tuple([u.shape[o] for o in order]))
 
 
-def permute_back(u: UOp, order: Shape) -> UOp: return permute(u, tuple([order.index(d) for d in range(len(order))]))
+def permute_back(u: UOp, order: Shape) -> UOp: return permute(u, tuple(map(order.index, range(len(order)))))
 
 
 def pad(u: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
@@ -93,8 +93,7 @@ def windows(u: UOp, size: Sequence[int], stride: Sequence[int], dilation: Sequen
 
 def broadcast(u: UOp, shape: Shape) -> UOp:
   """numpy broadcasting to a shape that is known to fit."""
-  s = u.shape
-  if s == shape: return u
+  if (s := u.shape) == shape: return u
   if len(s) < len(shape): u = reshape(u, (1,) * (len(shape) - len(s)) + s)
   return expand(u, shape)
 
@@ -110,8 +109,7 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   """Combine along axes, which stay as dims of 1. An empty axis gives the identity."""
   if u.dtype.kind == "e": u = cast(u, dtypes.float32)
   s = u.shape
-  axes = tuple(sorted([a for a in axes if s[a] != 1]))
-  if not axes: return u
+  if not (axes := tuple(sorted([a for a in axes if s[a] != 1]))): return u
   shape = list(s)
   for a in axes: shape[a] = 1
   return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
@@ -178,7 +176,7 @@ def cat(nodes: Sequence[UOp], axis: int) -> UOp:
   nodes = [n for n in nodes if n.shape[axis]] or list(nodes[:1])
   if len(nodes) == 1: return nodes[0]
   s = nodes[0].shape
-  shape = (*s[:axis], sum([n.shape[axis] for n in nodes]), *s[axis + 1:])
+  shape = *s[:axis], sum([n.shape[axis] for n in nodes]), *s[axis + 1:]
   return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, _device(*nodes))
 
 

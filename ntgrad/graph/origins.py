@@ -100,7 +100,7 @@ def note_origin(node: UOp) -> UOp:
 
 def of_gradient(node: UOp, made: Origin) -> None:
   """``node`` is a gradient of what was ``made`` there."""
-  if config.origins and node.origin is None: node.origin = (*made[:2], True)
+  if config.origins and node.origin is None: node.origin = *made[:2], True
 
 
 def carry(old: UOp, new: UOp) -> None:
@@ -132,10 +132,10 @@ def lines(nodes: Iterable[UOp], origins: Mapping[UOp, Origin]) -> str:
     if (origin := origins.get(u)) is None: continue
     code, at, *gradient = origin
     place, name = _read(code, at)
-    found.setdefault((code.co_filename, place), {})[("gradient of " if gradient else "") + (name or _name(u))] = None
+    found.setdefault((code.co_filename, place), {})[f"{'gradient of ' if gradient else ''}{name or _name(u)}"] = None
   texts = [f"{os.path.basename(file)}:{line} {', '.join(names)}" for (file, line), names in found.items()]
-  more = [f"and {len(texts) - LINES} more lines"] if len(texts) > LINES + 1 else []
-  return " · ".join([*texts[:len(texts) if not more else LINES], *more])
+  if len(texts) > LINES + 1: texts[LINES:] = [f"and {len(texts) - LINES} more lines"]
+  return " · ".join(texts)
 
 
 def lines_of(parts: Sequence[Iterable[UOp]], order: Sequence[UOp]) -> list[str]:
@@ -161,7 +161,7 @@ def _may_say(error: Exception) -> bool: return isinstance(error, NtgradError) an
 def _say(error: Exception, line: str) -> None:
   """A further line of an error's message; no other is added to it."""
   error.__dict__["blamed"] = True
-  error.args = (f"{error}\n{line}", *error.args[1:])
+  error.args = f"{error}\n{line}", *error.args[1:]
 
 
 def _read(code: CodeType, at: int) -> tuple[int, str]:
@@ -180,7 +180,7 @@ def _read(code: CodeType, at: int) -> tuple[int, str]:
   if isinstance(what, ast.Call):
     fn = what.func
     if isinstance(fn, ast.Attribute):   # the line of the method, in a chain over several lines
-      return (first + (fn.end_lineno or 1) - 1), fn.attr
+      return first + (fn.end_lineno or 1) - 1, fn.attr
     return line, fn.id if isinstance(fn, ast.Name) else ""
   op: ast.AST = what.ops[0] if isinstance(what, ast.Compare) else getattr(what, "op", what)
   word = type(op).__name__.lower()

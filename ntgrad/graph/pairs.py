@@ -20,8 +20,9 @@ class Several:
   def refused(self: Any, what: str = "") -> ArgumentError:
     """The error where it was taken for a tensor, to do ``what`` with."""
     first = self._fields[0]   # a NamedTuple has them
-    alone = ", or write axis= instead of the dim, as in x.max(axis=1): that gives the values alone" if first == "values" else ""
-    return ArgumentError(f"({', '.join(self._fields)}) is a tuple of tensors, not one tensor{what}; take .{first}{alone}")
+    return ArgumentError(
+      f"({', '.join(self._fields)}) is a tuple of tensors, not one tensor{what}; take .{first}"
+      f"{', or write axis= instead of the dim, as in x.max(axis=1): that gives the values alone' if first == 'values' else ''}")
 
   def __getattr__(self, name: str) -> Any:
     if name[:1] == "_": raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

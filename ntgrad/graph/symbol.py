@@ -18,7 +18,7 @@ from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of, with
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, Ops, UOp, shown, toposort
 from ntgrad.codegen.kernel.rewrite import substitute
 
-from .symbol_sympy import as_comparison, from_sympy, is_sympy, never_negative, to_sympy
+from .symbol_sympy import PLAIN_OPERATORS, as_comparison, from_sympy, is_sympy, never_negative, to_sympy
 
 _UNKNOWN = 1 << 62   # a bound as far out says nothing
 
@@ -26,8 +26,7 @@ Expr = Union[int, "Symbol"]
 Bounds = tuple[int | None, int | None]
 
 _INTS: dict[BinaryOps, Callable[[int, int], int]] = {
-  BinaryOps.ADD: operator.add, BinaryOps.MUL: operator.mul, BinaryOps.IDIV: operator.floordiv, BinaryOps.MOD: operator.mod,
-  BinaryOps.MAX: max, BinaryOps.MIN: min, BinaryOps.POW: operator.pow}
+  **PLAIN_OPERATORS, BinaryOps.IDIV: operator.floordiv, BinaryOps.MOD: operator.mod, BinaryOps.MAX: max, BinaryOps.MIN: min}
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
   "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
 
@@ -88,7 +87,7 @@ class Symbol:
   ``lower_bound`` and ``upper_bound`` are included. Symbols of one name are equal, and have the same options where they meet.
   Raises ArgumentError for a name that is none, options on an expression, bounds without a value between them.
   """
-  __slots__ = ("node", "__weakref__")
+  __slots__ = "node", "__weakref__"
   node: UOp
 
   def __init__(self, name: Any, constexpr: bool = False, meta: bool = False, lower_bound: int | None = None,
@@ -169,12 +168,12 @@ class Symbol:
     low, high = self.lower_bound, self.upper_bound
     power = self.power_of_two and (value < 1 or value & (value - 1))
     if (low is None or value >= low) and (high is None or value <= high) and not power: return ""
-    kind = ", a power of two" if self.power_of_two else ""
-    return f"{self} is between {0 if low is None else low} and {'any' if high is None else high}{kind}, got {value}"
+    return (f"{self} is between {0 if low is None else low} and {'any' if high is None else high}"
+            f"{', a power of two' if self.power_of_two else ''}, got {value}")
 
   def subs(self, mapping: Mapping[Any, Any]) -> int | Symbol:
     """With ``mapping``'s ints or Symbols for names (given as text or as Symbols); an int where nothing is left open."""
-    values = {(k.name if isinstance(k, Symbol) else k): v for k, v in mapping.items()}
+    values = {k.name if isinstance(k, Symbol) else k: v for k, v in mapping.items()}
     table = {s: _node(values[s.arg.name]) for s in size_nodes(self.node) if s.arg.name in values}
     if not table: return self
     new, = substitute((self.node,), table)
@@ -185,7 +184,7 @@ class Symbol:
   def __hash__(self) -> int: return hash(self.node.arg if self.node.op is Ops.CONST else without_options(self.node))
   def __reduce__(self) -> Any:
     number = {n: i for i, n in enumerate(toposort((self.node,)))}
-    return _restored, ([(n.op, n.dtype, tuple([number[s] for s in n.src]), n.arg) for n in number],)
+    return _restored, ([(n.op, n.dtype, tuple(number[s] for s in n.src), n.arg) for n in number],)
 
   def __bool__(self) -> bool:
     lo, hi = ix.bounds(self.node)
@@ -237,7 +236,7 @@ class Condition:
   def __bool__(self) -> bool:
     if has_hints(self.a) and has_hints(self.b): return condition_holds(self.node)
     if self.op in ("==", "!="): return self.op == "!="
-    raise ArgumentError(f"{self}: not known before {_listed([s.name for s in symbols_of(self)])} has a value")
+    raise ArgumentError(f"{self}: not known before {', '.join(sorted(s.name for s in symbols_of(self)))} has a value")
 
   def __repr__(self) -> str: return f"{self.a} {self.op} {self.b}"
 
@@ -258,7 +257,7 @@ def compared(op: str, a: UOp, b: UOp) -> UOp:
 
 def _restored(nodes: list[tuple[Ops, DType, tuple[int, ...], Any]]) -> int | Symbol:
   made: list[UOp] = []
-  for op, dtype, src, arg in nodes: made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg))
+  for op, dtype, src, arg in nodes: made.append(UOp(op, dtype, tuple(made[i] for i in src), arg))
   return Symbol._of(made[-1])
 
 
@@ -325,10 +324,9 @@ def bounds_of(e: int | Symbol) -> Bounds:
 def condition_of(e: Any) -> bool | Condition:
   """What is checked: a bool, a Condition, or a comparison of sympy. Raises ArgumentError for anything else."""
   if isinstance(e, bool | Condition): return e
-  compared = as_comparison(e) if is_sympy(e) else None
-  if compared is None: raise ArgumentError(f"a condition compares sizes, as N % 16 == 0 does; got {shown(e)}")
-  op, a, b = compared
-  known: bool | Condition = _compared(op, a, b)
+  found = as_comparison(e) if is_sympy(e) else None
+  if found is None: raise ArgumentError(f"a condition compares sizes, as N % 16 == 0 does; got {shown(e)}")
+  known: bool | Condition = _compared(*found)
   return known
 
 
@@ -352,7 +350,7 @@ def _compared(op: str, a: Any, b: Any) -> Any:
   if op in ("==", "!="):
     if lo is not None and lo > 0 or hi is not None and hi < 0: return op == "!="
   else:
-    for edge, known in ((lo, True), (hi, False)):  # decided where the least, or the greatest, difference already is
+    for edge, known in (lo, True), (hi, False):  # decided where the least, or the greatest, difference already is
       if edge is not None and fn(edge, 0) == ((op in (">", ">=")) == known): return bool(fn(edge, 0))
     above = difference.node if op in (">", ">=") else (-difference).node   # the question: is this > 0, or >= 0
     strict = int(op in ("<", ">"))
@@ -366,9 +364,6 @@ def has_hints(e: int | Symbol) -> bool:
   return assumes() and (not isinstance(e, Symbol) or all(s.arg.hint is not None for s in size_nodes(e.node)))
 
 
-def _listed(names: Sequence[str]) -> str: return ", ".join(sorted(names))
-
-
 def evaluate_size(e: Any, values: Mapping[str, Any]) -> ix.Dim:
   """``evaluate`` where values may be expressions of run-time sizes too; an int where nothing is left open."""
   if not isinstance(e, Symbol): return operator.index(e)
@@ -377,7 +372,7 @@ def evaluate_size(e: Any, values: Mapping[str, Any]) -> ix.Dim:
 
 
 def _without_value(e: Symbol, values: Mapping[str, Any]) -> ArgumentError:
-  return ArgumentError(f"{e}: no value for {_listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])}")
+  return ArgumentError(f"{e}: no value for {', '.join(sorted({s.arg.name for s in size_nodes(e.node)} - values.keys()))}")
 
 
 def evaluate(e: Any, values: Mapping[str, int]) -> int:
@@ -393,8 +388,9 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
       else: got[u] = _INTS[u.arg](got[u.src[0]], got[u.src[1]])
   except KeyError: raise _without_value(e, values) from None
   except ZeroDivisionError:
-    known = ", ".join(f"{s.arg.name} = {values[s.arg.name]}" for s in sorted(size_nodes(e.node), key=lambda s: s.arg.name))
-    raise ArgumentError(f"{e}: division by 0 where {known}") from None
+    raise ArgumentError(
+      f"{e}: division by 0 where "
+      f"{', '.join(f'{name} = {values[name]}' for name in sorted(s.arg.name for s in size_nodes(e.node)))}") from None
   return got[e.node]
 
 
@@ -406,7 +402,7 @@ def solved(e: Symbol, n: int, values: Mapping[str, int]) -> tuple[Symbol, int] |
   terms, c = ix.linear(left.node)
   if len(terms) != 1 or terms[0][0].op is not Ops.SIZE: return None
   (size, k), = terms
-  if (n - c) % k: raise ArgumentError(f"{e} is {n} for no {size.arg.name}" + (f", where it is {left}" if left != e else ""))
+  if (n - c) % k: raise ArgumentError(f"{e} is {n} for no {size.arg.name}{f', where it is {left}' if left != e else ''}")
   return _symbol(size), (n - c) // k
 
 

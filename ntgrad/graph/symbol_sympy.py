@@ -12,6 +12,9 @@ from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, Ops, UOp, toposort
 
 _SECONDS = 0.5   # for one question
+# operations that Python's operators do of ints and of sympy's expressions
+PLAIN_OPERATORS: dict[BinaryOps, Callable[[Any, Any], Any]] = {
+  BinaryOps.ADD: operator.add, BinaryOps.MUL: operator.mul, BinaryOps.POW: operator.pow}
 
 
 def is_sympy(x: object) -> bool:
@@ -24,8 +27,8 @@ def to_sympy(u: UOp) -> Any:
   """An expression of sympy, whose symbols are integers with what is known of their sign."""
   import sympy
   make: dict[BinaryOps, Callable[[Any, Any], Any]] = {
-    BinaryOps.ADD: operator.add, BinaryOps.MUL: operator.mul, BinaryOps.POW: operator.pow, BinaryOps.MOD: sympy.Mod,
-    BinaryOps.IDIV: lambda a, b: sympy.floor(a / b), BinaryOps.MAX: sympy.Max, BinaryOps.MIN: sympy.Min}
+    **PLAIN_OPERATORS, BinaryOps.MOD: sympy.Mod, BinaryOps.IDIV: lambda a, b: sympy.floor(a / b), BinaryOps.MAX: sympy.Max,
+    BinaryOps.MIN: sympy.Min}
   got: dict[UOp, Any] = {}
   for n in toposort((u,)):
     if n.op is Ops.CONST: got[n] = sympy.Integer(n.arg)
@@ -57,8 +60,8 @@ def from_sympy(e: Any) -> UOp:
       return (ix.power(tops[0], k), ix.power(bottoms[0], k)) if n.exp >= 0 else (ix.power(bottoms[0], k), ix.power(tops[0], k))
     if n.func is sympy.floor: return ix.fdiv(*args[0]), ix.ONE
     if n.func is sympy.ceiling: return ix.cdiv(*args[0]), ix.ONE
-    each = {sympy.Mod: ix.mod, sympy.Max: ix.greatest, sympy.Min: ix.least}.get(n.func)
-    if each is not None: return reduce(each, [_whole(e, a) for a in args]), ix.ONE
+    if (each := {sympy.Mod: ix.mod, sympy.Max: ix.greatest, sympy.Min: ix.least}.get(n.func)) is not None:
+      return reduce(each, [_whole(e, a) for a in args]), ix.ONE
     raise ArgumentError(f"{e}: {n.func.__name__} has no meaning for sizes; + - * // % ** floor, ceiling, Mod, Max and Min have")
   return _whole(e, from_parts(e, lambda n: n.args, made))
 

@@ -196,7 +196,7 @@ class Variable:
 
   def __init__(self, name: str, lower: int, upper: int):
     if not isinstance(name, str) or not name.isidentifier(): raise ArgumentError(f"Variable: a name, got {shown(name)}")
-    for what, n in (("lower", lower), ("upper", upper)):
+    for what, n in ("lower", lower), ("upper", upper):
       if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 1 << 31:
         raise ArgumentError(f"Variable {name}: the {what} bound is an int from 0 to 2**31 - 1, got {shown(n)}")
     if lower > upper: raise ArgumentError(f"Variable {name}: no value from {lower} to {upper}")

@@ -42,8 +42,8 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[
     items += _calls(part, nodes)
     try: return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
-      stage = next((s for s in stages if not c.effects <= s), None)
-      if stage is None: raise VerifyError("the kernels of a schedule wait for each other") from None
+      if (stage := next((s for s in stages if not c.effects <= s), None)) is None:
+        raise VerifyError("the kernels of a schedule wait for each other") from None
       stage |= c.effects
 
 
@@ -64,8 +64,8 @@ def _calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
     first = launches[0]
     at = {u.arg[1]: storage(u) for u in launches} | dict(zip(first.arg[2], map(storage, first.src[1:])))
     reads = frozenset([*first.src[1:], *[viewed(u.src[0]) for u in launches]])
-    given = tuple(dict.fromkeys([nodes.get(u, u) for u in launches]))
-    in_slots = tuple([at[i] for i in range(len(at))])
+    given = tuple(dict.fromkeys(nodes.get(u, u) for u in launches))
+    in_slots = tuple(at[i] for i in range(len(at)))
     items.append(ScheduleItem(None, in_slots, tuple(launches), reads, given=given, call=first.arg[0]))
   return items
 
@@ -94,7 +94,7 @@ def create_schedule(outputs: Any) -> Schedule:
   """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to
   a Linearizer. ``print`` shows them as bodies of the tile language. Runs nothing."""
   one = isinstance(outputs, UOp) or hasattr(outputs, "_alias")   # a Tensor is iterable too, by its rows
-  sinks = [sink_of(o) for o in ([outputs] if one else outputs)]
+  sinks = list(map(sink_of, [outputs] if one else outputs))
   origins = of(toposort([s[0] if isinstance(s, tuple) else s for s in sinks]))
   return Schedule([replace(item, origins=origins) for item in schedule_graph(sinks)[1]])
 

@@ -53,14 +53,14 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> _Part:
     if not isinstance(n, int): break   # of a run-time size all may be touched
     lo, hi = _touched(accesses, d)
     if lo < 0 or hi > n: break   # only a gate keeps it inside
-    touched[d] = (lo, hi)
+    touched[d] = lo, hi
     if hi > lo + 1: break
   if (part := _apart(shape, accesses)) is None:
     sizes, first = tuple(ix.minus(e, b) for b, e in touched), consecutive(shape, touched)
     if not shape or not isinstance(first, int) or sizes == shape and not given:
       return _Part(0, shape or (1,), (ix.ZERO,) * len(shape), align=given)
     gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
-    part = _Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone)
+    part = _Part(first, sizes[gone:], tuple(ix.const(b) for b, _ in touched), gone)
   return part._replace(align=min(alignment(part.offset * itemsize, itemsize), given or PART_ALIGN_BYTES))
 
 
@@ -74,16 +74,16 @@ def _apart(shape: Shape, accesses: Sequence[Idx]) -> _Part | None:
   sizes = [n for n in shape if isinstance(n, int)]
   if len(sizes) < max(len(shape), 2): return None
   found = [_touched(accesses, d) for d in range(len(shape))]
-  if any([lo < 0 or hi > n for (lo, hi), n in zip(found, sizes)]): return None
+  if any(lo < 0 or hi > n for (lo, hi), n in zip(found, sizes)): return None
   one = [d for d, ((lo, hi), n) in enumerate(zip(found, sizes)) if hi == lo + 1 and n > 1]
   several = [d for d, (lo, hi) in enumerate(found) if hi > lo + 1]
   if not one or not several or one[-1] < several[0]: return None
   last = one[-1]
-  if any([(lo, hi) != (0, n) for (lo, hi), n in zip(found[last + 1:], sizes[last + 1:])]): return None
+  if any((lo, hi) != (0, n) for (lo, hi), n in zip(found[last + 1:], sizes[last + 1:])): return None
   steps = [prod(sizes[d + 1:last + 1]) for d in range(last + 1)]
-  span = sum([(hi - lo - 1) * step for (lo, hi), step in zip(found, steps)]) + 1
-  first = sum([lo * step for (lo, _), step in zip(found, steps)]) * prod(sizes[last + 1:])
-  return _Part(first, (span, *shape[last + 1:]), tuple([ix.const(lo) for lo, _ in found]), rows=tuple(steps))
+  span = sum((hi - lo - 1) * step for (lo, hi), step in zip(found, steps)) + 1
+  first = sum(lo * step for (lo, _), step in zip(found, steps)) * prod(sizes[last + 1:])
+  return _Part(first, (span, *shape[last + 1:]), tuple(ix.const(lo) for lo, _ in found), rows=tuple(steps))
 
 
 def consecutive(shape: Sequence[ix.Dim], slices: Sequence[tuple[ix.Dim, ix.Dim]]) -> ix.Dim | None:

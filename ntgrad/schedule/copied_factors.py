@@ -48,10 +48,9 @@ def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tup
       source = viewed(f.node)
       version = versions.get(source, source)
       copy = UOp(Ops.CONTIGUOUS, f.by.dtype, substitute((f.node,), {source: version}), (LAST, last))
-      at = tuple([ix.rng(d, n) for d, n in enumerate(f.node.shape)])
+      at = tuple(ix.rng(d, n) for d, n in enumerate(f.node.shape))
       where = at if f.node is source else substitute(f.by.src[1].src, dict(zip(f.at, at)))
-      value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], indexed(where)))
-      copies[copy] = version, stores(copy, at, value)
+      copies[copy] = version, stores(copy, at, UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], indexed(where))))
       new[f.by] = f.by.replace((param_stand_in(copy), indexed(f.at), *f.by.src[2:]))
   return rewrite(body, {Ops.LOAD: lambda old, u: new.get(old)}) if new else body, copies
 
@@ -62,11 +61,10 @@ def as_it_lies(f: BufferAccess) -> BufferAccess:
   if f.node.op is not Ops.BUFFER or len(f.at) != 1 or len(f.node.shape) != 1: return f
   terms, begin = ix.linear(f.at[0])
   if len(terms) < 2 or any(r.op is not Ops.RANGE or not isinstance(r.arg[1], int) for r, _ in terms): return f
-  axes = sorted(terms, key=lambda t: -t[1])
-  shape = tuple([r.arg[1] for r, _ in axes])
-  if strides_of(shape) != tuple([step for _, step in axes]): return f
-  part = movement(Ops.SHRINK, f.node, ((begin, begin + prod(shape)),))
-  return BufferAccess(reshaped(part, shape), tuple([r for r, _ in axes]), f.by)
+  axes, steps = zip(*sorted(terms, key=lambda t: -t[1]))
+  shape = tuple(r.arg[1] for r in axes)
+  if strides_of(shape) != steps: return f
+  return BufferAccess(reshaped(movement(Ops.SHRINK, f.node, ((begin, begin + prod(shape)),)), shape), axes, f.by)
 
 
 def callers(f: BufferAccess) -> bool:
@@ -89,15 +87,13 @@ def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[t
   def free(f: BufferAccess) -> frozenset[UOp]: return axes_in(*f.at) - p.bound
   rows, columns = sorted(p.factors, key=lambda f: max([order.index(r) for r in free(f) if r in order], default=-1))
   itemsize = max(f.by.dtype.itemsize for f in p.factors)
-  exact = itemsize == 4 and not config.allow_tf32
-  a, b = both = [_factor(rows, p, itemsize == 1), _factor(columns, p, itemsize == 1, exact)]
+  a, b = both = [_factor(rows, p, itemsize == 1), _factor(columns, p, itemsize == 1, itemsize == 4 and not config.allow_tf32)]
   if all(f.place is None for f in both): return
   x, y = free(rows), free(columns)
   m, n, k, others = map(axes_size, (x - y, y - x, p.bound, x & y))
   if min(m, n, k) < LEAST: return
-  memory = sum([node_bytes(f.node) for f in p.factors])
-  work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), memory, vectors=(a.vector, b.vector),
-                     crossed=b.crossed)
+  work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), sum(node_bytes(f.node) for f in p.factors),
+                     vectors=(a.vector, b.vector), crossed=b.crossed)
   for f, copied in zip(both, worth_copying(work, [0 if f.place is None else node_bytes(f.access.node) for f in both], target)):
     if copied and f.place is not None: yield f.access, f.place
 

@@ -115,7 +115,7 @@ class Groups:
     g.roots.append(u)
     self.storing.setdefault(u, []).append(g)
     if self._closed(g): return
-    space = (g.shape, g.roots[0].device)
+    space = g.shape, g.roots[0].device
     self.over.setdefault(space, {})[g] = None
     for s in near: self.sharing.setdefault((s, space), {})[g] = None
 
@@ -132,7 +132,7 @@ class Groups:
     """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or whether that takes too long to
     find."""
     if not others: return False
-    lowest = min([self.position[o.roots[-1]] for o in others])
+    lowest = min(self.position[o.roots[-1]] for o in others)
     queue, seen = [g], {g}
     for waiting in queue:
       for r in waiting.reads:
@@ -147,15 +147,13 @@ class Groups:
 
   def candidates(self, u: UOp, near: Iterable[UOp] | None) -> list[Group]:
     """The newest open kernels over the space of ``u``, oldest first: all, or those that read something ``near`` it."""
-    space = (u.shape, u.device)
-    if near is None: return self._newest(self.over.get(space))[::-1]
-    found: dict[Group, None] = {}
-    for s in near: found.update(dict.fromkeys(self._newest(self.sharing.get((s, space)))))
+    space = u.shape, u.device
+    if near is None: return self._newest(self.over.get(space, {}))[::-1]
+    found = {g for s in near for g in self._newest(self.sharing.get((s, space), {}))}
     return sorted(found, key=lambda g: g.number)[-CANDIDATES:]
 
-  def _newest(self, among: dict[Group, None] | None) -> list[Group]:
+  def _newest(self, among: dict[Group, None]) -> list[Group]:
     """The last of some kernels that are still open; closed ones that come before it are removed."""
-    if among is None: return []
     found: list[Group] = []
     closed: list[Group] = []
     for g in reversed(among):

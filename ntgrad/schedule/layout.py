@@ -85,8 +85,8 @@ class _Channels:
       accesses = list(buffer_accesses(item))
       for a in accesses: self.of.setdefault(a.node, []).append(len(self.kernels))
       self.kernels.append((accesses, list(products(kernel.nodes, buffers(item)))))
-    copies = [n for n in self.of if n.op is Ops.CONTIGUOUS and n.arg is not None and n.arg[0] == LAST]
-    self.found: dict[UOp, int] = {n: n.arg[1] for n in copies if n.arg[1] != len(n.shape) - 1}
+    self.found: dict[UOp, int] = {n: n.arg[1] for n in self.of if n.op is Ops.CONTIGUOUS and n.arg is not None
+                                  and n.arg[0] == LAST and n.arg[1] != len(n.shape) - 1}
     self.new = list(self.found)
     for _, found in self.kernels:
       for p in found:
@@ -96,10 +96,10 @@ class _Channels:
 
   def mark(self, a: BufferAccess, channel: UOp) -> None:
     """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
-    if a.node in self.found or a.node in self.fixed or a.node.op in FIXED: return
-    if (place := dimension_along(channel, a)) is None: return
-    self.found[a.node] = place
-    self.new.append(a.node)
+    node = a.node
+    if node in self.found or node in self.fixed or node.op in FIXED or (place := dimension_along(channel, a)) is None: return
+    self.found[node] = place
+    self.new.append(node)
 
   def spread(self, all: list[BufferAccess], products: list[Product]) -> None:
     """From the buffers of a kernel that have their layout to the others: along the same axis, and from one side of a product to
@@ -149,8 +149,7 @@ def dimension_along(channel: UOp, a: BufferAccess) -> int | None:
   """The dimension of a buffer that goes along an axis, where its order matters and the axis is nowhere else in the index."""
   if channel.op is not Ops.RANGE or _count(channel) < CHANNELS: return None
   if sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS: return None
-  places = [d for d, i in enumerate(a.at) if i is channel]
-  return places[0] if len(places) == 1 and sum(channel in i.ranges for i in a.at) == 1 else None
+  return a.at.index(channel) if channel in a.at and sum(channel in i.ranges for i in a.at) == 1 else None
 
 
 def buffers(item: ScheduleItem) -> dict[UOp, UOp]:
@@ -176,25 +175,24 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
     if value.arg is not BinaryOps.MUL: continue
     loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in of] for s in value.src]
     if any(len(l) != 1 for l in loads): continue
-    bound = frozenset([x for x in value.ranges if x.arg[0] in r.arg[1]])
+    bound = frozenset(x for x in value.ranges if x.arg[0] in r.arg[1])
     a, b = [BufferAccess(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
     yield Product(bound, (a, b), axes_size(value.ranges))
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
   """A kernel over buffers some of whose dimensions come last."""
-  kernel = item.ast
-  if kernel is None or not any(n in channel for n in item.nodes): return item
+  if (kernel := item.ast) is None or channel.keys().isdisjoint(item.nodes): return item
   last = {p.uop: channel[n] for p, n in zip(kernel.params, item.nodes) if n in channel}
   def moved(old: UOp, new: UOp) -> UOp | None:
     return at_place(new, to_end(new.src[1].src, last[old.src[0]])) if old.src[0] in last else None
-  body = rewrite(kernel.body, {Ops.LOAD: moved, Ops.STORE: moved})
-  params = tuple([replace(p, shape=to_end(p.shape, last[p.uop])) if p.uop in last else p for p in kernel.params])
+  body = rewrite(kernel.body, dict.fromkeys((Ops.LOAD, Ops.STORE), moved))
+  params = tuple(replace(p, shape=to_end(p.shape, last[p.uop])) if p.uop in last else p for p in kernel.params)
   # the GRID axes in the order in which the first STORE goes through memory, the others where they are
   order = {r: n for n, r in enumerate(body[0].src[1].src)}
   grid = iter(sorted(kernel.of_kind(AxisKind.GRID), key=lambda a: order.get(a.rng, -1)))
-  axes = tuple([next(grid) if a.kind is AxisKind.GRID else a for a in kernel.axes])
-  return replace(item, ast=kernel.with_(params=params, body=body, axes=axes))
+  return replace(item, ast=kernel.with_(
+    params=params, body=body, axes=tuple(next(grid) if a.kind is AxisKind.GRID else a for a in kernel.axes)))
 
 
 def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]: return (*values[:place], *values[place + 1:], values[place])

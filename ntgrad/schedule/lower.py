@@ -50,7 +50,7 @@ class ScheduleItem:
       return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' {name}' if name else ''}{f' on {u.device}' if u.device else ''}"
     if self.ast is None and self.call is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
     texts = list(map(said, self.nodes, buffer_names_of(self, BufferNames())))
-    flow = [", ".join([t for i, t in enumerate(texts) if (i in self.written) is w]) or "nothing" for w in (True, False)]
+    flow = [", ".join(t for i, t in enumerate(texts) if (i in self.written) is w) or "nothing" for w in (True, False)]
     made = lines(self.given, self.origins)
     return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []),
                       f"call of {self.call.kernel}" if self.ast is None else str(self.ast)])
@@ -59,7 +59,7 @@ class ScheduleItem:
   def written(self) -> tuple[int, ...]:
     """The positions of the buffers that it writes."""
     if self.call is not None: return tuple(self.call.writes)
-    return (0,) if self.ast is None else tuple([p.slot for p in self.ast.params if p.written])
+    return (0,) if self.ast is None else tuple(p.slot for p in self.ast.params if p.written)
 
   def tile_source(self, name: str = "", opts: Sequence[Opts] | None = None) -> str:
     """The kernel as a Python file that makes it with the tile language, arrangement and application, with the Opts of each of its
@@ -71,7 +71,7 @@ class ScheduleItem:
 
 def buffer_names_of(item: ScheduleItem, names: BufferNames) -> list[str]:
   """What each buffer of an item is called; "" where nobody knows."""
-  if item.ast is None: return [names.of(n) for n in item.nodes]
+  if item.ast is None: return list(map(names.of, item.nodes))
   return [names.of(n, first, ix.elements(p.shape) * n.dtype.itemsize)
           for n, p, first in zip(item.nodes, item.ast.params, item.offsets or (0,) * len(item.nodes))]
 
@@ -91,8 +91,7 @@ class Lowering:
     self.copies: dict[UOp, ScheduleItem] = {}      # padded copies that kernels asked for
     for u in part.order:
       for d in part.uses[u]:
-        v = self._value(u, d)
-        if v is not None: self.values[(u, *d)] = v
+        if (v := self._value(u, d)) is not None: self.values[u, *d] = v
 
   def get(self, s: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
     if s.op is Ops.CONST: return s
@@ -118,8 +117,7 @@ class Lowering:
       alike = ix.product(r.arg[1] for r in set(taken) - inner.ranges)
       if (u, *d) in self.part.merged: return repeated(u.arg[0], inner, alike)
       axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - axes_in(valid, *idx))})
-      out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
-      return repeated(u.arg[0], out, alike)
+      return repeated(u.arg[0], UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner, alike)
     if u.op is Ops.SCAN_AXIS: return scan_value(u, idx, inner)
     if u.op is Ops.SORT_AXIS: return sorted_value(u, idx, at, inner)
     if u.op is Ops.GATHER:
@@ -137,9 +135,9 @@ class Lowering:
         # it goes through its indices' axes in order, but for one that is an index itself; along one that nothing has, again
         axes = [i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]]
         used = axes_in(*where, value, gate)
-        if root.arg[0] == "add": value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i not in used]))
-        mode = root.arg[0], tuple([i.arg[0] for i in axes if i in used])
-      src = (param_stand_in(root), indexed(where), value, *(() if gate is ix.TRUE else (gate,)))
+        if root.arg[0] == "add": value = repeated(BinaryOps.ADD, value, ix.product(i.arg[1] for i in axes if i not in used))
+        mode = root.arg[0], tuple(i.arg[0] for i in axes if i in used)
+      src = param_stand_in(root), indexed(where), value, *(() if gate is ix.TRUE else (gate,))
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     versions = {storage(r): r for r in reads}
@@ -156,11 +154,11 @@ class Lowering:
     if len(parts) == 1: return [make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), named)]
     out, every = [], loaded(final)
     for part in parts:
-      statements = tuple([final[i] for i in part])
-      mine, roots = loaded(statements), tuple(dict.fromkeys([g.stores[i][0] for i in part]))
-      own = frozenset([r for r in reads if storage(r) in mine or storage(r) not in every])
+      statements = tuple(final[i] for i in part)
+      mine, roots = loaded(statements), tuple(dict.fromkeys(g.stores[i][0] for i in part))
+      own = frozenset(r for r in reads if storage(r) in mine or storage(r) not in every)
       within = set(toposort([g.stores[i][1] for i in part]))
-      out.append(make_item(statements, roots, own, tuple(worth_naming([n for n, u in given.items() if u in within]))))
+      out.append(make_item(statements, roots, own, tuple(worth_naming(n for n, u in given.items() if u in within))))
     return out
 
 
@@ -170,34 +168,35 @@ def loaded(body: Sequence[UOp]) -> set[UOp]: return {u.src[0].arg for u in topos
 def _apart(body: Sequence[UOp]) -> list[list[int]]:
   """The statements of a kernel, by number, that are better made by kernels of their own: sums of _LARGE values that no other one
   reads. Together they would be as few programs as one of them, and keep all that they read until the last of it is made."""
-  if len(body) < 2 or any([s.arg is not None for s in body]): return [list(range(len(body)))]
+  if len(body) < 2 or any(s.arg is not None for s in body): return [list(range(len(body)))]
   groups: list[tuple[list[int], set[UOp], bool]] = []   # statements, the large buffers that they read, whether all are sums
   for i, s in enumerate(body):
     reads = {n for n in loaded([s]) if node_bytes(n) >= _LARGE}
-    numbers, sums = [i], any([u.op is Ops.REDUCE for u in toposort((s,))])
+    numbers, sums = [i], any(u.op is Ops.REDUCE for u in toposort((s,)))
     for other in [o for o in groups if o[1] & reads]:
       groups.remove(other)
       numbers, reads, sums = [*other[0], *numbers], other[1] | reads, sums and other[2]
     groups.append((numbers, reads, sums))
   alone = [numbers for numbers, reads, sums in groups if reads and sums]
-  rest = sorted([i for numbers, reads, sums in groups if not (reads and sums) for i in numbers])
+  rest = sorted(i for numbers, reads, sums in groups if not (reads and sums) for i in numbers)
   return sorted([*alone, *([rest] if rest else [])])
 
 
-def make_item(body: Body, writes: Nodes, reads: frozenset[UOp], given: Nodes = ()) -> ScheduleItem:
+def make_item(body: Body, writes: Nodes, reads: frozenset[UOp], given: Nodes) -> ScheduleItem:
   """Give the stand-in nodes of a body their slots, written ones first."""
   nodes, written = toposort(body), [s.src[0] for s in body]
   slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
   parts = touched_parts(slots, nodes)
   runs = [n.arg.arg[1] if n.arg.op is Ops.CONTIGUOUS and n.arg.arg and n.arg.arg[0] == RUNS else 0 for n in slots]
-  params = tuple([Param(i, p.shape, n.dtype, n in written, p.align, m) for i, (n, p, m) in enumerate(zip(slots, parts, runs))])
+  params = tuple(Param(i, p.shape, n.dtype, n in written, p.align, m) for i, (n, p, m) in enumerate(zip(slots, parts, runs)))
   part = dict(zip(slots, parts))
   def accessed(old: UOp, new: UOp) -> UOp: return at_place(new, part[old.src[0]].within(new.src[1].src))
-  out = rewrite(body, {Ops.LOAD: accessed, Ops.STORE: accessed}, {n: p.uop for n, p in zip(slots, params)})
+  out = rewrite(body, dict.fromkeys((Ops.LOAD, Ops.STORE), accessed), {n: p.uop for n, p in zip(slots, params)})
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
-  bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
-  bound.update([u.arg[1] for u in nodes if u.op is Ops.SCAN])
-  bound.update([i for u in nodes if u.op is Ops.SORTED for i in (u.arg[0], *ids_of(u.src[1]))])
+  bound = {*(i for u in nodes if u.op is Ops.REDUCE or u.op is Ops.STORE and u.arg for i in u.arg[1]),
+           *(u.arg[1] for u in nodes if u.op is Ops.SCAN),
+           *(i for u in nodes if u.op is Ops.SORTED for i in (u.arg[0], *ids_of(u.src[1])))}
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
-  offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
-  return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets, given)
+  return ScheduleItem(
+    Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads,
+    tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else (), given)

@@ -22,7 +22,7 @@ def _read(u: UOp) -> UOp | None:
   if u.arg[0] is not BinaryOps.ADD or u.src[0].arg is not TernaryOps.WHERE: return None
   test, chosen, other = u.src[0].src
   if other.op is not Ops.CONST or other.arg != 0 or test.arg is not BinaryOps.CMPEQ: return None
-  for number, index in (test.src, test.src[::-1]):
+  for number, index in test.src, test.src[::-1]:
     axis = number.src[0] if number.op is Ops.CAST else number
     if axis.op is not Ops.RANGE or axis.arg[0] not in u.arg[1] or axis in index.ranges or number.dtype.kind not in "iu": continue
     if number is not axis and ix.vmax(axis) > dtypes.max(number.dtype): continue   # numbers that come more than once
@@ -35,6 +35,6 @@ def _read(u: UOp) -> UOp | None:
       return new.replace((*new.src[:2], ix.both(gate, *new.src[2:]))) if a in old.ranges else None
     found = rewrite((chosen,), {Ops.LOAD: load}, {**known, axis: at})[0]
     found = UOp.alu(TernaryOps.WHERE, inside, found, UOp.const(found.dtype, 0))
-    rest = tuple([i for i in u.arg[1] if i != axis.arg[0]])
+    rest = tuple(i for i in u.arg[1] if i != axis.arg[0])
     return UOp(Ops.REDUCE, u.dtype, (found,), (u.arg[0], rest)) if rest else found.cast(u.dtype)
   return None

@@ -72,8 +72,7 @@ def _shifted(u: UOp) -> Shifted | None:
 def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
   """Elements of a part that a program keeps in registers: of a row, or of each of the columns that lie in one line."""
   kept = [d for d, n in enumerate(x.shape) if d not in axes and n != 1]
-  beside = target.line // x.dtype.itemsize if kept and kept[-1] > max(axes) else 1
-  return target.row // beside
+  return target.row // (target.line // x.dtype.itemsize if kept and kept[-1] > max(axes) else 1)
 
 
 class _Parts:
@@ -92,7 +91,7 @@ class _Parts:
     parts = -(-n // size)
     self.padding = parts * size - n
     self.whole, self.shape = shape, (*shape[:self.axis], parts, size, *shape[self.axis + 1:])
-    self.joint = tuple([parts if d == self.axis else 1 if d in axes else m for d, m in enumerate(shape)])
+    self.joint = tuple(parts if d == self.axis else 1 if d in axes else m for d, m in enumerate(shape))
     self.inner = in_parts_along(axes, self.axis)
     self.count, self.last = size * others, (size - self.padding) * others
 
@@ -133,7 +132,7 @@ def in_parts_along(axes: Sequence[int], axis: int) -> tuple[int, ...]:
 
 def stored_along(x: UOp, axis: int) -> UOp:
   """A value in memory, in which what has one index along an axis lies side by side."""
-  order = (axis, *[d for d in range(len(x.shape)) if d != axis])
+  order = axis, *[d for d in range(len(x.shape)) if d != axis]
   return graph.permute_back(graph.contiguous(graph.permute(x, order)), order)
 
 

@@ -13,7 +13,7 @@ class Conflict(Exception):
 
   def __init__(self, effects: set[UOp]):
     super().__init__()
-    self.effects = {number_of(u) for u in effects}
+    self.effects = set(map(number_of, effects))
 
 
 def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
@@ -29,7 +29,7 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
   for i, item in enumerate(items):
     waits: set[int | UOp] = set()
     after.append(waits)
-    for made in {made_by(r) for r in item.reads} & writers.keys(): waits.add(made if len(writers[made]) > 1 else writers[made][0])
+    for made in writers.keys() & map(made_by, item.reads): waits.add(made if len(writers[made]) > 1 else writers[made][0])
     for w in item.writes:
       if w.op not in GRAPH_EFFECTS: continue
       if _loads_elsewhere(item, w): clashing.add(w)

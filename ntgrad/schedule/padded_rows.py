@@ -75,9 +75,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
   sum[1001](..) -> sum[1024](..). ``sinks`` stay as they are."""
   if config.noopt: return list(items)
   found = _Rows(items, sinks)
-  if not found.longer: return list(items)
-  nodes = {n: r.node for n, r in found.longer.items()}
-  return [found.changed(item, nodes) for item in items]
+  return list(map(found.changed, items))
 
 
 class _Row(NamedTuple):
@@ -109,20 +107,20 @@ class _Rows:
           if a.node in wanted or a.node.op in FIXED: continue
           if (found := longer_row(kernel, a, shapes[a.by.src[0]])) is not None: wanted[a.node] = found
     for n, (place, before, after) in wanted.items():
-      if n in fixed or n not in writers or not all(may_grow(k, a, place, before) for k, a in writers[n]): continue
-      if before not in n.shape: continue
+      if n in fixed or n not in writers or before not in n.shape: continue
+      if not all(may_grow(k, a, place, before) for k, a in writers[n]): continue
       pads = [(0, 0)] * len(n.shape)
       pads[n.shape.index(before)] = 0, after - before
       self.longer[n] = _Row(place, before, after, as_buffer(movement(Ops.PAD, n, tuple(pads))))
 
-  def changed(self, item: ScheduleItem, nodes: dict[UOp, UOp]) -> ScheduleItem:
+  def changed(self, item: ScheduleItem) -> ScheduleItem:
     """A kernel over the longer buffers."""
-    if nodes.keys().isdisjoint((*item.nodes, *item.writes, *item.reads)): return item
+    if self.longer.keys().isdisjoint((*item.nodes, *item.writes, *item.reads)): return item
     kernel = item.ast
     if kernel is not None:
       rows = {p.uop: self.longer[n] for p, n in zip(kernel.params, item.nodes) if n in self.longer}
-      params = tuple([replace(p, shape=(*p.shape[:r.place], r.after, *p.shape[r.place + 1:])) if (r := rows.get(p.uop)) else p
-                      for p in kernel.params])
+      params = tuple(replace(p, shape=(*p.shape[:r.place], r.after, *p.shape[r.place + 1:])) if (r := rows.get(p.uop)) else p
+                      for p in kernel.params)
       axes: dict[UOp, int] = {}
       read = [f for p in products(kernel.nodes, buffers(item)) for f in p.factors]
       for a in (*read, *[a for a in buffer_accesses(item) if a.by.op is Ops.STORE]):
@@ -135,7 +133,7 @@ class _Rows:
         wide = replace(was, size=size)
         kernel = with_longer_axis(kernel, was, wide, ix.lt(wide.rng, was.size))
       if rows: kernel = _within(kernel, rows)
-    def new(ns: Iterable[UOp]) -> Nodes: return tuple([nodes.get(n, n) for n in ns])
+    def new(ns: Iterable[UOp]) -> Nodes: return tuple(self.longer[n].node if n in self.longer else n for n in ns)
     return replace(item, ast=kernel, nodes=new(item.nodes), writes=new(item.writes), reads=frozenset(new(item.reads)))
 
 
@@ -157,8 +155,9 @@ def grows(kernel: Kernel, axis: UOp) -> bool:
 
 def may_grow(kernel: Kernel, a: BufferAccess, place: int, size: int) -> bool:
   """Whether a kernel that stores a buffer can store zeros behind its rows too: it stores all of them, in one statement."""
-  if sum(s.src[0] is a.by.src[0] for s in kernel.body) != 1 or len(a.by.src) > 3: return False
-  if any(u.op is Ops.LOAD and u.src[0] is a.by.src[0] for u in kernel.nodes): return False
+  param = a.by.src[0]
+  if len(a.by.src) > 3 or any(u.op is Ops.LOAD and u.src[0] is param for u in kernel.nodes): return False
+  if sum(s.src[0] is param for s in kernel.body) != 1: return False
   return (axis := sole_axis(a, place, size)) is not None and grows(kernel, axis)
 
 
@@ -197,6 +196,6 @@ def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
       gates += ix.conjuncts(value.src[0])
       value = value.src[1]
     if not gates or value.arg is not BinaryOps.MUL or new.arg[0] is not BinaryOps.ADD: return None
-    known = zeros(value.src[0]) & zeros(value.src[1])
+    known = set.intersection(*map(zeros, value.src))
     return new.replace((or_identity(ix.both(*[c for c in gates if c not in known]), value, BinaryOps.ADD),))
   return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: loaded, Ops.STORE: stored, Ops.REDUCE: summed}))

@@ -58,7 +58,7 @@ def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
   queue, found, cost = [u], [], 0
   for x in queue:
     if x.op in (Ops.CONST, Ops.IOTA): continue
-    passed = x.op in (Ops.ALU, Ops.CAST) or x.op is Ops.DETACH or x.op in MOVEMENT and x.op not in (Ops.PAD, Ops.UNTILE)
+    passed = x.op in (Ops.ALU, Ops.CAST, Ops.DETACH) or x.op in MOVEMENT and x.op not in (Ops.PAD, Ops.UNTILE)
     if passed and x.dtype.kind != "f" and x not in stored: queue += [s for s in x.src if s not in queue]
     else: found.append(x)
     cost += own_cost(x)
@@ -94,7 +94,7 @@ def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
 class Partition:
   """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel."""
 
-  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int] = ()):
+  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int]):
     self.order = toposort(sinks)
     self.target, self.blocks = target, target.blocks
     self.alone = {u for u in self.order if alone and u.op in GRAPH_EFFECTS and number_of(u) in alone}
@@ -127,7 +127,7 @@ class Partition:
     for s in u.src:
       more, leaves = self.again[s]
       if more > CHEAP and elements_of(u) >= _FEW * elements_of(s): continue
-      if self.cost[s] > CHEAP and len(self.users.get(s, ())) > 1 and not self._worth_again(s): more, leaves = 0, frozenset((s,))
+      if self.cost[s] > CHEAP and len(self.users[s]) > 1 and not self._worth_again(s): more, leaves = 0, frozenset((s,))
       cost, beneath = cost + more, beneath | leaves
     return (_NEVER, frozenset()) if len(beneath) > _SEVERAL else (min(_NEVER, cost), beneath)
 
@@ -163,7 +163,7 @@ class Partition:
 
   def _visit(self, u: UOp) -> None:
     ds = self.uses[u]
-    if u.op in (Ops.BUFFER, Ops.CONST) or (u not in self.must and not ds) or elements_of(u) == 0: return
+    if u.op in (Ops.BUFFER, Ops.CONST) or u not in self.must and not ds or elements_of(u) == 0: return
     if u in self.must or not self._fuses(u, list(ds)): self._make_root(u, list(ds))
     for d in self.uses[u]: self._expand(u, d)
 
@@ -238,8 +238,8 @@ class Partition:
       above = users[0]
       if above.op is Ops.REDUCE_AXIS: break
       if above.op not in MOVEMENT: return False
-    if above.arg[0] is not BinaryOps.ADD or above.dtype is not u.dtype: return False
-    if not g.kept <= free or axes_size(free) > 2 * elements_of(u): return False
+    if above.arg[0] is not BinaryOps.ADD or above.dtype is not u.dtype or not g.kept <= free: return False
+    if axes_size(free) > 2 * elements_of(u): return False
     self._take(u, d, list(idx), [], [dim for dim in sorted(u.arg[1]) if u.src[0].shape[dim] != 1])
     self.merged.add((u, *d))
     return True
@@ -248,7 +248,7 @@ class Partition:
     """Try to compute a scan or a sort inside the kernel that asks for it."""
     if u.op is Ops.SCAN_AXIS: return join_scan(u, *d)
     if (bound := join_sort(u, *d)) is None: return False
-    self.binds[(u, *d)] = bound
+    self.binds[u, *d] = bound
     return True
 
   def _take(self, u: UOp, d: Use, at: list[UOp], taken: list[UOp], fresh: list[int]) -> None:
@@ -257,7 +257,7 @@ class Partition:
       at[dim] = g.new_axis(u.src[0].shape[dim])
       taken.append(at[dim])
     g.bound.extend(r for r in taken if r not in g.bound)
-    self.binds[(u, *d)] = (tuple(at), d[2], tuple(taken))
+    self.binds[u, *d] = tuple(at), d[2], tuple(taken)
 
   @cached_property
   def users(self) -> dict[UOp, list[UOp]]:
@@ -272,8 +272,11 @@ class Partition:
       for g, _, _ in ds: self._await(u, g)
       self.uses[u] = {}
       if u.op is Ops.CAT: self._cat(u)
-      if u.op is Ops.SCATTER: self._scatter(u)
       if u.op is Ops.LAUNCH: self._launch(u)
+      if u.op is Ops.SCATTER:   # stored where its indices say, one after another, by a kernel of its own
+        g = self.groups.new(u.src[-1].shape)
+        self.groups.read(g, viewed(u.src[0]))
+        self._into(u, u.src[-1], g, *self._rows(u, *g.here))
       return
     if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
@@ -309,7 +312,7 @@ class Partition:
 
   def _root_of_cast(self, cast: UOp, u: UOp) -> None:
     """Store what a CAST makes of ``u`` in fewer bytes, in place of ``u``: x -> u -> bfloat16(u) -> .. , stored as bfloat16."""
-    mine, asking = reduction(cast)[0], dict.fromkeys([g for g, _, _ in self.uses[cast]])
+    mine, asking = reduction(cast)[0], dict.fromkeys(g for g, _, _ in self.uses[cast])
     near = list(islice(nearest(mine or cast), MAX_PARAMS))
     here = None if mine is None else self._sibling(cast, asking.keys() | self.groups.reading.get(cast, ()), near)
     self._store(cast, here or self.groups.new(cast.shape).here, near, asking)
@@ -330,7 +333,7 @@ class Partition:
     """Whether ``g`` may store ``u`` too: it reads no element of it elsewhere, and no write has to be kept apart."""
     first = g.roots[0]
     if u in self.alone or first in self.alone or u in g.reads: return False
-    if first.op is Ops.SCATTER or (first.op is Ops.CAT and u.op is Ops.ASSIGN): return False
+    if first.op is Ops.SCATTER or first.op is Ops.CAT and u.op is Ops.ASSIGN: return False
     # the value waits there for old readers
     if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False
     # two versions of one buffer are written one after the other
@@ -342,9 +345,8 @@ class Partition:
     mine = reduction(u)[0]   # sums of much would be no more programs together than one of them, and wait for what others read
     small = elements_of(u) <= TINY and (mine is None or u is not mine and elements_of(mine.src[0]) <= MUCH)
     for g in self.groups.candidates(u, None if small else near):
-      if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g):
-        continue
-      if g not in readers and self._takes(u, g.here, readers): return g.here
+      if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU: continue
+      if self._alike(u, g) and g not in readers and self._takes(u, g.here, readers): return g.here
     return None
 
   def _takes(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
@@ -363,12 +365,6 @@ class Partition:
   def _is_product(self, u: UOp) -> bool:
     """Whether a reduction is a product that a target with blocks makes in a kernel without others."""
     return self.blocks and (x := contraction(u)) is not None and elements_of(x) >= LARGE_PRODUCT
-
-  def _scatter(self, u: UOp) -> None:
-    """Values are stored where their indices say, one index after another, by a kernel of its own."""
-    g = self.groups.new(u.src[-1].shape)
-    self.groups.read(g, viewed(u.src[0]))
-    self._into(u, u.src[-1], g, *self._rows(u, *g.here))
 
   def _into(self, u: UOp, value: UOp, g: Group, at: Idx, gate: UOp) -> None:
     """Have a kernel of its own store a value into ``u``."""
@@ -392,7 +388,7 @@ class Partition:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
     indices = indices_of(u)
     n = len(indices[0].shape)
-    where = tuple([_place_of(self._index_value(i, g, idx[:n], valid)) for i in indices])
+    where = tuple(_place_of(self._index_value(i, g, idx[:n], valid)) for i in indices)
     return (*where, *idx[n:]), ix.both(valid, in_bounds(where, u.src[0].shape))
 
   def _index_value(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
@@ -411,9 +407,9 @@ class Partition:
         if node.op in MOVEMENT: at = pulled(node, at)[0]
         if missing := [(s, at) for s in node.src if (s, at) not in values]: todo += missing
         else:
-          found = tuple([values[(s, at)] for s in node.src])
+          found = tuple([values[s, at] for s in node.src])
           values[here] = UOp(node.op, node.dtype, found, node.arg) if node.op in (Ops.ALU, Ops.CAST) else found[0]
-    return values[(u, idx)]
+    return values[u, idx]
 
   def _cat(self, u: UOp) -> None:
     """Each part is stored into its slice by its own kernel."""
@@ -427,25 +423,21 @@ class Partition:
   def _expand(self, u: UOp, d: Use) -> None:
     """Add the uses that a use of ``u`` makes of what ``u`` reads."""
     g, idx, valid = d
-    around = self.around.get((u, *d), _NO_AXES)
-    if u.op is Ops.REDUCE_AXIS: around = around.union(self.binds[(u, *d)][2])
+    here = u, *d
+    around = self.around.get(here, _NO_AXES)
+    if u.op is Ops.REDUCE_AXIS: around = around.union(self.binds[here][2])
     if u.op is Ops.SCAN_AXIS: around = around | idx[u.arg[1]].ranges
     def ask(s: UOp, i: Idx, v: UOp) -> None:
       if s.op is Ops.BUFFER: self.groups.read(g, s)
-      self.uses[s][(g, i, v)] = None
-      if around: self.around[(s, g, i, v)] = around.union(self.around.get((s, g, i, v), _NO_AXES))
+      self.uses[s][g, i, v] = None
+      if around: self.around[s, g, i, v] = around.union(self.around.get((s, g, i, v), _NO_AXES))
     if u.op in MOVEMENT:
       at, v = pulled(u, idx)
-      v = ix.both(valid, v)
-      self.binds[(u, *d)] = (at, v, ())
+      self.binds[here] = at, (v := ix.both(valid, v)), ()
       if v is not ix.FALSE: ask(u.src[0], at, v)
-    elif u.op is Ops.REDUCE_AXIS or u.op is Ops.SORT_AXIS:
-      at, v, _ = self.binds[(u, *d)]
-      ask(u.src[0], at, v)
-    elif u.op is Ops.GATHER:
-      at, v = self._rows(u, g, idx, valid)
-      self.binds[(u, *d)] = (at, v, ())
-      ask(u.src[0], at, v)
+    elif u.op in (Ops.REDUCE_AXIS, Ops.SORT_AXIS, Ops.GATHER):
+      if u.op is Ops.GATHER: self.binds[here] = *self._rows(u, g, idx, valid), ()
+      ask(u.src[0], *self.binds[here][:2])
     elif u.op is Ops.ASSIGN: ask(u.src[1], idx, valid)
     else:
       g.alu += u.op is Ops.ALU

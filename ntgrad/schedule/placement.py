@@ -23,7 +23,7 @@ from ntgrad.graph import apply_view, written
 from .nodes import Body, Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
-GRAPH_EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
+GRAPH_EFFECTS = Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH
 _WRITES = frozenset({*GRAPH_EFFECTS, Ops.AFTER})
 
 
@@ -91,8 +91,7 @@ def offset_of(u: UOp) -> tuple[Hashable, int] | None:
   if u.op is not Ops.UPDATE or len(u.src) != 2 or not u.arg or u.arg[0][0] is not Ops.SHRINK: return None
   if any(op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP) for op, _ in u.arg[1:]): return None
   box, shape, flat = u.arg[0][1], u.src[0].shape, 0
-  at = _single(box, shape)
-  if not at: return None
+  if not (at := _single(box, shape)): return None
   for d in at: flat = flat * shape[d] + box[d][0]
   return (tuple(None if d in at else b for d, b in enumerate(box)), u.arg[1:]), flat
 
@@ -106,24 +105,25 @@ def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
   box, shape = u.arg[0][1], base.shape
   at = _single(box, shape)
   rest, sizes = [d for d in range(len(shape)) if d not in at], [e - b for b, e in box]
+  order, left = (*at, *rest), [sizes[d] for d in rest]
   part = written(movement(Ops.SHRINK, base, box), u.arg[1:], value)   # the value as the box has it
-  part = reshaped(movement(Ops.PERMUTE, part, (*at, *rest)), (1, *(sizes[d] for d in rest)))
-  view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),
-          (Ops.RESHAPE, (ix.product(shape[d] for d in at), *(sizes[d] for d in rest))))
+  part = reshaped(movement(Ops.PERMUTE, part, order), (1, *left))
+  view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, order),
+          (Ops.RESHAPE, (ix.product(shape[d] for d in at), *left)))
   return UOp(Ops.UPDATE, u.dtype, (base, part, index), view)
 
 
 def own(value: UOp, number: int, what: str = "", device: str | None = None) -> UOp:
   """A value in a buffer that nothing else sees, on its device or another; ``what`` tells two of one write apart."""
   device = device or value.device
-  arg = ("own", number, what, *([device] if value.device is None else []))
+  arg = "own", number, what, *([device] if value.device is None else [])
   return make(Ops.CONTIGUOUS, value.dtype, (value,), arg, value.shape, device)
 
 
 class Placing:
   """Gives every write its memory. ``late`` writes get their values from a buffer, ``apart`` ones a copy of what they write to."""
 
-  def __init__(self, sinks: Sequence[Sink], late: Collection[int] = (), apart: Collection[int] = ()):
+  def __init__(self, sinks: Sequence[Sink], late: Collection[int], apart: Collection[int]):
     self.late, self.apart = late, apart
     self.asked = [s for s, _ in sinks]
     self.sinks = [(past_empty(s), target) for s, target in sinks]
@@ -178,8 +178,7 @@ class Placing:
 
   def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
     """Write a whole value: the node that others read it from, and the ASSIGN."""
-    late = number in self.late
-    if late: value = own(value, number)
+    if late := number in self.late: value = own(value, number)
     elif value.op is Ops.CONTIGUOUS and value.arg is None: value = value.src[0]
     effect = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
     return value if late else effect, effect
@@ -212,7 +211,7 @@ class Placing:
     writes and nobody reads are copies."""
     launcher, position = u.arg
     together = self.calls[launcher, *u.src[1:]]
-    call = min([self.number[x] for x in together.values()])
+    call = min(self.number[x] for x in together.values())
     memories = {i: self._memory(x) for i, x in sorted(together.items())}
     positions, arguments = [], []
     for i, s in enumerate(u.src[1:]):
@@ -222,6 +221,5 @@ class Placing:
       if i in launcher.writes or value.op is Ops.CONST: value = own(value, call, f"argument {i}")
       positions.append(i)
       arguments.append(value)
-    memory = memories.pop(position)
-    arg = (launcher, position, tuple(positions), call, self.number[u])
+    memory, arg = memories.pop(position), (launcher, position, tuple(positions), call, self.number[u])
     return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.LAUNCH, u.dtype, (memory, *arguments, *memories.values()), arg)))

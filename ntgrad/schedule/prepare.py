@@ -12,19 +12,7 @@ from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .nodes import (
-  LEAVES_WITHIN,
-  Nodes,
-  elements_of,
-  is_fixed,
-  leaves,
-  movement,
-  node_bytes,
-  reduced_size,
-  reshaped,
-  viewed,
-  with_axis,
-)
+from .nodes import LEAVES_WITHIN, Nodes, elements_of, is_fixed, leaves, movement, node_bytes, reduced_size, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
 from .scan import split_scan
@@ -39,7 +27,7 @@ WHOLE_BLOCK = 8192     # elements: a long part along memory is a multiple of it,
 LITTLE_MORE = 16       # no part gets longer for that by more than one of so many
 
 
-def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp] | None = None) -> Nodes:
+def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp]) -> Nodes:
   """Rewrite the graph for a target. ``made`` gets what stands for each node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
 
@@ -65,7 +53,7 @@ def is_number_now(old: UOp, u: UOp) -> bool:
 def with_memory(u: UOp) -> UOp | None:
   """A LAUNCH whose arguments lie in memory, also those that have come to be numbers."""
   numbers = {i: own(s, u.arg[3], f"number {i}", u.device) for i, s in enumerate(u.src) if s.op is Ops.CONST}
-  return u.replace(tuple([numbers.get(i, s) for i, s in enumerate(u.src)])) if numbers else None
+  return u.replace(tuple(numbers.get(i, s) for i, s in enumerate(u.src))) if numbers else None
 
 
 def of_nothing(u: UOp, value: Any) -> UOp | None:
@@ -77,7 +65,7 @@ def merge_movement(u: UOp) -> UOp | None:
   """reshape(reshape(x)) is one reshape."""
   if u.op is not Ops.RESHAPE: return None
   s = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
-  return s if s.shape == u.arg else reshaped(s, u.arg) if s is not u.src[0] else None
+  return s if s.shape == u.arg else u.replace((s,)) if s is not u.src[0] else None
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
@@ -94,8 +82,8 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
   for a in axes:
     if not isinstance(size := shape[a], int): continue
     parts = next((p for p in range(min(want, size), 1, -1) if size % p == 0), 1)
-    rounds = -(-parts * outputs // cores)
-    if parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs: return _in_parts(u, u.src[0], a, parts)
+    if parts > 1 and -(-parts * outputs // cores) * cores <= MOST_UNEVEN * parts * outputs:
+      return _in_parts(u, u.src[0], a, parts)
   return in_padded_parts(u, axis, min(want, n))
 
 
@@ -105,14 +93,13 @@ def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int: return max(ax
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
   """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
   whose inputs stay in a core's own cache."""
-  size, axis = sum([node_bytes(n) for n, _ in leaves(u.src[0])]), min(u.arg[1])
+  size, axis = sum(node_bytes(n) for n, _ in leaves(u.src[0])), min(u.arg[1])
   n = u.src[0].shape[axis]
   if not isinstance(n, int): return None
   fits = target.core_cache * 3 // 4   # the rest is for what else the program reads and writes
   if size <= 4 * fits or outputs * count < 16 * size: return None
   parts = next((p for p in range(max(size // fits, 2 * target.cores), n + 1) if n % p == 0), 0)
-  if not parts or parts * outputs * u.dtype.itemsize > size: return None
-  return _in_parts(u, u.src[0], axis, parts)
+  return _in_parts(u, u.src[0], axis, parts) if parts and parts * outputs * u.dtype.itemsize <= size else None
 
 
 def split_blocks(u: UOp, target: Target) -> UOp | None:
@@ -144,7 +131,7 @@ def cut_blocks(u: UOp, want: int, product: bool) -> UOp | None:
 
 def along_memory(x: UOp) -> int | None:
   """The dimension of a value along which the largest thing that it is made of lies side by side in memory."""
-  idx = tuple([ix.rng(d, n) for d, n in enumerate(x.shape)])
+  idx = tuple(ix.rng(d, n) for d, n in enumerate(x.shape))
   largest, at = max(leaves(x, idx), key=lambda leaf: node_bytes(leaf[0]), default=(None, idx))
   if largest is None or not node_bytes(largest): return None
   return next((i for i, k in steps_of(flat_index(largest.shape, at)).items() if x.shape[i] != 1 and k in (1, -1)), None)
@@ -204,11 +191,10 @@ def product_work(x: UOp, count: int, outputs: int) -> ProductWork:
   few, many = [elements_of(_source(s)) for s in sides]
   rows = min(max(outputs * count // few, 1), outputs)
   columns = min(max(outputs * count // many, 1), max(outputs // rows, 1))
-  sizes = [narrowest(s) for s in sides]
-  factors = few * sizes[0] + many * sizes[1]
-  wide = max([s.dtype.itemsize for s in x.src])
-  multiplied = wide if max(sizes) > 2 else min(wide, 2)
-  return ProductWork(rows, columns, count, max(outputs // (rows * columns), 1), max(2, *sizes), multiplied, max(4, wide), factors)
+  first, second = map(narrowest, sides)
+  size, wide = max(2, first, second), max(s.dtype.itemsize for s in x.src)
+  return ProductWork(rows, columns, count, max(outputs // (rows * columns), 1), size, wide if size > 2 else min(wide, 2),
+                     max(4, wide), few * first + many * second)
 
 
 def is_contraction(x: UOp) -> bool:
@@ -226,8 +212,8 @@ def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: in
   size = ix.rounds(n, parts)
   if isinstance(n, int):
     if apart and step == 1 and along_memory(x) == axis: step = block_of(-(-n // parts))
-    each = -(-n // (parts * step)) * step
-    size, parts = each, -(-n // each)
+    size = each = -(-n // (parts * step)) * step
+    parts = -(-n // each)
   padding = tuple((0, ix.minus(ix.times(size, parts), n)) if d == axis else (0, 0) for d, n in enumerate(x.shape))
   if all(high == 0 for _, high in padding): return _in_parts(u, x, axis, parts, apart)
   padded = movement(Ops.PAD, x, padding)

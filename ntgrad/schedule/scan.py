@@ -27,10 +27,9 @@ def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
   """Whether a kernel computes the scan ``u`` for itself: it needs each element once, where it stands, and has no reduction, nor a
   scan that goes another way, and gets none."""
   _, axis, reverse, *every = u.arg
-  want = (idx[axis], reverse, every[0] if every else 0)
-  if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE: return False
-  if g.bound or any(r.op is Ops.SCATTER for r in g.roots): return False
-  if g.scan != want and (g.scan is not None or g.kept is not None): return False
+  want = idx[axis], reverse, every[0] if every else 0
+  if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE or g.bound: return False
+  if any(r.op is Ops.SCATTER for r in g.roots) or g.scan != want and (g.scan is not None or g.kept is not None): return False
   g.scan = want
   g.keep_all()
   return True
@@ -98,15 +97,15 @@ def _in_parts(u: UOp, step: int) -> UOp:
 # ---- nodes of rows whose sizes may be expressions
 def take_first(x: UOp, axis: int, n: ix.Dim) -> UOp:
   """The first ``n`` along an axis."""
-  return movement(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))
+  return movement(Ops.SHRINK, x, tuple((0, n if d == axis else size) for d, size in enumerate(x.shape)))
 
 
 def with_zeros(x: UOp, axis: int, before: int, behind: ix.Dim) -> UOp:
   """So many zeros before and behind what stands along an axis."""
-  return movement(Ops.PAD, x, tuple([(before, behind) if d == axis else (0, 0) for d in range(len(x.shape))]))
+  return movement(Ops.PAD, x, tuple((before, behind) if d == axis else (0, 0) for d in range(len(x.shape))))
 
 
 def is_first(axis: int, shape: tuple[int, ...]) -> UOp:
   """Whether an element is the first along an axis."""
-  at = reshaped(graph.iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)]))
+  at = reshaped(graph.iota(shape[axis]), tuple(n if d == axis else 1 for d, n in enumerate(shape)))
   return movement(Ops.EXPAND, graph.lt(at, 1), shape)

@@ -48,8 +48,8 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
     last = graph.or_(seen(graph.ne(rising, following)), seen(graph.lt(size - 2, graph.iota(size))))
     return after(memory, base, run_index(graph.where(last, seen(rising), -1), 1), gathered(order))
   first = movement(Ops.SHRINK, seen(rising), ((0, parts), (0, 1)))
-  before = movement(Ops.SHRINK, seen(rising), ((0, parts - 1), (part - 1, part)))   # the last row of the part before
-  begun = graph.eq(movement(Ops.SHRINK, first, ((1, parts), (0, 1))), before)
+  begun = graph.eq(movement(Ops.SHRINK, first, ((1, parts), (0, 1))),
+                   movement(Ops.SHRINK, seen(rising), ((0, parts - 1), (part - 1, part))))   # the last row of the part before
   begun = movement(Ops.PAD, begun, ((1, 0), (0, 0)))   # of each part, whether its first row's run began before it
   def wide(x: UOp) -> UOp: return movement(Ops.EXPAND, x, (parts, part))
   goes_on = graph.and_(graph.eq(seen(rising), wide(first)), wide(begun))
@@ -59,8 +59,7 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   kind = dtypes.float32 if u.dtype.kind == "f" and u.dtype.itemsize < 4 else u.dtype
   sums = movement(Ops.REDUCE_AXIS, reshaped(continued.cast(kind), (parts, part, *rest)), (BinaryOps.ADD, (1,)))
   sums = reshaped(sums, (parts, *rest)).cast(u.dtype)
-  starts = as_buffer(reshaped(graph.where(begun, first, -1), (parts,)))
-  out = after(memory, base, starts, as_buffer(sums))
+  out = after(memory, base, as_buffer(reshaped(graph.where(begun, first, -1), (parts,))), as_buffer(sums))
   return in_runs(out, target) or out
 
 
@@ -80,5 +79,4 @@ def sorted_index(index: UOp, rows: int, part: int, target: Target) -> tuple[UOp,
   key = in_parts(as_buffer(split_sort(key, target) or key), 0, part)   # the greatest number behind the end
   key = reshaped(key, (ix.product(key.shape),))
   row = graph.minimum(graph.shr(key, low), rows).cast(dtypes.int32)
-  place = graph.and_(key, (1 << low) - 1).cast(dtypes.int32)
-  return as_buffer(row), as_buffer(place)
+  return as_buffer(row), as_buffer(graph.and_(key, (1 << low) - 1).cast(dtypes.int32))

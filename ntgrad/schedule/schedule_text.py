@@ -24,5 +24,5 @@ def _shown(number: int, item: ScheduleItem, names: BufferNames) -> list[str]:
   if item.ast is None: return [f"{number:<3d}copy to {item.nodes[0].device}"]
   try: head, *body = short_source(item.ast)
   except ExportError as e: head, body = f"no kernel of the tile language ({e})", index_form(item.ast).splitlines()
-  called = ", ".join([f"data{p.slot} is {name}" for p, name in zip(item.ast.params, buffer_names_of(item, names)) if name])
-  return [f"{number:<3d}{kernel_name(item.ast)}: {head}", *("     " + line for line in ([called, *body] if called else body))]
+  called = ", ".join(f"data{p.slot} is {name}" for p, name in zip(item.ast.params, buffer_names_of(item, names)) if name)
+  return [f"{number:<3d}{kernel_name(item.ast)}: {head}", *(f"     {line}" for line in ([called, *body] if called else body))]

@@ -26,8 +26,8 @@ def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, Nodes] 
   """The index of what ``u`` sorts, if a kernel sorts it for itself: it needs each element once, where it stands, and has no
   reduction and no other sort or scan, and gets none."""
   axis = u.arg[0]
-  if not g.stands(idx, valid, u.shape): return None
-  if g.bound or g.scan is not None or g.kept is not None or any(r.op is Ops.SCATTER for r in g.roots): return None
+  if not g.stands(idx, valid, u.shape) or g.bound or g.scan is not None or g.kept is not None: return None
+  if any(r.op is Ops.SCATTER for r in g.roots): return None
   g.scan = u
   g.keep_all()
   along = g.new_axis(u.src[0].shape[axis])

@@ -259,7 +259,7 @@ def captured(f: Callable[..., Any], *first: np.ndarray) -> Any:
 
 
 def one_graph(j: Any) -> None:
-  assert [type(c).__name__ for c in j._replay.calls] == ["CUDAGraph"]
+  assert [type(c).__name__ for c in j._replay.form.calls] == ["CUDAGraph"]
 
 
 @needs_cuda
