@@ -54,7 +54,7 @@ def version() -> str:
   """The part of a key that stands for ntgrad itself: a hash of the code generators' text, which changes without a version."""
   h = hashlib.sha256()
   root = Path(__file__).resolve().parent
-  for folder in (root, root.parent / "codegen"):
+  for folder in root, root.parent / "codegen":
     for path in sorted(folder.rglob("*.py")): h.update(path.read_bytes())
   return h.hexdigest()[:16]
 
@@ -64,7 +64,7 @@ def sources() -> str | None:
   """Stands for all of ntgrad's sources: names, sizes and times of change (reading them would take longer than it saves). None
   where a file has changed since this process began: what runs here is not what lies there."""
   h = hashlib.sha256(sys.version.encode())
-  for package in ("ntgrad", "ntgrad.codegen", "ntgrad.backends"):   # the latter two lie beside it, or are links
+  for package in "ntgrad", "ntgrad.codegen", "ntgrad.backends":   # the latter two lie beside it, or are links
     for root in sys.modules[package].__path__:
       folders = [root]
       for folder in folders:   # which grows

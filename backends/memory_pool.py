@@ -24,7 +24,7 @@ class Pooled(Device):
   most_pooled = 0    # bytes that may lie unused
 
   def __init__(self) -> None:
-    self._pool: dict[int, list[Raw]] = {}
+    self._pool = dict[int, list[Raw]]()
     self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
 
   def forked(self) -> None: self._lock = threading.RLock()   # its holder may be no thread of the fork
@@ -76,7 +76,7 @@ def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Raw]) 
     if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
     room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"
     raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({room})")
-  for relieve in ((), relievers):
+  for relieve in (), relievers:
     try: return attempt()
     except OutOfMemoryError:
       for f in relieve: f()

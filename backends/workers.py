@@ -63,7 +63,7 @@ class Queue:
 
   def __init__(self, many: float | None):
     self.many = many
-    self._todo: dict[weakref.ref[Job], None] = {}
+    self._todo = dict[weakref.ref[Job], None]()
     with changed: _queues.add(self)
 
   def waiting(self) -> list[Job]: return [job for r in list(self._todo) if (job := r()) is not None and not job.done]

@@ -59,7 +59,7 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
     return u.src * (1 + repeats)
   usage = Usage(uops, sources, (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE))
   inline = set[UOp]()
-  reads: dict[UOp, frozenset[UOp]] = {}
+  reads = dict[UOp, frozenset[UOp]]()
   nothing = frozenset[UOp]()
   for at, u in enumerate(uops):
     if u.op in (Ops.DEFINE_ACC, Ops.PHI): reads[u] = frozenset((accumulator(u),))
@@ -87,7 +87,7 @@ def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
   A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all.
   """
   read = touched(uops, Ops.LOAD)
-  seen: set[UOp] = set()
+  seen = set[UOp]()
   before = -1
   while before < len(seen):  # a loop's accumulator carries the fact back from its PHI
     before = len(seen)

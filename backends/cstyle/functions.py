@@ -85,7 +85,7 @@ class Library:
   names: Mapping[str, str] = {}                     # what the language calls its functions
   floats = FLOATS                                   # the elements that it has them for
 
-  def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
+  def __init__(self) -> None: self.made = dict[tuple[str, Type], Source]()
 
   def builtin(self, name: str, t: Type) -> str | None:
     """The name of a builtin function of the language; None where a helper is to be called."""
@@ -109,7 +109,7 @@ class Library:
 
   def resolve(self, text: str, t: Type) -> tuple[str, Source]:
     """A text with its calls written out, and the helpers that they need. ``t`` is the type of those that name none."""
-    out: dict[str, str] = {}
+    out = dict[str, str]()
     def called(m: re.Match[str]) -> str:
       of = t.parse(m[2]) if m[2] else t
       if (builtin := self.builtin(m[1], of)) is None: out.update(self.source(m[1], of))
@@ -122,7 +122,7 @@ def _extreme(name: str, sign: str, t: Type) -> str:
   return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){' | (a != a)' if t.base in FLOATS else ''} ? a : b; }}"
 
 
-for _name, _sign in (("max", ">"), ("min", "<")): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
+for _name, _sign in ("max", ">"), ("min", "<"): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
 
 
 def _minus(t: Type, x: str) -> str:

@@ -52,14 +52,14 @@ class CKernel(Writer):
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(uops)
     self.reads = self.facts.reads
-    self.arrays: list[str] = []   # declarations, which C wants before what uses them
-    self.modular: dict[UOp, Text] = {}   # of ints that wrap: their text as unsigned ints
-    self.helpers: dict[str, str] = {}
+    self.arrays = list[str]()   # declarations, which C wants before what uses them
+    self.modular = dict[UOp, Text]()   # of ints that wrap: their text as unsigned ints
+    self.helpers = dict[str, str]()
     self.typedefs = {line: line for line in language.header}
 
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
-    for where in ("local", "private"):
+    for where in "local", "private":
       total = sum(u.arg[1]*u.dtype.itemsize for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where)
       most = self.language.target.local_memory or 1 << 19
       if total > most:
@@ -200,20 +200,18 @@ class CKernel(Writer):
     if n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(n))})"  # a 3-vector takes the room of 4
     else: raw = self.place(buffer, index, t, True)
     value = self.widen(raw, u.dtype)
-    if gate is None: return value
-    return self.choice(self.c(gate, LOR), self.inside(value, LOR), self.wide(other, n, LOR))
+    return value if gate is None else self.choice(self.c(gate, LOR), self.inside(value, LOR), self.wide(other, n, LOR))
 
   def all_lanes(self, gate: UOp) -> str | None:
     """The condition that a gate of lanes is true for all of them; None where some are known, and the others soon tested."""
-    if gate.op is Ops.VECTORIZE: return None
-    return self.sign(" & ").join(self.element(gate, i) for i in range(gate.dtype.count))
+    return None if gate.op is Ops.VECTORIZE else self.sign(" & ").join(self.element(gate, i) for i in range(gate.dtype.count))
 
   def widen(self, raw: str, dtype: DType) -> Text:
     """A value in memory's type to its register type."""
     t = self.stored_type(dtype)
     if dtype.scalar() in NARROW: return self.call(f"{dtype.short}_to_float", t, raw)
     if dtype.kind == "b": return (raw, UNARY) if t.n == 1 else (f"{t.to('int', raw)} != 0", EQUAL)
-    return (raw, UNARY if t.n > 1 else ATOM)
+    return raw, UNARY if t.n > 1 else ATOM
 
   def narrow(self, u: UOp) -> Text:
     """A value in its register type to memory's type."""
@@ -246,7 +244,7 @@ class CKernel(Writer):
     if self.language.serial:
       old = UOp(Ops.LOAD, buffer.dtype, (buffer, index))
       new = UOp.alu(BinaryOps[u.arg.upper()], old, value)
-      for x in (old, new): self.text[x] = self.expression(x)
+      for x in old, new: self.text[x] = self.expression(x)
       return self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *gate)))
     call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index)[0], self.c(value))
     self.typedefs.update(zip(head, head))
@@ -383,8 +381,7 @@ class CKernel(Writer):
     if fn in (BinaryOps.ADD, BinaryOps.SUB) and right[0] == "-": right = f"({right})"
     if a.dtype.count == b.dtype.count == 1 and n > 1: left = whole[0]
     text = f"{left}{sign}{right}"
-    if fn in COMPARE: return self.mask(self.value_type(a.dtype.scalar().vec(n)), text, prec)
-    return self.wrapped(u, text, prec)
+    return self.mask(self.value_type(a.dtype.scalar().vec(n)), text, prec) if fn in COMPARE else self.wrapped(u, text, prec)
 
   # ---- the whole
   def source(self, notes: Sequence[str] = ()) -> KernelSource:
@@ -399,7 +396,7 @@ class CKernel(Writer):
     if (reserved := self.language.reserved) is not None and self.name in reserved.union(self.helpers):
       raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
     loaded, stored = touched(self.uops, Ops.LOAD), touched(self.uops, Ops.STORE, Ops.ATOMIC)
-    args: dict[str, str] = {}
+    args = dict[str, str]()
     params = parameters(self.uops)
     for name, p in params.items():
       if p is None: args[name] = self.language.param(self.stored_type(dtypes.uint8), name, False, False)

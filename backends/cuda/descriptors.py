@@ -208,7 +208,7 @@ def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, AxisIds],
                padded: Mapping[int, int]) -> tuple[dict[UOp, Box], dict[str, str]]:
   """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
   boxes = {}
-  pointers: dict[str, str] = {}
+  pointers = dict[str, str]()
   loaded = touched(uops, Ops.LOAD)
   stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
   loops = []   # the LOOPs and WHILEs that are open

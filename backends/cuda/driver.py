@@ -137,7 +137,7 @@ class Staging:
     self.bytes: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
     self.head = 0
     # start, end, and the event behind the copy; oldest first, so in the ring's order
-    self.pending: deque[tuple[int, int, Any]] = deque()
+    self.pending = deque[tuple[int, int, Any]]()
 
   def reserve(self, n: int) -> int:
     """``n`` bytes that no copy under way uses."""
@@ -171,7 +171,7 @@ class Staging:
 
   def fetch(self, source: int, out: Array) -> None:
     """Device to host, complete on return: the next piece is on its way while one is copied out of the pinned memory."""
-    under_way: deque[tuple[int, int, int, Any]] = deque()
+    under_way = deque[tuple[int, int, int, Any]]()
     def land() -> None:
       start, at, n, event = under_way.popleft()
       event.sync()

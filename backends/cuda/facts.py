@@ -56,7 +56,7 @@ class Facts(Writer):
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
     super().__init__(name, uops, arguments, TAKEN)
-    self.used: dict[str, None] = {}                     # by the source: helpers, and the element numbers and masks of axes
+    self.used = dict[str, None]()                     # by the source: helpers, and the element numbers and masks of axes
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     self.arguments = arguments
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
@@ -64,7 +64,7 @@ class Facts(Writer):
     self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
     self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
-    through: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)   # the axes along each dimension of each variable
+    through = defaultdict[tuple[UOp, int], set[int]](set)   # the axes along each dimension of each variable
     for u, places in self.places.items():
       for dim, place in enumerate(places):
         if place.axis is not None: through[u.src[0], dim].add(place.axis)
@@ -72,14 +72,14 @@ class Facts(Writer):
     self.padded_shapes = {
       v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
       for v, shape in self.shapes.items()}
-    self.boxes: dict[UOp, Box] = {}
-    self.pointers: dict[str, str] = {}                  # params whose marked accesses are no boxes, and why
+    self.boxes = dict[UOp, Box]()
+    self.pointers = dict[str, str]()                  # params whose marked accesses are no boxes, and why
     if descriptors: self.boxes, self.pointers = find_boxes(uops, self.dims, self.padded)
     self.uops = linear.prune(uops, self.sources)               # without what only indices of boxes and variables needed
     self.at = {u: i for i, u in enumerate(self.uops)}
     self.ends = {u.src[0]: i for i, u in enumerate(self.uops) if u.op in (Ops.ENDLOOP, Ops.ENDWHILE)}   # of each LOOP and WHILE
     self.exact = self._exact()                          # values whose last bits are seen
-    self.inline: dict[UOp, int] = {}                    # value that may stand where it is used -> how long its text may be
+    self.inline = dict[UOp, int]()                    # value that may stand where it is used -> how long its text may be
     self.reads: dict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
     self._analyse()
 
@@ -124,7 +124,7 @@ class Facts(Writer):
 
   def _shapes(self, uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
     """The shape of each variable: that of an access which takes all of it, else one dimension."""
-    out: dict[UOp, tuple[int, ...]] = {}
+    out = dict[UOp, tuple[int, ...]]()
     for u in uops:
       if not accesses_variable(u): continue
       found = linear.layout(u.src[0].arg[1], u.src[1])
@@ -162,7 +162,7 @@ class Facts(Writer):
 
   def _exact(self) -> set[UOp]:
     """The floats whose last bits are seen: stored as float32 or more, or decided by. Others become narrower floats."""
-    exact: set[UOp] = set()
+    exact = set[UOp]()
     def see(u: UOp) -> None:
       """Also what it is computed from, up to where that is rounded."""
       stack = [u]

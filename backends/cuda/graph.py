@@ -24,14 +24,14 @@ class CUDAGraph(Graph):
     self._names = [p.spec.label for p in self._programs]
     self._last = self._names[-(device.launched.maxlen or 0):]
     self._graph = self._exec = None
-    self._given: list[Parameters] = []           # for each node its parameters,
-    self._params: list[Any] = []                 # and the driver's struct that has their address
-    self._nodes: list[Any] = []
-    self._buffers: list[int] = []                # how many of them are buffers; sizes follow
+    self._given = list[Parameters]()           # for each node its parameters,
+    self._params = list[Any]()                 # and the driver's struct that has their address
+    self._nodes = list[Any]()
+    self._buffers = list[int]()                # how many of them are buffers; sizes follow
     self._sizes: list[tuple[int, ...] | None] = [n.sizes for n in nodes]
-    self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses or sizes
-    self._left_out: set[int] = set()             # nodes without programs, as the driver knows them
-    self._empty: set[int] = set()                # as they are
+    self._changed = dict[int, None]()          # nodes that the driver knows with other addresses or sizes
+    self._left_out = set[int]()             # nodes without programs, as the driver knows them
+    self._empty = set[int]()                # as they are
     self._set, self._enable, self._launch = (driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled,
                                              driver.cuGraphLaunch)
     self._stream = device.stream.handle

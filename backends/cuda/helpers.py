@@ -214,7 +214,7 @@ def _rounds() -> str:
 _CALLS = {"_signed_pow": "_int_pow", "_first_sorted": "_merged", "_merged": "_bit", "_threefry": "_rotate",
           "_float_floor_div": "libdevice", "_float_mod": "libdevice"}
 _texts = [f"def {name}(a, b):\n  return {value}" for name, value in (line.split(" ", 1) for line in _COMBINERS.split("\n"))]
-for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)): _texts += _part.strip().split("\n\n")
+for _part in _TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64): _texts += _part.strip().split("\n\n")
 HELPERS = {text[4:text.index("(")]: f"@triton.jit\n{text}" for text in _texts}
 
 

@@ -105,12 +105,12 @@ class _TritonKernel(Expressions):
     self.grid: list[Dim] = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
-    self.descriptors: dict[tuple[UOp, Layout], str] = {}   # param and layout -> name
-    self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
-    self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
+    self.descriptors = dict[tuple[UOp, Layout], str]()   # param and layout -> name
+    self.begins = list[int]()                         # of each WHILE whose condition is written, its first line
+    self.conditions = list[list[str]]()               # of each open WHILE, the lines of its condition
     # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
-    self.accessed: defaultdict[UOp, set[UOp | None]] = defaultdict(set)
-    self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same when it began
+    self.accessed = defaultdict[UOp, set[UOp | None]](set)
+    self.before_if = list[dict[UOp, set[UOp | None]]]()   # of each open IF, the same when it began
     accessed = touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
     self.ordered = {p for p in accessed if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
@@ -183,7 +183,7 @@ class _TritonKernel(Expressions):
   def special(self, u: UOp) -> None:
     kind, dim, size = u.arg
     if kind != "g": raise self.refuse(u, "Triton makes work-items itself")
-    text: Text = (f"tl.program_id({dim})", ATOM)
+    text: Text = f"tl.program_id({dim})", ATOM
     if in_one_dimension(self.grid):
       text = "tl.program_id(0)", ATOM
       if (below := self.count(self.grid[:dim])) != "1": text = f"{text[0]}//{below}", PRODUCT
@@ -380,7 +380,7 @@ class _TritonKernel(Expressions):
     if descending: text = f"(~{text})"
     if dtype.kind == "b": return f"{text} != 0", CMP
     if dtype.kind == "f": return f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM
-    return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
+    return text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM
 
   def gathering(self) -> bool:
     """Whether elements of blocks are read at places that are computed."""
@@ -409,7 +409,7 @@ class _TritonKernel(Expressions):
     axes = self.axes(to)
     for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, dtype, text, axes.index(i))
     if dtype.kind == "b": return f"{text} != 0", CMP
-    return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM)
+    return f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM
 
   def reduced(self, fn: BinaryOps, dtype: DType, text: str, axis: int) -> str:
     if fn is BinaryOps.ADD: return f"tl.sum({text}, {axis})"

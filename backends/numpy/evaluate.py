@@ -116,7 +116,7 @@ class Evaluator:
       if not dtypes.min(dtype) <= n <= dtypes.max(dtype): self.fail(u, f"was launched with {n}, which is no {dtype}")
       launch.constants[u] = np.full(self.ones, n, dtype.np)
     data = launch.data
-    same: dict[tuple[int, int], list[UOp]] = {}
+    same = dict[tuple[int, int], list[UOp]]()
     for u in self.params:
       slot, name = u.arg[:2]
       if slot >= len(buffers):
@@ -148,8 +148,8 @@ class Chunk:
     self.ev, self.launch = ev, launch
     self.shape = tuple(len(r) for r in ranges)    # programs along each axis
     self.mask: Array | None = None                # programs that run; None: all
-    self.values: dict[UOp, Array] = {}
-    self.assigned: dict[UOp, Array] = {}          # what the PHIs of the loop that ends give their accumulators
+    self.values = dict[UOp, Array]()
+    self.assigned = dict[UOp, Array]()          # what the PHIs of the loop that ends give their accumulators
     self.current: Line | None = None
     axes = [np.arange(r.start, r.stop).reshape([-1 if a == i else 1 for a in range(len(ev.ones))]) for i, r in enumerate(ranges)]
     self.axes = dict(zip((*ev.groups, *ev.locals), axes))

@@ -158,7 +158,7 @@ class OpenCLDevice(Pooled):
     self.compiler = Compiler(self.cl, self.context, self.device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
     self.functions = Functions(self.identity, self.run)
-    self.programs: WeakSet[OpenCLProgram] = WeakSet()
+    self.programs = WeakSet[OpenCLProgram]()
     self.last: Any = None   # the event of what was enqueued last
     # what was enqueued, and how much of it has ended for certain; counted after it was enqueued. Other threads may wait while one
     # launches: what comes in meanwhile is not taken for ended

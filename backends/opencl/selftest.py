@@ -33,7 +33,7 @@ class Functions:
 
   def __init__(self, identity: str, run: Run):
     self.identity, self.run = identity, run
-    self.known: dict[tuple[str, str], frozenset[int]] = {}
+    self.known = dict[tuple[str, str], frozenset[int]]()
 
   def __reduce__(self) -> Any:
     """For a process that has no device: what it does not know it asks the disk cache, and gives up where that has nothing."""

@@ -186,16 +186,16 @@ class Threads:
     """``run`` and ``help`` are the machine codes of :func:`spec`'s kernels."""
     self.threads = threads
     self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
-    self._kept: list[Any] = []
+    self._kept = list[Any]()
     self._pool = self._lasting(24)
     self._pool[_THREADS] = threads
     code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
     self._run, self._help = code(run), code(help)
     self._context = Context(groups=(1, 1, 1), local=(1, 1, 1), dimensions=3)
     self._at_context = ctypes.addressof(self._context)
-    self._sleeping: list[tuple[_thread.LockType, int]] = []
+    self._sleeping = list[tuple[_thread.LockType, int]]()
     self._cores = os.sched_getaffinity(0)
-    self._helpers: list[threading.Thread] = []
+    self._helpers = list[threading.Thread]()
     self._count = self._lasting(1)
     self._given = Parameters([self._pool.ctypes.data, 0, self._count.ctypes.data])
     self.lock = _thread.allocate_lock()
@@ -304,8 +304,8 @@ class CPUGraph(Graph):
     self._args = [list(n.args) for n in nodes]
     self._sizes = [n.sizes for n in nodes]
     self._records: Any = None
-    self._launches: list[Launch] = []
-    self._apart: set[int] = set(range(len(nodes)))   # those whose machine code is not there
+    self._launches = list[Launch]()
+    self._apart = set[int](range(len(nodes)))   # those whose machine code is not there
     self._seconds = 0.0                              # what all that are shared out take on one thread
 
   def _link(self) -> None:
@@ -366,9 +366,9 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   run, help, test = [cast("OpenCLProgram", p) for p in device.compile(specs)]
   zeros, out = device.new_raw(4096), device.new_raw(4096)
   zeros.host[:] = 0
-  for p in (run, help, test): p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
+  for p in run, help, test: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
   device.queue.finish()
-  for p in (run, help, test): p.take_code()
+  for p in run, help, test: p.take_code()
   if not (run.code and help.code and test.code): return None
   threads = Threads(count, *[next(iter(p.code.values())) for p in (run, help)])
   threads.keep(run.unit, help.unit)

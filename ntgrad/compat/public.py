@@ -103,7 +103,7 @@ def reason(place: str, name: str) -> str:
 @cache
 def _reasons() -> dict[str, str]:
   """Why by name; by what several names begin with, the reason of the first of them."""
-  out: dict[str, str] = {}
+  out = dict[str, str]()
   for line in Path(__file__).with_name("absent.txt").read_text().splitlines():
     if line[0] != " ": why = line
     for name in line.split() if line[0] == " " else ():

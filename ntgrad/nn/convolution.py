@@ -10,7 +10,7 @@ from ntgrad.tensor import Tensor
 from .common import batched_or_not, ints, leaf, size
 from .module import Module, placed
 
-_MODES = ("zeros", "reflect", "replicate", "circular")
+_MODES = "zeros", "reflect", "replicate", "circular"
 
 
 class _Convolution(Module):
@@ -18,7 +18,7 @@ class _Convolution(Module):
 
   def _sizes(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints, dilation: Ints, groups: int) -> None:
     name, rank = type(self).__name__, self._rank
-    for what, n in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)): size(name, what, n)
+    for what, n in ("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups): size(name, what, n)
     if in_channels % groups or out_channels % groups:
       raise ArgumentError(f"nn.{name}: {in_channels} channels in and {out_channels} out cannot be divided into {groups} groups")
     self.kernel_size = ints(name, "kernel_size", kernel_size, rank, 1)

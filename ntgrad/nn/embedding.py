@@ -25,8 +25,7 @@ def looked_up(index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: 
     with no_grad():
       w = weight.detach()
       length = w.norm(norm_type, 1)
-      shorter = (times > 0) & (length > max_norm)
-      weight.assign(shorter.where(max_norm / (length + 1e-7), 1.0).unsqueeze(1) * w)
+      weight.assign(((times > 0) & (length > max_norm)).where(max_norm / (length + 1e-7), 1.0).unsqueeze(1) * w)
   out = weight[index]
   if scale_grad_by_freq:
     still = out.detach()

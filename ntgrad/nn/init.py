@@ -83,8 +83,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
   known = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75, **dict.fromkeys(
     "linear sigmoid conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split(), 1.0)}
   if nonlinearity == "leaky_relu":
-    slope = real_number("nn.init.calculate_gain", "param", 0.01 if param is None else param)
-    return math.sqrt(2) / math.hypot(1, slope)
+    return math.sqrt(2) / math.hypot(1, real_number("nn.init.calculate_gain", "param", 0.01 if param is None else param))
   if nonlinearity not in known:
     raise ArgumentError(f"nn.init.calculate_gain: {nonlinearity!r}; it takes leaky_relu, {', '.join(known)}")
   return known[nonlinearity]
@@ -163,8 +162,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     raise ArgumentError(f"nn.init.sparse_: sparsity {sparsity}; it must be from 0 to 1")
   drawn = _drawn("normal", tensor, generator, std=std)
   place = Tensor.rand(*tensor.shape, generator=generator, device=tensor.device).numpy().argsort(0).argsort(0)
-  kept = Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device)
-  return _write(tensor, kept.where(drawn, 0))
+  return _write(tensor, Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device).where(drawn, 0))
 
 
 __all__ = ["calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",

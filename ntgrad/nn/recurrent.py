@@ -70,7 +70,7 @@ class _Cell(Module):
     name, h = type(self).__name__, self.hidden_size
     if x.ndim not in (1, 2): raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected (n, {self.input_size})")
     last(name, x, self.input_size, "input_size")
-    shape = (*x.shape[:-1], h)
+    shape = *x.shape[:-1], h
     for s in state:
       if s is not None and s.shape != shape: raise ShapeError(f"nn.{name}: a state of shape {s.shape}, expected {shape}")
     one_width(f"nn.{name}", x, self.weight_ih, *state)
@@ -160,7 +160,7 @@ class _Recurrent(Module):
     if not x.shape[0]: raise ShapeError(f"nn.{name}: input of shape {x.shape} has no steps, expected at least one")
     one_width(f"nn.{name}", x, vars(self)["weight_ih_l0"], *(given or ()))
     states = self._states(name, x, given, one)
-    ends: list[State] = []
+    ends = list[State]()
     for k in range(self.num_layers):
       if k and self.dropout: x = x.dropout(self.dropout, self._trains("nothing is dropped between layers"))
       outputs = []
@@ -194,7 +194,7 @@ class _Recurrent(Module):
     outputs = []
     for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
       state = step(before[t], state, weight, bias_hh)
-      if narrow is not None: state = (state[0].dot(narrow), *state[1:])
+      if narrow is not None: state = state[0].dot(narrow), *state[1:]
       outputs.append(state[0])
     if backwards: outputs.reverse()
     return outputs[0].stack(*outputs[1:], dim=0), state

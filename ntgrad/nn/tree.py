@@ -52,9 +52,9 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
   lies in a Module beneath the root."""
   # a stack, not recursion; ``above`` are the holders, so that a model that refers back to itself ends: None closes one
   stack: list[Part | None] = [Part("", root, None, "")]
-  above: list[int] = []
-  holders: set[int] = set()
-  seen: set[int] = set()
+  above = list[int]()
+  holders = set[int]()
+  seen = set[int]()
   count = 0
   while stack:
     part = stack.pop()
@@ -79,7 +79,7 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
 
 def tensors(root: Any) -> dict[str, Part]:
   """Every tensor of a model under its path, each once."""
-  found: dict[int, Part] = {}
+  found = dict[int, Part]()
   for p in walk(root):
     if isinstance(p.value, Tensor): found.setdefault(id(p.value), p)
   return {p.path: p for p in found.values()}
@@ -89,8 +89,7 @@ def is_buffer(p: Part) -> bool:
   """Whether a tensor is no parameter: its Module has registered it as a buffer, or it is of a dtype without gradients. In objects
   that are no Modules: ``requires_grad=False`` was set on it."""
   if p.value.dtype.kind != "f": return True
-  if isinstance(p.holder, ModuleBase): return p.key in p.holder._buffers
-  return p.value.requires_grad is False
+  return p.key in p.holder._buffers if isinstance(p.holder, ModuleBase) else p.value.requires_grad is False
 
 
 # ---- in words

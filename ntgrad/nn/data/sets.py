@@ -107,8 +107,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
   else: sizes = [int(x) for x in lengths]
   if sum(sizes) != n or (sum(lengths) != n and abs(sum(lengths) - 1) > 1e-9): raise ArgumentError(said)
   order = np.random.default_rng(seed_of("random_split", generator)).permutation(n)
-  ends = np.cumsum(sizes)
-  return [Subset(dataset, order[e - s:e].tolist()) for s, e in zip(sizes, ends)]
+  return [Subset(dataset, order[e - s:e].tolist()) for s, e in zip(sizes, np.cumsum(sizes))]
 
 
 # ---- rows of anything

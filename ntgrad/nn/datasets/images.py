@@ -90,9 +90,9 @@ def listing(folder: Path) -> str:
 
 def _idx_folder(name: str, data: Path) -> Digits:
   folder, out = folder_of(name, data, "the IDX files"), []
-  for part in ("train", "t10k"):
+  for part in "train", "t10k":
     arrays = []
-    for stem in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
+    for stem in f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte":
       dotted = stem.replace("-idx", ".idx")
       file = next((f for n in (stem, f"{stem}.gz", dotted, f"{dotted}.gz") if (f := folder / n).is_file()), None)
       if file is None: raise ArgumentError(f"{name}: {str(folder)!r} has no {stem} (or {stem}.gz); it has {listing(folder)}")
@@ -156,7 +156,7 @@ def _images(name: str, data: str | os.PathLike[str], inner: tuple[str, str], tra
   """The files of a folder, or of one in it, in either form: the first to train on and the one to test on have to be there."""
   top = folder_of(name, data, "its files")
   for folder in (top, *[top / i for i in inner]):
-    for read, end in ((_binary, ".bin"), (_pickled, "")):
+    for read, end in (_binary, ".bin"), (_pickled, ""):
       there = [path for n in (*train, test) if (path := folder / (n + end)).is_file()]
       if not {folder / (n + end) for n in (train[0], test)} <= set(there): continue
       *first, last = [read(name, path, *how) for path in there]

@@ -21,8 +21,8 @@ from ntgrad.nn.state.files import Mapped, plain_file
 from .images import folder_of, listing
 
 Array = np.ndarray[Any, Any]
-_OWN = (".npy", ".ppm", ".pgm", ".bmp")
-_PILLOW = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff")
+_OWN = ".npy", ".ppm", ".pgm", ".bmp"
+_PILLOW = ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff"
 _MOST = 1 << 28   # pixels of a picture
 
 
@@ -45,7 +45,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
     if not folders: raise ArgumentError(f"image_folder: {str(root)!r} has no folders, one for each class; it has {listing(root)}")
     self.root, self.transform, self.channels = root, transform, channels
     self.classes = tuple([f.name for f in folders])
-    self.paths: list[Path] = []
+    self.paths = list[Path]()
     counts = []
     for folder in folders:
       found = sorted([p for p in folder.rglob("*") if p.suffix.lower() in _OWN + _PILLOW and p.name[0] != "." and p.is_file()])

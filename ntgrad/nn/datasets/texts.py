@@ -182,8 +182,7 @@ def _column(path: str, name: str, cells: list[str], lines: list[int], wanted: DT
   whole = [_number(c, True) for c in cells]
   if all(n is not None and -2 ** 63 <= n < 2 ** 63 for n in whole): return np.array(whole, np.int64)
   floats = [_number(c, False) for c in cells]
-  if None in floats or not any(c.strip() for c in cells): return _texts(path, name, cells)
-  return np.array(floats, np.float64)
+  return _texts(path, name, cells) if None in floats or not any(c.strip() for c in cells) else np.array(floats, np.float64)
 
 
 def _texts(path: str, name: str, cells: list[str]) -> Array:

@@ -24,7 +24,7 @@ from ntgrad.tensor import Tensor
 _WITHOUT_EFFECT = frozenset({"foreach", "fused", "capturable", "differentiable"})
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
 _NO_OPTIONS = frozenset({"self", "__class__", "params", "lr", "options", "b1", "b2"})   # among an optimizer's arguments
-_RATES = ("initial_lr", "max_lr", "min_lr")   # that schedules write down
+_RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
 
 
 # ---- the memory that optimizers work on
@@ -46,8 +46,8 @@ class Flat:
     *begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
     self.slices = [(at, at + n) for at, n in zip(begins, sizes)]
     self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1).requires_grad_(False)
-    self.states: dict[str, Tensor] = {}
-    self.masks: dict[tuple[bool, ...], Tensor] = {}
+    self.states = dict[str, Tensor]()
+    self.masks = dict[tuple[bool, ...], Tensor]()
 
   def __getitem__(self, state: str) -> Tensor: return self.states[state]
 
@@ -142,7 +142,7 @@ class ParamGroup(MutableMapping[str, Any]):
     self.options: dict[str, Any] = {"params": params, **options}
     self.known: Any = None         # the node that the buffer had when the numbers here were written
     self.check()
-    groups: dict[tuple[DType, Any, int | None], list[int]] = {}
+    groups = dict[tuple[DType, Any, int | None], list[int]]()
     first = sum(len(g.params) for g in optimizer.param_groups)
     for i, p in enumerate(params):
       alone = optimizer._alone or not moves(p)
@@ -364,7 +364,7 @@ class Optimizer:
   def _begin(self, groups: Sequence[ParamGroup]) -> None:
     """Make the state of new groups, and their parameters views of the flat buffers."""
     for g in groups:
-      names = (*self._states, *[s for option, s in self._states_with.items() if g.get(option)])
+      names = *self._states, *[s for option, s in self._states_with.items() if g.get(option)]
       for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in names})
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
     for g in groups:
@@ -435,7 +435,7 @@ class Optimizer:
     if not any(map(any, found)):
       raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "
                           "call loss.backward() first, with Tensors that have requires_grad")
-    out: list[Tensor] = []
+    out = list[Tensor]()
     for group, all_grads in zip(self.param_groups, found):
       if self._recurrent:
         many = len(group.scalar_names)

@@ -18,7 +18,7 @@ from ntgrad.nn.common import number, one_of
 
 from .base import Optimizer, OptimizerGroup
 
-_PLAIN = (int, float, str, type(None))   # what lists and dicts of a schedule's state hold
+_PLAIN = int, float, str, type(None)   # what lists and dicts of a schedule's state hold
 _THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
 _FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 
@@ -146,8 +146,7 @@ class LambdaLR(_ByFunction):
 class MultiplicativeLR(_ByFunction):
   """The rate before times a function of the step (one, or one a group)."""
   def get_lr(self) -> list[float]:
-    if self.last_epoch <= 0: return self._rates()
-    return [lr * fn(self.last_epoch) for lr, fn in zip(self._rates(), self._fns)]
+    return self._rates() if self.last_epoch <= 0 else [lr * fn(self.last_epoch) for lr, fn in zip(self._rates(), self._fns)]
 
 
 class _ByFactor(LRScheduler):
@@ -309,9 +308,9 @@ class OneCycleLR(LRScheduler):
     self._phases = []
     for g, low_m, high_m in zip(groups, low, high):
       begin, most = g["max_lr"] / div_factor, g["max_lr"]
-      up = (float(pct_start * total_steps) - 1, begin, most, high_m, low_m)
+      up = float(pct_start * total_steps) - 1, begin, most, high_m, low_m
       down = [(2 * pct_start * total_steps - 2, most, begin, low_m, high_m)] if three_phase else []
-      last = (total_steps - 1, begin if three_phase else most, g["min_lr"], high_m if three_phase else low_m, high_m)
+      last = total_steps - 1, begin if three_phase else most, g["min_lr"], high_m if three_phase else low_m, high_m
       self._phases.append([up, *down, last])
     super().__init__(optimizer, last_epoch)
 

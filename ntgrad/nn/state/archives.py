@@ -304,7 +304,7 @@ def npz_load(path: str | os.PathLike[str], device: str | None = None) -> dict[st
   """
   def refuse(why: str) -> StateError: return StateError(f"npz_load: {shown_path(path)} is not a whole npz file: {why}")
   data = Mapped("npz_load", path)
-  out: dict[str, Tensor] = {}
+  out = dict[str, Tensor]()
   for member, m in zip_members(data, refuse, paths=False).items():
     name = member.removesuffix(".npy")
     if name == member: raise refuse(f"{shown(member)} is no array; its members end with .npy")

@@ -54,7 +54,7 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
   if version not in (2, 3):
     raise refuse(f"it is of version {version}, or big-endian; little-endian ones of versions 2 and 3 are read")
   tensors, values = r.number("<u8", "the number of tensors"), r.number("<u8", "the number of values")
-  metadata: dict[str, Any] = {}
+  metadata = dict[str, Any]()
   for _ in range(values):
     key = r.text("the name of a value")
     if key in metadata: raise refuse(f"the value {shown(key)} stands twice in it")
@@ -240,7 +240,6 @@ QUANTISED = {
 def unpacked(packed: Tensor, how: Format, shape: tuple[int, ...]) -> Tensor:
   """The float32 values of shape ``shape`` that the uint8 tensor ``packed`` (bytes,) holds: computed wherever they are used, also
   by functions that a jit captures, and never kept. They cannot be written."""
-  t = how.values(packed.reshape(-1, how.nbytes)).reshape(shape)
-  out: Tensor = Base._own(t)
+  out: Tensor = Base._own(how.values(packed.reshape(-1, how.nbytes)).reshape(shape))
   out._alias.packed = packed
   return out

@@ -15,7 +15,7 @@ from ntgrad.nn.tree import walk
 from ntgrad.tensor import Tensor
 
 _MOST, _CANDIDATES = 8, 2000   # names that an error lists; names that one is compared with to find what was meant
-_HALVES = (dtypes.float16, dtypes.bfloat16)
+_HALVES = dtypes.float16, dtypes.bfloat16
 
 
 @checked
@@ -33,7 +33,7 @@ def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
 
 def tensors_in(obj: Any, prefix: str = "") -> dict[str, Tensor]:
   """:func:`get_state_dict` without a note of the names."""
-  out: dict[str, Tensor] = {}
+  out = dict[str, Tensor]()
   for path, x in (("", obj), *[(p.path, p.value) for p in walk(obj)]):
     if not isinstance(x, Tensor): continue
     name = ".".join(filter(None, (prefix.rstrip("."), path)))

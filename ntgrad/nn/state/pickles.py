@@ -20,7 +20,7 @@ ROOM = 40 << 20, 4   # bytes that the values of a file may take, beside so many 
 DEEPEST = 100
 _KEY = 1 << 60       # keys are ints beneath: their hash is themselves
 _NAMES = {"__builtin__": "builtins"}   # as Python 2 has them
-_FLAT = (str, bytes, int, float, type(None), DType)
+_FLAT = str, bytes, int, float, type(None), DType
 _NESTS = frozenset((list, tuple, dict, set, frozenset))
 _COPIED: dict[type, int] = {str: 4, bytes: 1, bytearray: 1, tuple: 9, list: 100, dict: 100, set: 100, frozenset: 100}
 
@@ -34,7 +34,7 @@ class Built:
 
 class Called:
   """A function that a pickle may name, its name, and how many bytes its result takes beside copies of what it is given."""
-  __slots__ = ("cost", "fn", "name")
+  __slots__ = "cost", "fn", "name"
   def __init__(self, name: str, fn: Callable[..., Any], cost: int = 100): self.name, self.fn, self.cost = name, fn, cost
 
 
@@ -97,10 +97,10 @@ class _Machine:
                refuse: Refuse):
     self.data, self.at, self.room = data, at, room
     self.known, self.persistent, self.refuse = known, persistent, refuse
-    self.stack: list[Any] = []
-    self.marks: list[int] = []
-    self.memo: list[Any] = []          # pickles count from 0 on
-    self.odd: dict[int, Any] = {}      # those that do not
+    self.stack = list[Any]()
+    self.marks = list[int]()
+    self.memo = list[Any]()          # pickles count from 0 on
+    self.odd = dict[int, Any]()      # those that do not
 
   def run(self) -> None:
     """Carry out one instruction after the other, to the end of the pickle."""
@@ -253,7 +253,7 @@ class _Machine:
 
   def measure(self, root: Any, most: int) -> None:
     """Refuse a value that has itself, is deep, or has more than ``most`` parts where what it holds twice counts twice."""
-    done: dict[int, tuple[int, int]] = {}   # by identity, of what is through: parts, and how deep; of what is not: 0, 0
+    done = dict[int, tuple[int, int]]()   # by identity, of what is through: parts, and how deep; of what is not: 0, 0
 
     def visit(x: Any, above: int) -> tuple[int, int]:
       done[id(x)] = 0, 0

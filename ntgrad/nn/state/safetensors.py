@@ -47,7 +47,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
     if not isinstance(t, Tensor): raise StateError(f"safe_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _SAFE_NAMES:
       raise StateError(f"safe_save: {shown(name)} is {t.dtype}, the format has only {', '.join(d.name for d in _SAFE_NAMES)}")
-  header: dict[str, Any] = {}
+  header = dict[str, Any]()
   if metadata is not None:
     for k, v in metadata.items():
       if not isinstance(k, str) or not isinstance(v, str):
@@ -140,7 +140,7 @@ def _index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
 def _json(text: bytes, refuse: Refuse, what: str, size: int) -> dict[str, Any]:
   """A JSON object in which no name stands twice."""
   def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+    out = dict[str, Any]()
     for k, v in pairs:
       if k in out: raise refuse(f"the name {shown(k)} stands twice in {what}")
       out[k] = v

@@ -67,8 +67,8 @@ class _Reader:
 
   def __init__(self, device: str | None, refuse: Refuse):
     self.device, self.refuse, self.swapped = device, refuse, False
-    self.storages: dict[str, _Storage] = {}
-    self.flat: dict[tuple[str, DType], Tensor] = {}   # a storage, seen as a dtype
+    self.storages = dict[str, _Storage]()
+    self.flat = dict[tuple[str, DType], Tensor]()   # a storage, seen as a dtype
     functions: dict[str, Callable[..., Any]] = {
       "torch._utils._rebuild_tensor": lambda storage, offset, size, strides: self.tensor(storage, offset, size, strides),
       "torch._utils._rebuild_tensor_v2": self.tensor_v2, "torch._utils._rebuild_tensor_v3": self.tensor_v3,
@@ -184,7 +184,7 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
   base = flat.lazydata
   node = strided(shrink(base, [(begin, end)]), size, strides)
   if node is None: return Tensor._from_node(gather_strided(base, size, strides, begin))
-  moves: list[Any] = []
+  moves = list[Any]()
   while node is not base:
     moves.append((node.op, node.arg))
     node = node.src[0]
@@ -252,7 +252,7 @@ def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   keys, at = reader.load(whole, dry.load(whole, begin).end)
   if not isinstance(keys, list) or not _are_text(*keys) or sorted(dry.storages) != sorted(keys):
     raise refuse(f"its storages are {shown(keys)}, its tensors are of {shown(sorted(dry.storages))}")
-  places: dict[str, int] = {}
+  places = dict[str, int]()
   for name in keys:
     s = dry.storages[name]
     numel = int.from_bytes(data[at:at + 8].tobytes(), "big" if reader.swapped else "little")
@@ -285,7 +285,7 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     if not _natural(n): raise refuse(f"it says that it has {shown(n)} storages or tensors")
     return range(n)
 
-  kept: dict[Any, tuple[_Storage, int]] = {}   # by key: the storage, and where in it the one of this key begins
+  kept = dict[Any, tuple[_Storage, int]]()   # by key: the storage, and where in it the one of this key begins
   part = parts["storages"]
   count, at = reader.load(part.data)
   for _ in counted(count):
@@ -302,7 +302,7 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
        or not _natural(view[2]):
       raise refuse(f"it says {shown(view)} of a storage that is a part of another")
     kept[view[0]] = kept[view[1]][0], kept[view[1]][1] + view[2]
-  tensors: dict[str, Tensor] = {}
+  tensors = dict[str, Tensor]()
   part = parts["tensors"]
   count, at = reader.load(part.data)
   for _ in counted(count):
@@ -342,7 +342,7 @@ class _Writer:
 
   def __init__(self, refuse: Any) -> None:
     self.refuse, self.tensors, self.keys, self.above = refuse, list[Tensor](), dict[int, int](), list[int]()
-    self.kept: dict[int, tuple[int, Any]] = {}   # lists, tuples and dicts by identity: their number in the pickle
+    self.kept = dict[int, tuple[int, Any]]()   # lists, tuples and dicts by identity: their number in the pickle
 
   def code(self, x: Any) -> bytes:
     if x is None or isinstance(x, (bool, np.bool_)): return b"N" if x is None else b"\x88" if x else b"\x89"
