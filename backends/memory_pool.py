@@ -74,8 +74,8 @@ def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Raw]) 
   tried again after the device has given unused memory back, and after the relievers. Raises OutOfMemoryError."""
   def attempt() -> Raw:
     if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
-    room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"
-    raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({room})")
+    raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({device.allocated:,} in use, "
+                           f"and MEMORY allows {config.memory:,})")
   for relieve in (), relievers:
     try: return attempt()
     except OutOfMemoryError:

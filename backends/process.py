@@ -2,6 +2,8 @@
 interrupt."""
 from __future__ import annotations
 
+# signal's own functions look their arguments up in enums, which takes ten times as long
+import _signal  # type: ignore[import-not-found]
 import atexit
 import ctypes
 import fcntl
@@ -11,7 +13,6 @@ import tempfile
 import threading
 import time
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Callable, Sequence
@@ -19,8 +20,6 @@ from typing import IO, Any, Callable, Sequence
 from ntgrad.codegen.ir import DeviceError
 
 YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
-
-_signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums, which takes ten times as long
 
 
 class Driver:
@@ -59,7 +58,7 @@ _locks: list[IO[bytes]] = []  # held as long as the process lives
 @cache
 def temporary() -> Path:
   """A folder for files of this process, gone at exit. Those of processes that were killed, whose locks nobody holds, go now."""
-  for other in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+  for other in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
     try:
       about = other.lstat()
       abandoned = about.st_uid == os.geteuid() and time.time() - about.st_mtime > YOUNG and _lock(other) is not None

@@ -100,8 +100,7 @@ def colored(text: str, color: str | None, background: bool = False) -> str:
   """Text in one of eight colours for a terminal, in upper case a bright one. Raises ArgumentError for another colour."""
   if color is None: return text
   if color.lower() not in COLORS: raise ArgumentError(f"colored: {color!r}; colours are {', '.join(COLORS)}")
-  number = COLORS.index(color.lower()) + (10 if background else 0) + (60 if color.isupper() else 0) + 30
-  return f"\x1b[{number}m{text}\x1b[0m"
+  return f"\x1b[{COLORS.index(color.lower()) + 10 * background + 60 * color.isupper() + 30}m{text}\x1b[0m"
 
 
 def prod(values: Iterable[Any]) -> Any:

@@ -127,7 +127,7 @@ for _name, _sign in ("max", ">"), ("min", "<"): helper(COMMON, name=_name)(parti
 
 def _minus(t: Type, x: str) -> str:
   """C text of -x for a signed int, which wraps."""
-  u = t.of("u" + t.base)
+  u = t.of(f"u{t.base}")
   return f"({t})(0u - ({u}){x})" if t.n == 1 else u.bits(t.base, f"-{t.bits(u.base, x)}")
 
 
@@ -278,7 +278,7 @@ for _kind in _DECODE:
 
 @common
 def _bfloat16_to_float(t: Type) -> str:
-  bits = t.of("uint").bits("float", t.to("uint", "x") + " << 16")
+  bits = t.of("uint").bits("float", f"{t.to('uint', 'x')} << 16")
   return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {bits}; }}"
 
 

@@ -137,8 +137,8 @@ class CKernel(Writer):
       return name, ATOM
     if op is Ops.LOOP:
       name, step = self.fresh(self.language.index), step_of(u)
-      more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
-      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], SUM)}; {more}) {{")
+      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], SUM)}; "
+                f"{name}{'++' if step is None else f' += {self.c(step)}'}) {{")
       return name, ATOM
     if op is Ops.DEFINE_ACC: return self.declare("acc", self.constant(u.dtype, u.arg)[0], t)
     lines = len(self.lines)
@@ -325,8 +325,8 @@ class CKernel(Writer):
     if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
     if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
-      one = self.constant(u.dtype.scalar(), 1.0)[0]
-      return f"{one}/{operand if fn is UnaryOps.RECIP else self.call('sqrt', t, wide)[0]}", PRODUCT
+      return (f"{self.constant(u.dtype.scalar(), 1.0)[0]}/"
+              f"{operand if fn is UnaryOps.RECIP else self.call('sqrt', t, wide)[0]}"), PRODUCT
     return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:
@@ -338,14 +338,14 @@ class CKernel(Writer):
     """An int of ``n`` lanes as an operand of unsigned ints; ``bare``: beside another one, which makes it one as well."""
     if x in self.modular and n == x.dtype.count: return self.inside(self.modular[x], prec)
     t = self.value_type(x.dtype.scalar().vec(n))
-    if n > 1: return t.bits("u" + t.base, self.wide(x, n))
+    if n > 1: return t.bits(f"u{t.base}", self.wide(x, n))
     return self.c(x, prec) if bare else f"({t.of('u' + t.base)}){self.c(x, UNARY)}"
 
   def signed(self, u: UOp, text: str, prec: int) -> Text:
     """What was computed with unsigned ints, as a signed one again; where it is summed on it stays what it is."""
     t = self.value_type(u.dtype)
     if u in self.facts.inline: self.modular[u] = text, prec
-    return (f"({t})({text})", UNARY) if t.n == 1 else (t.of("u" + t.base).bits(t.base, text), ATOM)
+    return (f"({t})({text})", UNARY) if t.n == 1 else (t.of(f"u{t.base}").bits(t.base, text), ATOM)
 
   def logic(self, u: UOp) -> Text:
     """A function of bools, a mask of -1 and 0 where they are vectors; a < b is !a && b, a <= b is !a || b."""

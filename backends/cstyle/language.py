@@ -77,7 +77,7 @@ class Language(Renderer):
     """A literal; of a vector, the number in all its elements."""
     t = self.value_type(dtype)
     if t.n > 1: return f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM
-    if dtype.kind == "b": return "true" if value else "false", ATOM
+    if dtype.kind == "b": return ("true" if value else "false"), ATOM
     if dtype.kind == "f":
       value = held(value, dtype)
       if not math.isfinite(value):   # these names are floats
@@ -85,7 +85,7 @@ class Language(Renderer):
         if dtype is dtypes.float64: text = f"({t}){text}"
         return text, ATOM if text[0].isalpha() else UNARY
       text, prec = float_text(value, dtype)
-      return text if dtype is dtypes.float64 else f"{text}f", prec
+      return (text if dtype is dtypes.float64 else f"{text}f"), prec
     value = int(value)
     suffix = self.suffixes.get(t.base, "")
     least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)

@@ -101,8 +101,8 @@ class CUDAGraph(Graph):
       check(self._launch(self._exec, self._stream))
     except Exception as e:
       names = list(dict.fromkeys(self._names))
-      told = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-      raise device.failed(e, f"replaying {len(self._names)} captured kernels failed ({told})") from None
+      raise device.failed(e, f"replaying {len(self._names)} captured kernels failed ({', '.join(names[:_NAMED])}"
+                             f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})") from None
 
   def __del__(self) -> None:
     try:   # at interpreter exit the driver may be gone; a launch under way keeps what it needs

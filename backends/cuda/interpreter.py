@@ -206,8 +206,8 @@ class InterpretedProgram(Program):
         ti.interpreter_builder.set_grid_idx(x, y, z)
         try: run(*args)
         except Exception as e:
-          where = f"kernel {self.spec.label}, program ({x}, {y}, {z})"
-          raise CompileError(f"{where}: {type(e).__name__}: {e}\n{self.spec.source.text}") from e
+          raise CompileError(f"kernel {self.spec.label}, program ({x}, {y}, {z}): {type(e).__name__}: {e}\n"
+                             f"{self.spec.source.text}") from e
     return time.perf_counter() - start if wait else None
 
 

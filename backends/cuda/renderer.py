@@ -128,7 +128,7 @@ class _TritonKernel(Expressions):
     self.lines[begin:begin] = [line for i in ranges for line in self.range(i)]
     if not self.lines: self.emit("pass")
     typed = signature(self.params) | {self.called[s]: f"i{8 * dtype.itemsize}" for s, dtype in self.arguments.items()}
-    kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit",
+    kernel = "\n".join([f"# {', '.join(f'{name}: {t}' for name, t in typed.items())}", "@triton.jit",
                         head_text(f"def {self.name}", list(typed), ":"), *self.lines])
     used = helpers.with_called(self.used)
     functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
@@ -238,7 +238,7 @@ class _TritonKernel(Expressions):
     """The start of a ``while`` loop. The lines of its condition stand before it and again at its end."""
     name = self.fresh("go")
     self.emit(f"{name} = {self.typed(u.src[0])}")
-    self.conditions.append(["  " + line for line in self.lines[self.begins.pop():]])
+    self.conditions.append([f"  {line}" for line in self.lines[self.begins.pop():]])
     self.open(f"while {name}:")
 
   def write_endwhile(self, u: UOp) -> None:
@@ -380,7 +380,7 @@ class _TritonKernel(Expressions):
     if descending: text = f"(~{text})"
     if dtype.kind == "b": return f"{text} != 0", CMP
     if dtype.kind == "f": return f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM
-    return text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM
+    return (text if keys is dtype else f"{text}.to({triton_type(dtype)})"), ATOM
 
   def gathering(self) -> bool:
     """Whether elements of blocks are read at places that are computed."""
@@ -409,7 +409,7 @@ class _TritonKernel(Expressions):
     axes = self.axes(to)
     for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, dtype, text, axes.index(i))
     if dtype.kind == "b": return f"{text} != 0", CMP
-    return f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM
+    return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text), ATOM
 
   def reduced(self, fn: BinaryOps, dtype: DType, text: str, axis: int) -> str:
     if fn is BinaryOps.ADD: return f"tl.sum({text}, {axis})"

@@ -46,7 +46,7 @@ def _forget_half(package: str) -> None:
   next import would then not set in it. Machine code is loaded once."""
   if package in sys.modules: return
   for name, module in list(sys.modules.items()):
-    if name.startswith(package + ".") and (getattr(module, "__file__", None) or "").endswith(".py"): del sys.modules[name]
+    if name.startswith(f"{package}.") and (getattr(module, "__file__", None) or "").endswith(".py"): del sys.modules[name]
 
 
 @cache

@@ -62,7 +62,7 @@ _NAMES = {   # by file
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary",
 }
-_FILES = "data", "datasets", "functional", "init", "optim", "state", "utils"
+_FILES = "data datasets functional init optim state utils".split()
 _FILE_OF = {row.partition("(")[0]: "layers" for row in each_layer()} | {
   name: file for file, names in _NAMES.items() for name in names.split()}
 

@@ -44,7 +44,7 @@ class PReLU(Module):
     return input.prelu(self.weight)
 
 
-_NAMED = "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "mish"
+_NAMED = "relu gelu silu tanh sigmoid leaky_relu elu mish".split()
 
 
 def activation_of(name: str, x: str | Callable[..., Any]) -> Callable[[Tensor], Tensor]:

@@ -122,9 +122,8 @@ class ConvTranspose2d(_Convolution):
       want = ints(name, "output_size", asked, self._rank, 1)
       extra = tuple([n - m for n, m in zip(want, least)])
       if not all([0 <= e < max(s, d) for e, s, d in zip(extra, self.stride, self.dilation)]):
-        most = tuple([n + max(s, d) - 1 for n, s, d in zip(least, self.stride, self.dilation)])
         raise ShapeError(f"nn.{name}: output_size {want} from an input of shape {tuple(x.shape)}; it may be from {tuple(least)} "
-                         f"to {most}")
+                         f"to {tuple([n + max(s, d) - 1 for n, s, d in zip(least, self.stride, self.dilation)])}")
     out = tuple([n + e for n, e in zip(least, extra)])
     if min(out) < 1: raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)} leaves an output of {out}")
     return x.conv_transpose2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation,

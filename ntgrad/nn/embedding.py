@@ -130,8 +130,9 @@ class EmbeddingBag(_Table):
     """``(n, k) -> (n, embedding_dim)``, or ``(k,)`` and ``offsets``; with a weight for each index, of its shape, in mode "sum". A
     bag without indices gives zeros. Raises ShapeError, DTypeError, ArgumentError."""
     if idx.ndim != (2 if offsets is None else 1) or offsets is not None and offsets.ndim != 1:
-      had = "" if offsets is None else f" and offsets of shape {offsets.shape}"
-      raise ShapeError(f"nn.EmbeddingBag: index of shape {idx.shape}{had}, expected (n, k), or (k,) with offsets (n,)")
+      raise ShapeError(f"nn.EmbeddingBag: index of shape {idx.shape}"
+                       f"{'' if offsets is None else f' and offsets of shape {offsets.shape}'}, "
+                       "expected (n, k), or (k,) with offsets (n,)")
     if per_sample_weights is not None and (self.mode != "sum" or per_sample_weights.shape != idx.shape):
       raise ArgumentError(f"nn.EmbeddingBag: per_sample_weights of shape {per_sample_weights.shape} in mode {self.mode!r} for an "
                           f"index of shape {idx.shape}; they are for mode 'sum', and of the index's shape")

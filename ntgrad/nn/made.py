@@ -62,8 +62,8 @@ class Layer(Module):
     name, kept = type(self).__name__, vars(self)
     if self._drops: probability(f"nn.{name}", "p", kept["p"])
     if "reduction" in kept and kept["reduction"] not in (known := _REDUCTIONS.get(name, ("mean", "sum", "none"))):
-      takes = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
-      raise ArgumentError(f"nn.{name}: reduction {kept['reduction']!r}; it takes {takes}")
+      raise ArgumentError(f"nn.{name}: reduction {kept['reduction']!r}; "
+                          f"it takes {', '.join(map(repr, known[:-1]))} or {known[-1]!r}")
     if "lower" in kept and not kept["lower"] <= kept["upper"]:
       raise ArgumentError(f"nn.{name}: lower {kept['lower']}, upper {kept['upper']}; they must be in order")
     if "output_ratio" in kept and (kept["output_size"] is None) is (kept["output_ratio"] is None):
@@ -86,8 +86,7 @@ class MadeLayer:
 
   def __init__(self, row: str):
     self.name, given, function, also = parts(_ROW, row)
-    first = "input1" if "input2" in also else "input"
-    self.function = Made(function, _FUNCTIONS.get(function) or Row(f"{first}, ...", function, ""))
+    self.function = Made(function, _FUNCTIONS.get(function) or Row(f"input{'1' * ('input2' in also)}, ...", function, ""))
     arguments = self.function.definition.args
     self.kinds = {a.arg: ast.unparse(a.annotation) if a.annotation else "Any" for a in self.function.parameters}
     every = [*arguments.args, *arguments.kwonlyargs]
@@ -102,13 +101,14 @@ class MadeLayer:
   def field(self, name: str) -> str:
     """An argument of the class: operands are tensors here, since what is kept is shown, loaded and moved as such."""
     if name == "*": return "_: KW_ONLY"
-    kind = self.kinds[name].replace("Operand", "Tensor")
-    return f"{name}: {kind}" + (f" = {self.defaults[name]}" if name in self.defaults else "")
+    return self._said(name, self.kinds[name].replace("Operand", "Tensor"))
 
   def parameter(self, name: str) -> str:
     """A parameter of the call."""
-    kind = "Tensor" if name == self.called[0] else "Any" if (k := self.kinds[name]) == "Operand" else k
-    return f"{name}: {kind}" + (f" = {self.defaults[name]}" if name in self.defaults else "")
+    return self._said(name, "Tensor" if name == self.called[0] else "Any" if (k := self.kinds[name]) == "Operand" else k)
+
+  def _said(self, name: str, kind: str) -> str:
+    return f"{name}: {kind}{f' = {self.defaults[name]}' if name in self.defaults else ''}"
 
   @property
   def heading(self) -> str:

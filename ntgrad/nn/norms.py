@@ -22,7 +22,7 @@ def _scale_and_shift(shape: tuple[int, ...], weight: bool, bias: bool = True) ->
 
 class _Tracking(Module):
   """A norm that keeps running statistics: ``running_mean``, ``running_var`` and how many batches they are of."""
-  _buffers = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+  _buffers = frozenset("running_mean running_var num_batches_tracked".split())
 
   def _make(self, name: str, n: int, eps: float, momentum: float | None, affine: bool, track: bool, bias: bool) -> None:
     if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
@@ -207,8 +207,8 @@ class _OverLast(Module):
 
   def _fits(self, x: Tensor) -> None:
     if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
-      want = ", ".join(map(str, self.normalized_shape))
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, "
+                       f"expected (.., {', '.join(map(str, self.normalized_shape))})")
 
 
 @placed

@@ -150,8 +150,8 @@ class _Recurrent(Module):
     """The outputs of the last layer, and the last states of all."""
     name = type(self).__name__
     if x.ndim not in (2, 3):
-      want = "(n, steps" if self.batch_first else "(steps, n"
-      raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected {want}, {self.input_size}) or (steps, {self.input_size})")
+      raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected ({'n, steps' if self.batch_first else 'steps, n'}, "
+                       f"{self.input_size}) or (steps, {self.input_size})")
     last(name, x, self.input_size, "input_size")
     one = x.ndim == 2
     x = x.named()

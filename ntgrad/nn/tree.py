@@ -17,8 +17,8 @@ class ModuleBase(Stamped):
 
   def extra_repr(self) -> str:
     """What ``repr`` shows in brackets."""
-    shown = [f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}" for n in self._said.split()]
-    return ", ".join(shown)
+    return ", ".join([f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}"
+                      for n in self._said.split()])
   def __repr__(self) -> str: return summary(self) if _has_parts(self) else f"{type(self).__name__}({self.extra_repr()})"
 
 
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 def parts_of(x: Any) -> list[tuple[str, Any]]:
   """What lies directly in an object, as ``nn.state.get_state_dict`` goes through it: attributes, values of a dict, items."""
-  if isinstance(x, Tensor) or isinstance(x, type): return []
+  if isinstance(x, (Tensor, type)): return []
   if isinstance(x, Mapping): return [(str(k), v) for k, v in x.items()]
   if isinstance(x, tuple) and hasattr(x, "_fields"): return list(zip(x._fields, x))
   if isinstance(x, (list, tuple)): return [(str(i), v) for i, v in enumerate(x)]
@@ -141,9 +141,9 @@ def _lines(root: Any) -> list[_Line]:
       inside = {} if again else tensors(v)
       if not inside and not again and not isinstance(v, ModuleBase): continue
       count = sum([p.value.numel() for p in inside.values() if not is_buffer(p)])
-      what = f"{'  ' * depth}{path}: {_name(v)}"
       seen.add(id(v))
-      out.append(_Line(what, "" if again else shapes(v), "as above" if again else f"{count:,}" if count else ""))
+      out.append(_Line(f"{'  ' * depth}{path}: {_name(v)}", "" if again else shapes(v),
+                       "as above" if again else f"{count:,}" if count else ""))
       if not again:
         stack.append((v, iter(parts_of(v)), "", depth + 1))
         break
@@ -168,7 +168,7 @@ def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x
 
 def size_text(n: int) -> str:
   """A number of bytes in words."""
-  size, units = float(n), ["bytes", "KiB", "MiB", "GiB"]
+  size, units = float(n), "bytes KiB MiB GiB".split()
   while size >= 1024 and len(units) > 1: size, units = size / 1024, units[1:]
   return f"{n} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
 

@@ -26,7 +26,7 @@ from .sets import IterableDataset, by_number, getter, row
 
 _WORKERS, _AHEAD = 256, 1024   # threads, and batches ahead for each of them, at most
 _AT_EXIT = 2.0   # seconds that the end of the process waits for threads
-_STATE = "epoch", "position", "seed", "batch_size", "rows"
+_STATE = "epoch position seed batch_size rows".split()
 
 
 @checked

@@ -203,6 +203,5 @@ def _joined(parts: list[Any], back: Rows) -> Any:
       return {k: _joined([p[k] for p in parts], back) for k in first}
     if isinstance(first, (tuple, list)) and all(len(p) == len(first) for p in parts):
       return tuple([_joined(list(column), back) for column in zip(*parts)])
-  kinds = ", ".join(map(shown, parts))
   raise (DTypeError if len({getattr(p, "dtype", None) for p in parts}) > 1 else ShapeError)(
-    f"ConcatDataset: rows of different shapes or dtypes in one batch: {kinds}")
+    f"ConcatDataset: rows of different shapes or dtypes in one batch: {', '.join(map(shown, parts))}")

@@ -40,8 +40,8 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   data: bytes | bytearray = Mapped("load_idx", path)[:].tobytes()
   if data[:2] == b"\x1f\x8b": data = unpacked(data, "gzip", refuse)
   if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
-    start = data[:4].hex(" ") or "nothing"
-    raise refuse(f"it starts with {start}, expected 00 00, a type of {sorted(_IDX_TYPES)}, and the number of dimensions")
+    raise refuse(f"it starts with {data[:4].hex(' ') or 'nothing'}, expected 00 00, a type of {sorted(_IDX_TYPES)}, "
+                 "and the number of dimensions")
   dtype, rank = _IDX_TYPES[data[2]], data[3]
   head = 4 + 4 * rank
   if len(data) < head: raise refuse(f"it ends in the middle of its {rank} dimensions")

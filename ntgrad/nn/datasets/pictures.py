@@ -22,7 +22,7 @@ from .images import folder_of, listing
 
 Array = np.ndarray[Any, Any]
 _OWN = ".npy", ".ppm", ".pgm", ".bmp"
-_PILLOW = ".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff"
+_PILLOW = tuple(".png .jpg .jpeg .gif .webp .tif .tiff".split())
 _MOST = 1 << 28   # pixels of a picture
 
 
@@ -149,7 +149,7 @@ def _by_pillow(path: Path, refuse: Refuse) -> Array:
                         f"{', '.join(_OWN)}") from None
   try:
     # others have readers that run programs
-    with Image.open(plain_file("image_folder", path), formats=("PNG", "JPEG", "GIF", "WEBP", "TIFF")) as picture:
+    with Image.open(plain_file("image_folder", path), formats="PNG JPEG GIF WEBP TIFF".split()) as picture:
       width, height = picture.size
       if width * height * 3 > (40 << 20) + 256 * path.stat().st_size:
         raise refuse(f"it has {width} × {height} pixels, too many for {path.stat().st_size} bytes")

@@ -21,9 +21,9 @@ from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
 # options of PyTorch's that change nothing here: every step is fused, and may be captured
-_WITHOUT_EFFECT = frozenset({"foreach", "fused", "capturable", "differentiable"})
+_WITHOUT_EFFECT = frozenset("foreach fused capturable differentiable".split())
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
-_NO_OPTIONS = frozenset({"self", "__class__", "params", "lr", "options", "b1", "b2"})   # among an optimizer's arguments
+_NO_OPTIONS = frozenset("self __class__ params lr options b1 b2".split())   # among an optimizer's arguments
 _RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
 
 
@@ -233,8 +233,8 @@ class ParamGroup(MutableMapping[str, Any]):
     return [t for f in self.flats for t in (f.flat, *f.states.values())] + [*extra, self.buffer]
 
   def __repr__(self) -> str:
-    shown = ", ".join(f"{k}={self[k]!r}" for k in self if k != "params" and self[k] is not None)
-    return f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: {shown}"
+    return (f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: "
+            f"{', '.join(f'{k}={self[k]!r}' for k in self if k != 'params' and self[k] is not None)}")
 
 
 def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
@@ -489,7 +489,9 @@ class Optimizer:
     if not {"state", "param_groups"} <= set(state_dict):
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
     groups, states = state_dict["param_groups"], state_dict["state"]
-    if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all([_is_group(g) for g in groups]):
+    if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all(
+      isinstance(g, Mapping) and isinstance(ids := g.get("params"), (list, tuple)) and all(isinstance(i, (int, str)) for i in ids)
+      for g in groups):
       raise StateError(f"{name}: groups {shown(groups)}, state {shown(states)}; "
                        "expected a list of dicts with 'params', and a dict")
     sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
@@ -539,12 +541,6 @@ class Optimizer:
   def __repr__(self) -> str:
     lines = [repr(g) for g in self.param_groups]
     return f"{type(self).__name__}({lines[0]})" if len(lines) == 1 else "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
-
-
-def _is_group(g: Any) -> bool:
-  """Whether a loaded value is a group of a state dict: options, and its parameters by number or name."""
-  params = g.get("params") if isinstance(g, Mapping) else None
-  return isinstance(params, (list, tuple)) and all([isinstance(i, (int, str)) for i in params])
 
 
 @checked

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir import StateError, dtypes, shown
-from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.codegen.ir import dtypes, shown
 from ntgrad.core import MAX_DIMS, Base
 from ntgrad.graph import checked
 from ntgrad.tensor import Tensor
 
-from .files import Entry, Mapped, Refuse, checked_shape, dtypes_in, tensor_of
+from .files import Entry, Mapped, Refuse, checked_shape, dtypes_in, refuser, tensor_of
 from .pickles import ROOM
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
@@ -46,7 +45,7 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
   computes it from them; such a tensor cannot be written. Bytes are read when a tensor is first used.
   Raises MissingFileError, and StateError for a file that is damaged in any way, or has a type or version other than these.
   """
-  def refuse(why: str) -> StateError: return StateError(f"gguf_load: {shown_path(path)} is not a whole GGUF file: {why}")
+  refuse = refuser("gguf_load", path, "is not a whole GGUF file")
   data = Mapped("gguf_load", path)
   r = _Cursor(data, refuse)
   if (magic := r.bytes(4, "its name")) != b"GGUF": raise refuse(f"it begins with {magic!r}, expected b'GGUF'")
@@ -195,7 +194,7 @@ def _small(fifth: bool, least: bool) -> Callable[[Tensor], Tensor]:
 def _q8_0(b: Tensor) -> Tensor: return b[:, 2:].bitcast(dtypes.int8).cast(dtypes.float32) * _half(b[:, :2])
 
 
-def _scales(b: Tensor) -> tuple[Tensor, Tensor]:
+def _scales(b: Tensor) -> list[Tensor]:
   """(blocks, 16) bytes: two float16 and twelve bytes that hold eight scales and eight minima of 6 bits -> both times their float,
   (blocks, 8, 1) float32."""
   n = b.shape[0]
@@ -203,8 +202,7 @@ def _scales(b: Tensor) -> tuple[Tensor, Tensor]:
   late = _counted(2, 1, b, (2, 1)) == 1   # the last four have their upper bits where the first four have room
   scale = late.where((third & 15) | ((first >> 6) << 4), first & 63)
   least = late.where((third >> 4) | ((second >> 6) << 4), second & 63)
-  out = [(x.cast(dtypes.float32).reshape(n, 8) * _half(b[:, at:at + 2])).reshape(n, 8, 1) for x, at in ((scale, 0), (least, 2))]
-  return out[0], out[1]
+  return [(x.cast(dtypes.float32).reshape(n, 8) * _half(b[:, at:at + 2])).reshape(n, 8, 1) for x, at in ((scale, 0), (least, 2))]
 
 
 def _four_bits(qs: Tensor) -> Tensor:

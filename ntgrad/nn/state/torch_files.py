@@ -18,14 +18,25 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DType, Ops, StateError, shown
-from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import checked
 from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .files import Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, swapped, tensor_of
+from .files import (
+  Mapped,
+  Refuse,
+  checked_bools,
+  checked_shape,
+  dtypes_in,
+  host_bytes,
+  plain_file,
+  refuser,
+  replacing,
+  swapped,
+  tensor_of,
+)
 from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
@@ -55,10 +66,13 @@ _KNOWN: dict[str, Any] = {
   **{f"torch.{n}Tensor": Tensor for n in STORAGES}}
 
 
+@dataclass(eq=False)
 class _Storage:
   """Memory that tensors share: its key in the file, and how to read it as a tensor of one dimension."""
-  def __init__(self, key: str, nbytes: int, dtype: DType | None): self.key, self.nbytes, self.dtype = key, nbytes, dtype
-  read: Callable[[], Any]
+  key: str
+  nbytes: int
+  dtype: DType | None
+  read: Any = None
   packed = False
 
 
@@ -206,12 +220,10 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None, map_loca
   """
   if device is not None and map_location is not None:
     raise ArgumentError(f"torch_load: device={device!r} and map_location={map_location!r}; give one of them")
-  if device is None: device = map_location
-  def refuse(why: str) -> StateError: return StateError(f"torch_load: {shown_path(path)} cannot be loaded: {why}")
+  refuse = refuser("torch_load", path, "cannot be loaded")
   data = Mapped("torch_load", path)
-  reader = _Reader(device, refuse)
   form = _zip if is_zip(data) else _tar if data[257:262].tobytes() == b"ustar" else _pickles
-  return form(data, reader, refuse)
+  return form(data, _Reader(map_location if device is None else device, refuse), refuse)
 
 
 def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
@@ -219,8 +231,8 @@ def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   pickle = next((name for name in members if name.count("/") == 1 and name.endswith("/data.pkl")), None)
   if pickle is None: raise refuse("it is a zip archive without data.pkl")
   folder = pickle.removesuffix("data.pkl")
-  if folder + "constants.pkl" in members: raise refuse("it is a TorchScript model, which is code; save a state dict in its place")
-  if (order := members.get(folder + "byteorder")) is not None:
+  if f"{folder}constants.pkl" in members: raise refuse("it is a TorchScript model, which is code; save a state dict in its place")
+  if (order := members.get(f"{folder}byteorder")) is not None:
     said = member_bytes(data, "byteorder", order, refuse, 16).tobytes()
     if said not in (b"little", b"big"): raise refuse(f"its byte order is {shown(said)}, expected little or big")
     reader.swapped = said == b"big"
@@ -376,7 +388,7 @@ class _Writer:
     shape = tuple(map(int, t.shape))
     strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
     typed = _STORAGES.get(t.dtype)
-    kind = _name("torch", typed + "Storage") if typed else _name("torch.storage", "UntypedStorage")
+    kind = _name("torch", f"{typed}Storage") if typed else _name("torch.storage", "UntypedStorage")
     size = t.numel() if typed else t.nbytes()
     storage = b"(" + self.code("storage") + kind + self.code(str(key)) + self.code("cpu") + _int(size) + b"tQ"
     rebuild = _name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
@@ -404,7 +416,7 @@ def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
   """
   import zipfile
   to = plain_file("torch_save", path, new=True)
-  writer = _Writer(lambda why: StateError(f"torch_save: {shown_path(path)} cannot be written: {why}"))
+  writer = _Writer(refuser("torch_save", path, "cannot be written"))
   pickle = b"\x80\x02" + writer.code(obj) + b"."
   with replacing(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
     def write(name: str, data: Any) -> None:
