@@ -98,8 +98,7 @@ def _place(given: str) -> str:
   print(
     f"ntgrad: {given} is not used for the disk cache, for {reason}; {private} is used in its place. What lies in the cache is "
     f"run: {helps and f'see what is there, then {helps}, or '}let CACHE_DIR name a folder of your own",
-    file=sys.stderr,
-  )
+    file=sys.stderr)
   return private
 
 
@@ -295,8 +294,7 @@ def _say(e: Exception) -> None:
     print(
       f"ntgrad: {folder()} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that "
       "can be written, CACHE=0 is no cache",
-      file=sys.stderr,
-    )
+      file=sys.stderr)
   _refused[:] = [str(e)]
 
 

@@ -32,7 +32,7 @@ class Pooled(Device):
   def alloc(self, nbytes: int) -> Raw:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
     size = bucket(nbytes, self.unit)
-    if (raw := self._take(size, nbytes)) is None and reclaimers:
+    if (raw := self._take(size, nbytes)) is None:
       for reclaim in reclaimers: reclaim()
       raw = self._take(size, nbytes)
     if raw is None: raw = self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes)))

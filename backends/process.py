@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -22,12 +23,11 @@ from ntgrad.codegen.ir import DeviceError
 YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
 
 
+@dataclass(eq=False)
 class Driver:
   """A driver with threads and state of its own: it works in the process that started it, not in a fork of that process."""
-
-  def __init__(self, name: str):
-    self.name = name
-    self._process: int | None = None
+  name: str
+  _process: int | None = None
 
   def start(self) -> None:
     """To be called before the driver is. Raises DeviceError where a parent process has started it."""

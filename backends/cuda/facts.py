@@ -98,10 +98,10 @@ class Facts(Writer):
 
   def reads_in_steps(self, axis: int) -> bool:
     """Whether all reads along a block's only axis step over elements, as windows with a stride do, and a store does not."""
-    reads = [u.src[1] for u in self.uops if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL]
-    writes = [u.src[1] for u in self.uops if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL]
-    if not reads or any(self.dims[i] != {axis} for i in reads): return False
-    return all(abs(step_along(i, axis)) > 1 for i in reads) and all(step_along(i, axis) == 1 for i in writes)
+    reads, writes = ([u.src[1] for u in self.uops if u.op is op and u.src[0].op is Ops.DEFINE_GLOBAL] 
+                     for op in (Ops.LOAD, Ops.STORE))
+    return bool(reads) and all(self.dims[i] == {axis} and abs(step_along(i, axis)) > 1 for i in reads) and all(
+      step_along(i, axis) == 1 for i in writes)
 
   def neighbours(self, axis: int) -> int:
     """How many elements along an axis a thread has side by side: Triton gives it those that the widest access takes at once."""

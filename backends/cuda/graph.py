@@ -56,8 +56,8 @@ class CUDAGraph(Graph):
     p.blockDimX, p.blockDimY, p.blockDimZ = block
     self._cover(i, p, grid)
     before = [self._nodes[i] for i in after]
-    result = self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p)
-    self._nodes.append(call(result, f"adding kernel {program.spec.label} to a graph failed"))
+    self._nodes.append(call(self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p),
+                            f"adding kernel {program.spec.label} to a graph failed"))
     self._given.append(given)
     self._params.append(p)
 

@@ -188,8 +188,8 @@ class OpenCLDevice(Pooled):
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
     key = config.vector_bits, config.cores
     if (found := self._renderers[key]) is None:
-      bits = config.vector_bits or self.compiler.vector_bits()
-      found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
+      found = self._renderers[key] = OpenCLRenderer(
+        target_of(self.device, config.vector_bits or self.compiler.vector_bits()), self.functions)
     return found
 
   # ---- ntgrad's own threads

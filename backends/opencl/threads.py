@@ -138,7 +138,7 @@ class Record(ctypes.Structure):
 
 class Context(ctypes.Structure):
   """What PoCL tells a group of the grid."""
-  _fields_ = [("groups", ctypes.c_size_t * 3), ("offset", ctypes.c_size_t * 3), ("local", ctypes.c_size_t * 3),
+  _fields_ = [*[(name, ctypes.c_size_t * 3) for name in ("groups", "offset", "local")],
               ("print_buffer", ctypes.c_void_p), ("print_position", ctypes.c_void_p), ("print_capacity", ctypes.c_uint),
               ("dimensions", ctypes.c_uint)]
 

@@ -209,7 +209,7 @@ class RNN(_Recurrent):
   ``bidirectional`` has each layer read the sequence in both directions, with weights of their own: twice as many outputs and
   states, forward first.
   """
-  _said = _Recurrent._said + " nonlinearity"
+  _said = f"{_Recurrent._said} nonlinearity"
 
   def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
                batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False):
@@ -234,7 +234,7 @@ class LSTM(_Recurrent):
   input, forget, cell, output. Shapes and arguments are those of :class:`RNN`; a state is a pair (h, c). With ``proj_size`` h is
   multiplied by (proj_size, hidden_size) weights, and has that size (https://arxiv.org/abs/1402.1128)."""
   _kind = "LSTM"
-  _said = _Recurrent._said + " proj_size"
+  _said = f"{_Recurrent._said} proj_size"
 
   def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
                dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,8 +122,7 @@ def _bmp(data: bytes, refuse: Refuse) -> Array:
   """BMP without compression: 8 bits with a palette, 24 or 32 bits."""
   if len(data) < 54 or data[:2] != b"BM":
     raise refuse(f"it starts with {data[:2]!r} and has {len(data)} bytes, expected BM and 54 or more")
-  def number(at: int, n: int = 4) -> int: return int.from_bytes(data[at:at + n], "little", signed=n == 4)
-  begin, head, width, height, bits, packed = number(10), number(14), number(18), number(22), number(28, 2), number(30)
+  begin, head, width, height, bits, packed = struct.unpack_from("<4i2xHi", data, 10)
   if head < 40 or packed not in (0, 3) or bits not in (8, 24, 32) or (packed and bits != 32):
     raise refuse(f"{bits} bits a pixel, compression {packed}; expected 8, 24 or 32 bits without compression")
   rows, stride = abs(height), (width * bits + 31) // 32 * 4

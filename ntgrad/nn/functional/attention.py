@@ -32,7 +32,7 @@ def multi_head_attention_forward(
   need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
   q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
   static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True,
-  is_causal: bool = False,
+  is_causal: bool = False
 ) -> tuple[Tensor, Tensor | None]:
   """What ``nn.MultiheadAttention`` computes of (steps, n, features), or (steps, features), with its weights as arguments: the
   result, and with ``need_weights`` how much of each key.

@@ -463,8 +463,9 @@ class ReduceLROnPlateau(LRScheduler):
 
   def is_better(self, a: float, best: float) -> bool:
     """Whether a measure is better than the best by enough."""
-    if self.mode == "min": return a < (best * (1 - self.threshold) if self.threshold_mode == "rel" else best - self.threshold)
-    return a > (best * (1 + self.threshold) if self.threshold_mode == "rel" else best + self.threshold)
+    sign = 1 if self.mode == "max" else -1
+    least = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
+    return sign * a > sign * least
 
   def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
     """Note a measure: a number, or a Tensor of one element."""
