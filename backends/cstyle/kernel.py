@@ -161,8 +161,8 @@ class CKernel(Writer):
     if not aligned:
       name += "u"
       self.typedefs[name] = f"typedef {t} {name} __attribute__((aligned({t.size})));"
-    space = self.language.spaces["global" if buffer.op is Ops.DEFINE_GLOBAL else buffer.arg[2]]
-    return f"({space}{'const ' if const else ''}{name}*){self.inside(self.where(buffer, index), UNARY)}"
+    return (f"({self.language.spaces['global' if buffer.op is Ops.DEFINE_GLOBAL else buffer.arg[2]]}{'const ' if const else ''}"
+            f"{name}*){self.inside(self.where(buffer, index), UNARY)}")
 
   def place(self, buffer: UOp, index: UOp, t: Type, const: bool) -> str:
     """The C lvalue of ``t.n`` elements of ``buffer`` from ``index`` on."""
@@ -236,7 +236,7 @@ class CKernel(Writer):
     if streams and factor(index) % t.n == 0 and not any(n < t.n*t.size for n in buffer.arg[3:]):  # such a store must be aligned
       write = f"__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});"
     else: write = f"{self.place(buffer, index, t, False)} = {text};"
-    self.emit(self.guard(gate) + write)
+    self.emit(f"{self.guard(gate)}{write}")
 
   def atomic(self, u: UOp) -> None:
     """``*p = fn(*p, value)`` as one step."""
@@ -412,6 +412,6 @@ class CKernel(Writer):
     before, _, after = "\n".join([head, *self.lines]).partition(place)
     declared = *self.typedefs.values(), *self.helpers.values()
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
-    text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
+    text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}\n"])
     return KernelSource(text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000),
                         tuple(self.sizes.values()))

@@ -98,7 +98,7 @@ class Facts(Writer):
 
   def reads_in_steps(self, axis: int) -> bool:
     """Whether all reads along a block's only axis step over elements, as windows with a stride do, and a store does not."""
-    reads, writes = ([u.src[1] for u in self.uops if u.op is op and u.src[0].op is Ops.DEFINE_GLOBAL] 
+    reads, writes = ([u.src[1] for u in self.uops if u.op is op and u.src[0].op is Ops.DEFINE_GLOBAL]
                      for op in (Ops.LOAD, Ops.STORE))
     return bool(reads) and all(self.dims[i] == {axis} and abs(step_along(i, axis)) > 1 for i in reads) and all(
       step_along(i, axis) == 1 for i in writes)

@@ -134,13 +134,13 @@ class _TritonKernel(Expressions):
     functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
     imports = "import triton\nimport triton.language as tl"
     if "libdevice" in used: imports += "\nfrom triton.language.extra.cuda import libdevice"
-    text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, kernel]) + "\n"
+    text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, f"{kernel}\n"])
     dots = sum(map(is_dot, self.uops))
     warps, stages = settings(math.prod(ranges.values()), self.largest() if dots else 0, self.flattened)
     warps = max([self.sort_warps(u) for u in self.uops if u.op is Ops.SORT], default=warps)
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
-    fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
-    options = ("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse))
+    options = ("num_warps", warps), ("num_stages", stages), (
+      "enable_fp_fusion", int(any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)))
     parts = tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:])
     return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000,
                         sizes=tuple(self.arguments.values()))
@@ -325,8 +325,8 @@ class _TritonKernel(Expressions):
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""
-    begin = f"[{', '.join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)}]"
-    return self.descriptors[u.src[0], box.layout], begin
+    begins = (self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)
+    return self.descriptors[u.src[0], box.layout], f"[{', '.join(begins)}]"
 
   def load_box(self, u: UOp, box: Box) -> str:
     name, corner = self.corner(u, box)

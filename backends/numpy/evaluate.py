@@ -273,5 +273,4 @@ FUNCTIONS: dict[Ops, Callable[[UOp], Callable[..., Array]]] = {
   Ops.BITCAST: lambda u: lambda x: x.view(u.dtype.np),
   Ops.VECTORIZE: lambda u: lambda *lanes: np.concatenate(np.broadcast_arrays(*lanes), axis=-1),
   # a last axis of size 1 stands for lanes that are all equal
-  Ops.GEP: lambda u: lambda x: x if x.shape[-1] == 1 else x[..., u.arg:u.arg + 1],
-}
+  Ops.GEP: lambda u: lambda x: x if x.shape[-1] == 1 else x[..., u.arg:u.arg + 1]}

@@ -88,7 +88,7 @@ def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   respect to what comes from above. Raises ArgumentError, GradientError."""
   xs, ys, _, one_out = _called("jvp", func, inputs, create_graph)
   vs = [x.ones_like() for x in xs] if v is None else _listed("jvp", "v", v)
-  above = [Tensor.zeros(*y.shape, dtype=y.dtype, device=y.device, requires_grad=True) for y in ys]
+  above = [y.new_zeros(*y.shape, requires_grad=True) for y in ys]
   with enable_grad(): inner = grad(ys, xs, above, create_graph=True, materialize_grads=True)
   found = list(grad(inner, above, vs, create_graph=create_graph, materialize_grads=True))
   return _shaped(_kept(ys, create_graph), one_out), _shaped(found, one_out)

@@ -19,8 +19,8 @@ def looked_up(index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: 
   times: Any = None
   if max_norm is not None or scale_grad_by_freq:
     flat = index.named().reshape(-1)
-    times = Tensor.zeros(weight.shape[0], dtype=weight.dtype, device=weight.device).index_add(
-      0, flat, Tensor.ones(flat.shape[0], dtype=weight.dtype, device=weight.device))   # how often each row is used
+    # how often each row is used
+    times = weight.new_zeros(weight.shape[0]).index_add(0, flat, weight.new_ones(flat.shape[0]))
   if max_norm is not None:
     with no_grad():
       w = weight.detach()
@@ -40,12 +40,11 @@ def bagged(rows: Any, nothing: Any, mode: str, offsets: Tensor | None = None, la
     n = offsets.shape[0] - last   # one bag too many, for what is in none
     bag = offsets.searchsorted(Tensor.arange(rows.shape[0], dtype=offsets.dtype, device=rows.device), right=True) - 1
     bag = (bag < 0 if nothing is None else (bag < 0) | nothing).where(n, bag)
-    out = Tensor.zeros(n + 1, rows.shape[1], dtype=rows.dtype, device=rows.device)
+    out = rows.new_zeros(n + 1, rows.shape[1])
     if mode == "max": return out.scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), rows, "amax", include_self=False)[:n]
     total = out.index_add(0, bag, rows)[:n]
     if mode == "sum": return total
-    ones = Tensor.ones(rows.shape[0], 1, dtype=rows.dtype, device=rows.device)
-    return total / Tensor.zeros(n + 1, 1, dtype=rows.dtype, device=rows.device).index_add(0, bag, ones)[:n].maximum(1)
+    return total / rows.new_zeros(n + 1, 1).index_add(0, bag, rows.new_ones(rows.shape[0], 1))[:n].maximum(1)
   count: Any = float(rows.shape[1])
   if nothing is not None:
     used = nothing.logical_not().unsqueeze(-1)

@@ -44,7 +44,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
 
 def constant_(tensor: Tensor, val: float | bool) -> Tensor:
   """One number everywhere."""
-  return _write(tensor, Tensor.full(tensor.shape, val, dtype=tensor.dtype, device=tensor.device))
+  return _write(tensor, tensor.new_full(tensor.shape, val))
 
 
 def ones_(tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any
@@ -212,14 +213,13 @@ def _brief(job: Any) -> str:
 # lock is shared with it, so an iterator may be dropped at any time: its threads are then told to end
 
 
+@dataclass(eq=False, slots=True)
 class _Slot:
   """The place of one batch: its value, or an error, or that there is none any more."""
-  __slots__ = "value", "error", "ended", "done"
-  def __init__(self) -> None:
-    self.value: Any = None
-    self.error: BaseException | None = None
-    self.ended = False
-    self.done = threading.Event()
+  value: Any = None
+  error: BaseException | None = None
+  ended: bool = False
+  done: threading.Event = field(default_factory=threading.Event)
 
 
 class _Work:

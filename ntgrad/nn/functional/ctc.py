@@ -93,7 +93,7 @@ class _Likelihood(Function):
 
 def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
   steps, n, classes = x.shape
-  if 0 in x.shape: x = x.zeros(max(steps, 1), n, classes, dtype=x.dtype, device=x.device) + x.sum()
+  if 0 in x.shape: x = x.new_zeros(max(steps, 1), n, classes) + x.sum()
   if not n: return x.sum((0, 2))
   if not labels.shape[1]: labels = labels.zeros(n, 1, dtype=labels.dtype, device=x.device)
   most = labels.shape[1]
