@@ -45,8 +45,7 @@ def after(index: UOp) -> tuple[UOp, UOp] | None:
 
 
 def _find_bases(uops: Sequence[UOp]) -> set[tuple[UOp, UOp]]:
-  places = [(u.src[0], after(u.src[1])) for u in uops if u.op in (Ops.LOAD, Ops.STORE)]
-  found = Counter((buffer, split[0]) for buffer, split in places if split is not None)
+  found = Counter((u.src[0], split[0]) for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (split := after(u.src[1])) is not None)
   return {at for at, n in found.items() if n >= MANY}
 
 

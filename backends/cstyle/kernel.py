@@ -232,8 +232,8 @@ class CKernel(Writer):
       for i in range(t.n): self.emit(f"{self.guard(gate, i)}{self.lane(buffer, index, i)} = {text}.s{i:x};")
       if every is not None: self.emit("}")
       return
-    streams = u.arg == "nt" and self.language.streams and t.n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
-    if streams and factor(index) % t.n == 0 and not any(n < t.n*t.size for n in buffer.arg[3:]):  # such a store must be aligned
+    if u.arg == "nt" and self.language.streams and t.n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL and \
+       factor(index) % t.n == 0 and not any(n < t.n*t.size for n in buffer.arg[3:]):  # such a store must be aligned
       write = f"__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});"
     else: write = f"{self.place(buffer, index, t, False)} = {text};"
     self.emit(f"{self.guard(gate)}{write}")

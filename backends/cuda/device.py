@@ -138,8 +138,9 @@ class CUDAProgram(Program):
       self._kernel = device.core.ObjectCode.from_cubin(b.cubin).get_kernel(b.name)
       function = call(device.driver.cuKernelGetFunction(self._kernel.handle), f"kernel {name}: asking for its function failed")
       if b.shared > _PLAIN_SHARED:
-        most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call(device.driver.cuFuncSetAttribute(function, most, b.shared), f"asking for {b.shared:,} bytes of shared memory")
+        call(device.driver.cuFuncSetAttribute(
+          function, device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, b.shared),
+          f"asking for {b.shared:,} bytes of shared memory")
     except Exception as e: raise device.failed(e, f"kernel {name}: the device does not take it") from None
     return function
 
@@ -181,11 +182,11 @@ class CUDADevice(Pooled):
     self.most_pooled = int(self.memory * _KEEP)
     self.capability = nvidia.capability_of(self.driver, self.number)
     self.identity = f"{available(name)[1]} | sm_{self.capability} | driver {driver} | Triton {compiler.version()}"
-    bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8  # kHz, two transfers a clock, bits
-    chip = replace(TARGET, cores=cores, local_memory=self.shared, cache=int(p.l2_cache_size),
-                   bandwidth=bandwidth or TARGET.bandwidth,
-                   rates=rates.of_nvidia(self.capability, cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK))
-    self.renderer = TritonRenderer(chip, self.capability)
+    self.renderer = TritonRenderer(replace(
+      TARGET, cores=cores, local_memory=self.shared, cache=int(p.l2_cache_size),
+      # kHz, two transfers a clock, bits
+      bandwidth=p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8 or TARGET.bandwidth,
+      rates=rates.of_nvidia(self.capability, cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK)), self.capability)
     self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))
     self._copying = threading.RLock()                     # the pinned ring is used by one thread at a time
     self._owners = dict[int, Any]()                     # address → cuda.core's Buffer, of all that is in use or in the pool

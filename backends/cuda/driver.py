@@ -92,16 +92,16 @@ def capability_of(driver: Any, n: int) -> int:
 def device_of(address: int) -> int:
   """The number of the device that an address of CUDA's lies on. Raises DeviceError."""
   driver = _driver()
-  which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-  return int(call(driver.cuPointerGetAttribute(which, address), f"asking for the device of address {address:#x} failed"))
+  return int(call(driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
+                  f"asking for the device of address {address:#x} failed"))
 
 
 def available(name: str = "CUDA") -> tuple[bool, str]:
   """Whether the device can be used, and its name or why not. Does not raise; imports nothing where there is no driver."""
   try:
     n = find(name)
-    raw = call(modules()[1].cuDeviceGetName(128, n), "asking for the name failed")
-    return True, bytes(raw).split(b"\0")[0].decode(errors="replace")
+    return True, bytes(call(modules()[1].cuDeviceGetName(128, n), "asking for the name failed")).split(b"\0")[0].decode(
+      errors="replace")
   except DeviceError as e: return False, str(e)
   except Exception as e: return False, f"no CUDA: {type(e).__name__}: {e}"
 

@@ -110,8 +110,8 @@ class Facts(Writer):
       if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
       found, begin = terms(u.src[1])
       if {x.arg[0]: k for x, k in found.items() if x.op is Ops.RANGE}.get(axis) != 1: continue
-      others = math.gcd(begin, *[k for x, k in found.items() if x.op is not Ops.RANGE or x.arg[0] != axis])
-      widest = max(widest, math.gcd(others, WIDEST // u.src[0].dtype.itemsize))
+      widest = max(widest, math.gcd(WIDEST // u.src[0].dtype.itemsize, begin, *[
+        k for x, k in found.items() if x.op is not Ops.RANGE or x.arg[0] != axis]))
     return widest
 
   def target(self, u: UOp) -> AxisIds:

@@ -77,8 +77,8 @@ def _reduce(reducer: ti.ReduceOps, values: Sequence[tl.tensor]) -> tl.tensor:
   known = _COMBINE.get(getattr(reducer.combine_fn, "__name__", ""))
   if known is None or len(values) != 1: return _REDUCE(reducer, values)
   x, = values
-  data = known.reduce(x.handle.data, axis=reducer.axis, keepdims=reducer.keep_dims, dtype=x.handle.data.dtype)
-  return reducer.to_tensor(data, x.dtype)
+  return reducer.to_tensor(
+    known.reduce(x.handle.data, axis=reducer.axis, keepdims=reducer.keep_dims, dtype=x.handle.data.dtype), x.dtype)
 
 
 def _scan(scanner: ti.ScanOps, values: Sequence[tl.tensor]) -> list[tl.tensor]:

@@ -56,10 +56,10 @@ class TritonRenderer(Renderer):
     """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each. Raises
     CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself."""
     for u in uops: triton_type(u.dtype)
-    tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
     uops = pipeline.run_passes(UOpList(uops), self.target, "floats", "wholes", name)
-    return _TritonKernel(name, uops, sizes, self.target.descriptors, tf32).source(notes)
+    return _TritonKernel(name, uops, sizes, self.target.descriptors,
+                         bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32).source(notes)
 
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
@@ -111,8 +111,8 @@ class _TritonKernel(Expressions):
     # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
     self.accessed = defaultdict[UOp, set[UOp | None]](set)
     self.before_if = list[dict[UOp, set[UOp | None]]]()   # of each open IF, the same when it began
-    accessed = touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
-    self.ordered = {p for p in accessed if p.op is Ops.DEFINE_GLOBAL}
+    self.ordered = {p for p in touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
+                    if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
 
   # ---- the module
@@ -141,8 +141,8 @@ class _TritonKernel(Expressions):
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
     options = ("num_warps", warps), ("num_stages", stages), (
       "enable_fp_fusion", int(any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)))
-    parts = tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:])
-    return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000,
+    return KernelSource(text, tuple(typed.items()), options, (imports, *functions),
+                        tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:]), weight=1 + dots + len(text)/2000,
                         sizes=tuple(self.arguments.values()))
 
   def largest(self) -> int:
@@ -161,8 +161,8 @@ class _TritonKernel(Expressions):
       if u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
         raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
     elif (text := write(u)) is not None:
-      short = len(text[0]) <= self.inline.get(u, -1)
-      self.text[u] = text if short else self.declare("dot" if is_dot(u) else _PREFIXES.get(name, name), text[0])
+      self.text[u] = text if len(text[0]) <= self.inline.get(u, -1) else self.declare(
+        "dot" if is_dot(u) else _PREFIXES.get(name, name), text[0])
 
   def write_define_global(self, u: UOp) -> None: self.text[u] = u.arg[1], ATOM
   def write_define_var(self, u: UOp) -> None: self.text[u] = self.called[u.arg], ATOM
@@ -389,9 +389,9 @@ class _TritonKernel(Expressions):
   def sort_warps(self, u: UOp) -> int:
     """For a block that is sorted: the fewer, the more comparisons are within a thread, as long as it has registers for them."""
     keep = u.arg[2] if u.arg[2:] else self.padded[u.arg[0]]
-    bytes_ = math.prod(self.padded[i] for i in self.dims[u]) * sort_key(u.dtype).itemsize
     # Triton gathers within one warp by as many shuffles as a thread has pairs of elements
-    return max(1 + self.gathering(), min(16, bytes_ // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
+    return max(1 + self.gathering(), min(16, math.prod(self.padded[i] for i in self.dims[u]) * sort_key(u.dtype).itemsize
+                                         // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
     """Whether a value is known to be zero in the lanes added to an axis: it was loaded there under their mask."""

@@ -151,8 +151,8 @@ class Chunk:
     self.values = dict[UOp, Array]()
     self.assigned = dict[UOp, Array]()          # what the PHIs of the loop that ends give their accumulators
     self.current: Line | None = None
-    axes = [np.arange(r.start, r.stop).reshape([-1 if a == i else 1 for a in range(len(ev.ones))]) for i, r in enumerate(ranges)]
-    self.axes = dict(zip((*ev.groups, *ev.locals), axes))
+    self.axes = dict(zip((*ev.groups, *ev.locals), [
+      np.arange(r.start, r.stop).reshape([-1 if a == i else 1 for a in range(len(ev.ones))]) for i, r in enumerate(ranges)]))
     self.item = self._numbers(ev.locals)          # of each program within its group
     group = self._numbers(ev.groups)
     self.memory = {u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u))

@@ -118,8 +118,8 @@ class Compiler:
     k = cache.key("vector-bits", self.identity)
     if (bits := cache.get("opencl-bits", k, BITS)) is None:
       not_in_handler(self.lock)
-      with self.lock: names = self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)
-      bits = int(str(names).removeprefix("bits_"))
+      with self.lock:
+        bits = int(str(self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))
       cache.put("opencl-bits", k, BITS, bits)
     return min(native, bits)
 
@@ -322,8 +322,8 @@ class Compiler:
     if tool is None: return f"# no assembly of {spec.label}: install objdump (binutils) to see it"
     out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True,
                          text=True).stdout
-    mine = re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE)
-    return max(mine, key=len, default=out).rstrip()  # the other one only calls it
+    return max(re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE), key=len,
+               default=out).rstrip()  # the other one only calls it
 
 
 def keep(packed: bytes, names: dict[str, str]) -> None:

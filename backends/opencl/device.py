@@ -125,9 +125,9 @@ def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU
 
 def target_of(d: Any, vector_bits: int) -> Target:
   """What the optimiser needs to know of a pyopencl device; of a CPU, with vectors of ``vector_bits``, as settings say."""
-  have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
   memory = int(d.local_mem_size)
-  gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
+  gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=tuple(
+    x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions))
   hertz = float(d.max_clock_frequency) * 1e6
   if not is_cpu(d): return replace(gpu, rates=rates.of_units(gpu.cores, hertz))
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has

@@ -77,8 +77,8 @@ def source(name: str, base: str) -> str:
     call = f"{name}({', '.join(f'vload{n}(i, {x})' for x in args)})"
     loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
     loops.append(either(registers(Type(base, n)), loop, f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"))
-  params = ", ".join(f"__global const {base}* {x}" for x in args)
-  return "\n".join([f"__kernel void test_{name}({params}, __global {base}* out) {{", *loops, "}\n"])
+  return "\n".join([
+    f"__kernel void test_{name}({', '.join(f'__global const {base}* {x}' for x in args)}, __global {base}* out) {{", *loops, "}\n"])
 
 
 def inputs(name: str, base: str) -> list[np.ndarray]:

@@ -206,8 +206,6 @@ class Threads:
     self._kept.append(memory)
     return memory.view(np.uint64)
 
-  def keep(self, *owners: object) -> None: self._kept += owners   # keep what has the machine code
-
   def scratch(self, thread: int, nbytes: int) -> int:
     """The address of a thread's memory for what is local to a group: one for all launches."""
     _, at, size = self._scratch[thread]
@@ -371,7 +369,7 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   for p in run, help, test: p.take_code()
   if not (run.code and help.code and test.code): return None
   threads = Threads(count, *[next(iter(p.code.values())) for p in (run, help)])
-  threads.keep(run.unit, help.unit)
+  threads._kept += run.unit, help.unit   # which have the machine code
   # groups in three dimensions, two arrays of local memory, a number as an argument
   groups, record = int(np.prod(TESTED)), (Record * 1)()
   launch = test.launch_of(record[0], threads)

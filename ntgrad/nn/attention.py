@@ -99,8 +99,8 @@ class MultiheadAttention(Module):
     if self.bias_k is not None and self.bias_v is not None:
       k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
     q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
-    dropout = self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0
-    out, weights = attended(q, k, v, mask, dropout, self.add_zero_attn, need_weights)
+    out, weights = attended(q, k, v, mask, self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0,
+                            self.add_zero_attn, need_weights)
     out = self.out_proj(out.transpose(1, 2).flatten(2))
     if weights is not None:
       if average_attn_weights: weights = weights.mean(1)

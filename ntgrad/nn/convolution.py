@@ -72,8 +72,9 @@ class Conv2d(_Convolution):
     padding = self.padding
     if self.padding_mode != "zeros":
       # a flat padding has the last dimension first
-      flat = padding if len(padding) > self._rank else tuple([p for n in padding[::-1] for p in (n, n)])
-      x, padding = x.pad(flat, mode=self.padding_mode), (0,) * self._rank
+      x = x.pad(padding if len(padding) > self._rank else tuple([p for n in padding[::-1] for p in (n, n)]),
+                mode=self.padding_mode)
+      padding = (0,) * self._rank
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=padding)
 
 
@@ -118,8 +119,8 @@ class ConvTranspose2d(_Convolution):
     least = [(s - 1) * st - 2 * p + d * (k - 1) + 1 for s, st, p, d, k in zip(
       x.shape[-self._rank:], self.stride, self.padding, self.dilation, self.kernel_size)]
     if output_size is not None:
-      asked = output_size if isinstance(output_size, int) else tuple(output_size)[-self._rank:]
-      want = ints(name, "output_size", asked, self._rank, 1)
+      want = ints(name, "output_size", output_size if isinstance(output_size, int) else tuple(output_size)[-self._rank:],
+                  self._rank, 1)
       extra = tuple([n - m for n, m in zip(want, least)])
       if not all([0 <= e < max(s, d) for e, s, d in zip(extra, self.stride, self.dilation)]):
         raise ShapeError(f"nn.{name}: output_size {want} from an input of shape {tuple(x.shape)}; it may be from {tuple(least)} "

@@ -138,8 +138,8 @@ class EmbeddingBag(_Table):
     rows: Any = self._rows(idx)
     one_width("nn.EmbeddingBag", self.weight, per_sample_weights)
     if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
-    nothing = None if self.padding_idx is None else idx == self.padding_idx
-    return bagged(rows, nothing, self.mode, offsets, self.include_last_offset)
+    return bagged(rows, None if self.padding_idx is None else idx == self.padding_idx, self.mode, offsets,
+                  self.include_last_offset)
 
 
 __all__ = ["Embedding", "EmbeddingBag"]

@@ -136,8 +136,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
   _fans("orthogonal_", tensor)
   rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
   if not rows * columns: return tensor
-  drawn = Tensor.randn(max(rows, columns), min(rows, columns), generator=generator, device=tensor.device)
-  q, r = np.linalg.qr(drawn.numpy().astype(np.float64))
+  q, r = np.linalg.qr(Tensor.randn(max(rows, columns), min(rows, columns), generator=generator, device=tensor.device)
+                      .numpy().astype(np.float64))
   q = q * np.where(np.diagonal(r) < 0, -1, 1)
   a = (q if rows >= columns else q.T) * real_number("nn.init.orthogonal_", "gain", gain)
   return _write(tensor, Tensor(a.reshape(tensor.shape), device=tensor.device).cast(tensor.dtype))

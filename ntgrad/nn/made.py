@@ -89,9 +89,8 @@ class MadeLayer:
     self.function = Made(function, _FUNCTIONS.get(function) or Row(f"input{'1' * ('input2' in also)}, ...", function, ""))
     arguments = self.function.definition.args
     self.kinds = {a.arg: ast.unparse(a.annotation) if a.annotation else "Any" for a in self.function.parameters}
-    every = [*arguments.args, *arguments.kwonlyargs]
-    values = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
-    self.defaults = {a.arg: ast.unparse(v) for a, v in zip(every, values) if v is not None}
+    self.defaults = {a.arg: ast.unparse(v) for a, v in zip([*arguments.args, *arguments.kwonlyargs], [
+      *[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]) if v is not None}
     words = [w for w in given.split(", ") if w]
     self.unsaid = frozenset([w[1:] for w in words if w[0] == "-"])
     self.fields = [w.removeprefix("-") for w in words]

@@ -75,8 +75,8 @@ class _Cell(Module):
       if s is not None and s.shape != shape: raise ShapeError(f"nn.{name}: a state of shape {s.shape}, expected {shape}")
     one_width(f"nn.{name}", x, self.weight_ih, *state)
     given = tuple([Tensor.zeros(*shape, dtype=x.dtype, device=x.device) if s is None else s for s in state])
-    before = _from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh)
-    return _STEPS[self._kind](before, given, self.weight_hh.transpose(0, 1), self.bias_hh)
+    return _STEPS[self._kind](_from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh), given,
+                              self.weight_hh.transpose(0, 1), self.bias_hh)
 
 
 @placed

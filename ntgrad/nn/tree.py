@@ -118,8 +118,8 @@ def summary(model: Any) -> Summary:
   lines = _lines(model)
   name = min(max([len(x.what) for x in lines], default=0), 60)
   number = max([len(x.counted) for x in lines], default=0)
-  text = [f"{x.what:{name}}  {x.counted:>{number}}  {x.shapes}".rstrip() for x in lines]
-  return Summary("\n".join([f"{_name(model)}: {total}", *text]))
+  return Summary("\n".join([
+    f"{_name(model)}: {total}", *[f"{x.what:{name}}  {x.counted:>{number}}  {x.shapes}".rstrip() for x in lines]]))
 
 
 def _lines(root: Any) -> list[_Line]:

@@ -14,7 +14,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph import checked
-from ntgrad.nn.state.files import Mapped, Refuse, unpacked
+from ntgrad.nn.state.files import Mapped, unpacked
 from ntgrad.nn.state.pickles import Built, Called, load, text_bytes
 
 _PIXELS = 3 * 32 * 32   # of an image of CIFAR
@@ -214,9 +214,8 @@ _KNOWN: dict[str, Any] = {
 def _pickled(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:
   """A dict of ``data`` (n, 3072) and lists of labels."""
   def error(why: str) -> ArgumentError: return ArgumentError(f"{name}: {shown_path(path)} is no batch as published: {why}")
-  refuse: Refuse = error   # type: ignore[assignment]
   def no_other(pid: Any) -> Any: raise error(f"its pickle asks for {shown(pid)}")
-  found = load(Mapped(name, path)[:].data, _KNOWN, no_other, refuse).value
+  found = load(Mapped(name, path)[:].data, _KNOWN, no_other, error).value   # type: ignore[arg-type]
   if not isinstance(found, dict): raise error(f"it holds {shown(found)}, expected a dict")
   found = {k.decode("latin-1") if isinstance(k, bytes) else k: v for k, v in found.items()}
   key = "labels" if labels == 1 else ("coarse_labels", "fine_labels")[which]

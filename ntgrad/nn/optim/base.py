@@ -93,8 +93,8 @@ class Flat:
       if p.grad is not None and p.grad.dtype is self.dtype and moves(p.grad): show(p.grad, self.view(flat, i))
     if all(have): return flat, None
     if have not in self.masks:
-      ones = [Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device) for h, p in zip(have, self.params)]
-      self.masks[have] = self.join(ones).contiguous()
+      self.masks[have] = self.join([Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device)
+                                    for h, p in zip(have, self.params)]).contiguous()
     return flat, self.masks[have]
 
 
@@ -145,8 +145,8 @@ class ParamGroup(MutableMapping[str, Any]):
     groups = dict[tuple[DType, Any, int | None], list[int]]()
     first = sum(len(g.params) for g in optimizer.param_groups)
     for i, p in enumerate(params):
-      alone = optimizer._alone or not moves(p)
-      if math.prod(p.shape): groups.setdefault((p.dtype, p.device, id(p) if alone else None), []).append(i)
+      if not math.prod(p.shape): continue
+      groups.setdefault((p.dtype, p.device, id(p) if optimizer._alone or not moves(p) else None), []).append(i)
     for at in groups.values():
       ps = [params[i] for i in at]
       self.flats.append(Flat(ps, [first + i for i in at], moves(ps[0])))

@@ -131,8 +131,8 @@ _LRScheduler = LRScheduler
 class _ByFunction(LRScheduler):
   def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: int = -1):
     name = type(self).__name__
-    n = len(_optimizer(name, optimizer).param_groups)
-    self._fns: Sequence[Callable[[int], float]] = _each(name, "lr_lambda", lr_lambda, n)
+    self._fns: Sequence[Callable[[int], float]] = _each(
+      name, "lr_lambda", lr_lambda, len(_optimizer(name, optimizer).param_groups))
     if not all(map(callable, self._fns)):
       raise ArgumentError(f"{name}: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
     super().__init__(optimizer, last_epoch)

@@ -355,20 +355,15 @@ class LAMB(AdamLike):
 
 
 def _coefficients(name: str, what: str, value: Any) -> tuple[float, ...]:
-  check = number(-math.inf)
   if not isinstance(value, (tuple, list)) or len(value) != 3:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected three numbers")
-  return tuple(check(name, what, v) for v in value)
+  return tuple(number(-math.inf)(name, what, v) for v in value)
 
 
 def _steps(name: str, what: str, value: Any) -> int:
   if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 100:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a whole number below 100")
   return value
-
-
-def _adjusted(name: str, what: str, value: Any) -> str:
-  return one_of(name, what, "original" if value is None else value, "original", "match_rms_adamw", "none")
 
 
 class Muon(Optimizer):
@@ -381,7 +376,8 @@ class Muon(Optimizer):
   less than two dimensions.
   """
   _checks = {**Optimizer._checks, "momentum": BELOW_1, "ns_coefficients": _coefficients, "ns_steps": _steps,
-             "adjust_lr_fn": _adjusted}
+             "adjust_lr_fn": lambda name, what, value: one_of(
+               name, what, "original" if value is None else value, "original", "match_rms_adamw", "none")}
   _states, _rest, _reads, _alone = ("momentum_buffer",), "momentum", ("momentum", "weight_decay"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.95, weight_decay: float = 0.1,

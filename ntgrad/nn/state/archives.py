@@ -288,8 +288,8 @@ def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compre
       info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
       info.compress_type = how
       with z.open(info, "w", force_zip64=True) as member:
-        header = {"descr": np.lib.format.dtype_to_descr(t.dtype.np), "fortran_order": False, "shape": tuple(map(int, t.shape))}
-        np.lib.format.write_array_header_1_0(member, header)
+        np.lib.format.write_array_header_1_0(member, {
+          "descr": np.lib.format.dtype_to_descr(t.dtype.np), "fortran_order": False, "shape": tuple(map(int, t.shape))})
         member.write(host_bytes(t).data)
 
 

@@ -170,12 +170,6 @@ def _counted(n: int, times: int, b: Tensor, shape: tuple[int, ...]) -> Tensor:
   return (Tensor.arange(n, dtype=dtypes.uint8, device=b.device) * times).reshape(shape)
 
 
-def _nibbles(qs: Tensor) -> Tensor:
-  """(blocks, n) bytes -> (blocks, 2n): the lower four bits of all, then the upper ones."""
-  n, width = qs.shape
-  return ((qs.reshape(n, 1, width) >> _counted(2, 4, qs, (2, 1))) & 15).reshape(n, 2 * width)
-
-
 def _fifth(qh: Tensor) -> Tensor:
   """(blocks, 4) bytes -> (blocks, 32): each bit, as 0 or 16."""
   return (((qh.reshape(-1, 4, 1) >> _counted(8, 1, qh, (8,))) & 1) << 4).reshape(-1, 32)
@@ -185,7 +179,8 @@ def _small(fifth: bool, least: bool) -> Callable[[Tensor], Tensor]:
   """The values of blocks of a scale, a minimum (``least``; else they are around 0), the fifth bits, and four bits of each."""
   def values(b: Tensor) -> Tensor:
     at = 4 if least else 2
-    q = _nibbles(b[:, at + 4 * fifth:])
+    n, width = (qs := b[:, at + 4 * fifth:]).shape
+    q = ((qs.reshape(n, 1, width) >> _counted(2, 4, qs, (2, 1))) & 15).reshape(n, 2 * width)   # the lower bits, then the upper
     x = (q | _fifth(b[:, at:at + 4]) if fifth else q).cast(dtypes.float32)
     return x * _half(b[:, :2]) + _half(b[:, 2:4]) if least else (x - (16 if fifth else 8)) * _half(b[:, :2])
   return values
@@ -205,16 +200,12 @@ def _scales(b: Tensor) -> list[Tensor]:
   return [(x.cast(dtypes.float32).reshape(n, 8) * _half(b[:, at:at + 2])).reshape(n, 8, 1) for x, at in ((scale, 0), (least, 2))]
 
 
-def _four_bits(qs: Tensor) -> Tensor:
-  """(blocks, 128) bytes -> (blocks, 8, 32): of each 32 bytes the lower four bits, then the upper ones."""
-  return (qs.reshape(-1, 4, 1, 32) >> _counted(2, 4, qs, (2, 1))).reshape(-1, 8, 32) & 15
-
-
 def _large(fifth: bool) -> Callable[[Tensor], Tensor]:
   """The values of blocks of scales and minima, the fifth bits, and four bits of each."""
   def values(b: Tensor) -> Tensor:
     scale, least = _scales(b[:, :16])
-    q = _four_bits(b[:, 48 if fifth else 16:])
+    # of each 32 bytes the lower four bits, then the upper ones: (blocks, 8, 32)
+    q = (b[:, 48 if fifth else 16:].reshape(-1, 4, 1, 32) >> _counted(2, 4, b, (2, 1))).reshape(-1, 8, 32) & 15
     if fifth: q = q | (((b[:, 16:48].reshape(-1, 1, 32) >> _counted(8, 1, b, (8, 1))) & 1) << 4)
     return (q.cast(dtypes.float32) * scale - least).reshape(-1, 256)
   return values

@@ -245,8 +245,8 @@ def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     s.read, s.packed = lambda: member_bytes(data, name, m, refuse)[:s.nbytes], m.packed
     return s
 
-  found = member_bytes(data, pickle, members[pickle], refuse, ROOM[0] // 4 + len(data))
-  return reader.load(found.data, 0, persistent, len(data)).value
+  return reader.load(member_bytes(data, pickle, members[pickle], refuse, ROOM[0] // 4 + len(data)).data, 0, persistent,
+                     len(data)).value
 
 
 def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
@@ -391,10 +391,9 @@ class _Writer:
     kind = _name("torch", f"{typed}Storage") if typed else _name("torch.storage", "UntypedStorage")
     size = t.numel() if typed else t.nbytes()
     storage = b"(" + self.code("storage") + kind + self.code(str(key)) + self.code("cpu") + _int(size) + b"tQ"
-    rebuild = _name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
-    grad, hooks = self.code(bool(t.requires_grad)), _name("collections", "OrderedDict") + b")R"
-    kept = _int(0) + self.code(shape) + self.code(strides) + grad + hooks + (b"" if typed else self.code(t.dtype))
-    return rebuild + b"(" + storage + kept + b"tR"
+    return (_name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3") + b"(" + storage + _int(0)
+            + self.code(shape) + self.code(strides) + self.code(bool(t.requires_grad)) + _name("collections", "OrderedDict")
+            + b")R" + (b"" if typed else self.code(t.dtype)) + b"tR")
 
 
 def _name(module: str, name: str) -> bytes: return f"c{module}\n{name}\n".encode()
