@@ -137,7 +137,7 @@ def _only_mine(group: int) -> bool:
 
 def _private() -> str:
   """A folder that only this user may write: one for all his processes, or one of this process where its name is taken."""
-  path = os.path.join(os.path.realpath(tempfile.gettempdir()), f"ntgrad-cache-{os.geteuid()}")
+  path = f"{os.path.realpath(tempfile.gettempdir())}/ntgrad-cache-{os.geteuid()}"
   try:
     with suppress(FileExistsError): os.mkdir(path, 0o700)
     about = os.lstat(path)
@@ -330,7 +330,7 @@ def entries(root: Path) -> Iterator[tuple[int, int, str]]:
     inside[:] = [name for name in inside if not name.startswith(".")]
     for name in files:
       if len(name) != 64 or not name.startswith(os.path.basename(folder)): continue
-      path = os.path.join(folder, name)
+      path = f"{folder}/{name}"
       try: about = os.lstat(path)
       except OSError: continue
       yield about.st_mtime_ns, -(-about.st_size // BLOCK), path

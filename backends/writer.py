@@ -49,7 +49,7 @@ class Writer:
     self.names = Counter[str]()            # how many names begin with a word
     self.phis = list[UOp]()              # assignments that have not been written yet
 
-  def emit(self, line: str) -> None: self.lines.append("  " * self.depth + line)
+  def emit(self, line: str) -> None: self.lines.append(f"{'  ' * self.depth}{line}")
 
   def fresh(self, prefix: str) -> str:
     """A name that no variable has yet: ``val0``, ``val1``, .."""

@@ -60,12 +60,9 @@ class Language(Renderer):
         f"{', '.join(map(str, self.widths[1:])) or 'none'}"
       )
     if dtype.name not in self.values:
-      what = (
-        "index dtypes must be lowered to int32 or int64 before rendering"
-        if dtype.name == "index"
-        else f"dtypes: {', '.join(self.values)}"
-      )
-      raise CompileError(f"{self.name} has no dtype {dtype}; {what}")
+      lowered = "index dtypes must be lowered to int32 or int64 before rendering"
+      raise CompileError(f"{self.name} has no dtype {dtype}; "
+                         f"{lowered if dtype.name == 'index' else 'dtypes: ' + ', '.join(self.values)}")
     return self.type("int" if dtype.kind == "b" and dtype.count > 1 else self.values[dtype.name], dtype.count)
 
   def stored_type(self, dtype: DType) -> Type:

@@ -213,16 +213,17 @@ def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, AxisIds],
   stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
   loops = []   # the LOOPs and WHILEs that are open
   for u in uops:
-    if u.op in (Ops.LOOP, Ops.WHILE): loops.append(u)
-    elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): loops.pop()
-    elif u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
+    op, src = u.op, u.src
+    if op in (Ops.LOOP, Ops.WHILE): loops.append(u)
+    elif op in (Ops.ENDLOOP, Ops.ENDWHILE): loops.pop()
+    elif op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
       try:
-        if u.src[0] in loaded and u.src[0] in stored: raise NoBox("it is read and written")
+        if src[0] in loaded and src[0] in stored: raise NoBox("it is read and written")
         box = _box(u, dims, padded)
-        if u.op is Ops.STORE:   # those by descriptor are not ordered among each other: no element may be stored twice
-          if stored[u.src[0]] > 1: raise NoBox("it is written in several places")
+        if op is Ops.STORE:   # those by descriptor are not ordered among each other: no element may be stored twice
+          if stored[src[0]] > 1: raise NoBox("it is written in several places")
           beneath = toposort(box.atoms)
           if any(loop not in beneath for loop in loops): raise NoBox("a loop writes the same elements again")
         boxes[u] = box
-      except NoBox as e: pointers.setdefault(u.src[0].arg[1], str(e))
+      except NoBox as e: pointers.setdefault(src[0].arg[1], str(e))
   return boxes, pointers

@@ -247,14 +247,15 @@ class _TritonKernel(Expressions):
 
   def order_memory(self, u: UOp) -> None:
     """A barrier where threads could see memory before others have written it, or write it before others have read it."""
-    if u.op is Ops.IF: self.before_if.append({p: set(indices) for p, indices in self.accessed.items()})
-    elif u.op in (Ops.ELSE, Ops.ENDIF):   # the other branch may not have been taken
+    op = u.op
+    if op is Ops.IF: self.before_if.append({p: set(indices) for p, indices in self.accessed.items()})
+    elif op in (Ops.ELSE, Ops.ENDIF):   # the other branch may not have been taken
       for p, indices in self.before_if[-1].items(): self.accessed[p] |= indices
-      if u.op is Ops.ENDIF: self.before_if.pop()
-    elif u.op in (Ops.LOOP, Ops.WHILE):   # a later iteration finds what an earlier one did
+      if op is Ops.ENDIF: self.before_if.pop()
+    elif op in (Ops.LOOP, Ops.WHILE):   # a later iteration finds what an earlier one did
       for x in self.body(u): self.note(x)
-    elif u.op in _ACCESSES and u.src[0] in self.ordered:
-      if None in self.accessed[u.src[0]] if u.op is Ops.LOAD else (self.accessed[u.src[0]] - {None, u.src[1]}):
+    elif op in _ACCESSES and u.src[0] in self.ordered:
+      if None in self.accessed[u.src[0]] if op is Ops.LOAD else (self.accessed[u.src[0]] - {None, u.src[1]}):
         self.emit("tl.debug_barrier()")
         self.accessed.clear()
       self.note(u)

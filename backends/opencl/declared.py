@@ -20,7 +20,7 @@ def _all() -> dict[str, list[str]]:
   out = {f"get_{what}": [f"size_t C get_{what}(uint)"]
          for what in "global_id local_id group_id global_size local_size num_groups".split()}
   out["barrier"] = ["void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags)"]
-  vectors = [base + n for base in FLOATS for n in _WIDTHS]
+  vectors = [f"{base}{n}" for base in FLOATS for n in _WIDTHS]
   for name, count in FUNCTIONS.items(): out[name] = [f"{t} C {name}({', '.join([t]*count)})" for t in vectors]
   for name in "min", "max": out[name] = [f"{t} C {name}({t}, {t})" for t in _SCALARS]
   for name in "add min max xchg cmpxchg".split():

@@ -151,11 +151,11 @@ class OpenCLDevice(Pooled):
     super().__init__()
     self.name = name
     self.cl = import_opencl()
-    self.device = find(name)
-    self.context = self.cl.Context([self.device])
+    device = self.device = find(name)
+    self.context = self.cl.Context([device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
-    self.compiler = Compiler(self.cl, self.context, self.device, name, self.queue.finish, build)
+    self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
     self.functions = Functions(self.identity, self.run)
     self.programs = WeakSet[OpenCLProgram]()
@@ -164,12 +164,12 @@ class OpenCLDevice(Pooled):
     # launches: what comes in meanwhile is not taken for ended
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
-    self.memory = int(self.device.global_mem_size)
+    self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
-    self.on_host = is_cpu(self.device) and is_pocl(self.device)
+    self.on_host = is_cpu(device) and is_pocl(device)
     # whether threads may, or might, run kernels without the queue
-    self.direct = self.on_host and bool(config.direct) and works_like_this(self.device.platform.version)
+    self.direct = self.on_host and bool(config.direct) and works_like_this(device.platform.version)
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
@@ -284,14 +284,14 @@ class OpenCLDevice(Pooled):
 
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
-    out = np.empty(count, inputs[0].dtype)
-    flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
+    cl, out = self.cl, np.empty(count, inputs[0].dtype)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     try:
-      with self.compiler.lock: kernel = self.cl.Kernel(self.compiler.load_source(source), name)
-      buffers = [self.cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
+      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source), name)
+      buffers = [cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
       kernel(self.queue, (1,), (1,), *buffers)
-      self.cl.enqueue_copy(self.queue, out, buffers[-1])
-    except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
+      cl.enqueue_copy(self.queue, out, buffers[-1])
+    except cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
   def pack(self, specs: Specs) -> bytes:

@@ -111,10 +111,11 @@ class OpenCLProgram(Program):
 
   def take_code(self, again: bool = False) -> None:
     """Take its machine code, if it is there: when it has run, or was in the disk cache."""
-    name = self.unit.names.get(self._device.compiler.key(self.spec))
-    if self.unit.files is None or name is None: return
-    if again or not self.unit.code.get(name): self.unit.code[name] = binaries.machine_code(self.unit.files, name, self.unit)
-    self.code = self.unit.code[name]
+    unit = self.unit
+    name = unit.names.get(self._device.compiler.key(self.spec))
+    if unit.files is None or name is None: return
+    if again or not unit.code.get(name): unit.code[name] = binaries.machine_code(unit.files, name, unit)
+    self.code = unit.code[name]
 
   def _link(self) -> None:
     """Let our own threads launch it from now on, where they can: it has run, or its machine code was in the disk cache."""

@@ -78,7 +78,8 @@ def source(name: str, base: str) -> str:
     loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
     loops.append(either(registers(Type(base, n)), loop, f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"))
   return "\n".join([
-    f"__kernel void test_{name}({', '.join(f'__global const {base}* {x}' for x in args)}, __global {base}* out) {{", *loops, "}\n"])
+    f"__kernel void test_{name}({', '.join(f'__global const {base}* {x}' for x in args)}, __global {base}* out) {{",
+    *loops, "}\n"])
 
 
 def inputs(name: str, base: str) -> list[np.ndarray]:

@@ -279,8 +279,9 @@ def spec(name: str) -> ProgramSpec:
   helpers, *kernels = re.split(r"(?=__kernel void )", _SOURCE)
   text = next(k for k in kernels if f"void {name}(" in k)
   before, after = text.split(name, 1)
-  source = KernelSource(helpers + text, helpers=(helpers,), kernel=(before, after), parts=((0, 8),) if name == "TEST" else ())
-  return ProgramSpec(f"threads_{name.lower()}", source, TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"))
+  return ProgramSpec(f"threads_{name.lower()}", KernelSource(
+    f"{helpers}{text}", helpers=(helpers,), kernel=(before, after), parts=((0, 8),) if name == "TEST" else ()),
+    TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"))
 
 
 def works_like_this(version: str) -> bool:

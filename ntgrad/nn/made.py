@@ -119,7 +119,7 @@ class MadeLayer:
     values = {n: (n if n in self.called else f"self.{n}" if n in self.fields else "") for n in self.function.values}
     if "training" in values:
       without = "the slope is the mean of both" if self.name == "RReLU" else "nothing is dropped"
-      values["training"] = ("self.p != 0 and " if "p" in self.fields else "") + f"self._trains({without!r})"
+      values["training"] = f"{'self.p != 0 and ' * ('p' in self.fields)}self._trains({without!r})"
     call = self.function.call(self.function.first, {n: self._converted(n, v) for n, v in values.items() if v})
     checks = [f"_batched_or_not({self.name!r}, {self.function.first}, {self.rank})"] if self.rank else []
     return "\n".join([
@@ -141,7 +141,7 @@ def class_of(name: str) -> Any:
   made = MadeLayer(_ROWS[name])
   scope = {**made.function.scope(), "_layer": layer, "_Layer": Layer, "_batched_or_not": batched_or_not,
            "KW_ONLY": KW_ONLY, "__name__": "ntgrad.nn.layers"}
-  exec(compile(made.source(), os.path.join(os.path.dirname(__file__), f"<layer {name}>"), "exec"), scope)
+  exec(compile(made.source(), f"{os.path.dirname(__file__)}/<layer {name}>", "exec"), scope)
   return scope[name]
 
 

@@ -61,18 +61,19 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
     if part is None:
       holders.discard(above.pop())
       continue
-    if id(part.value) in holders: continue
+    value = part.value
+    if id(value) in holders: continue
     count += 1
-    seen.add(id(part.value))
+    seen.add(id(value))
     if count > _MANY and count > 64 * len(seen) or len(above) > _DEEPEST:
       raise StateError(f"a model in which {len(seen)} lists, dicts and objects hold each other {len(above)} deep and come "
                        f"{count} times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
     if part.holder is not None: yield part
-    if not into_modules and part.holder is not None and isinstance(part.value, ModuleBase): continue
-    inner = [Part(f"{part.path}.{k}" if part.path else k, v, part.value, k) for k, v in parts_of(part.value) if is_part(v)]
+    if not into_modules and part.holder is not None and isinstance(value, ModuleBase): continue
+    inner = [Part(f"{part.path}.{k}" if part.path else k, v, value, k) for k, v in parts_of(value) if is_part(v)]
     if not inner: continue
-    above.append(id(part.value))
-    holders.add(id(part.value))
+    above.append(id(value))
+    holders.add(id(value))
     stack.append(None)
     stack.extend(reversed(inner))
 

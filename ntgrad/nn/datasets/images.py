@@ -157,8 +157,8 @@ def _images(name: str, data: str | os.PathLike[str], inner: tuple[str, str], tra
   top = folder_of(name, data, "its files")
   for folder in (top, *[top / i for i in inner]):
     for read, end in (_binary, ".bin"), (_pickled, ""):
-      there = [path for n in (*train, test) if (path := folder / (n + end)).is_file()]
-      if not {folder / (n + end) for n in (train[0], test)} <= set(there): continue
+      there = [path for n in (*train, test) if (path := folder / f"{n}{end}").is_file()]
+      if not {folder / f"{n}{end}" for n in (train[0], test)} <= set(there): continue
       *first, last = [read(name, path, *how) for path in there]
       return Images(np.concatenate([x for x, _ in first]), np.concatenate([y for _, y in first]), *last)
   raise ArgumentError(f"{name}: {str(top)!r} has no {train[0]}.bin and {test}.bin, nor the same without .bin; it has "

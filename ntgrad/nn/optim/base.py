@@ -186,20 +186,21 @@ class ParamGroup(MutableMapping[str, Any]):
 
   def __setitem__(self, option: str, value: Any) -> None:
     if not isinstance(option, str): raise ArgumentError(f"{self.kind.__name__}: no option {shown(option)}")
+    options = self.options
     if option == "lr" and isinstance(value, Tensor):
       if math.prod(value.shape) != 1: raise ShapeError(f"lr: a Tensor of shape {tuple(value.shape)}, expected one element")
       self.buffer[:1].assign(value.detach().reshape(1).cast(self.dtype).to(self.device))
-      self.options[option] = value
+      options[option] = value
       return
     if option not in self.kind._checks:
-      self.options[option] = value
+      options[option] = value
       return
     value = self.kind._checks[option](self.kind.__name__, option, value)
-    before, lr = self.options.get(option), self["lr"]
-    self.options["lr"], self.options[option] = lr, value
+    before, lr = options.get(option), self["lr"]
+    options["lr"], options[option] = lr, value
     try: self.check()
     except ArgumentError:
-      self.options[option] = before
+      options[option] = before
       raise
     self.write()
 

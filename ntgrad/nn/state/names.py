@@ -111,8 +111,8 @@ def _without_prefix(state_dict: Mapping[str, Any], prefix: str) -> dict[str, Any
 
 def _tensor(value: Any) -> Any:
   """Arrays and other libraries' tensors as Tensors; what is none as it is."""
-  if isinstance(value, Tensor) or not (isinstance(value, (np.ndarray, np.generic)) or interchange.speaks(value)): return value
-  return Tensor(value)
+  return Tensor(value) if not isinstance(value, Tensor) and (
+    isinstance(value, (np.ndarray, np.generic)) or interchange.speaks(value)) else value
 
 
 def _differs(name: str, value: Any, target: Tensor) -> str | None:
@@ -148,7 +148,7 @@ def _prefixed(missing: Sequence[str], extra: Sequence[str]) -> str | None:
     ends = [k[:-len(short[0])] for k in long if short[0] and k.endswith(short[0])]
     longs = set(long)
     for before in ends:
-      if before and all(before + k in longs for k in short):
+      if before and all(f"{before}{k}" in longs for k in short):
         return f"the names are the same but for {before!r} before them; {said.format(before, before)}"
   return None
 

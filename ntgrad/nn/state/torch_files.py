@@ -123,19 +123,20 @@ class _Reader:
   # ---- what pickles call
   def tensor(self, storage: Any, offset: Any, size: Any, strides: Any, dtype: DType | None = None) -> Tensor:
     """A view of a storage; all views of one share its memory."""
-    if not isinstance(storage, _Storage): raise self.refuse(f"a tensor of {shown(storage)}, which is no storage")
+    refuse = self.refuse
+    if not isinstance(storage, _Storage): raise refuse(f"a tensor of {shown(storage)}, which is no storage")
     d = storage.dtype if dtype is None else dtype
-    if not isinstance(d, DType): raise self.refuse(f"a tensor of the dtype {shown(d)}")
+    if not isinstance(d, DType): raise refuse(f"a tensor of the dtype {shown(d)}")
     if not (isinstance(size, tuple) and isinstance(strides, tuple) and len(size) == len(strides)
             and all(_natural(n) for n in (*size, *strides, offset))):
-      raise self.refuse(f"a tensor of size {shown(size)}, strides {shown(strides)} and offset {shown(offset)}")
-    checked_shape(size, d, "a tensor", self.refuse)
+      raise refuse(f"a tensor of size {shown(size)}, strides {shown(strides)} and offset {shown(offset)}")
+    checked_shape(size, d, "a tensor", refuse)
     if 0 in size: return Tensor.empty(*size, dtype=d, device=self.device)
     end = offset + sum((n - 1) * s for n, s in zip(size, strides)) + 1
     if end > storage.nbytes // d.itemsize:
-      raise self.refuse(f"a tensor takes elements {offset} to {end} of a storage of {storage.nbytes // d.itemsize} elements")
+      raise refuse(f"a tensor takes elements {offset} to {end} of a storage of {storage.nbytes // d.itemsize} elements")
     if (flat := self.flat.get((storage.key, d))) is None:
-      read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
+      read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", refuse)
       if self.swapped and d.itemsize > 1: read = swapped(read, d.itemsize)
       flat = self.flat[storage.key, d] = tensor_of(read, d, (storage.nbytes // d.itemsize,), self.device)
     return _view(flat, offset, end, size, strides)
@@ -251,17 +252,17 @@ def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
 
 def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   # pickles first, then the storages: found in one round, so that tensors of the second know where their bytes are
-  whole = data[:].data
-  try: magic, at = reader.load(whole)
+  read, whole = reader.load, data[:].data
+  try: magic, at = read(whole)
   except StateError: magic, at = None, 0
   if not isinstance(magic, int) or magic != _MAGIC:
     raise refuse("it is neither a zip archive nor a tar archive, nor one of torch before 1.6")
-  version, at = reader.load(whole, at)
+  version, at = read(whole, at)
   if not isinstance(version, int) or version != _VERSION: raise refuse(f"it has version {shown(version)}, expected {_VERSION}")
-  info, begin = reader.load(whole, at)
+  info, begin = read(whole, at)
   reader.swapped = isinstance(info, dict) and info.get("little_endian") is False
   dry = _Dry(reader.device, refuse)
-  keys, at = reader.load(whole, dry.load(whole, begin).end)
+  keys, at = read(whole, dry.load(whole, begin).end)
   if not isinstance(keys, list) or not _are_text(*keys) or sorted(dry.storages) != sorted(keys):
     raise refuse(f"its storages are {shown(keys)}, its tensors are of {shown(sorted(dry.storages))}")
   places = dict[str, int]()
@@ -278,7 +279,7 @@ def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     s.read = lambda: data[places[s.key]:places[s.key] + s.nbytes]
     return s
 
-  return reader.load(whole, begin, persistent).value
+  return read(whole, begin, persistent).value
 
 
 class _Dry(_Reader):
@@ -290,6 +291,7 @@ class _Dry(_Reader):
 def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   """As torch 0.1 wrote it: ``storages``, then ``tensors`` that are views of them, then ``pickle``, which names tensors by
   number."""
+  read = reader.load
   whole, members = tar_members(data, refuse)
   parts = {n: member_bytes(whole, n, m, refuse) for n, m in members.items() if n in ("storages", "tensors", "pickle")}
   if len(parts) != 3: raise refuse("it is a tar archive without storages, tensors and pickle")
@@ -299,16 +301,16 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
 
   kept = dict[Any, tuple[_Storage, int]]()   # by key: the storage, and where in it the one of this key begins
   part = parts["storages"]
-  count, at = reader.load(part.data)
+  count, at = read(part.data)
   for _ in counted(count):
-    said, at = reader.load(part.data, at)
+    said, at = read(part.data, at)
     name, _, kind = _three(said, refuse)
     s = reader.storage(str(name), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
     s.read = partial(part.__getitem__, slice(at + 8, at + 8 + s.nbytes))
     at += 8 + s.nbytes
     if at > len(part): raise refuse(f"the storage {shown(name)} of {s.nbytes} bytes is not whole")
     kept[name] = s, 0
-  views = reader.load(part.data, at).value
+  views = read(part.data, at).value
   for view in views if isinstance(views, list) else []:
     if not isinstance(view, tuple) or len(view) != 4 or not _named(view[0]) or not _named(view[1]) or view[1] not in kept \
        or not _natural(view[2]):
@@ -316,9 +318,9 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     kept[view[0]] = kept[view[1]][0], kept[view[1]][1] + view[2]
   tensors = dict[str, Tensor]()
   part = parts["tensors"]
-  count, at = reader.load(part.data)
+  count, at = read(part.data)
   for _ in counted(count):
-    said, at = reader.load(part.data, at)
+    said, at = read(part.data, at)
     name, storage, _ = _three(said, refuse)
     ndim = int.from_bytes(part[at:at + 4].tobytes(), "little")
     numbers = part[at + 8:at + 8 + 8 * (2 * ndim + 1)] if ndim <= MAX_DIMS else part[:0]
@@ -333,7 +335,7 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     if not _named(pid) or str(pid) not in tensors: raise refuse(f"its pickle asks for the tensor {shown(pid)}, which it has not")
     return tensors[str(pid)]
 
-  return reader.load(parts["pickle"].data, 0, persistent, len(data)).value
+  return read(parts["pickle"].data, 0, persistent, len(data)).value
 
 
 def _named(x: Any) -> bool:
@@ -365,14 +367,15 @@ class _Writer:
     if isinstance(x, str): return self.text(x)
     if not isinstance(x, (Mapping, list, tuple)):
       raise self.refuse(f"it has {shown(x)} ({type(x).__name__}); it takes tensors, numbers, text, lists, tuples and dicts")
-    if id(x) in self.above or len(self.above) > 100: raise self.refuse(f"{shown(x)} is in itself, or a hundred others deep")
-    if id(x) in self.kept: return b"j" + struct.pack("<I", self.kept[id(x)][0])
-    self.above.append(id(x))
+    number = id(x)
+    if number in self.above or len(self.above) > 100: raise self.refuse(f"{shown(x)} is in itself, or a hundred others deep")
+    if number in self.kept: return b"j" + struct.pack("<I", self.kept[number][0])
+    self.above.append(number)
     if isinstance(x, Mapping): out = b"}(" + b"".join([self.code(k) + self.code(v) for k, v in x.items()]) + b"u"
     elif isinstance(x, list): out = b"](" + b"".join(map(self.code, x)) + b"e"
     else: out = b"(" + b"".join(map(self.code, x)) + b"t"
     self.above.pop()
-    self.kept[id(x)] = len(self.kept), x
+    self.kept[number] = len(self.kept), x
     return out + b"r" + struct.pack("<I", len(self.kept) - 1)
 
   def text(self, x: str) -> bytes:
@@ -385,15 +388,15 @@ class _Writer:
     if (key := self.keys.get(id(t))) is None:
       key = self.keys[id(t)] = len(self.tensors)
       self.tensors.append(t)
-    shape = tuple(map(int, t.shape))
+    code, shape = self.code, tuple(map(int, t.shape))
     strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
     typed = _STORAGES.get(t.dtype)
     kind = _name("torch", f"{typed}Storage") if typed else _name("torch.storage", "UntypedStorage")
     size = t.numel() if typed else t.nbytes()
-    storage = b"(" + self.code("storage") + kind + self.code(str(key)) + self.code("cpu") + _int(size) + b"tQ"
+    storage = b"(" + code("storage") + kind + code(str(key)) + code("cpu") + _int(size) + b"tQ"
     return (_name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3") + b"(" + storage + _int(0)
-            + self.code(shape) + self.code(strides) + self.code(bool(t.requires_grad)) + _name("collections", "OrderedDict")
-            + b")R" + (b"" if typed else self.code(t.dtype)) + b"tR")
+            + code(shape) + code(strides) + code(bool(t.requires_grad)) + _name("collections", "OrderedDict")
+            + b")R" + (b"" if typed else code(t.dtype)) + b"tR")
 
 
 def _name(module: str, name: str) -> bytes: return f"c{module}\n{name}\n".encode()
