@@ -98,9 +98,9 @@ def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
 
 def _exposed_sources(u: UOp, read: set[UOp]) -> tuple[UOp, ...]:
   """The sources whose overflow shows even where only the low bits of ``u`` are looked at."""
-  if u.op is Ops.STORE: return u.src[1:3] if u.src[0] in read else u.src[1:2]
-  if u.op is Ops.ALU and u.arg is TernaryOps.WHERE: return u.src[:1]
   op, src = u.op, u.src
+  if op is Ops.STORE: return src[1:3] if src[0] in read else src[1:2]
+  if op is Ops.ALU and u.arg is TernaryOps.WHERE: return src[:1]
   narrows = op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= src[0].dtype.itemsize
   return () if narrows or op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or op is Ops.ALU and u.arg in _MODULAR else src
 

@@ -348,8 +348,8 @@ def _threefry(t: Type) -> str:
   u = t.of("uint")
   rounds = []
   for i in range(5):
-    for n in ROTATIONS[i % 2 * 4:][:4]: rounds.append(f"a += b; b = (b << {n} | b >> {32 - n}) ^ a;")
-    rounds.append(f"a += k{(i + 1) % 3}; b += k{(i + 2) % 3} + {i + 1}u;")
+    rounds += [*(f"a += b; b = (b << {n} | b >> {32 - n}) ^ a;" for n in ROTATIONS[i % 2 * 4:][:4]),
+               f"a += k{(i + 1) % 3}; b += k{(i + 2) % 3} + {i + 1}u;"]
   body = "\n  ".join(rounds)
   return f"""
 static {t} threefry_{t}({t} x, {t} key) {{
