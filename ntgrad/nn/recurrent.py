@@ -178,7 +178,7 @@ class _Recurrent(Module):
     n = self.num_layers * len(self._ends())
     shapes = [(n, x.shape[1], self.proj_size or self.hidden_size), (n, x.shape[1], self.hidden_size)]
     if given is None:
-      return [tuple([Tensor.zeros(*s[1:], dtype=x.dtype, device=x.device) for s in shapes[:1 + (self._kind == "LSTM")]])] * n
+      return [tuple([x.new_zeros(*s[1:]) for s in shapes[:1 + (self._kind == "LSTM")]])] * n
     for t, s in zip(given, shapes):
       want = (s[0], s[2]) if one else s
       if t.shape != want: raise ShapeError(f"nn.{name}: a state of shape {t.shape}, expected {want}")

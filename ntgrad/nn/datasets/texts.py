@@ -7,7 +7,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -94,15 +93,12 @@ class Characters:
 
 # ---- tables
 
-@dataclass(eq=False, repr=False)
 class Table:
   """Columns by name, in order: ``table["age"]`` is an array (n,). ``label`` is the label column, or None: numbers, or for text
   int32 places in ``classes``."""
 
-  columns: dict[str, Array]
-  label: Array | None
-  classes: tuple[str, ...]
-
+  def __init__(self, columns: dict[str, Array], label: Array | None, classes: tuple[str, ...]):
+    self.columns, self.label, self.classes = columns, label, classes
   @property
   def names(self) -> tuple[str, ...]:
     """The columns' names, without the label's."""

@@ -489,13 +489,13 @@ class Optimizer:
     name = f"{type(self).__name__}.load_state_dict"
     if not {"state", "param_groups"} <= set(state_dict):
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
-    groups, states = state_dict["param_groups"], state_dict["state"]
+    own_groups, groups, states = self.param_groups, state_dict["param_groups"], state_dict["state"]
     if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all(
       isinstance(g, Mapping) and isinstance(ids := g.get("params"), (list, tuple)) and all(isinstance(i, (int, str)) for i in ids)
       for g in groups):
       raise StateError(f"{name}: groups {shown(groups)}, state {shown(states)}; "
                        "expected a list of dicts with 'params', and a dict")
-    sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
+    sizes, theirs = [len(g.params) for g in own_groups], [len(g["params"]) for g in groups]
     if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
     order, computed = [i for g in groups for i in g["params"]], False
     written, begun = list[tuple[Tensor, Tensor]](), set[tuple[int, str]]()   # (begun: small state)
@@ -515,7 +515,7 @@ class Optimizer:
         small = k == "step" or k in self._kept
         if small and (group, k) in begun: continue
         if small and given: begun.add((group, k))
-        value = given.get(k, self._initial(self.param_groups[group], k))
+        value = given.get(k, self._initial(own_groups[group], k))
         if not isinstance(value, (Tensor, np.ndarray, np.generic, int, float)):
           raise StateError(f"{name}: {k!r} of parameter {i} is {shown(value)}, expected a tensor or a number")
         t = value if isinstance(value, Tensor) else Tensor(np.asarray(value))
@@ -523,19 +523,19 @@ class Optimizer:
           raise StateError(f"{name}: {k!r} of parameter {i} has shape {t.shape}, expected {target.shape}")
         written.append((target, t.detach().reshape(target.shape).cast(target.dtype).to(target.device).expand(target.shape)))
     if written: Tensor.realize(*[t for _, t in written])   # may be refused: bytes of a file that are read now
-    before = [dict(g.options) for g in self.param_groups]
+    before = [dict(g.options) for g in own_groups]
     try:
-      for g, options in zip(self.param_groups, groups):
+      for g, options in zip(own_groups, groups):
         g.options.update({k: v for k, v in options.items() if k in self.defaults or k in _RATES})
         for k in _RATES:
           if not isinstance(v := g.options.get(k, 0.0), (int, float)): raise StateError(f"{k} is {shown(v)}, expected a number")
         g.check()
     except (NtgradError, TypeError, ValueError) as e:
-      for g, old in zip(self.param_groups, before): g.options = old
+      for g, old in zip(own_groups, before): g.options = old
       raise StateError(f"{name}: an option of a group: {e}") from None
     for target, t in written: target.assign(t)
     if written: Tensor.realize(*[target for target, _ in written])
-    for g in self.param_groups:
+    for g in own_groups:
       g.write()
       if computed: g.write_scalars()
 
