@@ -32,7 +32,7 @@ class KernelSource:
   helpers: tuple[str, ...] = ()
   # slot and alignment in bytes of each param that is a part of a memory; where it begins is known at the launch
   parts: tuple[tuple[int, int], ...] = ()
-  kernel: tuple[str, str] = ("", "")            # the text without them: what stands before the kernel's name, and what after it
+  kernel: tuple[str, str] = "", ""            # the text without them: what stands before the kernel's name, and what after it
   weight: float = 1.0                           # about how many small kernels it is worth to a compiler
   # dtypes of the sizes that a launch gives, in the order of ``ProgramSpec.sizes``
   sizes: tuple[DType, ...] = ()
@@ -81,7 +81,7 @@ def remade(spec: ProgramSpec, error: CompileError) -> ProgramSpec:
 
 def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:
   """What each size is called in a source: ``N``, ``N_16`` for one in units of 16; something like it where that is ``taken``."""
-  out: dict[Size, str] = {}
+  out = dict[Size, str]()
   for size in sizes:
     name = re.sub(r"[\W_]+", "_", size.name, flags=re.ASCII).strip("_") + (f"_{size.unit}" if size.unit != 1 else "")
     if taken(name) or not name[:1].isalpha(): name = f"size_{name}"

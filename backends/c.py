@@ -54,7 +54,7 @@ class CRenderer(CStyleRenderer):
   library = CLibrary()
   type = CType
   suffixes = {"uint": "u", "long": "LL", "ulong": "uLL"}
-  reserved = KEYWORDS.union(FUNCTIONS) | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
+  reserved = KEYWORDS.union(FUNCTIONS, [f"{name}f" for name in FUNCTIONS], "main abs fabs memcpy".split())
   header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
   serial = True
 

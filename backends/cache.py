@@ -54,7 +54,7 @@ def version() -> str:
   """The part of a key that stands for ntgrad itself: a hash of the code generators' text, which changes without a version."""
   h = hashlib.sha256()
   root = Path(__file__).resolve().parent
-  for folder in (root, root.parent / "codegen"):
+  for folder in root, root.parent / "codegen":
     for path in sorted(folder.rglob("*.py")): h.update(path.read_bytes())
   return h.hexdigest()[:16]
 
@@ -64,7 +64,7 @@ def sources() -> str | None:
   """Stands for all of ntgrad's sources: names, sizes and times of change (reading them would take longer than it saves). None
   where a file has changed since this process began: what runs here is not what lies there."""
   h = hashlib.sha256(sys.version.encode())
-  for package in ("ntgrad", "ntgrad.codegen", "ntgrad.backends"):   # the latter two lie beside it, or are links
+  for package in "ntgrad", "ntgrad.codegen", "ntgrad.backends":   # the latter two lie beside it, or are links
     for root in sys.modules[package].__path__:
       folders = [root]
       for folder in folders:   # which grows
@@ -98,8 +98,7 @@ def _place(given: str) -> str:
   print(
     f"ntgrad: {given} is not used for the disk cache, for {reason}; {private} is used in its place. What lies in the cache is "
     f"run: {helps and f'see what is there, then {helps}, or '}let CACHE_DIR name a folder of your own",
-    file=sys.stderr,
-  )
+    file=sys.stderr)
   return private
 
 
@@ -138,7 +137,7 @@ def _only_mine(group: int) -> bool:
 
 def _private() -> str:
   """A folder that only this user may write: one for all his processes, or one of this process where its name is taken."""
-  path = os.path.join(os.path.realpath(tempfile.gettempdir()), f"ntgrad-cache-{os.geteuid()}")
+  path = f"{os.path.realpath(tempfile.gettempdir())}/ntgrad-cache-{os.geteuid()}"
   try:
     with suppress(FileExistsError): os.mkdir(path, 0o700)
     about = os.lstat(path)
@@ -295,8 +294,7 @@ def _say(e: Exception) -> None:
     print(
       f"ntgrad: {folder()} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that "
       "can be written, CACHE=0 is no cache",
-      file=sys.stderr,
-    )
+      file=sys.stderr)
   _refused[:] = [str(e)]
 
 
@@ -332,7 +330,7 @@ def entries(root: Path) -> Iterator[tuple[int, int, str]]:
     inside[:] = [name for name in inside if not name.startswith(".")]
     for name in files:
       if len(name) != 64 or not name.startswith(os.path.basename(folder)): continue
-      path = os.path.join(folder, name)
+      path = f"{folder}/{name}"
       try: about = os.lstat(path)
       except OSError: continue
       yield about.st_mtime_ns, -(-about.st_size // BLOCK), path

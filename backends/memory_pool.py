@@ -24,7 +24,7 @@ class Pooled(Device):
   most_pooled = 0    # bytes that may lie unused
 
   def __init__(self) -> None:
-    self._pool: dict[int, list[Raw]] = {}
+    self._pool = dict[int, list[Raw]]()
     self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
 
   def forked(self) -> None: self._lock = threading.RLock()   # its holder may be no thread of the fork
@@ -32,7 +32,7 @@ class Pooled(Device):
   def alloc(self, nbytes: int) -> Raw:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
     size = bucket(nbytes, self.unit)
-    if (raw := self._take(size, nbytes)) is None and reclaimers:
+    if (raw := self._take(size, nbytes)) is None:
       for reclaim in reclaimers: reclaim()
       raw = self._take(size, nbytes)
     if raw is None: raw = self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes)))
@@ -74,9 +74,9 @@ def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Raw]) 
   tried again after the device has given unused memory back, and after the relievers. Raises OutOfMemoryError."""
   def attempt() -> Raw:
     if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
-    room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"
-    raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({room})")
-  for relieve in ((), relievers):
+    raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({device.allocated:,} in use, "
+                           f"and MEMORY allows {config.memory:,})")
+  for relieve in (), relievers:
     try: return attempt()
     except OutOfMemoryError:
       for f in relieve: f()

@@ -2,6 +2,8 @@
 interrupt."""
 from __future__ import annotations
 
+# signal's own functions look their arguments up in enums, which takes ten times as long
+import _signal  # type: ignore[import-not-found]
 import atexit
 import ctypes
 import fcntl
@@ -10,8 +12,8 @@ import shutil
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Callable, Sequence
@@ -20,15 +22,12 @@ from ntgrad.codegen.ir import DeviceError
 
 YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
 
-_signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums, which takes ten times as long
 
-
+@dataclass(eq=False)
 class Driver:
   """A driver with threads and state of its own: it works in the process that started it, not in a fork of that process."""
-
-  def __init__(self, name: str):
-    self.name = name
-    self._process: int | None = None
+  name: str
+  _process: int | None = None
 
   def start(self) -> None:
     """To be called before the driver is. Raises DeviceError where a parent process has started it."""
@@ -59,7 +58,7 @@ _locks: list[IO[bytes]] = []  # held as long as the process lives
 @cache
 def temporary() -> Path:
   """A folder for files of this process, gone at exit. Those of processes that were killed, whose locks nobody holds, go now."""
-  for other in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+  for other in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
     try:
       about = other.lstat()
       abandoned = about.st_uid == os.geteuid() and time.time() - about.st_mtime > YOUNG and _lock(other) is not None

@@ -15,7 +15,6 @@ import time
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from ntgrad.codegen.ir import CompileError, config, interrupted
@@ -63,7 +62,7 @@ class Queue:
 
   def __init__(self, many: float | None):
     self.many = many
-    self._todo: dict[weakref.ref[Job], None] = {}
+    self._todo = dict[weakref.ref[Job], None]()
     with changed: _queues.add(self)
 
   def waiting(self) -> list[Job]: return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
@@ -139,13 +138,13 @@ class Worker(subprocess.Popen[bytes]):
 
   def __init__(self) -> None:
     from multiprocessing import Pipe  # takes long, and few processes need it
-    env = dict(os.environ)
-    package = Path(next(iter(sys.modules["ntgrad"].__path__)))   # loaded before anything in it
-    env["PYTHONPATH"] = os.pathsep.join([str(package.parent), *filter(None, [env.get("PYTHONPATH")])])
+    package = next(iter(sys.modules["ntgrad"].__path__))   # loaded before anything in it
+    path = os.pathsep.join([os.path.dirname(package), *filter(None, [os.environ.get("PYTHONPATH")])])
     self.pipe, theirs = Pipe()
     with theirs:
-      super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())], env=env,
-                       pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+      super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
+                       env={**os.environ, "PYTHONPATH": path}, pass_fds=[theirs.fileno()],
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
   def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
     """"made" and the result, "refused" and a CompileError's text, "failed" and another error's, "lost" and how it ended."""

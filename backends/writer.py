@@ -17,9 +17,9 @@ class Usage:
   after a node of ``opens``, and ends where what holds it does."""
 
   def __init__(self, uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]], opens: Container[Ops]):
-    self.users: defaultdict[UOp, list[int]] = defaultdict(list)    # the places of a value's users
-    self.writes: defaultdict[UOp, list[int]] = defaultdict(list)   # of an accumulator's PHIs, and STOREs to a buffer
-    self.blocks: list[tuple[UOp, ...]] = []                        # those that each node stands in
+    self.users = defaultdict[UOp, list[int]](list)    # the places of a value's users
+    self.writes = defaultdict[UOp, list[int]](list)   # of an accumulator's PHIs, and STOREs to a buffer
+    self.blocks = list[tuple[UOp, ...]]()                        # those that each node stands in
     stack: tuple[UOp, ...] = ()
     for at, u in enumerate(uops):
       if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE): stack = stack[:stack.index(u.src[0])]
@@ -43,13 +43,13 @@ class Writer:
     self.name = name
     own = {name, *words, *(u.arg[u.op is Ops.DEFINE_GLOBAL] for u in uops if u.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_GLOBAL))}
     self.called = size_names(sizes, lambda called: called in own or taken.fullmatch(called) is not None)
-    self.lines: list[str] = []
+    self.lines = list[str]()
     self.depth = 1
-    self.text: dict[UOp, Text] = {}        # of every value
+    self.text = dict[UOp, Text]()        # of every value
     self.names = Counter[str]()            # how many names begin with a word
-    self.phis: list[UOp] = []              # assignments that have not been written yet
+    self.phis = list[UOp]()              # assignments that have not been written yet
 
-  def emit(self, line: str) -> None: self.lines.append("  " * self.depth + line)
+  def emit(self, line: str) -> None: self.lines.append(f"{'  ' * self.depth}{line}")
 
   def fresh(self, prefix: str) -> str:
     """A name that no variable has yet: ``val0``, ``val1``, .."""
@@ -68,7 +68,7 @@ class Writer:
 
   def assign_phis(self) -> None:
     """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is saved first."""
-    values: dict[UOp, str] = {}
+    values = dict[UOp, str]()
     for u in self.phis:
       text, type = self.next_value(u)
       if self.reads.get(u.src[1], frozenset()) & values.keys(): text, _ = self.declare("next", text, type)

@@ -16,7 +16,7 @@ from ntgrad.engine.device import Device
 from ntgrad.graph import checked
 
 T = TypeVar("T")
-COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+COLORS = "black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"
 
 
 def getenv(key: str, default: Any = 0) -> Any:
@@ -36,7 +36,7 @@ class Context(ContextDecorator):
     unknown = [k for k in settings if k not in known]
     if unknown: raise ConfigError(f"Context: no setting {unknown[0]}; settings: {', '.join(known)}")
     self.settings = {known[k]: v for k, v in settings.items()}
-    self.inside: list[AbstractContextManager[Settings]] = []
+    self.inside = list[AbstractContextManager[Settings]]()
 
   def __enter__(self) -> Context:
     self.inside.append(config(**self.settings))
@@ -100,8 +100,7 @@ def colored(text: str, color: str | None, background: bool = False) -> str:
   """Text in one of eight colours for a terminal, in upper case a bright one. Raises ArgumentError for another colour."""
   if color is None: return text
   if color.lower() not in COLORS: raise ArgumentError(f"colored: {color!r}; colours are {', '.join(COLORS)}")
-  number = COLORS.index(color.lower()) + (10 if background else 0) + (60 if color.isupper() else 0) + 30
-  return f"\x1b[{number}m{text}\x1b[0m"
+  return f"\x1b[{COLORS.index(color.lower()) + 10 * background + 60 * color.isupper() + 30}m{text}\x1b[0m"
 
 
 def prod(values: Iterable[Any]) -> Any:
@@ -158,7 +157,7 @@ def partition(items: Iterable[T], condition: Callable[[T], Any]) -> tuple[list[T
 
 def merge_dicts(dicts: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
   """One dict of several. Raises ArgumentError where they say different things of a key."""
-  out: dict[Any, Any] = {}
+  out = dict[Any, Any]()
   for d in dicts:
     for k, v in d.items():
       if k in out and out[k] != v: raise ArgumentError(f"merge_dicts: {k!r} is {out[k]!r} in one and {v!r} in another")

@@ -45,8 +45,7 @@ def after(index: UOp) -> tuple[UOp, UOp] | None:
 
 
 def _find_bases(uops: Sequence[UOp]) -> set[tuple[UOp, UOp]]:
-  places = [(u.src[0], after(u.src[1])) for u in uops if u.op in (Ops.LOAD, Ops.STORE)]
-  found = Counter((buffer, split[0]) for buffer, split in places if split is not None)
+  found = Counter((u.src[0], split[0]) for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (split := after(u.src[1])) is not None)
   return {at for at, n in found.items() if n >= MANY}
 
 
@@ -59,7 +58,7 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
     return u.src * (1 + repeats)
   usage = Usage(uops, sources, (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE))
   inline = set[UOp]()
-  reads: dict[UOp, frozenset[UOp]] = {}
+  reads = dict[UOp, frozenset[UOp]]()
   nothing = frozenset[UOp]()
   for at, u in enumerate(uops):
     if u.op in (Ops.DEFINE_ACC, Ops.PHI): reads[u] = frozenset((accumulator(u),))
@@ -87,7 +86,7 @@ def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
   A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all.
   """
   read = touched(uops, Ops.LOAD)
-  seen: set[UOp] = set()
+  seen = set[UOp]()
   before = -1
   while before < len(seen):  # a loop's accumulator carries the fact back from its PHI
     before = len(seen)
@@ -99,10 +98,11 @@ def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
 
 def _exposed_sources(u: UOp, read: set[UOp]) -> tuple[UOp, ...]:
   """The sources whose overflow shows even where only the low bits of ``u`` are looked at."""
-  if u.op is Ops.STORE: return u.src[1:3] if u.src[0] in read else u.src[1:2]
-  if u.op is Ops.ALU and u.arg is TernaryOps.WHERE: return u.src[:1]
-  narrows = u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize
-  return () if narrows or u.op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or u.op is Ops.ALU and u.arg in _MODULAR else u.src
+  op, src = u.op, u.src
+  if op is Ops.STORE: return src[1:3] if src[0] in read else src[1:2]
+  if op is Ops.ALU and u.arg is TernaryOps.WHERE: return src[:1]
+  narrows = op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= src[0].dtype.itemsize
+  return () if narrows or op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or op is Ops.ALU and u.arg in _MODULAR else src
 
 
 @memoized

@@ -85,7 +85,7 @@ class Library:
   names: Mapping[str, str] = {}                     # what the language calls its functions
   floats = FLOATS                                   # the elements that it has them for
 
-  def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
+  def __init__(self) -> None: self.made = dict[tuple[str, Type], Source]()
 
   def builtin(self, name: str, t: Type) -> str | None:
     """The name of a builtin function of the language; None where a helper is to be called."""
@@ -109,7 +109,7 @@ class Library:
 
   def resolve(self, text: str, t: Type) -> tuple[str, Source]:
     """A text with its calls written out, and the helpers that they need. ``t`` is the type of those that name none."""
-    out: dict[str, str] = {}
+    out = dict[str, str]()
     def called(m: re.Match[str]) -> str:
       of = t.parse(m[2]) if m[2] else t
       if (builtin := self.builtin(m[1], of)) is None: out.update(self.source(m[1], of))
@@ -122,12 +122,12 @@ def _extreme(name: str, sign: str, t: Type) -> str:
   return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){' | (a != a)' if t.base in FLOATS else ''} ? a : b; }}"
 
 
-for _name, _sign in (("max", ">"), ("min", "<")): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
+for _name, _sign in ("max", ">"), ("min", "<"): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
 
 
 def _minus(t: Type, x: str) -> str:
   """C text of -x for a signed int, which wraps."""
-  u = t.of("u" + t.base)
+  u = t.of(f"u{t.base}")
   return f"({t})(0u - ({u}){x})" if t.n == 1 else u.bits(t.base, f"-{t.bits(u.base, x)}")
 
 
@@ -278,7 +278,7 @@ for _kind in _DECODE:
 
 @common
 def _bfloat16_to_float(t: Type) -> str:
-  bits = t.of("uint").bits("float", t.to("uint", "x") + " << 16")
+  bits = t.of("uint").bits("float", f"{t.to('uint', 'x')} << 16")
   return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {bits}; }}"
 
 
@@ -348,8 +348,8 @@ def _threefry(t: Type) -> str:
   u = t.of("uint")
   rounds = []
   for i in range(5):
-    for n in ROTATIONS[i % 2 * 4:][:4]: rounds.append(f"a += b; b = (b << {n} | b >> {32 - n}) ^ a;")
-    rounds.append(f"a += k{(i + 1) % 3}; b += k{(i + 2) % 3} + {i + 1}u;")
+    rounds += [*(f"a += b; b = (b << {n} | b >> {32 - n}) ^ a;" for n in ROTATIONS[i % 2 * 4:][:4]),
+               f"a += k{(i + 1) % 3}; b += k{(i + 2) % 3} + {i + 1}u;"]
   body = "\n  ".join(rounds)
   return f"""
 static {t} threefry_{t}({t} x, {t} key) {{

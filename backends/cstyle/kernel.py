@@ -27,8 +27,7 @@ _BLOCKS = {Ops.WHILE: "while (1) {", Ops.ELSE: "} else {", Ops.ENDLOOP: "}", Ops
 # functions, types and macros that languages have
 _TAKEN = re.compile(
   rf"[a-z]+\d+u?|(.+_)?({'|'.join(SIZES)})\d*|(get|as|convert|atomic)_.*|[A-Z_]*(NAN|INFINITY|MAX|MIN|EPSILON)|gid|lid|grid|"
-  + "|".join(fn.name.lower() for fn in FUNCTIONS)
-)
+  rf"{'|'.join(fn.name.lower() for fn in FUNCTIONS)}")
 _PREFIXES = {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec", Ops.LOAD: "val"}   # of variables; of others "alu"
 
 
@@ -52,14 +51,14 @@ class CKernel(Writer):
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(uops)
     self.reads = self.facts.reads
-    self.arrays: list[str] = []   # declarations, which C wants before what uses them
-    self.modular: dict[UOp, Text] = {}   # of ints that wrap: their text as unsigned ints
-    self.helpers: dict[str, str] = {}
+    self.arrays = list[str]()   # declarations, which C wants before what uses them
+    self.modular = dict[UOp, Text]()   # of ints that wrap: their text as unsigned ints
+    self.helpers = dict[str, str]()
     self.typedefs = {line: line for line in language.header}
 
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
-    for where in ("local", "private"):
+    for where in "local", "private":
       total = sum(u.arg[1]*u.dtype.itemsize for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where)
       most = self.language.target.local_memory or 1 << 19
       if total > most:
@@ -116,15 +115,15 @@ class CKernel(Writer):
 
   def value(self, u: UOp) -> Text:
     """The text of a value: an expression, or the name of a variable that is declared here."""
-    op = u.op
-    if op is Ops.CONST: return self.constant(u.dtype, u.arg)
-    if op is Ops.DEFINE_VAR: return self.called[u.arg], ATOM
+    op, arg = u.op, u.arg
+    if op is Ops.CONST: return self.constant(u.dtype, arg)
+    if op is Ops.DEFINE_VAR: return self.called[arg], ATOM
     if op is Ops.DEFINE_GLOBAL:
-      slot, name = u.arg[:2]
-      if u.arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
+      slot, name = arg[:2]
+      if arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
       return name, ATOM
     if op is Ops.DEFINE_LOCAL:
-      name, size, where = u.arg
+      name, size, where = arg
       self.arrays.append(f"{self.language.spaces[where]}{self.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
       return name, ATOM
     if op is Ops.PHI:
@@ -132,15 +131,15 @@ class CKernel(Writer):
       return self.text[u.src[0]]
     t = self.value_type(u.dtype)
     if op is Ops.SPECIAL:
-      name, position = f"{u.arg[0]}idx{u.arg[1]}", self.language.position(*u.arg)
+      name, position = f"{arg[0]}idx{arg[1]}", self.language.position(*arg)
       if position != name: self.emit(f"{t} {name} = {position};")
       return name, ATOM
     if op is Ops.LOOP:
       name, step = self.fresh(self.language.index), step_of(u)
-      more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
-      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], SUM)}; {more}) {{")
+      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], SUM)}; "
+                f"{name}{'++' if step is None else f' += {self.c(step)}'}) {{")
       return name, ATOM
-    if op is Ops.DEFINE_ACC: return self.declare("acc", self.constant(u.dtype, u.arg)[0], t)
+    if op is Ops.DEFINE_ACC: return self.declare("acc", self.constant(u.dtype, arg)[0], t)
     lines = len(self.lines)
     text = self.expression(u)
     if u in self.facts.inline and len(text[0]) <= 100 or u.op is Ops.LOAD and len(self.lines) > lines: return text
@@ -161,8 +160,8 @@ class CKernel(Writer):
     if not aligned:
       name += "u"
       self.typedefs[name] = f"typedef {t} {name} __attribute__((aligned({t.size})));"
-    space = self.language.spaces["global" if buffer.op is Ops.DEFINE_GLOBAL else buffer.arg[2]]
-    return f"({space}{'const ' if const else ''}{name}*){self.inside(self.where(buffer, index), UNARY)}"
+    return (f"({self.language.spaces['global' if buffer.op is Ops.DEFINE_GLOBAL else buffer.arg[2]]}{'const ' if const else ''}"
+            f"{name}*){self.inside(self.where(buffer, index), UNARY)}")
 
   def place(self, buffer: UOp, index: UOp, t: Type, const: bool) -> str:
     """The C lvalue of ``t.n`` elements of ``buffer`` from ``index`` on."""
@@ -177,43 +176,41 @@ class CKernel(Writer):
 
   def load(self, u: UOp) -> Text:
     """The elements of a LOAD; where its gate is false they are not read."""
-    buffer, index, *more = u.src
+    dtype, (buffer, index, *more) = u.dtype, u.src
     gate = more[0] if more else None
-    other = more[1] if len(more) > 1 else UOp.const(u.dtype.scalar(), 0)
+    other = more[1] if len(more) > 1 else UOp.const(dtype.scalar(), 0)
     if other not in self.text: self.node(other)
-    t, n = self.stored_type(u.dtype), u.dtype.count
+    t, n = self.stored_type(dtype), dtype.count
     if gate is not None and gate.dtype.count > 1:
       lanes = []
       # as a whole where that lies in memory, else where all lanes are read
       all_lanes = None if n == 3 else self.c(more[2]) if more[2:] else self.all_lanes(gate)
       for i in range(n):
-        x, o = self.widen(self.lane(buffer, index, i), u.dtype.scalar())[0], self.element(other, i)
-        if u.dtype.kind == "b": x, o = f"-({x})", f"-({o})" if other.dtype.count == 1 else o
+        x, o = self.widen(self.lane(buffer, index, i), dtype.scalar())[0], self.element(other, i)
+        if dtype.kind == "b": x, o = f"-({x})", f"-({o})" if other.dtype.count == 1 else o
         lanes.append(f"{self.element(gate, i)} ? {x} : {o}")
-      some = f"({self.value_type(u.dtype)})({', '.join(lanes)})"
+      some = f"({self.value_type(dtype)})({', '.join(lanes)})"
       if all_lanes is None: return some, ATOM
       name = self.fresh("val")
-      self.emit(f"{self.value_type(u.dtype)} {name};")
-      self.emit(f"if ({all_lanes}) {name} = {self.widen(self.place(buffer, index, t, True), u.dtype)[0]};")
+      self.emit(f"{self.value_type(dtype)} {name};")
+      self.emit(f"if ({all_lanes}) {name} = {self.widen(self.place(buffer, index, t, True), dtype)[0]};")
       self.emit(f"else {name} = {some};")
       return name, ATOM
     if n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(n))})"  # a 3-vector takes the room of 4
     else: raw = self.place(buffer, index, t, True)
-    value = self.widen(raw, u.dtype)
-    if gate is None: return value
-    return self.choice(self.c(gate, LOR), self.inside(value, LOR), self.wide(other, n, LOR))
+    value = self.widen(raw, dtype)
+    return value if gate is None else self.choice(self.c(gate, LOR), self.inside(value, LOR), self.wide(other, n, LOR))
 
   def all_lanes(self, gate: UOp) -> str | None:
     """The condition that a gate of lanes is true for all of them; None where some are known, and the others soon tested."""
-    if gate.op is Ops.VECTORIZE: return None
-    return self.sign(" & ").join(self.element(gate, i) for i in range(gate.dtype.count))
+    return None if gate.op is Ops.VECTORIZE else self.sign(" & ").join(self.element(gate, i) for i in range(gate.dtype.count))
 
   def widen(self, raw: str, dtype: DType) -> Text:
     """A value in memory's type to its register type."""
     t = self.stored_type(dtype)
     if dtype.scalar() in NARROW: return self.call(f"{dtype.short}_to_float", t, raw)
     if dtype.kind == "b": return (raw, UNARY) if t.n == 1 else (f"{t.to('int', raw)} != 0", EQUAL)
-    return (raw, UNARY if t.n > 1 else ATOM)
+    return raw, UNARY if t.n > 1 else ATOM
 
   def narrow(self, u: UOp) -> Text:
     """A value in its register type to memory's type."""
@@ -234,11 +231,11 @@ class CKernel(Writer):
       for i in range(t.n): self.emit(f"{self.guard(gate, i)}{self.lane(buffer, index, i)} = {text}.s{i:x};")
       if every is not None: self.emit("}")
       return
-    streams = u.arg == "nt" and self.language.streams and t.n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
-    if streams and factor(index) % t.n == 0 and not any(n < t.n*t.size for n in buffer.arg[3:]):  # such a store must be aligned
+    if u.arg == "nt" and self.language.streams and t.n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL and \
+       factor(index) % t.n == 0 and not any(n < t.n*t.size for n in buffer.arg[3:]):  # such a store must be aligned
       write = f"__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});"
     else: write = f"{self.place(buffer, index, t, False)} = {text};"
-    self.emit(self.guard(gate) + write)
+    self.emit(f"{self.guard(gate)}{write}")
 
   def atomic(self, u: UOp) -> None:
     """``*p = fn(*p, value)`` as one step."""
@@ -246,7 +243,7 @@ class CKernel(Writer):
     if self.language.serial:
       old = UOp(Ops.LOAD, buffer.dtype, (buffer, index))
       new = UOp.alu(BinaryOps[u.arg.upper()], old, value)
-      for x in (old, new): self.text[x] = self.expression(x)
+      for x in old, new: self.text[x] = self.expression(x)
       return self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *gate)))
     call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index)[0], self.c(value))
     self.typedefs.update(zip(head, head))
@@ -256,22 +253,22 @@ class CKernel(Writer):
   # ---- expressions
   def expression(self, u: UOp) -> Text:
     """The C text of what a node computes."""
-    n, src = u.dtype.count, u.src
+    op, n, src = u.op, u.dtype.count, u.src
     t = self.value_type(u.dtype)
-    if u.op is Ops.LOAD: return self.load(u)
-    if u.op in (Ops.VECTORIZE, Ops.GEP) and src[0].dtype.count == n: return self.text[src[0]]
-    if u.op is Ops.VECTORIZE:
+    if op is Ops.LOAD: return self.load(u)
+    if op in (Ops.VECTORIZE, Ops.GEP) and src[0].dtype.count == n: return self.text[src[0]]
+    if op is Ops.VECTORIZE:
       return f"({t})({', '.join(f'-{self.c(s, UNARY)}' if u.dtype.kind == 'b' else self.c(s) for s in src)})", ATOM
-    if u.op is Ops.GEP:
+    if op is Ops.GEP:
       lane = self.element(src[0], u.arg)
       return (f"({lane} != 0)", ATOM) if u.dtype.kind == "b" else (lane, ATOM)
-    if u.op in (Ops.CAST, Ops.BITCAST) and src[0].dtype.count != n:   # a scalar is converted, then widened
+    if op in (Ops.CAST, Ops.BITCAST) and src[0].dtype.count != n:   # a scalar is converted, then widened
       one = u.replace(src, dtype=u.dtype.scalar())
       self.text[one] = self.expression(one)
       return self.wide(one, n), ATOM
-    if u.op is Ops.CAST: return self.cast(u)
-    if u.op is Ops.BITCAST: return self.bitcast(u)
-    refused = refusal(u.arg, src[-1].dtype.scalar()) if u.op is Ops.ALU else f"{self.language.name} cannot express {u!r}"
+    if op is Ops.CAST: return self.cast(u)
+    if op is Ops.BITCAST: return self.bitcast(u)
+    refused = refusal(u.arg, src[-1].dtype.scalar()) if op is Ops.ALU else f"{self.language.name} cannot express {u!r}"
     if refused: raise CompileError(f"kernel {self.name}: {refused}")
     if isinstance(u.arg, UnaryOps): return self.unary(u)
     if isinstance(u.arg, BinaryOps): return self.binary(u)
@@ -327,8 +324,8 @@ class CKernel(Writer):
     if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
     if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
-      one = self.constant(u.dtype.scalar(), 1.0)[0]
-      return f"{one}/{operand if fn is UnaryOps.RECIP else self.call('sqrt', t, wide)[0]}", PRODUCT
+      return (f"{self.constant(u.dtype.scalar(), 1.0)[0]}/"
+              f"{operand if fn is UnaryOps.RECIP else self.call('sqrt', t, wide)[0]}"), PRODUCT
     return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:
@@ -340,14 +337,14 @@ class CKernel(Writer):
     """An int of ``n`` lanes as an operand of unsigned ints; ``bare``: beside another one, which makes it one as well."""
     if x in self.modular and n == x.dtype.count: return self.inside(self.modular[x], prec)
     t = self.value_type(x.dtype.scalar().vec(n))
-    if n > 1: return t.bits("u" + t.base, self.wide(x, n))
+    if n > 1: return t.bits(f"u{t.base}", self.wide(x, n))
     return self.c(x, prec) if bare else f"({t.of('u' + t.base)}){self.c(x, UNARY)}"
 
   def signed(self, u: UOp, text: str, prec: int) -> Text:
     """What was computed with unsigned ints, as a signed one again; where it is summed on it stays what it is."""
     t = self.value_type(u.dtype)
     if u in self.facts.inline: self.modular[u] = text, prec
-    return (f"({t})({text})", UNARY) if t.n == 1 else (t.of("u" + t.base).bits(t.base, text), ATOM)
+    return (f"({t})({text})", UNARY) if t.n == 1 else (t.of(f"u{t.base}").bits(t.base, text), ATOM)
 
   def logic(self, u: UOp) -> Text:
     """A function of bools, a mask of -1 and 0 where they are vectors; a < b is !a && b, a <= b is !a || b."""
@@ -383,38 +380,38 @@ class CKernel(Writer):
     if fn in (BinaryOps.ADD, BinaryOps.SUB) and right[0] == "-": right = f"({right})"
     if a.dtype.count == b.dtype.count == 1 and n > 1: left = whole[0]
     text = f"{left}{sign}{right}"
-    if fn in COMPARE: return self.mask(self.value_type(a.dtype.scalar().vec(n)), text, prec)
-    return self.wrapped(u, text, prec)
+    return self.mask(self.value_type(a.dtype.scalar().vec(n)), text, prec) if fn in COMPARE else self.wrapped(u, text, prec)
 
   # ---- the whole
   def source(self, notes: Sequence[str] = ()) -> KernelSource:
     """What is written, rendered once."""
+    language = self.language
     self.check_arrays()
-    for line in self.language.begin(self.uops): self.emit(line)
+    for line in language.begin(self.uops): self.emit(line)
     top, margin = len(self.lines), "  "*self.depth
     for u in self.uops: self.node(u)
     self.assign_phis()
-    self.lines[top:top] = [margin + line for line in self.arrays]
+    self.lines[top:top] = [f"{margin}{line}" for line in self.arrays]
     while self.depth: self.emit("}")
-    if (reserved := self.language.reserved) is not None and self.name in reserved.union(self.helpers):
-      raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
+    if (reserved := language.reserved) is not None and self.name in reserved.union(self.helpers):
+      raise CompileError(f"no kernel can be called {self.name}: {language.name} has something of this name; give it another")
     loaded, stored = touched(self.uops, Ops.LOAD), touched(self.uops, Ops.STORE, Ops.ATOMIC)
-    args: dict[str, str] = {}
+    args = dict[str, str]()
     params = parameters(self.uops)
     for name, p in params.items():
-      if p is None: args[name] = self.language.param(self.stored_type(dtypes.uint8), name, False, False)
-      else: args[name] = self.language.param(self.stored_type(p.dtype), name, p.arg[2] or p in stored, p not in loaded & stored)
+      if p is None: args[name] = language.param(self.stored_type(dtypes.uint8), name, False, False)
+      else: args[name] = language.param(self.stored_type(p.dtype), name, p.arg[2] or p in stored, p not in loaded & stored)
     for size, dtype in self.sizes.items():
-      args[self.called[size]] = self.language.size_param(self.value_type(dtype), self.called[size])
+      args[self.called[size]] = language.size_param(self.value_type(dtype), self.called[size])
     begun = tuple((p.arg[0], p.arg[3]) for p in params.values() if p is not None and p.arg[3:])
-    if self.language.offsets: args.update({f"at{slot}": f"{self.stored_type(dtypes.uint64)} at{slot}" for slot, _ in begun})
+    if language.offsets: args.update({f"at{slot}": f"{self.stored_type(dtypes.uint64)} at{slot}" for slot, _ in begun})
     local = {u.arg[1]: u.arg[2] for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
     place = "\0" * len(self.name)   # of the name, which is another one where several kernels are in one program
     head = "".join(f"// {note}\n" for note in notes)
-    head += self.language.head(place, list(args.values()), [local.get(i, 1) for i in range(3)])
+    head += language.head(place, list(args.values()), [local.get(i, 1) for i in range(3)])
     before, _, after = "\n".join([head, *self.lines]).partition(place)
     declared = *self.typedefs.values(), *self.helpers.values()
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
-    text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
+    text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}\n"])
     return KernelSource(text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000),
                         tuple(self.sizes.values()))

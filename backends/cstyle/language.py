@@ -60,12 +60,9 @@ class Language(Renderer):
         f"{', '.join(map(str, self.widths[1:])) or 'none'}"
       )
     if dtype.name not in self.values:
-      what = (
-        "index dtypes must be lowered to int32 or int64 before rendering"
-        if dtype.name == "index"
-        else f"dtypes: {', '.join(self.values)}"
-      )
-      raise CompileError(f"{self.name} has no dtype {dtype}; {what}")
+      lowered = "index dtypes must be lowered to int32 or int64 before rendering"
+      raise CompileError(f"{self.name} has no dtype {dtype}; "
+                         f"{lowered if dtype.name == 'index' else 'dtypes: ' + ', '.join(self.values)}")
     return self.type("int" if dtype.kind == "b" and dtype.count > 1 else self.values[dtype.name], dtype.count)
 
   def stored_type(self, dtype: DType) -> Type:
@@ -77,20 +74,20 @@ class Language(Renderer):
     """A literal; of a vector, the number in all its elements."""
     t = self.value_type(dtype)
     if t.n > 1: return f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM
-    if dtype.kind == "b": return ("true" if value else "false", ATOM)
+    if dtype.kind == "b": return ("true" if value else "false"), ATOM
     if dtype.kind == "f":
       value = held(value, dtype)
       if not math.isfinite(value):   # these names are floats
         text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
         if dtype is dtypes.float64: text = f"({t}){text}"
-        return (text, ATOM if text[0].isalpha() else UNARY)
+        return text, ATOM if text[0].isalpha() else UNARY
       text, prec = float_text(value, dtype)
-      return (text if dtype is dtypes.float64 else f"{text}f", prec)
+      return (text if dtype is dtypes.float64 else f"{text}f"), prec
     value = int(value)
     suffix = self.suffixes.get(t.base, "")
     least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)
     if least: return f"(-{-value - 1}{suffix} - 1)", ATOM  # C reads the number before the sign
-    return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
+    return f"{value}{suffix}", UNARY if value < 0 else ATOM
 
   # ---- the kernel
   def param(self, t: Type, name: str, written: bool, alone: bool) -> str:

@@ -66,7 +66,7 @@ class Binary:
     return found
 
 
-_COUNTS = "num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"
+_COUNTS = "num_warps num_ctas shared global_scratch_size global_scratch_align".split()
 BINARY = records.Object(Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
                         **dict.fromkeys(_COUNTS, records.COUNT))
 
@@ -221,8 +221,8 @@ def _compile(triton: Any, r: Request) -> Binary:
     triton.knobs.cache.dir = folder
     try: compiled = triton.compile(ast, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as e:   # of many classes, some without a common base
-      said = str(e).strip() or str(e.__cause__ or "")
-      raise CompileError(f"kernel {r.name} for {r.target}: {type(e).__name__}: {said[:2000]}\n{r.source.text}") from e
+      raise CompileError(f"kernel {r.name} for {r.target}: {type(e).__name__}: "
+                         f"{(str(e).strip() or str(e.__cause__ or ''))[:2000]}\n{r.source.text}") from e
     m = compiled.metadata
-    counts = [int(getattr(m, name)) for name in _COUNTS]
-    return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], *counts)
+    return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"],
+                  *[int(getattr(m, name)) for name in _COUNTS])

@@ -105,8 +105,8 @@ def _box(u: UOp, dims: Mapping[UOp, AxisIds], padded: Mapping[int, int]) -> Box:
   if any(align % UNIT for align in u.src[0].arg[3:]): raise NoBox(f"its memory begins at no multiple of {UNIT} bytes")
   rest, c = size_terms(u.src[1])
   if any(x.op is not Ops.RANGE and dims[x] for x in rest): raise NoBox("its index is not linear in the block's axes")
-  along = sorted([(x, k) for x, k in rest.items() if x.op is Ops.RANGE], key=cmp_to_key(_ascending), reverse=True)
-  slots = {x: _Slot(k, *x.arg) for x, k in along}
+  slots = {x: _Slot(k, *x.arg) for x, k in sorted(
+    [(x, k) for x, k in rest.items() if x.op is Ops.RANGE], key=cmp_to_key(_ascending), reverse=True)}
   strides = [s.stride for s in slots.values()]
   if not slots: raise NoBox("it is one element")
   if ix.vmin(strides[-1]) < 1: raise NoBox("it goes backwards through memory")
@@ -131,8 +131,8 @@ def _box(u: UOp, dims: Mapping[UOp, AxisIds], padded: Mapping[int, int]) -> Box:
     if block > MOST_ELEMENTS: raise NoBox(f"a block has {block} elements along a dimension, more than {MOST_ELEMENTS}")
     if ix.vmin(size) < 1 or ix.vmax(size) >= 1 << 31 or s.bound is None and ix.vmax(high) >= 1 << 31:
       raise NoBox(f"a dimension has {dim_text(size)} elements")
-    offset = {x: _constant(k) for x, k in s.offset.items()}
-    out.append(Dimension(ix.number(size), ix.number(s.stride), block, s.axis, offset, _constant(start)))
+    out.append(Dimension(ix.number(size), ix.number(s.stride), block, s.axis, {x: _constant(k) for x, k in s.offset.items()},
+                         _constant(start)))
   _check(out, itemsize, not load)
   return Box(tuple(out))
 
@@ -208,21 +208,22 @@ def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, AxisIds],
                padded: Mapping[int, int]) -> tuple[dict[UOp, Box], dict[str, str]]:
   """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
   boxes = {}
-  pointers: dict[str, str] = {}
+  pointers = dict[str, str]()
   loaded = touched(uops, Ops.LOAD)
   stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
   loops = []   # the LOOPs and WHILEs that are open
   for u in uops:
-    if u.op in (Ops.LOOP, Ops.WHILE): loops.append(u)
-    elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): loops.pop()
-    elif u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
+    op, src = u.op, u.src
+    if op in (Ops.LOOP, Ops.WHILE): loops.append(u)
+    elif op in (Ops.ENDLOOP, Ops.ENDWHILE): loops.pop()
+    elif op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
       try:
-        if u.src[0] in loaded and u.src[0] in stored: raise NoBox("it is read and written")
+        if src[0] in loaded and src[0] in stored: raise NoBox("it is read and written")
         box = _box(u, dims, padded)
-        if u.op is Ops.STORE:   # those by descriptor are not ordered among each other: no element may be stored twice
-          if stored[u.src[0]] > 1: raise NoBox("it is written in several places")
+        if op is Ops.STORE:   # those by descriptor are not ordered among each other: no element may be stored twice
+          if stored[src[0]] > 1: raise NoBox("it is written in several places")
           beneath = toposort(box.atoms)
           if any(loop not in beneath for loop in loops): raise NoBox("a loop writes the same elements again")
         boxes[u] = box
-      except NoBox as e: pointers.setdefault(u.src[0].arg[1], str(e))
+      except NoBox as e: pointers.setdefault(src[0].arg[1], str(e))
   return boxes, pointers

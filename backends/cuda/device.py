@@ -47,7 +47,7 @@ class CUDAProgram(Program):
     # what a launch needs, once it is known: the driver's function, what it takes after the stream, the parameters, how to note it
     self._bound: tuple[Callable[..., Any], tuple[int, int], Any, Callable[[str], None]] | None = None
     # sizes, and what the driver's function takes up to the stream for them; empty where there is nothing to launch
-    self._placed: tuple[tuple[int, ...] | None, tuple[Any, ...]] = (None, ())
+    self._placed: tuple[tuple[int, ...] | None, tuple[Any, ...]] = None, ()
     self._kernel: Any = None                       # cuda.core's, which keeps the code loaded
     self._take(spec)
     # addresses and bytes of global scratch memory, where the kernel needs some. The last is used; those before it were too small
@@ -138,8 +138,9 @@ class CUDAProgram(Program):
       self._kernel = device.core.ObjectCode.from_cubin(b.cubin).get_kernel(b.name)
       function = call(device.driver.cuKernelGetFunction(self._kernel.handle), f"kernel {name}: asking for its function failed")
       if b.shared > _PLAIN_SHARED:
-        most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call(device.driver.cuFuncSetAttribute(function, most, b.shared), f"asking for {b.shared:,} bytes of shared memory")
+        call(device.driver.cuFuncSetAttribute(
+          function, device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, b.shared),
+          f"asking for {b.shared:,} bytes of shared memory")
     except Exception as e: raise device.failed(e, f"kernel {name}: the device does not take it") from None
     return function
 
@@ -166,7 +167,7 @@ class CUDADevice(Pooled):
     self.number = nvidia.find(name)
     self.dlpack = 2, self.number
     self.core, self.driver = nvidia.modules()
-    self.launched: deque[str] = deque(maxlen=_LAST)       # kernels, the last ones
+    self.launched = deque[str](maxlen=_LAST)       # kernels, the last ones
     try:
       self.device = self.core.Device(self.number)
       self.enter()
@@ -181,16 +182,16 @@ class CUDADevice(Pooled):
     self.most_pooled = int(self.memory * _KEEP)
     self.capability = nvidia.capability_of(self.driver, self.number)
     self.identity = f"{available(name)[1]} | sm_{self.capability} | driver {driver} | Triton {compiler.version()}"
-    bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8  # kHz, two transfers a clock, bits
-    chip = replace(TARGET, cores=cores, local_memory=self.shared, cache=int(p.l2_cache_size),
-                   bandwidth=bandwidth or TARGET.bandwidth,
-                   rates=rates.of_nvidia(self.capability, cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK))
-    self.renderer = TritonRenderer(chip, self.capability)
+    self.renderer = TritonRenderer(replace(
+      TARGET, cores=cores, local_memory=self.shared, cache=int(p.l2_cache_size),
+      # kHz, two transfers a clock, bits
+      bandwidth=p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8 or TARGET.bandwidth,
+      rates=rates.of_nvidia(self.capability, cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK)), self.capability)
     self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))
     self._copying = threading.RLock()                     # the pinned ring is used by one thread at a time
-    self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool
-    self._let_go: deque[tuple[Any, Any]] = deque()        # events, and owners of adopted memory that is unused after them
-    self._packed: dict[tuple[Any, ...], Binary] = {}
+    self._owners = dict[int, Any]()                     # address → cuda.core's Buffer, of all that is in use or in the pool
+    self._let_go = deque[tuple[Any, Any]]()        # events, and owners of adopted memory that is unused after them
+    self._packed = dict[tuple[Any, ...], Binary]()
 
   def enter(self) -> None:
     """Make this thread's driver calls go to this device. Raises DeviceError when the device is lost."""
@@ -251,8 +252,7 @@ class CUDADevice(Pooled):
     """Give the pool's unused memory back to the system."""
     if self.lost: return
     self.enter()
-    pool = self._emptied()
-    for raws in pool.values():
+    for raws in self._emptied().values():
       for raw in raws: self._owners.pop(raw).close(self.stream)
     self.synchronize()
     pool_of = getattr(self.device.memory_resource, "handle", None)

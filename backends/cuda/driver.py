@@ -92,16 +92,16 @@ def capability_of(driver: Any, n: int) -> int:
 def device_of(address: int) -> int:
   """The number of the device that an address of CUDA's lies on. Raises DeviceError."""
   driver = _driver()
-  which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-  return int(call(driver.cuPointerGetAttribute(which, address), f"asking for the device of address {address:#x} failed"))
+  return int(call(driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
+                  f"asking for the device of address {address:#x} failed"))
 
 
 def available(name: str = "CUDA") -> tuple[bool, str]:
   """Whether the device can be used, and its name or why not. Does not raise; imports nothing where there is no driver."""
   try:
     n = find(name)
-    raw = call(modules()[1].cuDeviceGetName(128, n), "asking for the name failed")
-    return True, bytes(raw).split(b"\0")[0].decode(errors="replace")
+    return True, bytes(call(modules()[1].cuDeviceGetName(128, n), "asking for the name failed")).split(b"\0")[0].decode(
+      errors="replace")
   except DeviceError as e: return False, str(e)
   except Exception as e: return False, f"no CUDA: {type(e).__name__}: {e}"
 
@@ -137,7 +137,7 @@ class Staging:
     self.bytes: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
     self.head = 0
     # start, end, and the event behind the copy; oldest first, so in the ring's order
-    self.pending: deque[tuple[int, int, Any]] = deque()
+    self.pending = deque[tuple[int, int, Any]]()
 
   def reserve(self, n: int) -> int:
     """``n`` bytes that no copy under way uses."""
@@ -171,7 +171,7 @@ class Staging:
 
   def fetch(self, source: int, out: Array) -> None:
     """Device to host, complete on return: the next piece is on its way while one is copied out of the pinned memory."""
-    under_way: deque[tuple[int, int, int, Any]] = deque()
+    under_way = deque[tuple[int, int, int, Any]]()
     def land() -> None:
       start, at, n, event = under_way.popleft()
       event.sync()

@@ -40,7 +40,7 @@ def constant(dtype: DType, value: float) -> Text:
   if dtype.kind == "b": return str(bool(value)), ATOM
   if dtype in FP8:
     with np.errstate(over="ignore"): return str(int(np.array(value).astype(dtype.np).view(np.uint8))), ATOM
-  if dtype.kind != "f": return (str(int(value)), UNARY if value < 0 else ATOM)
+  if dtype.kind != "f": return str(int(value)), UNARY if value < 0 else ATOM
   value = held(value, dtype)
   if not math.isfinite(value): return f'float("{value}")', ATOM
   if value == 0 and math.copysign(1, value) < 0:   # Triton 3.6 takes -0.0 for 0.0
@@ -81,7 +81,7 @@ class Expressions(Facts):
     if u.op is Ops.CONST: return constant(u.dtype, u.arg)
     if u.op is not Ops.RANGE: return self.text[u]
     name = self.use(f"r{u.arg[0]}")
-    return (name if u.dtype is dtypes.int32 else f"{name}.to({triton_type(u.dtype)})", ATOM)
+    return (name if u.dtype is dtypes.int32 else f"{name}.to({triton_type(u.dtype)})"), ATOM
 
   def x(self, u: UOp, prec: int = ANY, to: AxisIds | None = None) -> str:
     """The text of a value as an operand beside axes ``to``, in parentheses unless it binds at least as tightly as ``prec``."""
@@ -141,7 +141,7 @@ class Expressions(Facts):
     text, (s, t) = self.typed(v, ATOM), (triton_type(v.dtype), triton_type(dtype))
     if v.dtype.kind == "b": text, s = f"{text}.to(tl.int8)", "tl.int8"
     if dtype.kind == "b": return f"{text} != 0", CMP
-    return (text if s == t else f"{text}.to({t}, bitcast=True)", ATOM)
+    return (text if s == t else f"{text}.to({t}, bitcast=True)"), ATOM
 
   def write_alu(self, u: UOp) -> Text:
     if isinstance(u.arg, UnaryOps): return self.unary(u)
@@ -187,8 +187,8 @@ class Expressions(Facts):
       if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and b.op is not Ops.CONST:
         bound = self.typed(a) if dtype is dtypes.float64 else self.x(a)
         return f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, ANY, to)})", ATOM
-      nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
-      return f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM
+      return (f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}"
+              f"{', propagate_nan=tl.PropagateNan.ALL' if kind == 'f' else ''})"), ATOM
     if fn in (BinaryOps.GCD, BinaryOps.THREEFRY): return self.call(f"_{fn.name.lower()}", u)
     if fn is BinaryOps.POW: return self.call({"f": "libdevice.pow", "i": "_signed_pow"}.get(kind, "_int_pow"), u)
     if fn is BinaryOps.DIV and dtype is dtypes.float32 and u in self.exact:
@@ -256,7 +256,7 @@ class Expressions(Facts):
     index, start = terms(u.src[1])
     dims = frozenset[int]().union(*[self.dims[x] for x in index])
     at, step, wide = f"({self.sum(index, start, dims)})", 1, 1
-    digits: list[str] = []
+    digits = list[str]()
     for n, size in zip(shape[::-1], padded[::-1]):   # rows have gaps where sizes are padded
       digit = f"{at} // {step} % {n}" if step > 1 else f"{at} % {n}"
       digits.insert(0, f"({digit})*{wide}" if wide > 1 else digit)

@@ -25,8 +25,7 @@ WIDEST = 16                        # bytes that a thread reads or writes at once
 # names that nothing of a program can have as its own
 TAKEN = re.compile(
   r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|min|max|"
-  + "|".join(keyword.kwlist)
-)
+  rf"{'|'.join(keyword.kwlist)}")
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
 
 
@@ -56,7 +55,7 @@ class Facts(Writer):
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
     super().__init__(name, uops, arguments, TAKEN)
-    self.used: dict[str, None] = {}                     # by the source: helpers, and the element numbers and masks of axes
+    self.used = dict[str, None]()                     # by the source: helpers, and the element numbers and masks of axes
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     self.arguments = arguments
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
@@ -64,7 +63,7 @@ class Facts(Writer):
     self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
     self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
-    through: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)   # the axes along each dimension of each variable
+    through = defaultdict[tuple[UOp, int], set[int]](set)   # the axes along each dimension of each variable
     for u, places in self.places.items():
       for dim, place in enumerate(places):
         if place.axis is not None: through[u.src[0], dim].add(place.axis)
@@ -72,14 +71,14 @@ class Facts(Writer):
     self.padded_shapes = {
       v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
       for v, shape in self.shapes.items()}
-    self.boxes: dict[UOp, Box] = {}
-    self.pointers: dict[str, str] = {}                  # params whose marked accesses are no boxes, and why
+    self.boxes = dict[UOp, Box]()
+    self.pointers = dict[str, str]()                  # params whose marked accesses are no boxes, and why
     if descriptors: self.boxes, self.pointers = find_boxes(uops, self.dims, self.padded)
     self.uops = linear.prune(uops, self.sources)               # without what only indices of boxes and variables needed
     self.at = {u: i for i, u in enumerate(self.uops)}
     self.ends = {u.src[0]: i for i, u in enumerate(self.uops) if u.op in (Ops.ENDLOOP, Ops.ENDWHILE)}   # of each LOOP and WHILE
     self.exact = self._exact()                          # values whose last bits are seen
-    self.inline: dict[UOp, int] = {}                    # value that may stand where it is used -> how long its text may be
+    self.inline = dict[UOp, int]()                    # value that may stand where it is used -> how long its text may be
     self.reads: dict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
     self._analyse()
 
@@ -98,10 +97,10 @@ class Facts(Writer):
 
   def reads_in_steps(self, axis: int) -> bool:
     """Whether all reads along a block's only axis step over elements, as windows with a stride do, and a store does not."""
-    reads = [u.src[1] for u in self.uops if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL]
-    writes = [u.src[1] for u in self.uops if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL]
-    if not reads or any(self.dims[i] != {axis} for i in reads): return False
-    return all(abs(step_along(i, axis)) > 1 for i in reads) and all(step_along(i, axis) == 1 for i in writes)
+    reads, writes = ([u.src[1] for u in self.uops if u.op is op and u.src[0].op is Ops.DEFINE_GLOBAL]
+                     for op in (Ops.LOAD, Ops.STORE))
+    return bool(reads) and all(self.dims[i] == {axis} and abs(step_along(i, axis)) > 1 for i in reads) and all(
+      step_along(i, axis) == 1 for i in writes)
 
   def neighbours(self, axis: int) -> int:
     """How many elements along an axis a thread has side by side: Triton gives it those that the widest access takes at once."""
@@ -110,8 +109,8 @@ class Facts(Writer):
       if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
       found, begin = terms(u.src[1])
       if {x.arg[0]: k for x, k in found.items() if x.op is Ops.RANGE}.get(axis) != 1: continue
-      others = math.gcd(begin, *[k for x, k in found.items() if x.op is not Ops.RANGE or x.arg[0] != axis])
-      widest = max(widest, math.gcd(others, WIDEST // u.src[0].dtype.itemsize))
+      widest = max(widest, math.gcd(WIDEST // u.src[0].dtype.itemsize, begin, *[
+        k for x, k in found.items() if x.op is not Ops.RANGE or x.arg[0] != axis]))
     return widest
 
   def target(self, u: UOp) -> AxisIds:
@@ -124,7 +123,7 @@ class Facts(Writer):
 
   def _shapes(self, uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
     """The shape of each variable: that of an access which takes all of it, else one dimension."""
-    out: dict[UOp, tuple[int, ...]] = {}
+    out = dict[UOp, tuple[int, ...]]()
     for u in uops:
       if not accesses_variable(u): continue
       found = linear.layout(u.src[0].arg[1], u.src[1])
@@ -162,7 +161,7 @@ class Facts(Writer):
 
   def _exact(self) -> set[UOp]:
     """The floats whose last bits are seen: stored as float32 or more, or decided by. Others become narrower floats."""
-    exact: set[UOp] = set()
+    exact = set[UOp]()
     def see(u: UOp) -> None:
       """Also what it is computed from, up to where that is rounded."""
       stack = [u]
@@ -176,39 +175,40 @@ class Facts(Writer):
       before = len(exact)
       local = {u.src[0] for u in exact if u.op is Ops.LOAD and accesses_variable(u)}
       for u in self.uops:
-        if u.op in (Ops.STORE, Ops.ATOMIC):
-          wide = u.src[0] in local if u.src[0].op is Ops.DEFINE_LOCAL else u.src[0].dtype not in NARROW
-          if wide and u.src[2].dtype.kind == "f": see(u.src[2])
-        elif u.op is Ops.PHI and accumulator(u) in exact: see(u)
-        elif u.src and u.src[0].dtype.kind == "f" and (u.op is Ops.ALU and (u.arg in COMPARE or u.arg in _STEPS) or
-                                                       u.op is Ops.CAST and u.dtype.kind != "f" or u.op is Ops.BITCAST):
-          for s in u.src: see(s)
+        op, src = u.op, u.src
+        if op in (Ops.STORE, Ops.ATOMIC):
+          wide = src[0] in local if src[0].op is Ops.DEFINE_LOCAL else src[0].dtype not in NARROW
+          if wide and src[2].dtype.kind == "f": see(src[2])
+        elif op is Ops.PHI and accumulator(u) in exact: see(u)
+        elif src and src[0].dtype.kind == "f" and (op is Ops.ALU and (u.arg in COMPARE or u.arg in _STEPS) or
+                                                   op is Ops.CAST and u.dtype.kind != "f" or op is Ops.BITCAST):
+          for s in src: see(s)
     return exact
 
   def _analyse(self) -> None:
     """``inline``: values used once, in their block, by something over the same axes, before what they read is written again."""
     usage = Usage(self.uops, lambda u: [*self.sources(u)] * (1 + (u.arg is UnaryOps.ISNAN)),
                   (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK))
-    blocks = usage.blocks
+    blocks, reads = usage.blocks, self.reads
     for at, u in enumerate(self.uops):
       users = usage.users[u]
-      if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
+      if u.op in (Ops.DEFINE_ACC, Ops.PHI): reads[u] = frozenset((accumulator(u),))
       elif u.op is Ops.LOAD and accesses_variable(u):
         # while nothing is stored to a variable, its name stands for the value; a loop that begins after this and reads the value
         # may store in one iteration and read in the next
-        self.reads[u] = frozenset(u.src[:1])
+        reads[u] = frozenset(u.src[:1])
         last = max([at, *users, *(self.ends[b] for p in users for b in blocks[p] if b in self.ends and self.at[b] > at)])
-        if usage.written(self.reads[u], at, last): self.reads[u] = frozenset()
+        if usage.written(reads[u], at, last): reads[u] = frozenset()
         else: self.inline[u] = _LONGEST_READ
       elif len(users) != 1: continue
       else:
         p = users[0]
         user = self.uops[p]
         if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST) or is_dot(u) and len(u.src) == 3:
-          self.reads[u] = frozenset().union(*[self.reads[s] for s in u.src])
+          reads[u] = frozenset().union(*[reads[s] for s in u.src])
           same = blocks[p] == blocks[at] and self.dims[u] in (frozenset(), self.target(user))
-          if same and not usage.written(self.reads[u], at, p): self.inline[u] = maxsize if is_dot(u) else _LONGEST
-          else: self.reads[u] = frozenset()
+          if same and not usage.written(reads[u], at, p): self.inline[u] = maxsize if is_dot(u) else _LONGEST
+          else: reads[u] = frozenset()
         elif u.op in (Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT) and p == at + 1 and user.op is Ops.STORE and \
             accesses_variable(user) and user.src[2] is u: self.inline[u] = maxsize   # it gets the variable's name
 
@@ -217,12 +217,13 @@ def step_along(index: UOp, axis: int) -> int:
   """What a flat index moves by from the first to the second element of a block along an axis, everything else being 0."""
   values = {}
   for u in toposort((index,)):
-    if u.op is Ops.RANGE and u.arg[0] == axis: values[u] = 0, 1
-    elif u.op is Ops.CONST: values[u] = int(u.arg), int(u.arg)
-    elif u.op is Ops.CAST: values[u] = values[u.src[0]]
-    elif u.op is Ops.ALU and u.arg in _ARITHMETIC and len(u.src) == 2:
+    op, arg = u.op, u.arg
+    if op is Ops.RANGE and arg[0] == axis: values[u] = 0, 1
+    elif op is Ops.CONST: values[u] = int(arg), int(arg)
+    elif op is Ops.CAST: values[u] = values[u.src[0]]
+    elif op is Ops.ALU and arg in _ARITHMETIC and len(u.src) == 2:
       a, b = zip(*[values[s] for s in u.src])
-      values[u] = _ARITHMETIC[u.arg](*a), _ARITHMETIC[u.arg](*b)
+      values[u] = _ARITHMETIC[arg](*a), _ARITHMETIC[arg](*b)
     else: values[u] = 0, 0
   first, second = values[index]
   return second - first

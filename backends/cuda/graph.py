@@ -24,14 +24,14 @@ class CUDAGraph(Graph):
     self._names = [p.spec.label for p in self._programs]
     self._last = self._names[-(device.launched.maxlen or 0):]
     self._graph = self._exec = None
-    self._given: list[Parameters] = []           # for each node its parameters,
-    self._params: list[Any] = []                 # and the driver's struct that has their address
-    self._nodes: list[Any] = []
-    self._buffers: list[int] = []                # how many of them are buffers; sizes follow
+    self._given = list[Parameters]()           # for each node its parameters,
+    self._params = list[Any]()                 # and the driver's struct that has their address
+    self._nodes = list[Any]()
+    self._buffers = list[int]()                # how many of them are buffers; sizes follow
     self._sizes: list[tuple[int, ...] | None] = [n.sizes for n in nodes]
-    self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses or sizes
-    self._left_out: set[int] = set()             # nodes without programs, as the driver knows them
-    self._empty: set[int] = set()                # as they are
+    self._changed = dict[int, None]()          # nodes that the driver knows with other addresses or sizes
+    self._left_out = set[int]()             # nodes without programs, as the driver knows them
+    self._empty = set[int]()                # as they are
     self._set, self._enable, self._launch = (driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled,
                                              driver.cuGraphLaunch)
     self._stream = device.stream.handle
@@ -56,8 +56,8 @@ class CUDAGraph(Graph):
     p.blockDimX, p.blockDimY, p.blockDimZ = block
     self._cover(i, p, grid)
     before = [self._nodes[i] for i in after]
-    result = self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p)
-    self._nodes.append(call(result, f"adding kernel {program.spec.label} to a graph failed"))
+    self._nodes.append(call(self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p),
+                            f"adding kernel {program.spec.label} to a graph failed"))
     self._given.append(given)
     self._params.append(p)
 
@@ -101,8 +101,8 @@ class CUDAGraph(Graph):
       check(self._launch(self._exec, self._stream))
     except Exception as e:
       names = list(dict.fromkeys(self._names))
-      told = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-      raise device.failed(e, f"replaying {len(self._names)} captured kernels failed ({told})") from None
+      raise device.failed(e, f"replaying {len(self._names)} captured kernels failed ({', '.join(names[:_NAMED])}"
+                             f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})") from None
 
   def __del__(self) -> None:
     try:   # at interpreter exit the driver may be gone; a launch under way keeps what it needs

@@ -208,15 +208,14 @@ def _rounds() -> str:
   for i in range(5):
     for n in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]: lines += ["x0 = x0 + x1", f"x1 = _rotate(x1, {n}) ^ x0"]
     lines += [f"x0 = x0 + k{(i + 1) % 3}", f"x1 = x1 + k{(i + 2) % 3} + {i + 1}"]
-  return "\n".join("  " + line for line in lines)
+  return "\n".join(f"  {line}" for line in lines)
 
 
 _CALLS = {"_signed_pow": "_int_pow", "_first_sorted": "_merged", "_merged": "_bit", "_threefry": "_rotate",
           "_float_floor_div": "libdevice", "_float_mod": "libdevice"}
 _texts = [f"def {name}(a, b):\n  return {value}" for name, value in (line.split(" ", 1) for line in _COMBINERS.split("\n"))]
-for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)): _texts += _part.strip().split("\n\n")
+for _part in _TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64): _texts += _part.strip().split("\n\n")
 HELPERS = {text[4:text.index("(")]: f"@triton.jit\n{text}" for text in _texts}
-
 
 
 def with_called(names: Iterable[str]) -> list[str]:

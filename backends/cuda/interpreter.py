@@ -77,8 +77,8 @@ def _reduce(reducer: ti.ReduceOps, values: Sequence[tl.tensor]) -> tl.tensor:
   known = _COMBINE.get(getattr(reducer.combine_fn, "__name__", ""))
   if known is None or len(values) != 1: return _REDUCE(reducer, values)
   x, = values
-  data = known.reduce(x.handle.data, axis=reducer.axis, keepdims=reducer.keep_dims, dtype=x.handle.data.dtype)
-  return reducer.to_tensor(data, x.dtype)
+  return reducer.to_tensor(
+    known.reduce(x.handle.data, axis=reducer.axis, keepdims=reducer.keep_dims, dtype=x.handle.data.dtype), x.dtype)
 
 
 def _scan(scanner: ti.ScanOps, values: Sequence[tl.tensor]) -> list[tl.tensor]:
@@ -206,8 +206,8 @@ class InterpretedProgram(Program):
         ti.interpreter_builder.set_grid_idx(x, y, z)
         try: run(*args)
         except Exception as e:
-          where = f"kernel {self.spec.label}, program ({x}, {y}, {z})"
-          raise CompileError(f"{where}: {type(e).__name__}: {e}\n{self.spec.source.text}") from e
+          raise CompileError(f"kernel {self.spec.label}, program ({x}, {y}, {z}): {type(e).__name__}: {e}\n"
+                             f"{self.spec.source.text}") from e
     return time.perf_counter() - start if wait else None
 
 

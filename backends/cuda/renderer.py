@@ -56,10 +56,10 @@ class TritonRenderer(Renderer):
     """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each. Raises
     CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself."""
     for u in uops: triton_type(u.dtype)
-    tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
     uops = pipeline.run_passes(UOpList(uops), self.target, "floats", "wholes", name)
-    return _TritonKernel(name, uops, sizes, self.target.descriptors, tf32).source(notes)
+    return _TritonKernel(name, uops, sizes, self.target.descriptors,
+                         bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32).source(notes)
 
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
@@ -105,14 +105,14 @@ class _TritonKernel(Expressions):
     self.grid: list[Dim] = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
-    self.descriptors: dict[tuple[UOp, Layout], str] = {}   # param and layout -> name
-    self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
-    self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
+    self.descriptors = dict[tuple[UOp, Layout], str]()   # param and layout -> name
+    self.begins = list[int]()                         # of each WHILE whose condition is written, its first line
+    self.conditions = list[list[str]]()               # of each open WHILE, the lines of its condition
     # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
-    self.accessed: defaultdict[UOp, set[UOp | None]] = defaultdict(set)
-    self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same when it began
-    accessed = touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
-    self.ordered = {p for p in accessed if p.op is Ops.DEFINE_GLOBAL}
+    self.accessed = defaultdict[UOp, set[UOp | None]](set)
+    self.before_if = list[dict[UOp, set[UOp | None]]]()   # of each open IF, the same when it began
+    self.ordered = {p for p in touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
+                    if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
 
   # ---- the module
@@ -128,21 +128,21 @@ class _TritonKernel(Expressions):
     self.lines[begin:begin] = [line for i in ranges for line in self.range(i)]
     if not self.lines: self.emit("pass")
     typed = signature(self.params) | {self.called[s]: f"i{8 * dtype.itemsize}" for s, dtype in self.arguments.items()}
-    kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit",
+    kernel = "\n".join([f"# {', '.join(f'{name}: {t}' for name, t in typed.items())}", "@triton.jit",
                         head_text(f"def {self.name}", list(typed), ":"), *self.lines])
     used = helpers.with_called(self.used)
     functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
     imports = "import triton\nimport triton.language as tl"
     if "libdevice" in used: imports += "\nfrom triton.language.extra.cuda import libdevice"
-    text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, kernel]) + "\n"
+    text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, f"{kernel}\n"])
     dots = sum(map(is_dot, self.uops))
     warps, stages = settings(math.prod(ranges.values()), self.largest() if dots else 0, self.flattened)
     warps = max([self.sort_warps(u) for u in self.uops if u.op is Ops.SORT], default=warps)
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
-    fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
-    options = ("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse))
-    parts = tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:])
-    return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000,
+    options = ("num_warps", warps), ("num_stages", stages), (
+      "enable_fp_fusion", int(any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)))
+    return KernelSource(text, tuple(typed.items()), options, (imports, *functions),
+                        tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:]), weight=1 + dots + len(text)/2000,
                         sizes=tuple(self.arguments.values()))
 
   def largest(self) -> int:
@@ -161,8 +161,8 @@ class _TritonKernel(Expressions):
       if u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
         raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
     elif (text := write(u)) is not None:
-      short = len(text[0]) <= self.inline.get(u, -1)
-      self.text[u] = text if short else self.declare("dot" if is_dot(u) else _PREFIXES.get(name, name), text[0])
+      self.text[u] = text if len(text[0]) <= self.inline.get(u, -1) else self.declare(
+        "dot" if is_dot(u) else _PREFIXES.get(name, name), text[0])
 
   def write_define_global(self, u: UOp) -> None: self.text[u] = u.arg[1], ATOM
   def write_define_var(self, u: UOp) -> None: self.text[u] = self.called[u.arg], ATOM
@@ -183,7 +183,7 @@ class _TritonKernel(Expressions):
   def special(self, u: UOp) -> None:
     kind, dim, size = u.arg
     if kind != "g": raise self.refuse(u, "Triton makes work-items itself")
-    text: Text = (f"tl.program_id({dim})", ATOM)
+    text: Text = f"tl.program_id({dim})", ATOM
     if in_one_dimension(self.grid):
       text = "tl.program_id(0)", ATOM
       if (below := self.count(self.grid[:dim])) != "1": text = f"{text[0]}//{below}", PRODUCT
@@ -238,7 +238,7 @@ class _TritonKernel(Expressions):
     """The start of a ``while`` loop. The lines of its condition stand before it and again at its end."""
     name = self.fresh("go")
     self.emit(f"{name} = {self.typed(u.src[0])}")
-    self.conditions.append(["  " + line for line in self.lines[self.begins.pop():]])
+    self.conditions.append([f"  {line}" for line in self.lines[self.begins.pop():]])
     self.open(f"while {name}:")
 
   def write_endwhile(self, u: UOp) -> None:
@@ -247,14 +247,15 @@ class _TritonKernel(Expressions):
 
   def order_memory(self, u: UOp) -> None:
     """A barrier where threads could see memory before others have written it, or write it before others have read it."""
-    if u.op is Ops.IF: self.before_if.append({p: set(indices) for p, indices in self.accessed.items()})
-    elif u.op in (Ops.ELSE, Ops.ENDIF):   # the other branch may not have been taken
+    op = u.op
+    if op is Ops.IF: self.before_if.append({p: set(indices) for p, indices in self.accessed.items()})
+    elif op in (Ops.ELSE, Ops.ENDIF):   # the other branch may not have been taken
       for p, indices in self.before_if[-1].items(): self.accessed[p] |= indices
-      if u.op is Ops.ENDIF: self.before_if.pop()
-    elif u.op in (Ops.LOOP, Ops.WHILE):   # a later iteration finds what an earlier one did
+      if op is Ops.ENDIF: self.before_if.pop()
+    elif op in (Ops.LOOP, Ops.WHILE):   # a later iteration finds what an earlier one did
       for x in self.body(u): self.note(x)
-    elif u.op in _ACCESSES and u.src[0] in self.ordered:
-      if None in self.accessed[u.src[0]] if u.op is Ops.LOAD else (self.accessed[u.src[0]] - {None, u.src[1]}):
+    elif op in _ACCESSES and u.src[0] in self.ordered:
+      if None in self.accessed[u.src[0]] if op is Ops.LOAD else (self.accessed[u.src[0]] - {None, u.src[1]}):
         self.emit("tl.debug_barrier()")
         self.accessed.clear()
       self.note(u)
@@ -325,8 +326,8 @@ class _TritonKernel(Expressions):
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""
-    begin = f"[{', '.join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)}]"
-    return self.descriptors[u.src[0], box.layout], begin
+    begins = (self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)
+    return self.descriptors[u.src[0], box.layout], f"[{', '.join(begins)}]"
 
   def load_box(self, u: UOp, box: Box) -> str:
     name, corner = self.corner(u, box)
@@ -380,7 +381,7 @@ class _TritonKernel(Expressions):
     if descending: text = f"(~{text})"
     if dtype.kind == "b": return f"{text} != 0", CMP
     if dtype.kind == "f": return f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM
-    return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
+    return (text if keys is dtype else f"{text}.to({triton_type(dtype)})"), ATOM
 
   def gathering(self) -> bool:
     """Whether elements of blocks are read at places that are computed."""
@@ -389,9 +390,9 @@ class _TritonKernel(Expressions):
   def sort_warps(self, u: UOp) -> int:
     """For a block that is sorted: the fewer, the more comparisons are within a thread, as long as it has registers for them."""
     keep = u.arg[2] if u.arg[2:] else self.padded[u.arg[0]]
-    bytes_ = math.prod(self.padded[i] for i in self.dims[u]) * sort_key(u.dtype).itemsize
     # Triton gathers within one warp by as many shuffles as a thread has pairs of elements
-    return max(1 + self.gathering(), min(16, bytes_ // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
+    return max(1 + self.gathering(), min(16, math.prod(self.padded[i] for i in self.dims[u]) * sort_key(u.dtype).itemsize
+                                         // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
     """Whether a value is known to be zero in the lanes added to an axis: it was loaded there under their mask."""
@@ -409,7 +410,7 @@ class _TritonKernel(Expressions):
     axes = self.axes(to)
     for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, dtype, text, axes.index(i))
     if dtype.kind == "b": return f"{text} != 0", CMP
-    return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM)
+    return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text), ATOM
 
   def reduced(self, fn: BinaryOps, dtype: DType, text: str, axis: int) -> str:
     if fn is BinaryOps.ADD: return f"tl.sum({text}, {axis})"

@@ -116,7 +116,7 @@ class Evaluator:
       if not dtypes.min(dtype) <= n <= dtypes.max(dtype): self.fail(u, f"was launched with {n}, which is no {dtype}")
       launch.constants[u] = np.full(self.ones, n, dtype.np)
     data = launch.data
-    same: dict[tuple[int, int], list[UOp]] = {}
+    same = dict[tuple[int, int], list[UOp]]()
     for u in self.params:
       slot, name = u.arg[:2]
       if slot >= len(buffers):
@@ -148,11 +148,11 @@ class Chunk:
     self.ev, self.launch = ev, launch
     self.shape = tuple(len(r) for r in ranges)    # programs along each axis
     self.mask: Array | None = None                # programs that run; None: all
-    self.values: dict[UOp, Array] = {}
-    self.assigned: dict[UOp, Array] = {}          # what the PHIs of the loop that ends give their accumulators
+    self.values = dict[UOp, Array]()
+    self.assigned = dict[UOp, Array]()          # what the PHIs of the loop that ends give their accumulators
     self.current: Line | None = None
-    axes = [np.arange(r.start, r.stop).reshape([-1 if a == i else 1 for a in range(len(ev.ones))]) for i, r in enumerate(ranges)]
-    self.axes = dict(zip((*ev.groups, *ev.locals), axes))
+    self.axes = dict(zip((*ev.groups, *ev.locals), [
+      np.arange(r.start, r.stop).reshape([-1 if a == i else 1 for a in range(len(ev.ones))]) for i, r in enumerate(ranges)]))
     self.item = self._numbers(ev.locals)          # of each program within its group
     group = self._numbers(ev.groups)
     self.memory = {u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u))
@@ -273,5 +273,4 @@ FUNCTIONS: dict[Ops, Callable[[UOp], Callable[..., Array]]] = {
   Ops.BITCAST: lambda u: lambda x: x.view(u.dtype.np),
   Ops.VECTORIZE: lambda u: lambda *lanes: np.concatenate(np.broadcast_arrays(*lanes), axis=-1),
   # a last axis of size 1 stands for lanes that are all equal
-  Ops.GEP: lambda u: lambda x: x if x.shape[-1] == 1 else x[..., u.arg:u.arg + 1],
-}
+  Ops.GEP: lambda u: lambda x: x if x.shape[-1] == 1 else x[..., u.arg:u.arg + 1]}

@@ -1,6 +1,7 @@
 """Buffers as the evaluator sees them: bounds, uninitialised elements and races are found at every access."""
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
 import numpy as np
@@ -31,15 +32,22 @@ class Tracker:
     if self.reader is not None: self.reader.fill(NOBODY)
 
 
+@dataclass(eq=False)
 class Memory:
   """One param, or one DEFINE_LOCAL of every group or program of the chunk: parts of ``size`` elements each, of which each program
   has the one that begins at its element of ``base``."""
 
-  def __init__(self, what: str, data: Array, size: int, fail: Callable[[str], NoReturn], who: Array,
-               tracker: Tracker | None = None, base: Array | None = None):
-    self.what, self.data, self.size, self.fail, self.tracker, self.base = what, data, size, fail, tracker, base
-    self.who = who   # for the tracker: the group number of each program, in memory of a group its number there
-    self.written = None if base is None else np.zeros(data.size, np.bool_)   # which elements hold a value; None: all do
+  what: str
+  data: Array
+  size: int
+  fail: Callable[[str], NoReturn]
+  who: Array   # for the tracker: the group number of each program, in memory of a group its number there
+  tracker: Tracker | None = None
+  base: Array | None = None
+
+  def __post_init__(self) -> None:
+    # which elements hold a value; None: all do
+    self.written = None if self.base is None else np.zeros(self.data.size, np.bool_)
 
   def _places(self, verb: str, index: Array, gate: Array | None, count: int = 1) -> tuple[Array, Array | None] | None:
     """Where an access to ``count`` contiguous elements (the last axis) lies in the data, and its gate, None where that is true
@@ -91,24 +99,24 @@ class Memory:
   def store(self, index: Array, count: int, value: Array, gate: Array | None) -> None:
     """Write ``value`` to ``count`` contiguous elements from ``index`` on."""
     if (places := self._places("writes", index, gate, count)) is None: return
-    i, gate = places
-    reader = None if self.tracker is None else self.tracker.reader
+    (i, gate), tracker = places, self.tracker
+    reader = None if tracker is None else tracker.reader
     # who reads back what it wrote must be known program by program
     shape = _shape(gate, i.shape, value.shape, () if reader is None else self.who.shape)
     # of what does not vary along an axis, all write the same there
     who = self.who if reader is not None else self.who[tuple(slice(0, 1) if n == 1 else slice(None) for n in shape[:-1])]
     i, value, who = _pick(shape, gate, i, value, who)
     new = bits(value)
-    if self.tracker is not None:
+    if tracker is not None:
       differs = bits(self.data[i]) != new
       if reader is not None:
         bad = _others(reader[i], who) & differs
         if bad.any(): self.fail(f"writes {self.what} at index {self._of(i, bad)} in one program and reads it in another: a race")
-      self._differing(i, _others(self.tracker.writer[i], who) & differs)
-      self.tracker.writer[i] = who
+      self._differing(i, _others(tracker.writer[i], who) & differs)
+      tracker.writer[i] = who
     self.data[i] = value
     if self.written is not None: self.written[i] = True
-    if self.tracker is not None or (i.size > 1 and self.base is None): self._differing(i, bits(self.data[i]) != new)
+    if tracker is not None or (i.size > 1 and self.base is None): self._differing(i, bits(self.data[i]) != new)
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape) -> None:
     """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""

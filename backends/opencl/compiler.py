@@ -97,13 +97,13 @@ class Compiler:
     self.identity = (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
                      device.driver_version, OPTIONS)
     # units live as long as programs that use them
-    self.units: WeakValueDictionary[str, Unit] = WeakValueDictionary()    # by key of a spec
-    self.loaded: WeakValueDictionary[str, Unit] = WeakValueDictionary()   # by key of a program
-    self.given: dict[str, Unit] = {}             # those that :meth:`take_packed` got, by key of a spec
+    self.units = WeakValueDictionary[str, Unit]()    # by key of a spec
+    self.loaded = WeakValueDictionary[str, Unit]()   # by key of a program
+    self.given = dict[str, Unit]()             # those that :meth:`take_packed` got, by key of a spec
     # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no
     # meaning
     self.queue = workers.Queue(MANY if device.type & cl.device_type.CPU else None)
-    self.unsaved: list[tuple[Unit, dict[str, Any]]] = []   # and the settings of the cache where they belong
+    self.unsaved = list[tuple[Unit, dict[str, Any]]]()   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
     self.whole = 0                               # programs that needed the whole header, or do not compile
     self.lock, self.saving = threading.Lock(), threading.Lock()
@@ -118,8 +118,8 @@ class Compiler:
     k = cache.key("vector-bits", self.identity)
     if (bits := cache.get("opencl-bits", k, BITS)) is None:
       not_in_handler(self.lock)
-      with self.lock: names = self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)
-      bits = int(str(names).removeprefix("bits_"))
+      with self.lock:
+        bits = int(str(self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))
       cache.put("opencl-bits", k, BITS, bits)
     return min(native, bits)
 
@@ -202,7 +202,7 @@ class Compiler:
     """See that a kernel's machine code is some, where it was read from the disk cache. What is none is removed: PoCL would end
     the process where it loads that, and compiles again where there is nothing."""
     if not unit.kept or unit.files is None or name in unit.code: return
-    bad: list[Path] = []
+    bad = list[Path]()
     unit.code[name] = binaries.machine_code(unit.files, name, unit, bad)
     for path in bad: path.unlink()
     if bad: cache.remove("opencl-program", unit.kept)
@@ -322,8 +322,8 @@ class Compiler:
     if tool is None: return f"# no assembly of {spec.label}: install objdump (binutils) to see it"
     out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True,
                          text=True).stdout
-    mine = re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE)
-    return max(mine, key=len, default=out).rstrip()  # the other one only calls it
+    return max(re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE), key=len,
+               default=out).rstrip()  # the other one only calls it
 
 
 def keep(packed: bytes, names: dict[str, str]) -> None:

@@ -39,8 +39,8 @@ def give_name(device: Any) -> None:
   name = missing(device.version)
   where = _find(device.int_ptr) if name else None   # None: it has one by now
   if where is None: return
-  buffer = _names.setdefault(name, ctypes.create_string_buffer(name.encode()))
-  ctypes.c_uint64.from_address(where).value = ctypes.addressof(buffer)
+  ctypes.c_uint64.from_address(where).value = ctypes.addressof(
+    _names.setdefault(name, ctypes.create_string_buffer(name.encode())))
 
 
 def _find(start: int) -> int | None:

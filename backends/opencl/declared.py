@@ -18,14 +18,14 @@ _WIDTHS = "", "2", "3", "4", "8", "16"
 def _all() -> dict[str, list[str]]:
   """Declarations of functions for all types that kernels may call them for: a missing one would have arguments converted."""
   out = {f"get_{what}": [f"size_t C get_{what}(uint)"]
-         for what in ("global_id", "local_id", "group_id", "global_size", "local_size", "num_groups")}
+         for what in "global_id local_id group_id global_size local_size num_groups".split()}
   out["barrier"] = ["void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags)"]
-  vectors = [base + n for base in FLOATS for n in _WIDTHS]
+  vectors = [f"{base}{n}" for base in FLOATS for n in _WIDTHS]
   for name, count in FUNCTIONS.items(): out[name] = [f"{t} C {name}({', '.join([t]*count)})" for t in vectors]
-  for name in ("min", "max"): out[name] = [f"{t} C {name}({t}, {t})" for t in _SCALARS]
-  for name in ("add", "min", "max", "xchg", "cmpxchg"):
+  for name in "min", "max": out[name] = [f"{t} C {name}({t}, {t})" for t in _SCALARS]
+  for name in "add min max xchg cmpxchg".split():
     # of 32 bits "atomic_", of 64 "atom_"
-    for short, bases in (("atomic", _INTEGERS[:2]), ("atom", _INTEGERS)):
+    for short, bases in ("atomic", _INTEGERS[:2]), ("atom", _INTEGERS):
       out[f"{short}_{name}"] = [f"{t} F {short}_{name}(volatile {space} {t}*, {', '.join([t]*(1 + (name == 'cmpxchg')))})"
                                 for t in bases for space in _SPACES]
   for n in _WIDTHS[1:]:

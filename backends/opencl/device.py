@@ -46,7 +46,7 @@ def _forget_half(package: str) -> None:
   next import would then not set in it. Machine code is loaded once."""
   if package in sys.modules: return
   for name, module in list(sys.modules.items()):
-    if name.startswith(package + ".") and (getattr(module, "__file__", None) or "").endswith(".py"): del sys.modules[name]
+    if name.startswith(f"{package}.") and (getattr(module, "__file__", None) or "").endswith(".py"): del sys.modules[name]
 
 
 @cache
@@ -125,9 +125,9 @@ def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU
 
 def target_of(d: Any, vector_bits: int) -> Target:
   """What the optimiser needs to know of a pyopencl device; of a CPU, with vectors of ``vector_bits``, as settings say."""
-  have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
   memory = int(d.local_mem_size)
-  gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
+  gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=tuple(
+    x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions))
   hertz = float(d.max_clock_frequency) * 1e6
   if not is_cpu(d): return replace(gpu, rates=rates.of_units(gpu.cores, hertz))
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
@@ -151,25 +151,25 @@ class OpenCLDevice(Pooled):
     super().__init__()
     self.name = name
     self.cl = import_opencl()
-    self.device = find(name)
-    self.context = self.cl.Context([self.device])
+    device = self.device = find(name)
+    self.context = self.cl.Context([device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
-    self.compiler = Compiler(self.cl, self.context, self.device, name, self.queue.finish, build)
+    self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
     self.functions = Functions(self.identity, self.run)
-    self.programs: WeakSet[OpenCLProgram] = WeakSet()
+    self.programs = WeakSet[OpenCLProgram]()
     self.last: Any = None   # the event of what was enqueued last
     # what was enqueued, and how much of it has ended for certain; counted after it was enqueued. Other threads may wait while one
     # launches: what comes in meanwhile is not taken for ended
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
-    self.memory = int(self.device.global_mem_size)
+    self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
-    self.on_host = is_cpu(self.device) and is_pocl(self.device)
+    self.on_host = is_cpu(device) and is_pocl(device)
     # whether threads may, or might, run kernels without the queue
-    self.direct = self.on_host and bool(config.direct) and works_like_this(self.device.platform.version)
+    self.direct = self.on_host and bool(config.direct) and works_like_this(device.platform.version)
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
@@ -188,8 +188,8 @@ class OpenCLDevice(Pooled):
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
     key = config.vector_bits, config.cores
     if (found := self._renderers[key]) is None:
-      bits = config.vector_bits or self.compiler.vector_bits()
-      found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
+      found = self._renderers[key] = OpenCLRenderer(
+        target_of(self.device, config.vector_bits or self.compiler.vector_bits()), self.functions)
     return found
 
   # ---- ntgrad's own threads
@@ -284,14 +284,14 @@ class OpenCLDevice(Pooled):
 
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
-    out = np.empty(count, inputs[0].dtype)
-    flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
+    cl, out = self.cl, np.empty(count, inputs[0].dtype)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     try:
-      with self.compiler.lock: kernel = self.cl.Kernel(self.compiler.load_source(source), name)
-      buffers = [self.cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
+      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source), name)
+      buffers = [cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
       kernel(self.queue, (1,), (1,), *buffers)
-      self.cl.enqueue_copy(self.queue, out, buffers[-1])
-    except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
+      cl.enqueue_copy(self.queue, out, buffers[-1])
+    except cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
   def pack(self, specs: Specs) -> bytes:

@@ -69,18 +69,18 @@ class OpenCLLibrary(Library):
 # ---- float16 in memory: a hardware instruction does four or eight
 @helper(TEMPLATES)
 def _half_to_float(t: Type) -> str:
-  hard = {1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0",
-          4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))", 8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
-          16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))"}
-  return _by_hardware("half_to_float", "float", t, hard)
+  return _by_hardware("half_to_float", "float", t, {
+    1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0",
+    4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))", 8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
+    16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))"})
 
 
 @helper(TEMPLATES)
 def _float_to_half(t: Type) -> str:
-  hard = {1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0", 4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
-          8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
-          16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))"}
-  return _by_hardware("float_to_half", "ushort", t, hard)
+  return _by_hardware("float_to_half", "ushort", t, {
+    1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0", 4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
+    8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
+    16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))"})
 
 
 def _by_hardware(name: str, to: str, t: Type, hard: Mapping[int, str]) -> str:
@@ -92,6 +92,7 @@ def _by_hardware(name: str, to: str, t: Type, hard: Mapping[int, str]) -> str:
 # measured, in ulp: exp 1.0, exp2 1.0, log 0.8, log2 1.3, sin and cos 1.9, tan 3, tanh 4.6, erf 1.0, sqrt 0.5. Arguments are
 # reduced by adding 1.5*2^23, which leaves the nearest integer in the low bits; polynomials are in Horner form, whose ``p*r + c``
 # the compiler contracts to fused multiply-adds (the errors rely on it). Comparisons are written so that NaN falls through
+_of_floats = helper(TEMPLATES, "float")
 _EXP = "1.98756912e-4f 1.39819994e-3f 8.33345205e-3f 4.16657962e-2f 1.66666657e-1f 0.5f"
 
 
@@ -107,7 +108,7 @@ def _scaled(t: Type) -> str:
   return zero ? ({t})(0.0f) : p;"""
 
 
-@helper(TEMPLATES, "float")
+@_of_floats
 def _exp(t: Type) -> str:
   return f"""
 static {t} exp_{t}({t} x) {{
@@ -121,7 +122,7 @@ static {t} exp_{t}({t} x) {{
 }}"""
 
 
-@helper(TEMPLATES, "float")
+@_of_floats
 def _exp2(t: Type) -> str:
   return f"""
 static {t} exp2_{t}({t} x) {{
@@ -158,13 +159,13 @@ def _log_natural(t: Type) -> str:
   {t} r = f + y + k*0.693359375f;""")
 
 
-@helper(TEMPLATES, "float")
+@_of_floats
 def _log2(t: Type) -> str:
   return _log(t, "log2", f"""{t} y = p*(f*z) - 0.5f*z, m = f + y;
   {t} r = m*0.442695041f + m + k;""")
 
 
-@helper(TEMPLATES, "float")
+@_of_floats
 def _tanh(t: Type) -> str:
   p = horner("s", "-2.76076847742355e-16f 2.00018790482477e-13f -8.60467152213735e-11f 5.12229709037114e-08f "
              "1.48572235717979e-05f 6.37261928875436e-04f 4.89352455891786e-03f")
@@ -198,15 +199,15 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper(TEMPLATES, "float")
+@_of_floats
 def _sin(t: Type) -> str: return _wave(t, "sin", "", "")
-@helper(TEMPLATES, "float")
+@_of_floats
 def _cos(t: Type) -> str: return _wave(t, "cos", " - 0.5f", " + 1")
-@helper(TEMPLATES, "float")
+@_of_floats
 def _tan(t: Type) -> str: return f"static {t} tan_{t}({t} x) {{ return @sin(x)/@cos(x); }}"
 
 
-@helper(TEMPLATES, "float")
+@_of_floats
 def _sqrt(t: Type) -> str:
   if t.n == 1: return f"static float sqrt_{t}(float x) {{ return __builtin_sqrtf(x); }}"
   hard = {4: "__builtin_ia32_sqrtps(x)", 8: "__builtin_ia32_sqrtps256(x)"}.get(t.n)

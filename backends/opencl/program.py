@@ -38,10 +38,10 @@ class OpenCLProgram(Program):
     self._take(spec)
     self._sizes: Sizes | None = None   # of the last launch
     self._global: Sizes = ()           # for them; empty where there is nothing to launch
-    self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
+    self._args = list[Any]()  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
     self._locals = 0, 0       # arrays of local memory, at most, and the bytes of all
-    self.code: dict[bool, int] = {}   # its machine code, once it is there: see binaries.machine_code
+    self.code = dict[bool, int]()   # its machine code, once it is there: see binaries.machine_code
     self._work: Any = None      # the numbers of its work at some sizes
     self._records: Any = None   # its launch by our own threads, from then on
     self._launch: Launch | None = None
@@ -111,10 +111,11 @@ class OpenCLProgram(Program):
 
   def take_code(self, again: bool = False) -> None:
     """Take its machine code, if it is there: when it has run, or was in the disk cache."""
-    name = self.unit.names.get(self._device.compiler.key(self.spec))
-    if self.unit.files is None or name is None: return
-    if again or not self.unit.code.get(name): self.unit.code[name] = binaries.machine_code(self.unit.files, name, self.unit)
-    self.code = self.unit.code[name]
+    unit = self.unit
+    name = unit.names.get(self._device.compiler.key(self.spec))
+    if unit.files is None or name is None: return
+    if again or not unit.code.get(name): unit.code[name] = binaries.machine_code(unit.files, name, unit)
+    self.code = unit.code[name]
 
   def _link(self) -> None:
     """Let our own threads launch it from now on, where they can: it has run, or its machine code was in the disk cache."""
@@ -136,8 +137,7 @@ class OpenCLProgram(Program):
     if count and not self._locals[0]:
       nbytes = int(self._kernel.get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
       self._locals = count, -(-nbytes // 4096) * 4096
-    arguments = self._count + len(self.spec.sizes) + len(self.spec.source.parts)
-    return Launch(threads, record, self._local, arguments, self._locals)
+    return Launch(threads, record, self._local, self._count + len(self.spec.sizes) + len(self.spec.source.parts), self._locals)
 
   def put(self, launch: Launch, i: int, raw: Any) -> None:
     """Give a launch its i-th buffer."""

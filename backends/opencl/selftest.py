@@ -33,7 +33,7 @@ class Functions:
 
   def __init__(self, identity: str, run: Run):
     self.identity, self.run = identity, run
-    self.known: dict[tuple[str, str], frozenset[int]] = {}
+    self.known = dict[tuple[str, str], frozenset[int]]()
 
   def __reduce__(self) -> Any:
     """For a process that has no device: what it does not know it asks the disk cache, and gives up where that has nothing."""
@@ -77,8 +77,9 @@ def source(name: str, base: str) -> str:
     call = f"{name}({', '.join(f'vload{n}(i, {x})' for x in args)})"
     loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
     loops.append(either(registers(Type(base, n)), loop, f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"))
-  params = ", ".join([*(f"__global const {base}* {x}" for x in args), f"__global {base}* out"])
-  return "\n".join([f"__kernel void test_{name}({params}) {{", *loops, "}\n"])
+  return "\n".join([
+    f"__kernel void test_{name}({', '.join(f'__global const {base}* {x}' for x in args)}, __global {base}* out) {{",
+    *loops, "}\n"])
 
 
 def inputs(name: str, base: str) -> list[np.ndarray]:

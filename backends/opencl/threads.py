@@ -138,7 +138,7 @@ class Record(ctypes.Structure):
 
 class Context(ctypes.Structure):
   """What PoCL tells a group of the grid."""
-  _fields_ = [("groups", ctypes.c_size_t * 3), ("offset", ctypes.c_size_t * 3), ("local", ctypes.c_size_t * 3),
+  _fields_ = [*[(name, ctypes.c_size_t * 3) for name in ("groups", "offset", "local")],
               ("print_buffer", ctypes.c_void_p), ("print_position", ctypes.c_void_p), ("print_capacity", ctypes.c_uint),
               ("dimensions", ctypes.c_uint)]
 
@@ -186,16 +186,16 @@ class Threads:
     """``run`` and ``help`` are the machine codes of :func:`spec`'s kernels."""
     self.threads = threads
     self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
-    self._kept: list[Any] = []
+    self._kept = list[Any]()
     self._pool = self._lasting(24)
     self._pool[_THREADS] = threads
     code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
     self._run, self._help = code(run), code(help)
     self._context = Context(groups=(1, 1, 1), local=(1, 1, 1), dimensions=3)
     self._at_context = ctypes.addressof(self._context)
-    self._sleeping: list[tuple[_thread.LockType, int]] = []
+    self._sleeping = list[tuple[_thread.LockType, int]]()
     self._cores = os.sched_getaffinity(0)
-    self._helpers: list[threading.Thread] = []
+    self._helpers = list[threading.Thread]()
     self._count = self._lasting(1)
     self._given = Parameters([self._pool.ctypes.data, 0, self._count.ctypes.data])
     self.lock = _thread.allocate_lock()
@@ -205,8 +205,6 @@ class Threads:
     memory[:] = 0
     self._kept.append(memory)
     return memory.view(np.uint64)
-
-  def keep(self, *owners: object) -> None: self._kept += owners   # keep what has the machine code
 
   def scratch(self, thread: int, nbytes: int) -> int:
     """The address of a thread's memory for what is local to a group: one for all launches."""
@@ -281,8 +279,9 @@ def spec(name: str) -> ProgramSpec:
   helpers, *kernels = re.split(r"(?=__kernel void )", _SOURCE)
   text = next(k for k in kernels if f"void {name}(" in k)
   before, after = text.split(name, 1)
-  source = KernelSource(helpers + text, helpers=(helpers,), kernel=(before, after), parts=((0, 8),) if name == "TEST" else ())
-  return ProgramSpec(f"threads_{name.lower()}", source, TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"))
+  return ProgramSpec(f"threads_{name.lower()}", KernelSource(
+    f"{helpers}{text}", helpers=(helpers,), kernel=(before, after), parts=((0, 8),) if name == "TEST" else ()),
+    TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"))
 
 
 def works_like_this(version: str) -> bool:
@@ -304,8 +303,8 @@ class CPUGraph(Graph):
     self._args = [list(n.args) for n in nodes]
     self._sizes = [n.sizes for n in nodes]
     self._records: Any = None
-    self._launches: list[Launch] = []
-    self._apart: set[int] = set(range(len(nodes)))   # those whose machine code is not there
+    self._launches = list[Launch]()
+    self._apart = set[int](range(len(nodes)))   # those whose machine code is not there
     self._seconds = 0.0                              # what all that are shared out take on one thread
 
   def _link(self) -> None:
@@ -366,12 +365,12 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   run, help, test = [cast("OpenCLProgram", p) for p in device.compile(specs)]
   zeros, out = device.new_raw(4096), device.new_raw(4096)
   zeros.host[:] = 0
-  for p in (run, help, test): p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
+  for p in run, help, test: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
   device.queue.finish()
-  for p in (run, help, test): p.take_code()
+  for p in run, help, test: p.take_code()
   if not (run.code and help.code and test.code): return None
   threads = Threads(count, *[next(iter(p.code.values())) for p in (run, help)])
-  threads.keep(run.unit, help.unit)
+  threads._kept += run.unit, help.unit   # which have the machine code
   # groups in three dimensions, two arrays of local memory, a number as an argument
   groups, record = int(np.prod(TESTED)), (Record * 1)()
   launch = test.launch_of(record[0], threads)

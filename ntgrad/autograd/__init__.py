@@ -62,8 +62,7 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, c
              grad_variables: Any = None, inputs: Any = None) -> None:
   """Add the gradients of tensors, summed, to ``grad`` of the leaves beneath them (of ``inputs`` alone); see
   :meth:`Tensor.backward`. Raises GradientError, ArgumentError."""
-  given = grad_tensors if grad_variables is None else grad_variables
-  _one("backward", tensors, given).backward(create_graph=create_graph,
+  _one("backward", tensors, grad_tensors if grad_variables is None else grad_variables).backward(create_graph=create_graph,
                                             inputs=None if inputs is None else _listed("backward", "inputs", inputs))
 
 

@@ -1,7 +1,7 @@
 """Derivatives of functions, and products with vectors. Each element of an output is gone through by itself."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, shown
@@ -44,7 +44,7 @@ def _rows(y: Any, xs: list[Any], keep: bool) -> list[Any]:
   return [Tensor.stack([e[k] for e in each]).reshape(*y.shape, *x.shape) for k, x in enumerate(xs)]
 
 
-def _shaped(rows: list[Any], one: bool) -> Any: return rows[0] if one else tuple(rows)
+def _shaped(rows: Sequence[Any], one: bool) -> Any: return rows[0] if one else tuple(rows)
 def _kept(ys: list[Any], keep: bool) -> list[Any]: return ys if keep else [y.detach() for y in ys]
 
 
@@ -78,7 +78,7 @@ def vjp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   """``(func(*inputs), v times its derivatives)``; v has the results' shapes, and may be left out for one number. Raises
   ArgumentError, GradientError."""
   xs, ys, one_in, one_out = _called("vjp", func, inputs, create_graph)
-  found = list(grad(ys, xs, None if v is None else _listed("vjp", "v", v), create_graph=create_graph, materialize_grads=True))
+  found = grad(ys, xs, None if v is None else _listed("vjp", "v", v), create_graph=create_graph, materialize_grads=True)
   return _shaped(_kept(ys, create_graph), one_out), _shaped(found, one_in)
 
 
@@ -88,9 +88,9 @@ def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   respect to what comes from above. Raises ArgumentError, GradientError."""
   xs, ys, _, one_out = _called("jvp", func, inputs, create_graph)
   vs = [x.ones_like() for x in xs] if v is None else _listed("jvp", "v", v)
-  above = [Tensor.zeros(*y.shape, dtype=y.dtype, device=y.device, requires_grad=True) for y in ys]
+  above = [y.new_zeros(*y.shape, requires_grad=True) for y in ys]
   with enable_grad(): inner = grad(ys, xs, above, create_graph=True, materialize_grads=True)
-  found = list(grad(inner, above, vs, create_graph=create_graph, materialize_grads=True))
+  found = grad(inner, above, vs, create_graph=create_graph, materialize_grads=True)
   return _shaped(_kept(ys, create_graph), one_out), _shaped(found, one_out)
 
 
@@ -101,7 +101,7 @@ def vhp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   xs, ys, one_in, _ = _called("vhp", func, inputs, create_graph)
   with enable_grad(): slopes = grad(_number("vhp", ys[0]), xs, create_graph=True, materialize_grads=True)
   vs = [x.ones_like() for x in xs] if v is None else _listed("vhp", "v", v)
-  found = list(grad(slopes, xs, vs, create_graph=create_graph, materialize_grads=True))
+  found = grad(slopes, xs, vs, create_graph=create_graph, materialize_grads=True)
   return _kept(ys, create_graph and mode.grad)[0], _shaped(found, one_in)
 
 

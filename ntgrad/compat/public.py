@@ -70,8 +70,8 @@ class Absent:
   def __set_name__(self, kind: type, name: str) -> None: self.name = name
 
   def __get__(self, x: Any, kind: type) -> Any:
-    what = f"type object {kind.__name__!r}" if x is None else f"{kind.__name__!r} object"
-    raise AttributeError(f"{what} has no attribute {self.name!r}: {self.why}")
+    raise AttributeError(f"{'type object ' * (x is None)}{kind.__name__!r}{' object' * (x is not None)} has no "
+                         f"attribute {self.name!r}: {self.why}")
 
 
 def explain(kind: type, place: str) -> None:
@@ -94,22 +94,21 @@ def reason(place: str, name: str) -> str:
   """Why a name is not in a module, behind a colon; "" where nothing is known."""
   if name[:1] == "_": return ""
   whys = _reasons()
-  for before in _PLACES.get(place, (place.removeprefix("ntgrad.") + ".",)):
-    found = whys.get(before + name) or whys.get(before.removeprefix("torch.") + name + ".")
-    if found is not None: return f": {found}"
+  for before in _PLACES.get(place, (f"{place.removeprefix('ntgrad.')}.",)):
+    if found := whys.get(f"{before}{name}") or whys.get(f"{before.removeprefix('torch.')}{name}."): return f": {found}"
   return ""
 
 
 @cache
 def _reasons() -> dict[str, str]:
   """Why by name; by what several names begin with, the reason of the first of them."""
-  out: dict[str, str] = {}
+  out = dict[str, str]()
   for line in Path(__file__).with_name("absent.txt").read_text().splitlines():
     if line[0] != " ": why = line
     for name in line.split() if line[0] == " " else ():
       out.setdefault(name, why)
       parts = name.split(".")
-      for i in range(1, len(parts)): out.setdefault(".".join(parts[:i]) + ".", why)
+      for i in range(1, len(parts)): out.setdefault(f"{'.'.join(parts[:i])}.", why)
   return out
 
 

@@ -60,9 +60,8 @@ _NAMES = {   # by file
     "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d Upsample "
     "UpsamplingBilinear2d UpsamplingNearest2d",
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
-  "tree": "summary",
-}
-_FILES = ("data", "datasets", "functional", "init", "optim", "state", "utils")
+  "tree": "summary"}
+_FILES = "data datasets functional init optim state utils".split()
 _FILE_OF = {row.partition("(")[0]: "layers" for row in each_layer()} | {
   name: file for file, names in _NAMES.items() for name in names.split()}
 

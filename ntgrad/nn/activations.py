@@ -33,8 +33,8 @@ class PReLU(Module):
 
   def __init__(self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: Any = None):
     self.num_parameters = size("PReLU", "num_parameters", num_parameters)
-    kind = dtypes.default_float if dtype is None else dtype
-    self.weight = Tensor.full((num_parameters,), init, device=device, dtype=kind, requires_grad=True)
+    self.weight = Tensor.full(
+      (num_parameters,), init, device=device, dtype=dtypes.default_float if dtype is None else dtype, requires_grad=True)
 
   def __call__(self, input: Tensor) -> Tensor:
     """The input's shape. Raises ShapeError for another number of channels."""
@@ -44,7 +44,7 @@ class PReLU(Module):
     return input.prelu(self.weight)
 
 
-_NAMED = ("relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "mish")
+_NAMED = "relu gelu silu tanh sigmoid leaky_relu elu mish".split()
 
 
 def activation_of(name: str, x: str | Callable[..., Any]) -> Callable[[Tensor], Tensor]:

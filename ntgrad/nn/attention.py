@@ -99,8 +99,8 @@ class MultiheadAttention(Module):
     if self.bias_k is not None and self.bias_v is not None:
       k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
     q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
-    dropout = self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0
-    out, weights = attended(q, k, v, mask, dropout, self.add_zero_attn, need_weights)
+    out, weights = attended(q, k, v, mask, self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0,
+                            self.add_zero_attn, need_weights)
     out = self.out_proj(out.transpose(1, 2).flatten(2))
     if weights is not None:
       if average_attn_weights: weights = weights.mean(1)
@@ -130,7 +130,7 @@ class MultiheadAttention(Module):
             like: Tensor) -> Tensor | None:
     """What is added to the scores: 0 or -inf of a bool mask; (n or 1, heads or 1, steps, keys)."""
     name, heads = "nn.MultiheadAttention", self.num_heads
-    masks: list[Tensor] = []
+    masks = list[Tensor]()
     if attn is not None:
       if attn.shape == (steps, keys): masks.append(attn.reshape(1, 1, steps, keys))
       elif attn.shape == (n * heads, steps, keys): masks.append(attn.reshape(n, heads, steps, keys))
@@ -197,7 +197,7 @@ class TransformerDecoderLayer(_Layer):
   """Self-attention, attention to what an encoder gave (``memory``), then two linear layers, each added to its input:
   ``(steps, n, d_model) -> same``. Arguments as in :class:`TransformerEncoderLayer`."""
 
-  _attentions = ("self_attn", "multihead_attn")
+  _attentions = "self_attn", "multihead_attn"
 
   def __call__(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
                tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
@@ -268,7 +268,7 @@ class Transformer(Module):
                layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True):
     super().__init__()
     self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
-    given = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+    given = d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias
     self.encoder: Any = custom_encoder if custom_encoder is not None else TransformerEncoder(
       TransformerEncoderLayer(*given), num_encoder_layers, LayerNorm(d_model, layer_norm_eps, bias=bias))
     self.decoder: Any = custom_decoder if custom_decoder is not None else TransformerDecoder(
@@ -293,8 +293,7 @@ class Transformer(Module):
   def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: Any = None) -> Tensor:
     """What is added to scores so that step i looks at steps 0 to i: (sz, sz), 0 there, -inf elsewhere."""
     size("Transformer", "sz", sz)
-    hidden = Tensor.full((sz, sz), -math.inf, device=device, dtype=dtypes.default_float if dtype is None else dtype)
-    return hidden.triu(1)
+    return Tensor.full((sz, sz), -math.inf, device=device, dtype=dtypes.default_float if dtype is None else dtype).triu(1)
 
 
 __all__ = ["MultiHeadAttention", "MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",

@@ -49,8 +49,8 @@ def number(least: float = 0.0, below: float = math.inf, beyond: bool = False) ->
     except (TypeError, ValueError, OverflowError):
       raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
     if not (x > least if beyond else x >= least) or not x < below or x == -math.inf:
-      limit = "" if below == math.inf else f" and below {below:g}"
-      kind = "" if least == -math.inf else f" {'above' if beyond else 'of at least'} {least:g}{limit}"
+      kind = "" if least == -math.inf else f" {'above' if beyond else 'of at least'} {least:g}"
+      if kind and below != math.inf: kind += f" and below {below:g}"
       raise ArgumentError(f"{name}: {what} is {value!r}, expected a number{kind}")
     return x
   return check

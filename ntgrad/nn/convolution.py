@@ -10,7 +10,7 @@ from ntgrad.tensor import Tensor
 from .common import batched_or_not, ints, leaf, size
 from .module import Module, placed
 
-_MODES = ("zeros", "reflect", "replicate", "circular")
+_MODES = "zeros", "reflect", "replicate", "circular"
 
 
 class _Convolution(Module):
@@ -18,7 +18,7 @@ class _Convolution(Module):
 
   def _sizes(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints, dilation: Ints, groups: int) -> None:
     name, rank = type(self).__name__, self._rank
-    for what, n in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)): size(name, what, n)
+    for what, n in ("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups): size(name, what, n)
     if in_channels % groups or out_channels % groups:
       raise ArgumentError(f"nn.{name}: {in_channels} channels in and {out_channels} out cannot be divided into {groups} groups")
     self.kernel_size = ints(name, "kernel_size", kernel_size, rank, 1)
@@ -72,8 +72,9 @@ class Conv2d(_Convolution):
     padding = self.padding
     if self.padding_mode != "zeros":
       # a flat padding has the last dimension first
-      flat = padding if len(padding) > self._rank else tuple([p for n in padding[::-1] for p in (n, n)])
-      x, padding = x.pad(flat, mode=self.padding_mode), (0,) * self._rank
+      x = x.pad(padding if len(padding) > self._rank else tuple([p for n in padding[::-1] for p in (n, n)]),
+                mode=self.padding_mode)
+      padding = (0,) * self._rank
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=padding)
 
 
@@ -118,13 +119,12 @@ class ConvTranspose2d(_Convolution):
     least = [(s - 1) * st - 2 * p + d * (k - 1) + 1 for s, st, p, d, k in zip(
       x.shape[-self._rank:], self.stride, self.padding, self.dilation, self.kernel_size)]
     if output_size is not None:
-      asked = output_size if isinstance(output_size, int) else tuple(output_size)[-self._rank:]
-      want = ints(name, "output_size", asked, self._rank, 1)
+      want = ints(name, "output_size", output_size if isinstance(output_size, int) else tuple(output_size)[-self._rank:],
+                  self._rank, 1)
       extra = tuple([n - m for n, m in zip(want, least)])
       if not all([0 <= e < max(s, d) for e, s, d in zip(extra, self.stride, self.dilation)]):
-        most = tuple([n + max(s, d) - 1 for n, s, d in zip(least, self.stride, self.dilation)])
         raise ShapeError(f"nn.{name}: output_size {want} from an input of shape {tuple(x.shape)}; it may be from {tuple(least)} "
-                         f"to {most}")
+                         f"to {tuple([n + max(s, d) - 1 for n, s, d in zip(least, self.stride, self.dilation)])}")
     out = tuple([n + e for n, e in zip(least, extra)])
     if min(out) < 1: raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)} leaves an output of {out}")
     return x.conv_transpose2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation,

@@ -19,14 +19,13 @@ def looked_up(index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: 
   times: Any = None
   if max_norm is not None or scale_grad_by_freq:
     flat = index.named().reshape(-1)
-    times = Tensor.zeros(weight.shape[0], dtype=weight.dtype, device=weight.device).index_add(
-      0, flat, Tensor.ones(flat.shape[0], dtype=weight.dtype, device=weight.device))   # how often each row is used
+    # how often each row is used
+    times = weight.new_zeros(weight.shape[0]).index_add(0, flat, weight.new_ones(flat.shape[0]))
   if max_norm is not None:
     with no_grad():
       w = weight.detach()
       length = w.norm(norm_type, 1)
-      shorter = (times > 0) & (length > max_norm)
-      weight.assign(shorter.where(max_norm / (length + 1e-7), 1.0).unsqueeze(1) * w)
+      weight.assign(((times > 0) & (length > max_norm)).where(max_norm / (length + 1e-7), 1.0).unsqueeze(1) * w)
   out = weight[index]
   if scale_grad_by_freq:
     still = out.detach()
@@ -41,12 +40,11 @@ def bagged(rows: Any, nothing: Any, mode: str, offsets: Tensor | None = None, la
     n = offsets.shape[0] - last   # one bag too many, for what is in none
     bag = offsets.searchsorted(Tensor.arange(rows.shape[0], dtype=offsets.dtype, device=rows.device), right=True) - 1
     bag = (bag < 0 if nothing is None else (bag < 0) | nothing).where(n, bag)
-    out = Tensor.zeros(n + 1, rows.shape[1], dtype=rows.dtype, device=rows.device)
+    out = rows.new_zeros(n + 1, rows.shape[1])
     if mode == "max": return out.scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), rows, "amax", include_self=False)[:n]
     total = out.index_add(0, bag, rows)[:n]
     if mode == "sum": return total
-    ones = Tensor.ones(rows.shape[0], 1, dtype=rows.dtype, device=rows.device)
-    return total / Tensor.zeros(n + 1, 1, dtype=rows.dtype, device=rows.device).index_add(0, bag, ones)[:n].maximum(1)
+    return total / rows.new_zeros(n + 1, 1).index_add(0, bag, rows.new_ones(rows.shape[0], 1))[:n].maximum(1)
   count: Any = float(rows.shape[1])
   if nothing is not None:
     used = nothing.logical_not().unsqueeze(-1)
@@ -131,16 +129,17 @@ class EmbeddingBag(_Table):
     """``(n, k) -> (n, embedding_dim)``, or ``(k,)`` and ``offsets``; with a weight for each index, of its shape, in mode "sum". A
     bag without indices gives zeros. Raises ShapeError, DTypeError, ArgumentError."""
     if idx.ndim != (2 if offsets is None else 1) or offsets is not None and offsets.ndim != 1:
-      had = "" if offsets is None else f" and offsets of shape {offsets.shape}"
-      raise ShapeError(f"nn.EmbeddingBag: index of shape {idx.shape}{had}, expected (n, k), or (k,) with offsets (n,)")
+      raise ShapeError(f"nn.EmbeddingBag: index of shape {idx.shape}"
+                       f"{'' if offsets is None else f' and offsets of shape {offsets.shape}'}, "
+                       "expected (n, k), or (k,) with offsets (n,)")
     if per_sample_weights is not None and (self.mode != "sum" or per_sample_weights.shape != idx.shape):
       raise ArgumentError(f"nn.EmbeddingBag: per_sample_weights of shape {per_sample_weights.shape} in mode {self.mode!r} for an "
                           f"index of shape {idx.shape}; they are for mode 'sum', and of the index's shape")
     rows: Any = self._rows(idx)
     one_width("nn.EmbeddingBag", self.weight, per_sample_weights)
     if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
-    nothing = None if self.padding_idx is None else idx == self.padding_idx
-    return bagged(rows, nothing, self.mode, offsets, self.include_last_offset)
+    return bagged(rows, None if self.padding_idx is None else idx == self.padding_idx, self.mode, offsets,
+                  self.include_last_offset)
 
 
 __all__ = ["Embedding", "EmbeddingBag"]

@@ -44,7 +44,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
 
 def constant_(tensor: Tensor, val: float | bool) -> Tensor:
   """One number everywhere."""
-  return _write(tensor, Tensor.full(tensor.shape, val, dtype=tensor.dtype, device=tensor.device))
+  return _write(tensor, tensor.new_full(tensor.shape, val))
 
 
 def ones_(tensor: Tensor) -> Tensor:
@@ -83,8 +83,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
   known = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75, **dict.fromkeys(
     "linear sigmoid conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split(), 1.0)}
   if nonlinearity == "leaky_relu":
-    slope = real_number("nn.init.calculate_gain", "param", 0.01 if param is None else param)
-    return math.sqrt(2) / math.hypot(1, slope)
+    return math.sqrt(2) / math.hypot(1, real_number("nn.init.calculate_gain", "param", 0.01 if param is None else param))
   if nonlinearity not in known:
     raise ArgumentError(f"nn.init.calculate_gain: {nonlinearity!r}; it takes leaky_relu, {', '.join(known)}")
   return known[nonlinearity]
@@ -137,8 +136,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
   _fans("orthogonal_", tensor)
   rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
   if not rows * columns: return tensor
-  drawn = Tensor.randn(max(rows, columns), min(rows, columns), generator=generator, device=tensor.device)
-  q, r = np.linalg.qr(drawn.numpy().astype(np.float64))
+  q, r = np.linalg.qr(Tensor.randn(max(rows, columns), min(rows, columns), generator=generator, device=tensor.device)
+                      .numpy().astype(np.float64))
   q = q * np.where(np.diagonal(r) < 0, -1, 1)
   a = (q if rows >= columns else q.T) * real_number("nn.init.orthogonal_", "gain", gain)
   return _write(tensor, Tensor(a.reshape(tensor.shape), device=tensor.device).cast(tensor.dtype))
@@ -163,8 +162,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     raise ArgumentError(f"nn.init.sparse_: sparsity {sparsity}; it must be from 0 to 1")
   drawn = _drawn("normal", tensor, generator, std=std)
   place = Tensor.rand(*tensor.shape, generator=generator, device=tensor.device).numpy().argsort(0).argsort(0)
-  kept = Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device)
-  return _write(tensor, kept.where(drawn, 0))
+  return _write(tensor, Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device).where(drawn, 0))
 
 
 __all__ = ["calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",

@@ -44,7 +44,7 @@ class Bilinear(Module):
   _said = "in1_features in2_features out_features bias"
 
   def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True):
-    for what, n in (("in1_features", in1_features), ("in2_features", in2_features), ("out_features", out_features)):
+    for what, n in ("in1_features", in1_features), ("in2_features", in2_features), ("out_features", out_features):
       size("Bilinear", what, n)
     self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
     bound = 1 / math.sqrt(in1_features)

@@ -62,8 +62,8 @@ class Layer(Module):
     name, kept = type(self).__name__, vars(self)
     if self._drops: probability(f"nn.{name}", "p", kept["p"])
     if "reduction" in kept and kept["reduction"] not in (known := _REDUCTIONS.get(name, ("mean", "sum", "none"))):
-      takes = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
-      raise ArgumentError(f"nn.{name}: reduction {kept['reduction']!r}; it takes {takes}")
+      raise ArgumentError(f"nn.{name}: reduction {kept['reduction']!r}; "
+                          f"it takes {', '.join(map(repr, known[:-1]))} or {known[-1]!r}")
     if "lower" in kept and not kept["lower"] <= kept["upper"]:
       raise ArgumentError(f"nn.{name}: lower {kept['lower']}, upper {kept['upper']}; they must be in order")
     if "output_ratio" in kept and (kept["output_size"] is None) is (kept["output_ratio"] is None):
@@ -86,13 +86,11 @@ class MadeLayer:
 
   def __init__(self, row: str):
     self.name, given, function, also = parts(_ROW, row)
-    first = "input1" if "input2" in also else "input"
-    self.function = Made(function, _FUNCTIONS.get(function) or Row(f"{first}, ...", function, ""))
+    self.function = Made(function, _FUNCTIONS.get(function) or Row(f"input{'1' * ('input2' in also)}, ...", function, ""))
     arguments = self.function.definition.args
     self.kinds = {a.arg: ast.unparse(a.annotation) if a.annotation else "Any" for a in self.function.parameters}
-    every = [*arguments.args, *arguments.kwonlyargs]
-    values = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
-    self.defaults = {a.arg: ast.unparse(v) for a, v in zip(every, values) if v is not None}
+    self.defaults = {a.arg: ast.unparse(v) for a, v in zip([*arguments.args, *arguments.kwonlyargs], [
+      *[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]) if v is not None}
     words = [w for w in given.split(", ") if w]
     self.unsaid = frozenset([w[1:] for w in words if w[0] == "-"])
     self.fields = [w.removeprefix("-") for w in words]
@@ -102,13 +100,14 @@ class MadeLayer:
   def field(self, name: str) -> str:
     """An argument of the class: operands are tensors here, since what is kept is shown, loaded and moved as such."""
     if name == "*": return "_: KW_ONLY"
-    kind = self.kinds[name].replace("Operand", "Tensor")
-    return f"{name}: {kind}" + (f" = {self.defaults[name]}" if name in self.defaults else "")
+    return self._said(name, self.kinds[name].replace("Operand", "Tensor"))
 
   def parameter(self, name: str) -> str:
     """A parameter of the call."""
-    kind = "Tensor" if name == self.called[0] else "Any" if (k := self.kinds[name]) == "Operand" else k
-    return f"{name}: {kind}" + (f" = {self.defaults[name]}" if name in self.defaults else "")
+    return self._said(name, "Tensor" if name == self.called[0] else "Any" if (k := self.kinds[name]) == "Operand" else k)
+
+  def _said(self, name: str, kind: str) -> str:
+    return f"{name}: {kind}{f' = {self.defaults[name]}' if name in self.defaults else ''}"
 
   @property
   def heading(self) -> str:
@@ -120,7 +119,7 @@ class MadeLayer:
     values = {n: (n if n in self.called else f"self.{n}" if n in self.fields else "") for n in self.function.values}
     if "training" in values:
       without = "the slope is the mean of both" if self.name == "RReLU" else "nothing is dropped"
-      values["training"] = ("self.p != 0 and " if "p" in self.fields else "") + f"self._trains({without!r})"
+      values["training"] = f"{'self.p != 0 and ' * ('p' in self.fields)}self._trains({without!r})"
     call = self.function.call(self.function.first, {n: self._converted(n, v) for n, v in values.items() if v})
     checks = [f"_batched_or_not({self.name!r}, {self.function.first}, {self.rank})"] if self.rank else []
     return "\n".join([
@@ -142,7 +141,7 @@ def class_of(name: str) -> Any:
   made = MadeLayer(_ROWS[name])
   scope = {**made.function.scope(), "_layer": layer, "_Layer": Layer, "_batched_or_not": batched_or_not,
            "KW_ONLY": KW_ONLY, "__name__": "ntgrad.nn.layers"}
-  exec(compile(made.source(), os.path.join(os.path.dirname(__file__), f"<layer {name}>"), "exec"), scope)
+  exec(compile(made.source(), f"{os.path.dirname(__file__)}/<layer {name}>", "exec"), scope)
   return scope[name]
 
 

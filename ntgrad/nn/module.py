@@ -50,7 +50,7 @@ class Module(ModuleBase):
   _mode: bool | None = None
   _begun: bool = False                            # ``super().__init__()`` was called
   _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
-  _private: ClassVar[frozenset[str]] = frozenset(("_mode", "_begun", "_buffers", "_passing"))   # attributes that are its own
+  _private: ClassVar[frozenset[str]] = frozenset("_mode _begun _buffers _passing".split())   # attributes that are its own
 
   def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
 
@@ -98,7 +98,7 @@ class Module(ModuleBase):
     return current.training if self._mode is None else self._mode
   @training.setter
   def training(self, value: bool | None) -> None:
-    if value is not None and value is not True and value is not False:
+    if not any(value is mode for mode in (None, True, False)):
       raise ArgumentError(f"training is {shown(value)}; it takes True, False or None")
     self._mode = value
 
@@ -148,8 +148,7 @@ class Module(ModuleBase):
     return (t for _, t in self.named_buffers("", recurse))
   def _named(self, buffers: bool, prefix: str, recurse: bool) -> Iterator[tuple[str, Tensor]]:
     inner = () if recurse else tuple([f"{path}." for path, _ in self.named_children()])
-    front = f"{prefix}." if prefix else ""
-    return ((front + path, p.value) for path, p in tensors(self).items()
+    return ((f"{prefix}{'.' * bool(prefix)}{path}", p.value) for path, p in tensors(self).items()
             if is_buffer(p) is buffers and not path.startswith(inner))
 
   def get_submodule(self, target: str) -> Module:
@@ -285,8 +284,8 @@ def placed(cls: C) -> C:
     made(self, *args, **kwargs)
     if device is not None or dtype is not None: self.to(device=device, dtype=dtype)
 
-  more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in (
-    ("device", "str | None"), ("dtype", "Any"))]
+  more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+          for name, kind in (("device", "str | None"), ("dtype", "Any"))]
   make.__signature__ = at.replace(parameters=[*at.parameters.values(), *more])  # type: ignore[attr-defined]
   kind.__init__ = make
   return checked(cls)

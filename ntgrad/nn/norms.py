@@ -22,7 +22,7 @@ def _scale_and_shift(shape: tuple[int, ...], weight: bool, bias: bool = True) ->
 
 class _Tracking(Module):
   """A norm that keeps running statistics: ``running_mean``, ``running_var`` and how many batches they are of."""
-  _buffers = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+  _buffers = frozenset("running_mean running_var num_batches_tracked".split())
 
   def _make(self, name: str, n: int, eps: float, momentum: float | None, affine: bool, track: bool, bias: bool) -> None:
     if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
@@ -44,7 +44,7 @@ class _Tracking(Module):
     else:
       new = self.num_batches_tracked.cast(self.running_mean.dtype).reciprocal()   # type: ignore[assignment]
       old = 1 - new
-    for running, now in ((self.running_mean, mean), (self.running_var, var)):
+    for running, now in (self.running_mean, mean), (self.running_var, var):
       running.assign(old * running + new * now.detach().cast(running.dtype))
 
 
@@ -66,7 +66,7 @@ class BatchNorm(_Tracking):
                momentum: bool | float | None = 0.1, bias: bool = True):
     if affine is None or isinstance(affine, float):
       affine, track_running_stats, momentum = track_running_stats, momentum if isinstance(momentum, bool) else True, affine
-    for name, value in (("affine", affine), ("track_running_stats", track_running_stats)): flag(f"nn.BatchNorm: {name}", value)
+    for name, value in ("affine", affine), ("track_running_stats", track_running_stats): flag(f"nn.BatchNorm: {name}", value)
     if isinstance(momentum, bool): raise ArgumentError(f"nn.BatchNorm: momentum is {momentum}, expected 0 to 1")
     self.sz = size("BatchNorm", "sz", sz)
     self._make("BatchNorm", sz, eps, momentum, bool(affine), track_running_stats, bias)
@@ -96,7 +96,7 @@ class BatchNorm(_Tracking):
 
 class BatchNorm1d(BatchNorm):
   """:class:`BatchNorm` of ``(n, sz)`` or ``(n, sz, w)``."""
-  _ranks = (2, 3)
+  _ranks = 2, 3
 
 
 class BatchNorm2d(BatchNorm):
@@ -142,8 +142,7 @@ class InstanceNorm2d(_Tracking):
         mean, var = x.mean(over), x.detach().var(axes)
         self._track(mean, var if x.ndim == n + 1 else var.mean(0))
       x = x.layernorm(axis=axes, eps=self.eps)
-    if self.weight is None or self.bias is None: return x
-    return x * self.weight.reshape(wide) + self.bias.reshape(wide)
+    return x if self.weight is None or self.bias is None else x * self.weight.reshape(wide) + self.bias.reshape(wide)
 
 
 class InstanceNorm1d(InstanceNorm2d):
@@ -208,8 +207,8 @@ class _OverLast(Module):
 
   def _fits(self, x: Tensor) -> None:
     if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
-      want = ", ".join(map(str, self.normalized_shape))
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, "
+                       f"expected (.., {', '.join(map(str, self.normalized_shape))})")
 
 
 @placed

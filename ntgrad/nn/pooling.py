@@ -19,8 +19,6 @@ class _Adaptive(Module):
   _said = "output_size"
   _how = "mean"
 
-  def _spatial(self, x: Tensor) -> None: batched_or_not(type(self).__name__, x, self._rank)
-
   def _into(self, output_size: Any) -> None:
     given = tuple(output_size) if isinstance(output_size, (list, tuple)) else (output_size,) * self._rank
     if len(given) != self._rank:
@@ -30,7 +28,7 @@ class _Adaptive(Module):
   def _pooled(self, x: Tensor) -> Any:
     """Part i of n of s elements goes from i·s // n to the next whole number of (i + 1)·s / n. One dimension after the other:
     means of means, since all parts of the others are whole."""
-    self._spatial(x)
+    batched_or_not(type(self).__name__, x, self._rank)
     for d, want in zip(range(-self._rank, 0), self.output_size):
       s = x.shape[d]
       if want is None or want == s: continue
@@ -77,7 +75,7 @@ class AdaptiveMaxPool2d(_Adaptive):
   def __call__(self, x: Tensor) -> Any:
     """The greatest elements, or with ``return_indices`` ``(values, indices)``. Raises ShapeError."""
     if not self.return_indices: return self._pooled(x)
-    self._spatial(x)
+    batched_or_not(type(self).__name__, x, self._rank)
     return getattr(x, f"adaptive_max_pool{self._rank}d")(self.output_size, True)
 
 

@@ -70,13 +70,13 @@ class _Cell(Module):
     name, h = type(self).__name__, self.hidden_size
     if x.ndim not in (1, 2): raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected (n, {self.input_size})")
     last(name, x, self.input_size, "input_size")
-    shape = (*x.shape[:-1], h)
+    shape = *x.shape[:-1], h
     for s in state:
       if s is not None and s.shape != shape: raise ShapeError(f"nn.{name}: a state of shape {s.shape}, expected {shape}")
     one_width(f"nn.{name}", x, self.weight_ih, *state)
     given = tuple([Tensor.zeros(*shape, dtype=x.dtype, device=x.device) if s is None else s for s in state])
-    before = _from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh)
-    return _STEPS[self._kind](before, given, self.weight_hh.transpose(0, 1), self.bias_hh)
+    return _STEPS[self._kind](_from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh), given,
+                              self.weight_hh.transpose(0, 1), self.bias_hh)
 
 
 @placed
@@ -150,8 +150,8 @@ class _Recurrent(Module):
     """The outputs of the last layer, and the last states of all."""
     name = type(self).__name__
     if x.ndim not in (2, 3):
-      want = "(n, steps" if self.batch_first else "(steps, n"
-      raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected {want}, {self.input_size}) or (steps, {self.input_size})")
+      raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected ({'n, steps' if self.batch_first else 'steps, n'}, "
+                       f"{self.input_size}) or (steps, {self.input_size})")
     last(name, x, self.input_size, "input_size")
     one = x.ndim == 2
     x = x.named()
@@ -160,7 +160,7 @@ class _Recurrent(Module):
     if not x.shape[0]: raise ShapeError(f"nn.{name}: input of shape {x.shape} has no steps, expected at least one")
     one_width(f"nn.{name}", x, vars(self)["weight_ih_l0"], *(given or ()))
     states = self._states(name, x, given, one)
-    ends: list[State] = []
+    ends = list[State]()
     for k in range(self.num_layers):
       if k and self.dropout: x = x.dropout(self.dropout, self._trains("nothing is dropped between layers"))
       outputs = []
@@ -178,7 +178,7 @@ class _Recurrent(Module):
     n = self.num_layers * len(self._ends())
     shapes = [(n, x.shape[1], self.proj_size or self.hidden_size), (n, x.shape[1], self.hidden_size)]
     if given is None:
-      return [tuple([Tensor.zeros(*s[1:], dtype=x.dtype, device=x.device) for s in shapes[:1 + (self._kind == "LSTM")]])] * n
+      return [tuple([x.new_zeros(*s[1:]) for s in shapes[:1 + (self._kind == "LSTM")]])] * n
     for t, s in zip(given, shapes):
       want = (s[0], s[2]) if one else s
       if t.shape != want: raise ShapeError(f"nn.{name}: a state of shape {t.shape}, expected {want}")
@@ -194,7 +194,7 @@ class _Recurrent(Module):
     outputs = []
     for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
       state = step(before[t], state, weight, bias_hh)
-      if narrow is not None: state = (state[0].dot(narrow), *state[1:])
+      if narrow is not None: state = state[0].dot(narrow), *state[1:]
       outputs.append(state[0])
     if backwards: outputs.reverse()
     return outputs[0].stack(*outputs[1:], dim=0), state
@@ -209,7 +209,7 @@ class RNN(_Recurrent):
   ``bidirectional`` has each layer read the sequence in both directions, with weights of their own: twice as many outputs and
   states, forward first.
   """
-  _said = _Recurrent._said + " nonlinearity"
+  _said = f"{_Recurrent._said} nonlinearity"
 
   def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
                batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False):
@@ -234,7 +234,7 @@ class LSTM(_Recurrent):
   input, forget, cell, output. Shapes and arguments are those of :class:`RNN`; a state is a pair (h, c). With ``proj_size`` h is
   multiplied by (proj_size, hidden_size) weights, and has that size (https://arxiv.org/abs/1402.1128)."""
   _kind = "LSTM"
-  _said = _Recurrent._said + " proj_size"
+  _said = f"{_Recurrent._said} proj_size"
 
   def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
                dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0):

@@ -17,8 +17,8 @@ class ModuleBase(Stamped):
 
   def extra_repr(self) -> str:
     """What ``repr`` shows in brackets."""
-    shown = [f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}" for n in self._said.split()]
-    return ", ".join(shown)
+    return ", ".join([f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}"
+                      for n in self._said.split()])
   def __repr__(self) -> str: return summary(self) if _has_parts(self) else f"{type(self).__name__}({self.extra_repr()})"
 
 
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 def parts_of(x: Any) -> list[tuple[str, Any]]:
   """What lies directly in an object, as ``nn.state.get_state_dict`` goes through it: attributes, values of a dict, items."""
-  if isinstance(x, Tensor) or isinstance(x, type): return []
+  if isinstance(x, (Tensor, type)): return []
   if isinstance(x, Mapping): return [(str(k), v) for k, v in x.items()]
   if isinstance(x, tuple) and hasattr(x, "_fields"): return list(zip(x._fields, x))
   if isinstance(x, (list, tuple)): return [(str(i), v) for i, v in enumerate(x)]
@@ -52,34 +52,35 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
   lies in a Module beneath the root."""
   # a stack, not recursion; ``above`` are the holders, so that a model that refers back to itself ends: None closes one
   stack: list[Part | None] = [Part("", root, None, "")]
-  above: list[int] = []
-  holders: set[int] = set()
-  seen: set[int] = set()
+  above = list[int]()
+  holders = set[int]()
+  seen = set[int]()
   count = 0
   while stack:
     part = stack.pop()
     if part is None:
       holders.discard(above.pop())
       continue
-    if id(part.value) in holders: continue
+    value = part.value
+    if id(value) in holders: continue
     count += 1
-    seen.add(id(part.value))
+    seen.add(id(value))
     if count > _MANY and count > 64 * len(seen) or len(above) > _DEEPEST:
       raise StateError(f"a model in which {len(seen)} lists, dicts and objects hold each other {len(above)} deep and come "
                        f"{count} times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
     if part.holder is not None: yield part
-    if not into_modules and part.holder is not None and isinstance(part.value, ModuleBase): continue
-    inner = [Part(f"{part.path}.{k}" if part.path else k, v, part.value, k) for k, v in parts_of(part.value) if is_part(v)]
+    if not into_modules and part.holder is not None and isinstance(value, ModuleBase): continue
+    inner = [Part(f"{part.path}.{k}" if part.path else k, v, value, k) for k, v in parts_of(value) if is_part(v)]
     if not inner: continue
-    above.append(id(part.value))
-    holders.add(id(part.value))
+    above.append(id(value))
+    holders.add(id(value))
     stack.append(None)
     stack.extend(reversed(inner))
 
 
 def tensors(root: Any) -> dict[str, Part]:
   """Every tensor of a model under its path, each once."""
-  found: dict[int, Part] = {}
+  found = dict[int, Part]()
   for p in walk(root):
     if isinstance(p.value, Tensor): found.setdefault(id(p.value), p)
   return {p.path: p for p in found.values()}
@@ -89,8 +90,7 @@ def is_buffer(p: Part) -> bool:
   """Whether a tensor is no parameter: its Module has registered it as a buffer, or it is of a dtype without gradients. In objects
   that are no Modules: ``requires_grad=False`` was set on it."""
   if p.value.dtype.kind != "f": return True
-  if isinstance(p.holder, ModuleBase): return p.key in p.holder._buffers
-  return p.value.requires_grad is False
+  return p.key in p.holder._buffers if isinstance(p.holder, ModuleBase) else p.value.requires_grad is False
 
 
 # ---- in words
@@ -119,8 +119,8 @@ def summary(model: Any) -> Summary:
   lines = _lines(model)
   name = min(max([len(x.what) for x in lines], default=0), 60)
   number = max([len(x.counted) for x in lines], default=0)
-  text = [f"{x.what:{name}}  {x.counted:>{number}}  {x.shapes}".rstrip() for x in lines]
-  return Summary("\n".join([f"{_name(model)}: {total}", *text]))
+  return Summary("\n".join([
+    f"{_name(model)}: {total}", *[f"{x.what:{name}}  {x.counted:>{number}}  {x.shapes}".rstrip() for x in lines]]))
 
 
 def _lines(root: Any) -> list[_Line]:
@@ -142,9 +142,9 @@ def _lines(root: Any) -> list[_Line]:
       inside = {} if again else tensors(v)
       if not inside and not again and not isinstance(v, ModuleBase): continue
       count = sum([p.value.numel() for p in inside.values() if not is_buffer(p)])
-      what = f"{'  ' * depth}{path}: {_name(v)}"
       seen.add(id(v))
-      out.append(_Line(what, "" if again else shapes(v), "as above" if again else f"{count:,}" if count else ""))
+      out.append(_Line(f"{'  ' * depth}{path}: {_name(v)}", "" if again else shapes(v),
+                       "as above" if again else f"{count:,}" if count else ""))
       if not again:
         stack.append((v, iter(parts_of(v)), "", depth + 1))
         break
@@ -169,7 +169,7 @@ def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x
 
 def size_text(n: int) -> str:
   """A number of bytes in words."""
-  size, units = float(n), ["bytes", "KiB", "MiB", "GiB"]
+  size, units = float(n), "bytes KiB MiB GiB".split()
   while size >= 1024 and len(units) > 1: size, units = size / 1024, units[1:]
   return f"{n} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
 

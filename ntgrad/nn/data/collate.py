@@ -45,8 +45,8 @@ def collated(rows: Sequence[Any], device: str | None, deep: int = 0, count: _Cou
     raise DTypeError(f"default_collate: rows of {' and '.join(sorted(kinds))}; they must be of one kind, or give a collate_fn")
   kind = kinds.pop()
   if kind == "numbers":
-    array = np.stack(rows) if all(isinstance(x, np.generic) for x in rows) and len({x.dtype for x in rows}) == 1 else list(rows)
-    return Tensor(array, device=device)
+    return Tensor(np.stack(rows) if all(isinstance(x, np.generic) for x in rows) and len({x.dtype for x in rows}) == 1
+                  else list(rows), device=device)
   if kind == "arrays": return _stacked(rows, device)
   if kind == "Tensors": return _stacked([x.detach().numpy() for x in rows], device or first.device)
   if kind == "dicts":

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any
@@ -26,7 +27,7 @@ from .sets import IterableDataset, by_number, getter, row
 
 _WORKERS, _AHEAD = 256, 1024   # threads, and batches ahead for each of them, at most
 _AT_EXIT = 2.0   # seconds that the end of the process waits for threads
-_STATE = ("epoch", "position", "seed", "batch_size", "rows")
+_STATE = "epoch position seed batch_size rows".split()
 
 
 @checked
@@ -163,7 +164,7 @@ class DataLoader:
       if type(n) is not int or not 0 <= n < 2 ** 64:
         raise StateError(f"DataLoader: the state's {name} is {shown(n)}, expected a whole number from 0 on")
     mine = self.state_dict()
-    for name in ("batch_size", "rows"):
+    for name in "batch_size", "rows":
       if mine[name] != state_dict[name]:
         raise StateError(f"DataLoader: the state is of a loader with {name} {shown(state_dict[name])}, this one has {mine[name]}")
     if (seed is None) != (self.seed is None):
@@ -212,14 +213,13 @@ def _brief(job: Any) -> str:
 # lock is shared with it, so an iterator may be dropped at any time: its threads are then told to end
 
 
+@dataclass(eq=False, slots=True)
 class _Slot:
   """The place of one batch: its value, or an error, or that there is none any more."""
-  __slots__ = ("value", "error", "ended", "done")
-  def __init__(self) -> None:
-    self.value: Any = None
-    self.error: BaseException | None = None
-    self.ended = False
-    self.done = threading.Event()
+  value: Any = None
+  error: BaseException | None = None
+  ended: bool = False
+  done: threading.Event = field(default_factory=threading.Event)
 
 
 class _Work:
@@ -229,7 +229,7 @@ class _Work:
     self.jobs, self.do, self.stopped = jobs, do, False
     self.queue: SimpleQueue[_Slot | None] = SimpleQueue()
     self.mutex = threading.Lock()
-    self.threads: list[threading.Thread] = []
+    self.threads = list[threading.Thread]()
 
   def run(self, number: int) -> None:
     while True:
@@ -263,7 +263,7 @@ class Ahead:
 
   def __init__(self, jobs: Iterator[Any], do: Callable[[Any], Any], workers: int, count: int):
     self.work, self.process, self.count = _Work(jobs, do), os.getpid(), count
-    self.slots: deque[_Slot] = deque()
+    self.slots = deque[_Slot]()
     self.end = weakref.finalize(self, self.work.stop)
     self.work.threads += [
       threading.Thread(target=contextvars.copy_context().run, args=(self.work.run, i), name=f"DataLoader-{i}", daemon=True)

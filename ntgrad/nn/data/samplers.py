@@ -110,8 +110,7 @@ class RandomSampler(_Ordered):
   def order(self) -> Rows:
     n, many, rng = count_of("RandomSampler", self.data_source), len(self), self.rng()
     if self.replacement: return rng.integers(0, n, many)
-    if many <= n: return rng.permutation(n)[:many]
-    return np.concatenate([rng.permutation(n) for _ in range(-(-many // n))])[:many]
+    return rng.permutation(n)[:many] if many <= n else np.concatenate([rng.permutation(n) for _ in range(-(-many // n))])[:many]
 
 
 @checked

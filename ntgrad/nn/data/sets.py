@@ -107,8 +107,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
   else: sizes = [int(x) for x in lengths]
   if sum(sizes) != n or (sum(lengths) != n and abs(sum(lengths) - 1) > 1e-9): raise ArgumentError(said)
   order = np.random.default_rng(seed_of("random_split", generator)).permutation(n)
-  ends = np.cumsum(sizes)
-  return [Subset(dataset, order[e - s:e].tolist()) for s, e in zip(sizes, ends)]
+  return [Subset(dataset, order[e - s:e].tolist()) for s, e in zip(sizes, np.cumsum(sizes))]
 
 
 # ---- rows of anything
@@ -204,6 +203,5 @@ def _joined(parts: list[Any], back: Rows) -> Any:
       return {k: _joined([p[k] for p in parts], back) for k in first}
     if isinstance(first, (tuple, list)) and all(len(p) == len(first) for p in parts):
       return tuple([_joined(list(column), back) for column in zip(*parts)])
-  kinds = ", ".join(map(shown, parts))
   raise (DTypeError if len({getattr(p, "dtype", None) for p in parts}) > 1 else ShapeError)(
-    f"ConcatDataset: rows of different shapes or dtypes in one batch: {kinds}")
+    f"ConcatDataset: rows of different shapes or dtypes in one batch: {', '.join(map(shown, parts))}")

@@ -14,7 +14,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph import checked
-from ntgrad.nn.state.files import Mapped, Refuse, unpacked
+from ntgrad.nn.state.files import Mapped, unpacked
 from ntgrad.nn.state.pickles import Built, Called, load, text_bytes
 
 _PIXELS = 3 * 32 * 32   # of an image of CIFAR
@@ -40,8 +40,8 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   data: bytes | bytearray = Mapped("load_idx", path)[:].tobytes()
   if data[:2] == b"\x1f\x8b": data = unpacked(data, "gzip", refuse)
   if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
-    start = data[:4].hex(" ") or "nothing"
-    raise refuse(f"it starts with {start}, expected 00 00, a type of {sorted(_IDX_TYPES)}, and the number of dimensions")
+    raise refuse(f"it starts with {data[:4].hex(' ') or 'nothing'}, expected 00 00, a type of {sorted(_IDX_TYPES)}, "
+                 "and the number of dimensions")
   dtype, rank = _IDX_TYPES[data[2]], data[3]
   head = 4 + 4 * rank
   if len(data) < head: raise refuse(f"it ends in the middle of its {rank} dimensions")
@@ -90,9 +90,9 @@ def listing(folder: Path) -> str:
 
 def _idx_folder(name: str, data: Path) -> Digits:
   folder, out = folder_of(name, data, "the IDX files"), []
-  for part in ("train", "t10k"):
+  for part in "train", "t10k":
     arrays = []
-    for stem in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
+    for stem in f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte":
       dotted = stem.replace("-idx", ".idx")
       file = next((f for n in (stem, f"{stem}.gz", dotted, f"{dotted}.gz") if (f := folder / n).is_file()), None)
       if file is None: raise ArgumentError(f"{name}: {str(folder)!r} has no {stem} (or {stem}.gz); it has {listing(folder)}")
@@ -156,9 +156,9 @@ def _images(name: str, data: str | os.PathLike[str], inner: tuple[str, str], tra
   """The files of a folder, or of one in it, in either form: the first to train on and the one to test on have to be there."""
   top = folder_of(name, data, "its files")
   for folder in (top, *[top / i for i in inner]):
-    for read, end in ((_binary, ".bin"), (_pickled, "")):
-      there = [path for n in (*train, test) if (path := folder / (n + end)).is_file()]
-      if not {folder / (n + end) for n in (train[0], test)} <= set(there): continue
+    for read, end in (_binary, ".bin"), (_pickled, ""):
+      there = [path for n in (*train, test) if (path := folder / f"{n}{end}").is_file()]
+      if not {folder / f"{n}{end}" for n in (train[0], test)} <= set(there): continue
       *first, last = [read(name, path, *how) for path in there]
       return Images(np.concatenate([x for x, _ in first]), np.concatenate([y for _, y in first]), *last)
   raise ArgumentError(f"{name}: {str(top)!r} has no {train[0]}.bin and {test}.bin, nor the same without .bin; it has "
@@ -214,9 +214,8 @@ _KNOWN: dict[str, Any] = {
 def _pickled(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:
   """A dict of ``data`` (n, 3072) and lists of labels."""
   def error(why: str) -> ArgumentError: return ArgumentError(f"{name}: {shown_path(path)} is no batch as published: {why}")
-  refuse: Refuse = error   # type: ignore[assignment]
   def no_other(pid: Any) -> Any: raise error(f"its pickle asks for {shown(pid)}")
-  found = load(Mapped(name, path)[:].data, _KNOWN, no_other, refuse).value
+  found = load(Mapped(name, path)[:].data, _KNOWN, no_other, error).value   # type: ignore[arg-type]
   if not isinstance(found, dict): raise error(f"it holds {shown(found)}, expected a dict")
   found = {k.decode("latin-1") if isinstance(k, bytes) else k: v for k, v in found.items()}
   key = "labels" if labels == 1 else ("coarse_labels", "fine_labels")[which]

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ from ntgrad.nn.state.files import Mapped, plain_file
 from .images import folder_of, listing
 
 Array = np.ndarray[Any, Any]
-_OWN = (".npy", ".ppm", ".pgm", ".bmp")
-_PILLOW = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff")
+_OWN = ".npy", ".ppm", ".pgm", ".bmp"
+_PILLOW = tuple(".png .jpg .jpeg .gif .webp .tif .tiff".split())
 _MOST = 1 << 28   # pixels of a picture
 
 
@@ -45,7 +46,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
     if not folders: raise ArgumentError(f"image_folder: {str(root)!r} has no folders, one for each class; it has {listing(root)}")
     self.root, self.transform, self.channels = root, transform, channels
     self.classes = tuple([f.name for f in folders])
-    self.paths: list[Path] = []
+    self.paths = list[Path]()
     counts = []
     for folder in folders:
       found = sorted([p for p in folder.rglob("*") if p.suffix.lower() in _OWN + _PILLOW and p.name[0] != "." and p.is_file()])
@@ -121,8 +122,7 @@ def _bmp(data: bytes, refuse: Refuse) -> Array:
   """BMP without compression: 8 bits with a palette, 24 or 32 bits."""
   if len(data) < 54 or data[:2] != b"BM":
     raise refuse(f"it starts with {data[:2]!r} and has {len(data)} bytes, expected BM and 54 or more")
-  def number(at: int, n: int = 4) -> int: return int.from_bytes(data[at:at + n], "little", signed=n == 4)
-  begin, head, width, height, bits, packed = number(10), number(14), number(18), number(22), number(28, 2), number(30)
+  begin, head, width, height, bits, packed = struct.unpack_from("<4i2xHi", data, 10)
   if head < 40 or packed not in (0, 3) or bits not in (8, 24, 32) or (packed and bits != 32):
     raise refuse(f"{bits} bits a pixel, compression {packed}; expected 8, 24 or 32 bits without compression")
   rows, stride = abs(height), (width * bits + 31) // 32 * 4
@@ -149,7 +149,7 @@ def _by_pillow(path: Path, refuse: Refuse) -> Array:
                         f"{', '.join(_OWN)}") from None
   try:
     # others have readers that run programs
-    with Image.open(plain_file("image_folder", path), formats=("PNG", "JPEG", "GIF", "WEBP", "TIFF")) as picture:
+    with Image.open(plain_file("image_folder", path), formats="PNG JPEG GIF WEBP TIFF".split()) as picture:
       width, height = picture.size
       if width * height * 3 > (40 << 20) + 256 * path.stat().st_size:
         raise refuse(f"it has {width} × {height} pixels, too many for {path.stat().st_size} bytes")

@@ -29,8 +29,8 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
   data = Mapped("text", path)[:].tobytes()
   try: found = data.decode(encoding)
   except UnicodeDecodeError as e:
-    byte = data[e.start:e.start + 1].hex()
-    raise ArgumentError(f"text: {shown_path(path)} is no {encoding} text: byte {e.start} is {byte} ({e.reason})") from None
+    raise ArgumentError(f"text: {shown_path(path)} is no {encoding} text: byte {e.start} is "
+                        f"{data[e.start:e.start + 1].hex()} ({e.reason})") from None
   except (LookupError, ValueError, UnicodeError, AttributeError, TypeError, AssertionError):   # codecs that are none for text
     raise ArgumentError(f"text: encoding {shown(encoding)}; take utf-8, latin-1 or another that Python has for text") from None
   if not isinstance(found, str): raise ArgumentError(f"text: encoding {shown(encoding)} gives no text")
@@ -139,8 +139,8 @@ def csv(path: str | os.PathLike[str], label: str | int | None = None, header: bo
   if first is None: raise ArgumentError(f"csv: {name!r} is empty; a table has one line or more")
   names = first[1] if header else [str(i) for i in range(len(first[1]))]
   if len(set(names)) < len(names):
-    twice = Counter(names).most_common(1)[0][0]
-    raise ArgumentError(f"csv: {name!r} has two columns {twice!r}; give each a name of its own, or header=False")
+    raise ArgumentError(f"csv: {name!r} has two columns {Counter(names).most_common(1)[0][0]!r}; "
+                        "give each a name of its own, or header=False")
   numbers, rows = [] if header else [first[0]], [] if header else [first[1]]
   for line, row in lines:
     if len(row) != len(names): raise ArgumentError(f"csv: line {line} of {name!r} has {len(row)} cells, expected {len(names)}")
@@ -182,8 +182,7 @@ def _column(path: str, name: str, cells: list[str], lines: list[int], wanted: DT
   whole = [_number(c, True) for c in cells]
   if all(n is not None and -2 ** 63 <= n < 2 ** 63 for n in whole): return np.array(whole, np.int64)
   floats = [_number(c, False) for c in cells]
-  if None in floats or not any(c.strip() for c in cells): return _texts(path, name, cells)
-  return np.array(floats, np.float64)
+  return _texts(path, name, cells) if None in floats or not any(c.strip() for c in cells) else np.array(floats, np.float64)
 
 
 def _texts(path: str, name: str, cells: list[str]) -> Array:

@@ -32,7 +32,7 @@ def multi_head_attention_forward(
   need_weights: bool = True, attn_mask: Tensor | None = None, use_separate_proj_weight: bool = False,
   q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
   static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True,
-  is_causal: bool = False,
+  is_causal: bool = False
 ) -> tuple[Tensor, Tensor | None]:
   """What ``nn.MultiheadAttention`` computes of (steps, n, features), or (steps, features), with its weights as arguments: the
   result, and with ``need_weights`` how much of each key.
@@ -56,8 +56,8 @@ def multi_head_attention_forward(
   masks = _mask("attn_mask", attn_mask, q), _mask("key_padding_mask", key_padding_mask, q)
   mask = _added(*masks, n, heads, steps, k.shape[0])
   weights = _weights(e, in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, use_separate_proj_weight)
-  biases = [None] * 3 if in_proj_bias is None else in_proj_bias.split(e)
-  q, k, v = [linear(x, w, b) for x, w, b in zip((q, k, v), weights, biases)]
+  q, k, v = [linear(x, w, b) for x, w, b in zip(
+    (q, k, v), weights, [None] * 3 if in_proj_bias is None else in_proj_bias.split(e))]
   if bias_k is not None and bias_v is not None:
     if static_k is not None or static_v is not None: raise ArgumentError(f"{_HEADS}: bias_k with static_k or static_v")
     k, v = [x.cat(b.reshape(1, 1, e).expand(1, n, e), dim=0) for x, b in ((k, bias_k), (v, bias_v))]

@@ -36,15 +36,13 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   if one: x = x.unsqueeze(1)
   steps, n, classes = x.shape
   if not 0 <= blank < classes: raise ArgumentError(f"{_NAME}: blank {blank}; it goes from 0 to {classes - 1}")
-  for what, t in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
+  for what, t in ("input_lengths", input_lengths), ("target_lengths", target_lengths):
     if t.dtype.kind not in "iu": raise DTypeError(f"{_NAME}: {what} of {t.dtype.name}; they must be ints")
     if t.shape != (n,) and (n != 1 or t.shape != ()):
       raise ShapeError(f"{_NAME}: {what} of shape {text(t)} for {n} samples; give ({n},)")
   input_lengths, target_lengths = [t.named().reshape(n).cast(dtypes.int32) for t in (input_lengths, target_lengths)]
-  labels = _labels(targets, target_lengths, n)
-  last = _likelihood(x, labels, input_lengths, target_lengths, blank)
-  impossible = last < 0.5 * kernels.NEVER
-  loss = impossible.where(0.0 if zero_infinity else float("inf"), -last)
+  last = _likelihood(x, _labels(targets, target_lengths, n), input_lengths, target_lengths, blank)
+  loss = (last < 0.5 * kernels.NEVER).where(0.0 if zero_infinity else float("inf"), -last)
   if reduction == "mean": loss = loss / target_lengths.maximum(1).cast(loss.dtype)
   loss = loss._reduced(_NAME, reduction).cast(log_probs.dtype)
   return loss.squeeze(0) if one and reduction == "none" else loss
@@ -81,8 +79,7 @@ class _Likelihood(Function):
 
   @staticmethod
   def forward(ctx: Any, x: Any, labels: Any, sizes: Any, blank: int) -> Any:
-    states = max(16, 1 << (2 * labels.shape[1]).bit_length())
-    said, alpha, total = kernels.forward(states)(x, labels, sizes, blank)
+    said, alpha, total = kernels.forward(max(16, 1 << (2 * labels.shape[1]).bit_length()))(x, labels, sizes, blank)
     ctx.save_for_backward(x, sizes, said, alpha, total)
     ctx.blank = blank
     return total.squeeze(1)
@@ -96,7 +93,7 @@ class _Likelihood(Function):
 
 def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
   steps, n, classes = x.shape
-  if 0 in x.shape: x = x.zeros(max(steps, 1), n, classes, dtype=x.dtype, device=x.device) + x.sum()
+  if 0 in x.shape: x = x.new_zeros(max(steps, 1), n, classes) + x.sum()
   if not n: return x.sum((0, 2))
   if not labels.shape[1]: labels = labels.zeros(n, 1, dtype=labels.dtype, device=x.device)
   most = labels.shape[1]

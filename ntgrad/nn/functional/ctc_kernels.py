@@ -81,7 +81,7 @@ def _backward(x: Any, sizes: Any, blank: Any, said: Any, alpha: Any, total: Any,
 @functools.lru_cache(64)
 def _made(states: int) -> tuple[Function, Function]:
   x, sizes, said, total = ("steps", "samples", "classes"), ("samples", 2), ("samples", states), ("samples", 1)
-  steps = ("steps", "samples", states)
+  steps = "steps", "samples", states
   def kernel(application: Any, name: str, *shapes: Any) -> Any:
     tensors = [Tensor(0, constexpr=True) if s is None else Tensor(shape=s) for s in shapes]
     return tile.make(_arranged, application, tensors, kernel_name=name, num_warps=4 if states <= 512 else 8)

@@ -44,8 +44,8 @@ def linear_cross_entropy(input: Tensor, linear_weight: Operand, target: Any, *, 
   shape = input.shape[:-1] + w.shape[:-1]
   if ignore_index is not None and getattr(target, "shape", None) == shape:
     raise ArgumentError(f"{name}: ignore_index = {ignore_index} with probabilities; it is for class indices")
-  logits = linear(input, w.reshape(-1, w.shape[-1]), None if linear_bias is None else linear_bias.reshape(-1)).reshape(shape)
-  return logits.cross_entropy(target, reduction, label_smoothing, -100 if ignore_index is None else ignore_index, weight)
+  return linear(input, w.reshape(-1, w.shape[-1]), None if linear_bias is None else linear_bias.reshape(-1)).reshape(
+    shape).cross_entropy(target, reduction, label_smoothing, -100 if ignore_index is None else ignore_index, weight)
 
 
 @checked

@@ -58,8 +58,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
   ``scale_grad_by_freq`` divides a row's gradient by how often it is used. ``sparse`` has no effect: gradients are dense. Raises
   DTypeError, ShapeError, ArgumentError.
   """
-  row = _row("embedding", padding_idx, weight.shape[0] if weight.ndim else 0)
-  return _looked_up("embedding", input, weight, row, max_norm, norm_type, scale_grad_by_freq)
+  return _looked_up("embedding", input, weight, _row("embedding", padding_idx, weight.shape[0] if weight.ndim else 0), max_norm,
+                    norm_type, scale_grad_by_freq)
 
 
 @checked
@@ -89,8 +89,8 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None,
   if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
   if offsets is not None and offsets.shape[0] < include_last_offset:
     raise ShapeError(f"{name}: no offsets, of which the last is an end; give one at least")
-  nothing = None if row is None else input.named() == row
-  return bagged(rows, nothing, mode, None if offsets is None else offsets.named(), include_last_offset)
+  return bagged(rows, None if row is None else input.named() == row, mode, None if offsets is None else offsets.named(),
+                include_last_offset)
 
 
 # ---- other sizes

@@ -73,8 +73,7 @@ def conv_tbc(input: Tensor, weight: Operand, bias: Operand, pad: int = 0) -> Ten
   """Convolution of (l, n, cin) with weight (k, cin, cout): (l', n, cout). Raises as :func:`conv2d`."""
   if input.ndim != 3 or weight.ndim != 3:
     raise ShapeError(f"conv_tbc: input {text(input)} with weight {text(weight)}; give (l, n, cin) and (k, cin, cout)")
-  x = _convolution("conv_tbc", 1, input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad, 1, 1)
-  return x.permute(2, 0, 1)
+  return _convolution("conv_tbc", 1, input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad, 1, 1).permute(2, 0, 1)
 
 
 def _transposed(name: str, n: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int,

@@ -21,10 +21,10 @@ from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
 # options of PyTorch's that change nothing here: every step is fused, and may be captured
-_WITHOUT_EFFECT = frozenset({"foreach", "fused", "capturable", "differentiable"})
+_WITHOUT_EFFECT = frozenset("foreach fused capturable differentiable".split())
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
-_NO_OPTIONS = frozenset({"self", "__class__", "params", "lr", "options", "b1", "b2"})   # among an optimizer's arguments
-_RATES = ("initial_lr", "max_lr", "min_lr")   # that schedules write down
+_NO_OPTIONS = frozenset("self __class__ params lr options b1 b2".split())   # among an optimizer's arguments
+_RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
 
 
 # ---- the memory that optimizers work on
@@ -46,8 +46,8 @@ class Flat:
     *begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
     self.slices = [(at, at + n) for at, n in zip(begins, sizes)]
     self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1).requires_grad_(False)
-    self.states: dict[str, Tensor] = {}
-    self.masks: dict[tuple[bool, ...], Tensor] = {}
+    self.states = dict[str, Tensor]()
+    self.masks = dict[tuple[bool, ...], Tensor]()
 
   def __getitem__(self, state: str) -> Tensor: return self.states[state]
 
@@ -93,8 +93,8 @@ class Flat:
       if p.grad is not None and p.grad.dtype is self.dtype and moves(p.grad): show(p.grad, self.view(flat, i))
     if all(have): return flat, None
     if have not in self.masks:
-      ones = [Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device) for h, p in zip(have, self.params)]
-      self.masks[have] = self.join(ones).contiguous()
+      self.masks[have] = self.join([Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device)
+                                    for h, p in zip(have, self.params)]).contiguous()
     return flat, self.masks[have]
 
 
@@ -142,11 +142,11 @@ class ParamGroup(MutableMapping[str, Any]):
     self.options: dict[str, Any] = {"params": params, **options}
     self.known: Any = None         # the node that the buffer had when the numbers here were written
     self.check()
-    groups: dict[tuple[DType, Any, int | None], list[int]] = {}
+    groups = dict[tuple[DType, Any, int | None], list[int]]()
     first = sum(len(g.params) for g in optimizer.param_groups)
     for i, p in enumerate(params):
-      alone = optimizer._alone or not moves(p)
-      if math.prod(p.shape): groups.setdefault((p.dtype, p.device, id(p) if alone else None), []).append(i)
+      if not math.prod(p.shape): continue
+      groups.setdefault((p.dtype, p.device, id(p) if optimizer._alone or not moves(p) else None), []).append(i)
     for at in groups.values():
       ps = [params[i] for i in at]
       self.flats.append(Flat(ps, [first + i for i in at], moves(ps[0])))
@@ -186,20 +186,21 @@ class ParamGroup(MutableMapping[str, Any]):
 
   def __setitem__(self, option: str, value: Any) -> None:
     if not isinstance(option, str): raise ArgumentError(f"{self.kind.__name__}: no option {shown(option)}")
+    options = self.options
     if option == "lr" and isinstance(value, Tensor):
       if math.prod(value.shape) != 1: raise ShapeError(f"lr: a Tensor of shape {tuple(value.shape)}, expected one element")
       self.buffer[:1].assign(value.detach().reshape(1).cast(self.dtype).to(self.device))
-      self.options[option] = value
+      options[option] = value
       return
     if option not in self.kind._checks:
-      self.options[option] = value
+      options[option] = value
       return
     value = self.kind._checks[option](self.kind.__name__, option, value)
-    before, lr = self.options.get(option), self["lr"]
-    self.options["lr"], self.options[option] = lr, value
+    before, lr = options.get(option), self["lr"]
+    options["lr"], options[option] = lr, value
     try: self.check()
     except ArgumentError:
-      self.options[option] = before
+      options[option] = before
       raise
     self.write()
 
@@ -233,8 +234,8 @@ class ParamGroup(MutableMapping[str, Any]):
     return [t for f in self.flats for t in (f.flat, *f.states.values())] + [*extra, self.buffer]
 
   def __repr__(self) -> str:
-    shown = ", ".join(f"{k}={self[k]!r}" for k in self if k != "params" and self[k] is not None)
-    return f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: {shown}"
+    return (f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: "
+            f"{', '.join(f'{k}={self[k]!r}' for k in self if k != 'params' and self[k] is not None)}")
 
 
 def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
@@ -364,7 +365,7 @@ class Optimizer:
   def _begin(self, groups: Sequence[ParamGroup]) -> None:
     """Make the state of new groups, and their parameters views of the flat buffers."""
     for g in groups:
-      names = (*self._states, *[s for option, s in self._states_with.items() if g.get(option)])
+      names = *self._states, *[s for option, s in self._states_with.items() if g.get(option)]
       for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in names})
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
     for g in groups:
@@ -435,7 +436,7 @@ class Optimizer:
     if not any(map(any, found)):
       raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "
                           "call loss.backward() first, with Tensors that have requires_grad")
-    out: list[Tensor] = []
+    out = list[Tensor]()
     for group, all_grads in zip(self.param_groups, found):
       if self._recurrent:
         many = len(group.scalar_names)
@@ -488,11 +489,13 @@ class Optimizer:
     name = f"{type(self).__name__}.load_state_dict"
     if not {"state", "param_groups"} <= set(state_dict):
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
-    groups, states = state_dict["param_groups"], state_dict["state"]
-    if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all([_is_group(g) for g in groups]):
+    own_groups, groups, states = self.param_groups, state_dict["param_groups"], state_dict["state"]
+    if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all(
+      isinstance(g, Mapping) and isinstance(ids := g.get("params"), (list, tuple)) and all(isinstance(i, (int, str)) for i in ids)
+      for g in groups):
       raise StateError(f"{name}: groups {shown(groups)}, state {shown(states)}; "
                        "expected a list of dicts with 'params', and a dict")
-    sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
+    sizes, theirs = [len(g.params) for g in own_groups], [len(g["params"]) for g in groups]
     if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
     order, computed = [i for g in groups for i in g["params"]], False
     written, begun = list[tuple[Tensor, Tensor]](), set[tuple[int, str]]()   # (begun: small state)
@@ -512,7 +515,7 @@ class Optimizer:
         small = k == "step" or k in self._kept
         if small and (group, k) in begun: continue
         if small and given: begun.add((group, k))
-        value = given.get(k, self._initial(self.param_groups[group], k))
+        value = given.get(k, self._initial(own_groups[group], k))
         if not isinstance(value, (Tensor, np.ndarray, np.generic, int, float)):
           raise StateError(f"{name}: {k!r} of parameter {i} is {shown(value)}, expected a tensor or a number")
         t = value if isinstance(value, Tensor) else Tensor(np.asarray(value))
@@ -520,31 +523,25 @@ class Optimizer:
           raise StateError(f"{name}: {k!r} of parameter {i} has shape {t.shape}, expected {target.shape}")
         written.append((target, t.detach().reshape(target.shape).cast(target.dtype).to(target.device).expand(target.shape)))
     if written: Tensor.realize(*[t for _, t in written])   # may be refused: bytes of a file that are read now
-    before = [dict(g.options) for g in self.param_groups]
+    before = [dict(g.options) for g in own_groups]
     try:
-      for g, options in zip(self.param_groups, groups):
+      for g, options in zip(own_groups, groups):
         g.options.update({k: v for k, v in options.items() if k in self.defaults or k in _RATES})
         for k in _RATES:
           if not isinstance(v := g.options.get(k, 0.0), (int, float)): raise StateError(f"{k} is {shown(v)}, expected a number")
         g.check()
     except (NtgradError, TypeError, ValueError) as e:
-      for g, old in zip(self.param_groups, before): g.options = old
+      for g, old in zip(own_groups, before): g.options = old
       raise StateError(f"{name}: an option of a group: {e}") from None
     for target, t in written: target.assign(t)
     if written: Tensor.realize(*[target for target, _ in written])
-    for g in self.param_groups:
+    for g in own_groups:
       g.write()
       if computed: g.write_scalars()
 
   def __repr__(self) -> str:
     lines = [repr(g) for g in self.param_groups]
     return f"{type(self).__name__}({lines[0]})" if len(lines) == 1 else "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
-
-
-def _is_group(g: Any) -> bool:
-  """Whether a loaded value is a group of a state dict: options, and its parameters by number or name."""
-  params = g.get("params") if isinstance(g, Mapping) else None
-  return isinstance(params, (list, tuple)) and all([isinstance(i, (int, str)) for i in params])
 
 
 @checked

@@ -18,7 +18,7 @@ from ntgrad.nn.common import number, one_of
 
 from .base import Optimizer, OptimizerGroup
 
-_PLAIN = (int, float, str, type(None))   # what lists and dicts of a schedule's state hold
+_PLAIN = int, float, str, type(None)   # what lists and dicts of a schedule's state hold
 _THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
 _FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 
@@ -131,8 +131,8 @@ _LRScheduler = LRScheduler
 class _ByFunction(LRScheduler):
   def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: int = -1):
     name = type(self).__name__
-    n = len(_optimizer(name, optimizer).param_groups)
-    self._fns: Sequence[Callable[[int], float]] = _each(name, "lr_lambda", lr_lambda, n)
+    self._fns: Sequence[Callable[[int], float]] = _each(
+      name, "lr_lambda", lr_lambda, len(_optimizer(name, optimizer).param_groups))
     if not all(map(callable, self._fns)):
       raise ArgumentError(f"{name}: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
     super().__init__(optimizer, last_epoch)
@@ -146,8 +146,7 @@ class LambdaLR(_ByFunction):
 class MultiplicativeLR(_ByFunction):
   """The rate before times a function of the step (one, or one a group)."""
   def get_lr(self) -> list[float]:
-    if self.last_epoch <= 0: return self._rates()
-    return [lr * fn(self.last_epoch) for lr, fn in zip(self._rates(), self._fns)]
+    return self._rates() if self.last_epoch <= 0 else [lr * fn(self.last_epoch) for lr, fn in zip(self._rates(), self._fns)]
 
 
 class _ByFactor(LRScheduler):
@@ -309,9 +308,9 @@ class OneCycleLR(LRScheduler):
     self._phases = []
     for g, low_m, high_m in zip(groups, low, high):
       begin, most = g["max_lr"] / div_factor, g["max_lr"]
-      up = (float(pct_start * total_steps) - 1, begin, most, high_m, low_m)
+      up = float(pct_start * total_steps) - 1, begin, most, high_m, low_m
       down = [(2 * pct_start * total_steps - 2, most, begin, low_m, high_m)] if three_phase else []
-      last = (total_steps - 1, begin if three_phase else most, g["min_lr"], high_m if three_phase else low_m, high_m)
+      last = total_steps - 1, begin if three_phase else most, g["min_lr"], high_m if three_phase else low_m, high_m
       self._phases.append([up, *down, last])
     super().__init__(optimizer, last_epoch)
 
@@ -464,8 +463,9 @@ class ReduceLROnPlateau(LRScheduler):
 
   def is_better(self, a: float, best: float) -> bool:
     """Whether a measure is better than the best by enough."""
-    if self.mode == "min": return a < (best * (1 - self.threshold) if self.threshold_mode == "rel" else best - self.threshold)
-    return a > (best * (1 + self.threshold) if self.threshold_mode == "rel" else best + self.threshold)
+    sign = 1 if self.mode == "max" else -1
+    least = best * (1 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
+    return sign * a > sign * least
 
   def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
     """Note a measure: a number, or a Tensor of one element."""

@@ -129,8 +129,7 @@ class Rprop(Optimizer):
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
     same = g * flat["prev"]
-    factor = (same > 0).where(n.grow, (same < 0).where(n.shrink, 1.0))
-    step = (flat["step_size"] * factor).maximum(n.least).minimum(n.most)
+    step = (flat["step_size"] * (same > 0).where(n.grow, (same < 0).where(n.shrink, 1.0))).maximum(n.least).minimum(n.most)
     g = (same < 0).where(0.0, g)
     return p - g.sign() * step, {"prev": g, "step_size": step}
 
@@ -176,10 +175,10 @@ class Lion(Optimizer):
 
 class AdamLike(Optimizer):
   """Running means of the gradient (m) and of its square (v), and how far both still are from their limits."""
-  _states: Sequence[str] = ("exp_avg", "exp_avg_sq")
+  _states: Sequence[str] = "exp_avg", "exp_avg_sq"
   _states_with = {"amsgrad": "max_exp_avg_sq"}
-  _scalars_of: Sequence[str] = ("step", "bias1", "bias2")   # t, 1 - b1ᵗ, 1 - b2ᵗ
-  _kept: Sequence[str] = ("bias1", "bias2")
+  _scalars_of: Sequence[str] = "step", "bias1", "bias2"   # t, 1 - b1ᵗ, 1 - b2ᵗ
+  _kept: Sequence[str] = "bias1", "bias2"
   _recurrent = True
   decoupled = False   # whether the weight decay is no part of the gradient
 
@@ -256,7 +255,7 @@ class NAdam(AdamLike):
   """Adam with Nesterov's momentum (https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ), as PyTorch has it.
   ``muₜ = b1·(1 - 0.96^(t·momentum_decay)/2)``; ``p -= lr · (g·(1-muₜ)/(1-Πmu) + m·muₜ₊₁/(1-Πmu·muₜ₊₁)) / (√(v/(1-b2ᵗ)) + eps)``.
   Raises as :class:`Adam`."""
-  _scalars_of = ("bias2", "mu_product", "of_g", "of_m")
+  _scalars_of = "bias2", "mu_product", "of_g", "of_m"
   _kept, _recurrent = ("mu_product",), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -356,20 +355,15 @@ class LAMB(AdamLike):
 
 
 def _coefficients(name: str, what: str, value: Any) -> tuple[float, ...]:
-  check = number(-math.inf)
   if not isinstance(value, (tuple, list)) or len(value) != 3:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected three numbers")
-  return tuple(check(name, what, v) for v in value)
+  return tuple(number(-math.inf)(name, what, v) for v in value)
 
 
 def _steps(name: str, what: str, value: Any) -> int:
   if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 100:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a whole number below 100")
   return value
-
-
-def _adjusted(name: str, what: str, value: Any) -> str:
-  return one_of(name, what, "original" if value is None else value, "original", "match_rms_adamw", "none")
 
 
 class Muon(Optimizer):
@@ -382,7 +376,8 @@ class Muon(Optimizer):
   less than two dimensions.
   """
   _checks = {**Optimizer._checks, "momentum": BELOW_1, "ns_coefficients": _coefficients, "ns_steps": _steps,
-             "adjust_lr_fn": _adjusted}
+             "adjust_lr_fn": lambda name, what, value: one_of(
+               name, what, "original" if value is None else value, "original", "match_rms_adamw", "none")}
   _states, _rest, _reads, _alone = ("momentum_buffer",), "momentum", ("momentum", "weight_decay"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.95, weight_decay: float = 0.1,

@@ -110,7 +110,7 @@ class AveragedModel:
                use_buffers: bool = False):
     if avg_fn is not None and multi_avg_fn is not None:
       raise ArgumentError("AveragedModel: avg_fn and multi_avg_fn; give one of them")
-    for f in (avg_fn, multi_avg_fn):
+    for f in avg_fn, multi_avg_fn:
       if f is not None and not callable(f): raise ArgumentError(f"AveragedModel: {shown(f)} is no function")
     _trained("AveragedModel", model)
     self.module = copy.deepcopy(model)

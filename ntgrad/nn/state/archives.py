@@ -239,8 +239,7 @@ def member_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse, mos
   if most is not None and m.size > most: raise refuse(f"{shown(name)} has {m.size} bytes, at most {most} are read")
   found = data[m.begin:m.end]
   if m.packed:
-    unpacker = zlib.decompressobj(-15)
-    try: out = unpacker.decompress(found.data, m.size + 1)
+    try: out = zlib.decompressobj(-15).decompress(found.data, m.size + 1)
     except zlib.error as e: raise refuse(f"{shown(name)}: {e}") from None
     if len(out) != m.size: raise refuse(f"{shown(name)} unpacks to {len(out)} bytes or more, it says {m.size}")
     found = np.frombuffer(out, np.uint8)
@@ -286,11 +285,11 @@ def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compre
   with files.replacing(to) as f, zipfile.ZipFile(f, "w", how, allowZip64=True) as z:
     for name, t in tensors.items():
       # an early date, as numpy has it: equal tensors are equal files
-      info = zipfile.ZipInfo(name + ".npy", (1980, 1, 1, 0, 0, 0))
+      info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
       info.compress_type = how
       with z.open(info, "w", force_zip64=True) as member:
-        header = {"descr": np.lib.format.dtype_to_descr(t.dtype.np), "fortran_order": False, "shape": tuple(map(int, t.shape))}
-        np.lib.format.write_array_header_1_0(member, header)
+        np.lib.format.write_array_header_1_0(member, {
+          "descr": np.lib.format.dtype_to_descr(t.dtype.np), "fortran_order": False, "shape": tuple(map(int, t.shape))})
         member.write(host_bytes(t).data)
 
 
@@ -302,9 +301,9 @@ def npz_load(path: str | os.PathLike[str], device: str | None = None) -> dict[st
   damaged or holds what no tensor is made of (Python objects, text, complex numbers); nothing is loaded then, and nothing in it
   is run.
   """
-  def refuse(why: str) -> StateError: return StateError(f"npz_load: {shown_path(path)} is not a whole npz file: {why}")
+  refuse = files.refuser("npz_load", path, "is not a whole npz file")
   data = Mapped("npz_load", path)
-  out: dict[str, Tensor] = {}
+  out = dict[str, Tensor]()
   for member, m in zip_members(data, refuse, paths=False).items():
     name = member.removesuffix(".npy")
     if name == member: raise refuse(f"{shown(member)} is no array; its members end with .npy")

@@ -109,6 +109,11 @@ def _locked_file(folder: Path) -> tuple[BinaryIO, Path]:
     f.close()
 
 
+def refuser(name: str, path: str | os.PathLike[str], said: str) -> Refuse:
+  """What makes the error of a function for a file: ``said`` of it, and why."""
+  return lambda why: StateError(f"{name}: {shown_path(path)} {said}: {why}")
+
+
 # ---- files in memory
 
 def dtypes_in(said: str) -> dict[str, DType]:
@@ -146,7 +151,7 @@ class Entry(NamedTuple):
 
 class Unread(Storage):
   """Device memory that gets its bytes from ``source`` when it is first asked for."""
-  __slots__ = ("source",)
+  __slots__ = "source"
 
   def __init__(self, device: str, nbytes: int, source: Callable[[], Bytes]):
     super().__init__(device, nbytes)

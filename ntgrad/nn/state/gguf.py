@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir import StateError, dtypes, shown
-from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.codegen.ir import dtypes, shown
 from ntgrad.core import MAX_DIMS, Base
 from ntgrad.graph import checked
 from ntgrad.tensor import Tensor
 
-from .files import Entry, Mapped, Refuse, checked_shape, dtypes_in, tensor_of
+from .files import Entry, Mapped, Refuse, checked_shape, dtypes_in, refuser, tensor_of
 from .pickles import ROOM
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
@@ -46,7 +45,7 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
   computes it from them; such a tensor cannot be written. Bytes are read when a tensor is first used.
   Raises MissingFileError, and StateError for a file that is damaged in any way, or has a type or version other than these.
   """
-  def refuse(why: str) -> StateError: return StateError(f"gguf_load: {shown_path(path)} is not a whole GGUF file: {why}")
+  refuse = refuser("gguf_load", path, "is not a whole GGUF file")
   data = Mapped("gguf_load", path)
   r = _Cursor(data, refuse)
   if (magic := r.bytes(4, "its name")) != b"GGUF": raise refuse(f"it begins with {magic!r}, expected b'GGUF'")
@@ -54,7 +53,7 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
   if version not in (2, 3):
     raise refuse(f"it is of version {version}, or big-endian; little-endian ones of versions 2 and 3 are read")
   tensors, values = r.number("<u8", "the number of tensors"), r.number("<u8", "the number of values")
-  metadata: dict[str, Any] = {}
+  metadata = dict[str, Any]()
   for _ in range(values):
     key = r.text("the name of a value")
     if key in metadata: raise refuse(f"the value {shown(key)} stands twice in it")
@@ -171,12 +170,6 @@ def _counted(n: int, times: int, b: Tensor, shape: tuple[int, ...]) -> Tensor:
   return (Tensor.arange(n, dtype=dtypes.uint8, device=b.device) * times).reshape(shape)
 
 
-def _nibbles(qs: Tensor) -> Tensor:
-  """(blocks, n) bytes -> (blocks, 2n): the lower four bits of all, then the upper ones."""
-  n, width = qs.shape
-  return ((qs.reshape(n, 1, width) >> _counted(2, 4, qs, (2, 1))) & 15).reshape(n, 2 * width)
-
-
 def _fifth(qh: Tensor) -> Tensor:
   """(blocks, 4) bytes -> (blocks, 32): each bit, as 0 or 16."""
   return (((qh.reshape(-1, 4, 1) >> _counted(8, 1, qh, (8,))) & 1) << 4).reshape(-1, 32)
@@ -186,7 +179,8 @@ def _small(fifth: bool, least: bool) -> Callable[[Tensor], Tensor]:
   """The values of blocks of a scale, a minimum (``least``; else they are around 0), the fifth bits, and four bits of each."""
   def values(b: Tensor) -> Tensor:
     at = 4 if least else 2
-    q = _nibbles(b[:, at + 4 * fifth:])
+    n, width = (qs := b[:, at + 4 * fifth:]).shape
+    q = ((qs.reshape(n, 1, width) >> _counted(2, 4, qs, (2, 1))) & 15).reshape(n, 2 * width)   # the lower bits, then the upper
     x = (q | _fifth(b[:, at:at + 4]) if fifth else q).cast(dtypes.float32)
     return x * _half(b[:, :2]) + _half(b[:, 2:4]) if least else (x - (16 if fifth else 8)) * _half(b[:, :2])
   return values
@@ -195,7 +189,7 @@ def _small(fifth: bool, least: bool) -> Callable[[Tensor], Tensor]:
 def _q8_0(b: Tensor) -> Tensor: return b[:, 2:].bitcast(dtypes.int8).cast(dtypes.float32) * _half(b[:, :2])
 
 
-def _scales(b: Tensor) -> tuple[Tensor, Tensor]:
+def _scales(b: Tensor) -> list[Tensor]:
   """(blocks, 16) bytes: two float16 and twelve bytes that hold eight scales and eight minima of 6 bits -> both times their float,
   (blocks, 8, 1) float32."""
   n = b.shape[0]
@@ -203,20 +197,15 @@ def _scales(b: Tensor) -> tuple[Tensor, Tensor]:
   late = _counted(2, 1, b, (2, 1)) == 1   # the last four have their upper bits where the first four have room
   scale = late.where((third & 15) | ((first >> 6) << 4), first & 63)
   least = late.where((third >> 4) | ((second >> 6) << 4), second & 63)
-  out = [(x.cast(dtypes.float32).reshape(n, 8) * _half(b[:, at:at + 2])).reshape(n, 8, 1) for x, at in ((scale, 0), (least, 2))]
-  return out[0], out[1]
-
-
-def _four_bits(qs: Tensor) -> Tensor:
-  """(blocks, 128) bytes -> (blocks, 8, 32): of each 32 bytes the lower four bits, then the upper ones."""
-  return (qs.reshape(-1, 4, 1, 32) >> _counted(2, 4, qs, (2, 1))).reshape(-1, 8, 32) & 15
+  return [(x.cast(dtypes.float32).reshape(n, 8) * _half(b[:, at:at + 2])).reshape(n, 8, 1) for x, at in ((scale, 0), (least, 2))]
 
 
 def _large(fifth: bool) -> Callable[[Tensor], Tensor]:
   """The values of blocks of scales and minima, the fifth bits, and four bits of each."""
   def values(b: Tensor) -> Tensor:
     scale, least = _scales(b[:, :16])
-    q = _four_bits(b[:, 48 if fifth else 16:])
+    # of each 32 bytes the lower four bits, then the upper ones: (blocks, 8, 32)
+    q = (b[:, 48 if fifth else 16:].reshape(-1, 4, 1, 32) >> _counted(2, 4, b, (2, 1))).reshape(-1, 8, 32) & 15
     if fifth: q = q | (((b[:, 16:48].reshape(-1, 1, 32) >> _counted(8, 1, b, (8, 1))) & 1) << 4)
     return (q.cast(dtypes.float32) * scale - least).reshape(-1, 256)
   return values
@@ -240,7 +229,6 @@ QUANTISED = {
 def unpacked(packed: Tensor, how: Format, shape: tuple[int, ...]) -> Tensor:
   """The float32 values of shape ``shape`` that the uint8 tensor ``packed`` (bytes,) holds: computed wherever they are used, also
   by functions that a jit captures, and never kept. They cannot be written."""
-  t = how.values(packed.reshape(-1, how.nbytes)).reshape(shape)
-  out: Tensor = Base._own(t)
+  out: Tensor = Base._own(how.values(packed.reshape(-1, how.nbytes)).reshape(shape))
   out._alias.packed = packed
   return out

@@ -15,7 +15,7 @@ from ntgrad.nn.tree import walk
 from ntgrad.tensor import Tensor
 
 _MOST, _CANDIDATES = 8, 2000   # names that an error lists; names that one is compared with to find what was meant
-_HALVES = (dtypes.float16, dtypes.bfloat16)
+_HALVES = dtypes.float16, dtypes.bfloat16
 
 
 @checked
@@ -33,7 +33,7 @@ def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
 
 def tensors_in(obj: Any, prefix: str = "") -> dict[str, Tensor]:
   """:func:`get_state_dict` without a note of the names."""
-  out: dict[str, Tensor] = {}
+  out = dict[str, Tensor]()
   for path, x in (("", obj), *[(p.path, p.value) for p in walk(obj)]):
     if not isinstance(x, Tensor): continue
     name = ".".join(filter(None, (prefix.rstrip("."), path)))
@@ -85,7 +85,7 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
   extra = [k for k in given if k not in mine]
   wrong = [said for name, target in mine.items() if name in given and (said := _differs(name, given[name], target))]
   if wrong or strict and (missing or extra):
-    raise StateError("load_state_dict: " + _difference(mine, given, *((missing, extra) if strict else ([], [])), wrong))
+    raise StateError(f"load_state_dict: {_difference(mine, given, *((missing, extra) if strict else ([], [])), wrong)}")
   pairs = {id(target): (target, given[name]) for name, target in mine.items() if name in given and given[name] is not target}
   cast = sorted({value.dtype.name for target, value in pairs.values() if value.dtype is not target.dtype})
   if pairs: Tensor.realize(*[value for _, value in pairs.values()])
@@ -95,8 +95,8 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
   if pairs: Tensor.realize(*[target for target, _ in pairs.values()])
   if cast: print(f"ntgrad: load_state_dict: weights of {' and '.join(cast)} are cast to the model's float32", file=sys.stderr)
   if verbose:
-    print(f"loaded {len(mine) - len(missing)} tensors" + (f", without {listed(missing)}" if missing else "")
-          + (f", ignored {listed(extra)}" if extra else ""))
+    print(f"loaded {len(mine) - len(missing)} tensors{f', without {listed(missing)}' if missing else ''}"
+          f"{f', ignored {listed(extra)}' if extra else ''}")
   return Unmatched(missing, extra)
 
 
@@ -111,8 +111,8 @@ def _without_prefix(state_dict: Mapping[str, Any], prefix: str) -> dict[str, Any
 
 def _tensor(value: Any) -> Any:
   """Arrays and other libraries' tensors as Tensors; what is none as it is."""
-  if isinstance(value, Tensor) or not (isinstance(value, (np.ndarray, np.generic)) or interchange.speaks(value)): return value
-  return Tensor(value)
+  return Tensor(value) if not isinstance(value, Tensor) and (
+    isinstance(value, (np.ndarray, np.generic)) or interchange.speaks(value)) else value
 
 
 def _differs(name: str, value: Any, target: Tensor) -> str | None:
@@ -134,7 +134,7 @@ def _difference(mine: Mapping[str, Tensor], given: Mapping[str, Any], missing: S
   if len(wrong) > _MOST: lines.append(f"{len(wrong) - _MOST} more have another shape or dtype")
   hint = _prefixed(missing, extra)
   near = [] if hint else _near(mine, given, missing, extra)
-  if near: lines.append("near names: " + ", ".join(f"{a!r} and {b!r}" for a, b in near))
+  if near: lines.append(f"near names: {', '.join(f'{a!r} and {b!r}' for a, b in near)}")
   if hint: lines.append(hint)
   elif missing or extra: lines.append("rename them, or pass strict=False to load only the names that both have")
   return lines[0] if len(lines) == 1 else "\n  ".join(["the state dict does not fit the model:", *lines])
@@ -148,8 +148,8 @@ def _prefixed(missing: Sequence[str], extra: Sequence[str]) -> str | None:
     ends = [k[:-len(short[0])] for k in long if short[0] and k.endswith(short[0])]
     longs = set(long)
     for before in ends:
-      if before and all(before + k in longs for k in short):
-        return f"the names are the same but for {before!r} before them; " + said.format(before, before)
+      if before and all(f"{before}{k}" in longs for k in short):
+        return f"the names are the same but for {before!r} before them; {said.format(before, before)}"
   return None
 
 

@@ -9,6 +9,7 @@ import gc
 import struct
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ ROOM = 40 << 20, 4   # bytes that the values of a file may take, beside so many 
 DEEPEST = 100
 _KEY = 1 << 60       # keys are ints beneath: their hash is themselves
 _NAMES = {"__builtin__": "builtins"}   # as Python 2 has them
-_FLAT = (str, bytes, int, float, type(None), DType)
+_FLAT = str, bytes, int, float, type(None), DType
 _NESTS = frozenset((list, tuple, dict, set, frozenset))
 _COPIED: dict[type, int] = {str: 4, bytes: 1, bytearray: 1, tuple: 9, list: 100, dict: 100, set: 100, frozenset: 100}
 
@@ -32,10 +33,12 @@ class Built:
   def build(self, state: Any) -> None: raise ValueError(f"a {type(self).__name__} of {shown(state)}")
 
 
+@dataclass(eq=False)
 class Called:
   """A function that a pickle may name, its name, and how many bytes its result takes beside copies of what it is given."""
-  __slots__ = ("cost", "fn", "name")
-  def __init__(self, name: str, fn: Callable[..., Any], cost: int = 100): self.name, self.fn, self.cost = name, fn, cost
+  name: str
+  fn: Callable[..., Any]
+  cost: int = 100
 
 
 class Loaded(NamedTuple):
@@ -97,10 +100,10 @@ class _Machine:
                refuse: Refuse):
     self.data, self.at, self.room = data, at, room
     self.known, self.persistent, self.refuse = known, persistent, refuse
-    self.stack: list[Any] = []
-    self.marks: list[int] = []
-    self.memo: list[Any] = []          # pickles count from 0 on
-    self.odd: dict[int, Any] = {}      # those that do not
+    self.stack = list[Any]()
+    self.marks = list[int]()
+    self.memo = list[Any]()          # pickles count from 0 on
+    self.odd = dict[int, Any]()      # those that do not
 
   def run(self) -> None:
     """Carry out one instruction after the other, to the end of the pickle."""
@@ -159,11 +162,12 @@ class _Machine:
     self.top()
     return self.stack.pop()
 
-  def marked(self) -> list[Any]:
-    """Take what lies above the last mark, and the mark, off the stack."""
+  def marked(self, cost: int = 0) -> list[Any]:
+    """Take what lies above the last mark, and the mark, off the stack; charge ``cost`` bytes for each."""
     at = self.marks.pop()
     found = self.stack[at:]
     del self.stack[at:]
+    self.take(cost * len(found))
     return found
 
   def into(self, kind: Any, found: Any = ()) -> None:
@@ -193,26 +197,16 @@ class _Machine:
     """A tuple of the last n values."""
     at = len(self.stack) - n
     if at < (self.marks[-1] if self.marks else 0): raise ValueError("a mark where a value should be")
-    found = tuple(self.stack[at:])
-    del self.stack[at:]
-    self.stack.append(found)
-  def appends(self) -> None:
-    found = self.marked()
-    self.take(len(found))
-    self.into(list, found)
+    self.stack[at:] = [tuple(self.stack[at:])]
   def setitem(self) -> None:
     value, k = self.pop(), self.pop()
     self.into(dict, {key(k): value})
   def marked_pairs(self) -> dict[Any, Any]:
     """What is marked, as keys and values in turn."""
-    found = self.marked()
+    found = self.marked(42)
     if len(found) % 2: raise ValueError("a key without a value")
-    self.take(42 * len(found))
     return pairs(zip(found[::2], found[1::2]))
-  def marked_keys(self) -> frozenset[Any]:
-    found = self.marked()
-    self.take(92 * len(found))
-    return frozenset(map(key, found))
+  def marked_keys(self) -> frozenset[Any]: return frozenset(map(key, self.marked(92)))
 
   def name(self, module: Any, name: Any) -> None:
     if not isinstance(module, str) or not isinstance(name, str): raise TypeError(f"a name {shown(module)}, {shown(name)}")
@@ -253,7 +247,7 @@ class _Machine:
 
   def measure(self, root: Any, most: int) -> None:
     """Refuse a value that has itself, is deep, or has more than ``most`` parts where what it holds twice counts twice."""
-    done: dict[int, tuple[int, int]] = {}   # by identity, of what is through: parts, and how deep; of what is not: 0, 0
+    done = dict[int, tuple[int, int]]()   # by identity, of what is through: parts, and how deep; of what is not: 0, 0
 
     def visit(x: Any, above: int) -> tuple[int, int]:
       done[id(x)] = 0, 0
@@ -301,8 +295,8 @@ def _utf8(b: memoryview) -> str: return str(b, "utf-8", "surrogatepass")
 # by the bytes that it takes (those whose size is known later charge it themselves): what an instruction does. A place on the
 # stack is 8 bytes, which go into what is made of it; what leaves little is charged so that it cannot go on
 _BY_COST: dict[int, dict[str, Callable[[_Machine], Any]]] = {
-  1: {"a": lambda m: m.into(list, [m.pop()]), "e": _Machine.appends, "u": lambda m: m.into(dict, m.marked_pairs()),
-      "\x90": lambda m: m.into(set, m.marked_keys())},
+  1: {"a": lambda m: m.into(list, [m.pop()]), "e": lambda m: m.into(list, m.marked(1)),
+      "u": lambda m: m.into(dict, m.marked_pairs()), "\x90": lambda m: m.into(set, m.marked_keys())},
   8: {"I": _Machine.line_int, "L": lambda m: m.push(int(m.line().removesuffix(b"L"))), "F": lambda m: m.push(float(m.line())),
       "J": lambda m: m.push(m.number(4, True)), "K": lambda m: m.stack.append(m.byte()), "M": lambda m: m.push(m.number(2)),
       "\x8a": lambda m: m.push(m.number(m.byte(), True)), "\x8b": lambda m: m.push(m.number(m.number(4), True)),

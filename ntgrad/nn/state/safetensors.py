@@ -21,7 +21,19 @@ from ntgrad.graph import checked
 from ntgrad.graph.buffer_names import remember_names
 from ntgrad.tensor import Tensor
 
-from .files import Entry, Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, tensor_of
+from .files import (
+  Entry,
+  Mapped,
+  Refuse,
+  checked_bools,
+  checked_shape,
+  dtypes_in,
+  host_bytes,
+  plain_file,
+  refuser,
+  replacing,
+  tensor_of,
+)
 from .names import listed
 
 # what files call the dtypes; the format has no others that ntgrad could hold
@@ -29,6 +41,7 @@ SAFE_DTYPES = dtypes_in("BOOL:bool I8:int8 U8:uint8 I16:int16 U16:uint16 I32:int
   "F8_E4M3:float8_e4m3 F8_E5M2:float8_e5m2 F8_E8M0:float8_e8m0 F16:float16 BF16:bfloat16 F32:float32 F64:float64")
 _SAFE_NAMES = {d: name for name, d in SAFE_DTYPES.items()}
 _MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not make us read gigabytes
+_WHAT = "is not a whole safetensors file"
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"   # what folders of models call them
 
 
@@ -47,7 +60,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
     if not isinstance(t, Tensor): raise StateError(f"safe_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _SAFE_NAMES:
       raise StateError(f"safe_save: {shown(name)} is {t.dtype}, the format has only {', '.join(d.name for d in _SAFE_NAMES)}")
-  header: dict[str, Any] = {}
+  header = dict[str, Any]()
   if metadata is not None:
     for k, v in metadata.items():
       if not isinstance(k, str) or not isinstance(v, str):
@@ -99,7 +112,7 @@ def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 def _tensors(path: Path, device: str | None) -> dict[str, Tensor]:
   file, entries, _ = _parse(path)
   reads = [checked_bools(partial(file.__getitem__, slice(e.begin, e.end)), e.kind, e.end - e.begin, False, shown(e.name),
-                         _refuser(path)) for e in entries]
+                         refuser("safe_load", path, _WHAT)) for e in entries]
   return {e.name: tensor_of(read, e.kind, e.shape, device) for e, read in zip(entries, reads)}
 
 
@@ -119,7 +132,7 @@ def _whole_or_index(path: str | os.PathLike[str]) -> Path:
 
 def _index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
   """Which file has which tensor, and the metadata, of an index."""
-  def refuse(why: str) -> StateError: return StateError(f"safe_load: {shown_path(path)} is no index of safetensors files: {why}")
+  refuse = refuser("safe_load", path, "is no index of safetensors files")
   data = Mapped("safe_load", path)
   if len(data) > _MAX_HEADER: raise refuse(f"it has {len(data)} bytes, at most {_MAX_HEADER} are read")
   found = _json(data[:].tobytes(), refuse, "it", len(data))
@@ -140,7 +153,7 @@ def _index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
 def _json(text: bytes, refuse: Refuse, what: str, size: int) -> dict[str, Any]:
   """A JSON object in which no name stands twice."""
   def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+    out = dict[str, Any]()
     for k, v in pairs:
       if k in out: raise refuse(f"the name {shown(k)} stands twice in {what}")
       out[k] = v
@@ -158,13 +171,9 @@ def _json(text: bytes, refuse: Refuse, what: str, size: int) -> dict[str, Any]:
 
 # ---- one file
 
-def _refuser(path: Path) -> Refuse:
-  return lambda why: StateError(f"safe_load: {shown_path(path)} is not a whole safetensors file: {why}")
-
-
 def _parse(path: Path) -> tuple[Mapped, list[Entry], dict[str, str]]:
   """The file, the checked entries and the metadata."""
-  refuse = _refuser(path)
+  refuse = refuser("safe_load", path, _WHAT)
   raw = Mapped("safe_load", path)
   if len(raw) < 8: raise refuse(f"it has {len(raw)} bytes, the header length alone takes 8")
   length = int.from_bytes(raw[:8].tobytes(), "little")
@@ -180,8 +189,8 @@ def _parse(path: Path) -> tuple[Mapped, list[Entry], dict[str, str]]:
   at, before = start, "the start"
   for e in sorted(entries, key=lambda e: (e.begin, e.end)):
     if e.begin != at:
-      wrong = "overlaps" if e.begin < at else "leaves a hole after"
-      raise refuse(f"{shown(e.name)} starts at byte {e.begin - start}, which {wrong} {before} (ends at {at - start})")
+      raise refuse(f"{shown(e.name)} starts at byte {e.begin - start}, which "
+                   f"{'overlaps' if e.begin < at else 'leaves a hole after'} {before} (ends at {at - start})")
     at, before = e.end, shown(e.name)
   if at != len(raw): raise refuse(f"its tensors take {at - start} bytes, the file has {len(raw) - start} bytes of data")
   return raw, entries, metadata

@@ -18,14 +18,25 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DType, Ops, StateError, shown
-from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import checked
 from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .files import Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, swapped, tensor_of
+from .files import (
+  Mapped,
+  Refuse,
+  checked_bools,
+  checked_shape,
+  dtypes_in,
+  host_bytes,
+  plain_file,
+  refuser,
+  replacing,
+  swapped,
+  tensor_of,
+)
 from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
@@ -55,10 +66,13 @@ _KNOWN: dict[str, Any] = {
   **{f"torch.{n}Tensor": Tensor for n in STORAGES}}
 
 
+@dataclass(eq=False)
 class _Storage:
   """Memory that tensors share: its key in the file, and how to read it as a tensor of one dimension."""
-  def __init__(self, key: str, nbytes: int, dtype: DType | None): self.key, self.nbytes, self.dtype = key, nbytes, dtype
-  read: Callable[[], Any]
+  key: str
+  nbytes: int
+  dtype: DType | None
+  read: Any = None
   packed = False
 
 
@@ -67,8 +81,8 @@ class _Reader:
 
   def __init__(self, device: str | None, refuse: Refuse):
     self.device, self.refuse, self.swapped = device, refuse, False
-    self.storages: dict[str, _Storage] = {}
-    self.flat: dict[tuple[str, DType], Tensor] = {}   # a storage, seen as a dtype
+    self.storages = dict[str, _Storage]()
+    self.flat = dict[tuple[str, DType], Tensor]()   # a storage, seen as a dtype
     functions: dict[str, Callable[..., Any]] = {
       "torch._utils._rebuild_tensor": lambda storage, offset, size, strides: self.tensor(storage, offset, size, strides),
       "torch._utils._rebuild_tensor_v2": self.tensor_v2, "torch._utils._rebuild_tensor_v3": self.tensor_v3,
@@ -109,19 +123,20 @@ class _Reader:
   # ---- what pickles call
   def tensor(self, storage: Any, offset: Any, size: Any, strides: Any, dtype: DType | None = None) -> Tensor:
     """A view of a storage; all views of one share its memory."""
-    if not isinstance(storage, _Storage): raise self.refuse(f"a tensor of {shown(storage)}, which is no storage")
+    refuse = self.refuse
+    if not isinstance(storage, _Storage): raise refuse(f"a tensor of {shown(storage)}, which is no storage")
     d = storage.dtype if dtype is None else dtype
-    if not isinstance(d, DType): raise self.refuse(f"a tensor of the dtype {shown(d)}")
+    if not isinstance(d, DType): raise refuse(f"a tensor of the dtype {shown(d)}")
     if not (isinstance(size, tuple) and isinstance(strides, tuple) and len(size) == len(strides)
             and all(_natural(n) for n in (*size, *strides, offset))):
-      raise self.refuse(f"a tensor of size {shown(size)}, strides {shown(strides)} and offset {shown(offset)}")
-    checked_shape(size, d, "a tensor", self.refuse)
+      raise refuse(f"a tensor of size {shown(size)}, strides {shown(strides)} and offset {shown(offset)}")
+    checked_shape(size, d, "a tensor", refuse)
     if 0 in size: return Tensor.empty(*size, dtype=d, device=self.device)
     end = offset + sum((n - 1) * s for n, s in zip(size, strides)) + 1
     if end > storage.nbytes // d.itemsize:
-      raise self.refuse(f"a tensor takes elements {offset} to {end} of a storage of {storage.nbytes // d.itemsize} elements")
+      raise refuse(f"a tensor takes elements {offset} to {end} of a storage of {storage.nbytes // d.itemsize} elements")
     if (flat := self.flat.get((storage.key, d))) is None:
-      read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
+      read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", refuse)
       if self.swapped and d.itemsize > 1: read = swapped(read, d.itemsize)
       flat = self.flat[storage.key, d] = tensor_of(read, d, (storage.nbytes // d.itemsize,), self.device)
     return _view(flat, offset, end, size, strides)
@@ -184,7 +199,7 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
   base = flat.lazydata
   node = strided(shrink(base, [(begin, end)]), size, strides)
   if node is None: return Tensor._from_node(gather_strided(base, size, strides, begin))
-  moves: list[Any] = []
+  moves = list[Any]()
   while node is not base:
     moves.append((node.op, node.arg))
     node = node.src[0]
@@ -206,12 +221,10 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None, map_loca
   """
   if device is not None and map_location is not None:
     raise ArgumentError(f"torch_load: device={device!r} and map_location={map_location!r}; give one of them")
-  if device is None: device = map_location
-  def refuse(why: str) -> StateError: return StateError(f"torch_load: {shown_path(path)} cannot be loaded: {why}")
+  refuse = refuser("torch_load", path, "cannot be loaded")
   data = Mapped("torch_load", path)
-  reader = _Reader(device, refuse)
   form = _zip if is_zip(data) else _tar if data[257:262].tobytes() == b"ustar" else _pickles
-  return form(data, reader, refuse)
+  return form(data, _Reader(map_location if device is None else device, refuse), refuse)
 
 
 def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
@@ -219,8 +232,8 @@ def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   pickle = next((name for name in members if name.count("/") == 1 and name.endswith("/data.pkl")), None)
   if pickle is None: raise refuse("it is a zip archive without data.pkl")
   folder = pickle.removesuffix("data.pkl")
-  if folder + "constants.pkl" in members: raise refuse("it is a TorchScript model, which is code; save a state dict in its place")
-  if (order := members.get(folder + "byteorder")) is not None:
+  if f"{folder}constants.pkl" in members: raise refuse("it is a TorchScript model, which is code; save a state dict in its place")
+  if (order := members.get(f"{folder}byteorder")) is not None:
     said = member_bytes(data, "byteorder", order, refuse, 16).tobytes()
     if said not in (b"little", b"big"): raise refuse(f"its byte order is {shown(said)}, expected little or big")
     reader.swapped = said == b"big"
@@ -233,26 +246,26 @@ def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     s.read, s.packed = lambda: member_bytes(data, name, m, refuse)[:s.nbytes], m.packed
     return s
 
-  found = member_bytes(data, pickle, members[pickle], refuse, ROOM[0] // 4 + len(data))
-  return reader.load(found.data, 0, persistent, len(data)).value
+  return reader.load(member_bytes(data, pickle, members[pickle], refuse, ROOM[0] // 4 + len(data)).data, 0, persistent,
+                     len(data)).value
 
 
 def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   # pickles first, then the storages: found in one round, so that tensors of the second know where their bytes are
-  whole = data[:].data
-  try: magic, at = reader.load(whole)
+  read, whole = reader.load, data[:].data
+  try: magic, at = read(whole)
   except StateError: magic, at = None, 0
   if not isinstance(magic, int) or magic != _MAGIC:
     raise refuse("it is neither a zip archive nor a tar archive, nor one of torch before 1.6")
-  version, at = reader.load(whole, at)
+  version, at = read(whole, at)
   if not isinstance(version, int) or version != _VERSION: raise refuse(f"it has version {shown(version)}, expected {_VERSION}")
-  info, begin = reader.load(whole, at)
+  info, begin = read(whole, at)
   reader.swapped = isinstance(info, dict) and info.get("little_endian") is False
   dry = _Dry(reader.device, refuse)
-  keys, at = reader.load(whole, dry.load(whole, begin).end)
+  keys, at = read(whole, dry.load(whole, begin).end)
   if not isinstance(keys, list) or not _are_text(*keys) or sorted(dry.storages) != sorted(keys):
     raise refuse(f"its storages are {shown(keys)}, its tensors are of {shown(sorted(dry.storages))}")
-  places: dict[str, int] = {}
+  places = dict[str, int]()
   for name in keys:
     s = dry.storages[name]
     numel = int.from_bytes(data[at:at + 8].tobytes(), "big" if reader.swapped else "little")
@@ -266,7 +279,7 @@ def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     s.read = lambda: data[places[s.key]:places[s.key] + s.nbytes]
     return s
 
-  return reader.load(whole, begin, persistent).value
+  return read(whole, begin, persistent).value
 
 
 class _Dry(_Reader):
@@ -278,6 +291,7 @@ class _Dry(_Reader):
 def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   """As torch 0.1 wrote it: ``storages``, then ``tensors`` that are views of them, then ``pickle``, which names tensors by
   number."""
+  read = reader.load
   whole, members = tar_members(data, refuse)
   parts = {n: member_bytes(whole, n, m, refuse) for n, m in members.items() if n in ("storages", "tensors", "pickle")}
   if len(parts) != 3: raise refuse("it is a tar archive without storages, tensors and pickle")
@@ -285,28 +299,28 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     if not _natural(n): raise refuse(f"it says that it has {shown(n)} storages or tensors")
     return range(n)
 
-  kept: dict[Any, tuple[_Storage, int]] = {}   # by key: the storage, and where in it the one of this key begins
+  kept = dict[Any, tuple[_Storage, int]]()   # by key: the storage, and where in it the one of this key begins
   part = parts["storages"]
-  count, at = reader.load(part.data)
+  count, at = read(part.data)
   for _ in counted(count):
-    said, at = reader.load(part.data, at)
+    said, at = read(part.data, at)
     name, _, kind = _three(said, refuse)
     s = reader.storage(str(name), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
     s.read = partial(part.__getitem__, slice(at + 8, at + 8 + s.nbytes))
     at += 8 + s.nbytes
     if at > len(part): raise refuse(f"the storage {shown(name)} of {s.nbytes} bytes is not whole")
     kept[name] = s, 0
-  views = reader.load(part.data, at).value
+  views = read(part.data, at).value
   for view in views if isinstance(views, list) else []:
     if not isinstance(view, tuple) or len(view) != 4 or not _named(view[0]) or not _named(view[1]) or view[1] not in kept \
        or not _natural(view[2]):
       raise refuse(f"it says {shown(view)} of a storage that is a part of another")
     kept[view[0]] = kept[view[1]][0], kept[view[1]][1] + view[2]
-  tensors: dict[str, Tensor] = {}
+  tensors = dict[str, Tensor]()
   part = parts["tensors"]
-  count, at = reader.load(part.data)
+  count, at = read(part.data)
   for _ in counted(count):
-    said, at = reader.load(part.data, at)
+    said, at = read(part.data, at)
     name, storage, _ = _three(said, refuse)
     ndim = int.from_bytes(part[at:at + 4].tobytes(), "little")
     numbers = part[at + 8:at + 8 + 8 * (2 * ndim + 1)] if ndim <= MAX_DIMS else part[:0]
@@ -321,7 +335,7 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     if not _named(pid) or str(pid) not in tensors: raise refuse(f"its pickle asks for the tensor {shown(pid)}, which it has not")
     return tensors[str(pid)]
 
-  return reader.load(parts["pickle"].data, 0, persistent, len(data)).value
+  return read(parts["pickle"].data, 0, persistent, len(data)).value
 
 
 def _named(x: Any) -> bool:
@@ -342,7 +356,7 @@ class _Writer:
 
   def __init__(self, refuse: Any) -> None:
     self.refuse, self.tensors, self.keys, self.above = refuse, list[Tensor](), dict[int, int](), list[int]()
-    self.kept: dict[int, tuple[int, Any]] = {}   # lists, tuples and dicts by identity: their number in the pickle
+    self.kept = dict[int, tuple[int, Any]]()   # lists, tuples and dicts by identity: their number in the pickle
 
   def code(self, x: Any) -> bytes:
     if x is None or isinstance(x, (bool, np.bool_)): return b"N" if x is None else b"\x88" if x else b"\x89"
@@ -353,14 +367,15 @@ class _Writer:
     if isinstance(x, str): return self.text(x)
     if not isinstance(x, (Mapping, list, tuple)):
       raise self.refuse(f"it has {shown(x)} ({type(x).__name__}); it takes tensors, numbers, text, lists, tuples and dicts")
-    if id(x) in self.above or len(self.above) > 100: raise self.refuse(f"{shown(x)} is in itself, or a hundred others deep")
-    if id(x) in self.kept: return b"j" + struct.pack("<I", self.kept[id(x)][0])
-    self.above.append(id(x))
+    number = id(x)
+    if number in self.above or len(self.above) > 100: raise self.refuse(f"{shown(x)} is in itself, or a hundred others deep")
+    if number in self.kept: return b"j" + struct.pack("<I", self.kept[number][0])
+    self.above.append(number)
     if isinstance(x, Mapping): out = b"}(" + b"".join([self.code(k) + self.code(v) for k, v in x.items()]) + b"u"
     elif isinstance(x, list): out = b"](" + b"".join(map(self.code, x)) + b"e"
     else: out = b"(" + b"".join(map(self.code, x)) + b"t"
     self.above.pop()
-    self.kept[id(x)] = len(self.kept), x
+    self.kept[number] = len(self.kept), x
     return out + b"r" + struct.pack("<I", len(self.kept) - 1)
 
   def text(self, x: str) -> bytes:
@@ -373,16 +388,15 @@ class _Writer:
     if (key := self.keys.get(id(t))) is None:
       key = self.keys[id(t)] = len(self.tensors)
       self.tensors.append(t)
-    shape = tuple(map(int, t.shape))
+    code, shape = self.code, tuple(map(int, t.shape))
     strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
     typed = _STORAGES.get(t.dtype)
-    kind = _name("torch", typed + "Storage") if typed else _name("torch.storage", "UntypedStorage")
+    kind = _name("torch", f"{typed}Storage") if typed else _name("torch.storage", "UntypedStorage")
     size = t.numel() if typed else t.nbytes()
-    storage = b"(" + self.code("storage") + kind + self.code(str(key)) + self.code("cpu") + _int(size) + b"tQ"
-    rebuild = _name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
-    grad, hooks = self.code(bool(t.requires_grad)), _name("collections", "OrderedDict") + b")R"
-    kept = _int(0) + self.code(shape) + self.code(strides) + grad + hooks + (b"" if typed else self.code(t.dtype))
-    return rebuild + b"(" + storage + kept + b"tR"
+    storage = b"(" + code("storage") + kind + code(str(key)) + code("cpu") + _int(size) + b"tQ"
+    return (_name("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3") + b"(" + storage + _int(0)
+            + code(shape) + code(strides) + code(bool(t.requires_grad)) + _name("collections", "OrderedDict")
+            + b")R" + (b"" if typed else code(t.dtype)) + b"tR")
 
 
 def _name(module: str, name: str) -> bytes: return f"c{module}\n{name}\n".encode()
@@ -404,7 +418,7 @@ def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
   """
   import zipfile
   to = plain_file("torch_save", path, new=True)
-  writer = _Writer(lambda why: StateError(f"torch_save: {shown_path(path)} cannot be written: {why}"))
+  writer = _Writer(refuser("torch_save", path, "cannot be written"))
   pickle = b"\x80\x02" + writer.code(obj) + b"."
   with replacing(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
     def write(name: str, data: Any) -> None:

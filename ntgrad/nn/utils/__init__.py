@@ -8,7 +8,7 @@ from .gradients import clip_grad_norm_, clip_grad_value_, get_total_norm, parame
 if TYPE_CHECKING:
   from . import checkpoint as checkpoint, data as data
 
-_FILES = ("checkpoint", "data")
+_FILES = "checkpoint", "data"
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "get_total_norm", "parameters_to_vector", "vector_to_parameters"]
 
 show(__name__)

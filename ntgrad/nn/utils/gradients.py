@@ -34,8 +34,7 @@ def _flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def _norm(flat: Tensor, norm_type: float) -> Tensor:
   if norm_type == math.inf: return flat.abs().max()
-  if norm_type == 2: return flat.square().sum().sqrt()
-  return (flat.abs() ** norm_type).sum() ** (1 / norm_type)
+  return flat.square().sum().sqrt() if norm_type == 2 else (flat.abs() ** norm_type).sum() ** (1 / norm_type)
 
 
 @checked
