@@ -82,8 +82,7 @@ globals().update(_MADE)
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
   """Values below ``min`` and above ``max`` replaced by these, in x's dtype."""
-  shape = broadcast_shapes(*[t.shape for t in (x, min, max) if isinstance(t, Tensor)])
-  out = x.broadcast_to(shape)
+  out = x.broadcast_to(broadcast_shapes(*[t.shape for t in (x, min, max) if isinstance(t, Tensor)]))
   if min is not None: out = where(less(out, min), min, out).cast(x.dtype)
   if max is not None: out = where(greater(out, max), max, out).cast(x.dtype)
   return out.clone()
@@ -180,8 +179,7 @@ def isdtype(dtype: Any, kind: Any) -> Any:
 
 def can_cast(from_: Any, to: Any, /) -> Any:
   """Whether promotion leads from one dtype to the other."""
-  d = from_.dtype if isinstance(from_, Tensor) else dtypes.of(from_)
-  return promote(d, dtypes.of(to)) is dtypes.of(to)
+  return promote(from_.dtype if isinstance(from_, Tensor) else dtypes.of(from_), dtypes.of(to)) is dtypes.of(to)
 
 
 def astype(x: Tensor, dtype: Any, /, *, copy: Any = True, device: str | None = None) -> Tensor:
@@ -340,10 +338,8 @@ def unique_all(x: Tensor, /) -> unique_all_result:
   values, order = flat.sort()
   new = Tensor.cat(Tensor.ones(1, dtype=dtypes.bool, device=x.device), values[1:] != values[:-1])
   starts = new.nonzero().reshape(-1)
-  number = new.cumsum(0, dtype=dtypes.int32) - 1
-  inverse = Tensor.zeros(n, dtype=dtypes.int32, device=x.device).scatter(0, order, number)
-  ends = Tensor.cat(starts[1:], Tensor.full((1,), n, dtype=starts.dtype, device=x.device))
-  counts = (ends - starts).cast(dtypes.default_int)
+  inverse = Tensor.zeros(n, dtype=dtypes.int32, device=x.device).scatter(0, order, new.cumsum(0, dtype=dtypes.int32) - 1)
+  counts = (Tensor.cat(starts[1:], Tensor.full((1,), n, dtype=starts.dtype, device=x.device)) - starts).cast(dtypes.default_int)
   return unique_all_result(values[starts], order[starts].cast(dtypes.default_int), inverse.reshape(x.shape), counts)
 
 

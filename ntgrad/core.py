@@ -135,8 +135,7 @@ class Base(Valued):
         if s._state > 0:
           source = s
           break
-    t: Self = source._wrap(node, 3)
-    return t._called(names)
+    return source._wrap(node, 3)._called(names)
 
   def _own(self) -> Self:
     """The same value as a tensor of its own. Nothing is copied until one of the two is written."""
@@ -183,8 +182,7 @@ class Base(Valued):
   @classmethod
   def _from_node(cls, node: UOp) -> Self:
     """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
-    made: Any = object.__new__(cls._plain if cls is not Base else Base._class)
-    return made._hold(origins.note_origin(node), 0)
+    return object.__new__(cls._plain if cls is not Base else Base._class)._hold(origins.note_origin(node), 0)
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""
@@ -416,8 +414,7 @@ class Base(Valued):
     requires a gradient, ShapeError for a name that stands at another dimension.
     """
     u = self.lazydata
-    make: Any = type(self)
-    v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
+    v: UOp = x.lazydata if isinstance(x, Base) else type(self)(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
     self._check_writable("assign")
     if v.shape != u.shape:
       raise AssignError(f"assign: a value of shape {text(x)} does not fit a tensor of shape {text(self)}; give that shape")

@@ -153,8 +153,3 @@ conj = resolve_conj = resolve_neg = real
 def isreal(input: Tensor) -> Tensor:
   """True everywhere: numbers are real."""
   return input.full_like(True, dtype="bool")
-
-
-__all__ = ["Size", "broadcast_shapes", "can_cast", "conj", "device", "dtype", "e", "finfo", "iinfo", "inf", "is_complex",
-           "is_conj", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_storage", "is_tensor", "isreal", "nan", "newaxis",
-           "pi", "promote_types", "real", "resolve_conj", "resolve_neg", "result_type", "typename"]

@@ -28,8 +28,7 @@ def range(start: float, end: float | None = None, step: float = 1, *, dtype: Any
   if step == 0: raise ArgumentError("range: step is 0; the numbers would never reach the end")
   n = int((last - first) / step + 1e-9) + 1
   if (last - first) / step < 0: raise ArgumentError(f"range: from {first} to {last} by {step}; step has the wrong sign")
-  out = Tensor.arange(n, dtype="float64", device=device) * step + first
-  made = out.cast(dtypes.default_float if dtype is None else dtype)
+  made = (Tensor.arange(n, dtype="float64", device=device) * step + first).cast(dtypes.default_float if dtype is None else dtype)
   if requires_grad is not None: made.requires_grad = requires_grad
   return made
 
@@ -116,8 +115,3 @@ def get_rng_state() -> Any: return default_generator.get_state()
 def set_rng_state(new_state: Any) -> None:
   """Go on with the random numbers where :func:`get_rng_state` was called. Raises ShapeError, DTypeError."""
   default_generator.set_state(new_state)
-
-
-__all__ = ["BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
-           "LongTensor", "ShortTensor", "arange", "as_tensor", "asarray", "frombuffer", "get_rng_state", "initial_seed",
-           "manual_seed", "normal", "randint_like", "range", "scalar_tensor", "seed", "set_rng_state"]

@@ -157,6 +157,3 @@ def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
     a, b = step(1), step(2)
     return (b / a * (sample(1) - sample(0)) - a / b * (sample(2) - sample(0))) / (b - a)
   return Tensor.cat([end(0, 1), *inner, end(n - 1, -1)], dim=d)
-
-
-__all__ = ["SVD", "gradient", "max", "min", "norm", "qr", "std", "std_mean", "svd", "var", "var_mean"]

@@ -66,6 +66,3 @@ def _text(texts: list[str], made: list[Any]) -> str:
 def write() -> None:
   """Write all stubs."""
   for path, text in stubs(): path.write_text(text)
-
-
-__all__ = ["stubs", "write"]

@@ -87,8 +87,7 @@ def _named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequ
   if padding != "same": raise ArgumentError(f"{name}: padding {padding!r}; it takes numbers, 'same' or 'valid'")
   if any([s != 1 for s in stride]):
     raise ArgumentError(f"{name}: padding 'same' with stride {tuple(stride)}; it takes stride 1 (give the padding in numbers)")
-  total = [(k - 1) * d for k, d in zip(kernel, dilation)]
-  return [(t // 2, t - t // 2) for t in total]
+  return [(t // 2, t - t // 2) for t in [(k - 1) * d for k, d in zip(kernel, dilation)]]
 
 
 def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[Places], int]:
@@ -245,8 +244,7 @@ class Convolution(Elementwise, Movement):
                ((1, 1, 1),) * rest + tuple(zip(k, st, di)))
     axes = range(rest + n, len(u.shape))
     u = shrink(drop(graph.total(u, axes), axes), [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
-    out = self._wrap(cast(u, self.dtype))
-    return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
+    return self._wrap(cast(u, self.dtype))._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
 
 
 # ---- taps: how one dimension becomes another
@@ -401,8 +399,7 @@ class Pooling(Scattering, Random):
     if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
     found = reaches(detach(t), expand(detach(best), t.shape))
     if used is not None: found = found & expand(used, t.shape)
-    first = drop(reduce(BinaryOps.MIN, where(found, places(), most), axes), axes)
-    return values, self._from_node(first)._called(values._names)
+    return values, self._from_node(drop(reduce(BinaryOps.MIN, where(found, places(), most), axes), axes))._called(values._names)
 
   def _max_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
                 padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
@@ -411,8 +408,7 @@ class Pooling(Scattering, Random):
     def places() -> UOp:   # those of the padding come after all others
       at = reshape(iota(math.prod(spatial)), spatial)
       return broadcast(self._windows_of(at, k, st, di, pairs, dtypes.max(dtypes.int32)), t.shape)
-    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
-    return self._greatest(name, t, axes, spatial, places if return_indices else None)
+    return self._greatest(name, t, tuple(range(len(t.shape) - len(k), len(t.shape))), spatial, places if return_indices else None)
 
   max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -473,8 +469,7 @@ class Pooling(Scattering, Random):
         given = _paddings(name, padding, m)
         ones = pad_value(ones, given, 1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
-      counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
-      divided_by = broadcast(counts, total.shape)
+      divided_by = broadcast(graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m))), total.shape)
     else: divided_by = const(float(math.prod(k) if divisor_override is None else divisor_override), acc, total.shape)
     return self._wrap(cast(drop(total / divided_by, axes), t.dtype))
 
@@ -497,11 +492,9 @@ class Pooling(Scattering, Random):
     if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
     self._needs_floats(name)
     x = self._wide()
-    powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
-    mean = powers._avg_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode)
+    mean = (x.square() if p == 2 else x if p == 1 else x.pow(p))._avg_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode)
     total = mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
-    even = p > 0 and p % 2 == 0
-    return (total if p == 1 else total._root(1 / p) if even else total.pow(1 / p)).cast(self.dtype)
+    return (total if p == 1 else total._root(1 / p) if p > 0 and p % 2 == 0 else total.pow(1 / p)).cast(self.dtype)
 
   lp_pool1d = member(_lp_pool, 1, ":meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l').")
   lp_pool2d = member(_lp_pool, 2, """
@@ -608,8 +601,7 @@ class Pooling(Scattering, Random):
     places = at.reshape(values.shape)
     out = values.max(axis=-1).reshape(*lead, *sizes)
     if not return_indices: return out
-    first = values.detach().argmax(-1, keepdim=True)
-    return out, places.gather(places.ndim - 1, first).squeeze(-1).reshape(*lead, *sizes)
+    return out, places.gather(places.ndim - 1, values.detach().argmax(-1, keepdim=True)).squeeze(-1).reshape(*lead, *sizes)
 
   def _starts(self, u: Any, size: int, out: int, k: int) -> Any:
     """Where windows begin: they grow by alpha or so, from a random offset; the last one ends at the end."""

@@ -365,8 +365,7 @@ class Creation(Elementwise, Movement):
     known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
-    inside = within(index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
-    index = expand(reshape(inside, (*u.shape, 1)), shape)
+    index = expand(reshape(within(index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device), (*u.shape, 1)), shape)
     out = self._from_node(cast(eq(index, cast(index_along(len(u.shape), shape), index.dtype)), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out
@@ -392,8 +391,7 @@ class Creation(Elementwise, Movement):
     u, out = self.lazydata, sum_dtype(self.dtype)
     acc = acc_dtype(out)
     shape = (n, columns)
-    times = expand(reshape(cast(u, acc), (n, 1)), shape)
-    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1, times)
+    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1, expand(reshape(cast(u, acc), (n, 1)), shape))
     if n and columns: powers = scan(BinaryOps.MUL, powers, 1, not increasing)
     return self.named()._wrap(cast(powers, out))
 
@@ -405,8 +403,7 @@ class Creation(Elementwise, Movement):
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
     m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = index_along(0, (m, m)) + offset
-    there: Any = self._from_node(eq(index_along(1, (m, m)), at))
+    there: Any = self._from_node(eq(index_along(1, (m, m)), index_along(0, (m, m)) + offset))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:

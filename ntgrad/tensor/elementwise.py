@@ -124,8 +124,7 @@ class Elementwise(Base):
     d = common_dtype(self.lazydata, *[t.lazydata for t in others])
     return [t if t.dtype is d else t.cast(d) for t in (self, *others)]
   def _times(self, x: Any, factor: float) -> Any:
-    t: Any = x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)
-    return t * factor
+    return (x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)) * factor
   mul = member(_binary, BinaryOps.MUL, "``self * x``.")
   def div(self, x: Any, reverse: bool = False, *, rounding_mode: str | None = None) -> Self:
     """``self / x``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
@@ -183,8 +182,7 @@ class Elementwise(Base):
       d = scalar_dtype(x, a.dtype)
       if d.kind == "f": return self._wrap(binary(fn, cast(a, d), detach(scalar_node(fn.name, x, d, a.shape))))
     if not isinstance(x, Base): return self._binary(fn, x)
-    pair: Any = (self, x)
-    p, q = [t if graph.const_value(t.lazydata) is None else t._detached(detach(t.lazydata)) for t in pair]
+    p, q = [t if graph.const_value(t.lazydata) is None else t._detached(detach(t.lazydata)) for t in (self, x)]
     return p._binary(fn, q)
   maximum = member(_extreme_of, BinaryOps.MAX,
                    "The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient.")
@@ -599,8 +597,7 @@ class Elementwise(Base):
     if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
     if abs(decimals) > 300: raise ArgumentError(f"round: decimals {decimals}; it goes from -300 to 300")
     x, by = self._wide(), 10.0 ** abs(decimals)
-    out = (x * by)._rounding(UnaryOps.ROUND) / by if decimals > 0 else (x / by)._rounding(UnaryOps.ROUND) * by
-    return out.cast(self.dtype)
+    return ((x * by)._rounding(UnaryOps.ROUND) / by if decimals > 0 else (x / by)._rounding(UnaryOps.ROUND) * by).cast(self.dtype)
   def __round__(self, digits: int | None = None) -> Any:
     """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
     return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)

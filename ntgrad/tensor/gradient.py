@@ -157,8 +157,7 @@ def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   if u.arg == "add": return [(base, g), (value, gather(g, *index))]
   # what was set no longer depends on the base; of equal indices one write is there
   winner, kept = _winners(index, base.shape[:len(index)])
-  free = eq(winner, -1)
-  return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), gather(g, *index)))]
+  return [(base, select(_rows(eq(winner, -1), base.shape), g)), (value, select(_rows(kept, value.shape), gather(g, *index)))]
 
 
 def _update(u: UOp, g: UOp, need: Need) -> Pairs:

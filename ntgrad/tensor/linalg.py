@@ -127,8 +127,7 @@ class Linalg(Products):
   def cholesky_inverse(self, upper: bool = False) -> Self:
     """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
     self._matrices("cholesky_inverse", True)
-    eye: Any = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
-    return eye.expand(self.shape).cholesky_solve(self, upper)
+    return type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device).expand(self.shape).cholesky_solve(self, upper)
 
   def tensorinv(self, ind: int = 2) -> Self:
     """What ``tensordot`` with it over ``ind`` dimensions undoes: (a.., b..) -> (b.., a..), where the first ``ind`` sizes, a..,
@@ -290,8 +289,7 @@ class Linalg(Products):
     x = self.cast(acc_dtype(d))
     if ord == "fro": return x.vector_norm(2, (r, c), keepdim).cast(d)
     if ord in ("nuc", 2, -2):
-      rest = [k for k in range(x.ndim) if k not in (r, c)]
-      s: Any = x.named().permute(*rest, r, c)._values("matrix_norm")
+      s: Any = x.named().permute(*[k for k in range(x.ndim) if k not in (r, c)], r, c)._values("matrix_norm")
       s = s.sum(-1) if ord == "nuc" else s[..., 0] if ord == 2 else s[..., -1]
       out = self._wrap(s.cast(d).lazydata) if s.ndim == self.ndim else s.cast(d)
       for k in sorted((r, c)) if keepdim else (): out = out.unsqueeze(k)

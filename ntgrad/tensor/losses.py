@@ -208,8 +208,7 @@ class Losses(Activation, Reduction):
     name = "multilabel_margin_loss"
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
     n = self.shape[-1]
-    Y = self._target(name, target, n, -1)
-    index = self._from_node(self._classes(name, Y, self.shape, n, -1))
+    index = self._from_node(self._classes(name, self._target(name, target, n, -1), self.shape, n, -1))
     x: Any = self.named().cast(acc_dtype(self._float()))
     counts: Any = (index < 0).cumsum(-1, dtype="int32") < 1
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)

@@ -183,6 +183,3 @@ def function(name: str, row: Row, module: str = __name__) -> Callable[..., Any]:
 def functions(table: Mapping[str, str], module: str) -> dict[str, Callable[..., Any]]:
   """All functions of a table, by name."""
   return {name: function(name, row, module) for name, row in rows(table).items()}
-
-
-__all__ = ["Made", "Row", "function", "functions", "method", "parts", "reduction_of", "rows"]

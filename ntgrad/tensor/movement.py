@@ -258,8 +258,7 @@ class Movement(Base):
 
   def flip(self, *axis: Any) -> Self:
     """Dims with their elements in reverse order. Raises AxisError."""
-    axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)
-    return self._seen((Ops.FLIP, axes))
+    return self._seen((Ops.FLIP, axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)))
 
   def rot90(self, k: int = 1, dims: Sequence[int | str] = (0, 1)) -> Self:
     """A view turned k times by a right angle in the plane of two dims, from the first towards the second. Raises AxisError."""
@@ -550,10 +549,8 @@ class Movement(Base):
     1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
     dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes
     that do not fit."""
-    axes = {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()}
-    pieces, groups = _moves(formula, self, axes)
-    split = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])
-    moved = split._permute(tuple([k for g in groups for k in g]))
+    pieces, groups = _moves(formula, self, {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()})
+    moved = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])._permute(tuple([k for g in groups for k in g]))
     shape = tuple([math.prod([pieces[k][1] for k in g]) for g in groups])
     ends = list(itertools.accumulate([len(g) for g in groups]))
     return moved._regrouped(shape, [end - 1 if len(g) == 1 else None for g, end in zip(groups, ends)])

@@ -173,8 +173,7 @@ class Normalising(Reduction):
     before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
     squares = graph.pad(u * u, ((0, 0), (before, after), *((0, 0),) * (n - 2)))
     t, axes = graph.tile(squares, ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (n - 2))), range(n, 2 * n)
-    scale = graph.drop(graph.total(t, axes), axes) * (alpha / size) + k
-    return self._wrap(graph.cast(u * graph.power(scale, -beta), self.dtype))
+    return self._wrap(graph.cast(u * graph.power(graph.drop(graph.total(t, axes), axes) * (alpha / size) + k, -beta), self.dtype))
 
   def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""

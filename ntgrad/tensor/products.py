@@ -50,8 +50,7 @@ def _product_places(nx: int, ny: int) -> tuple[list[Places], int]:
   n = max(nx, ny, 2) - 2 + (nx > 1) + (ny > 1)
   batch = n - (nx > 1) - (ny > 1)
   x = (*range(batch - (nx - 2), batch), batch, n) if nx > 1 else (n,)
-  y = (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)
-  return [x, y], n
+  return [x, (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)], n
 
 
 def _times(t: Any, factor: float) -> Any: return t if factor == 1 else t * factor
@@ -227,8 +226,7 @@ class Products(Reduction, Creation):
         raise ShapeError(f"{name}: shapes {text(self)} and {text(other)}; dimension {p} of the first is {self.shape[p]}, "
                          f"dimension {q} of the second {other.shape[q]}, and they must be equal")
     output = [c for c in la if c not in lb] + [c for c in lb if c not in la]
-    sizes = dict(zip((*la, *lb), (*self.shape, *other.shape)))
-    return self._summed(name, (self, other), Formula([la, lb], output, sizes))
+    return self._summed(name, (self, other), Formula([la, lb], output, dict(zip((*la, *lb), (*self.shape, *other.shape)))))
 
   # ---- chains of matrices
   def multi_dot(*tensors: Any) -> Any:
@@ -421,8 +419,7 @@ def read_formula(formula: str, tensors: Sequence[Any]) -> Formula:
   if unknown := [c for c in plain[-1] if c not in inputs]:
     raise ArgumentError(f"einsum: {formula!r}: letter {unknown[0]!r} of the result is in no tensor")
   terms = [_labels(formula, w, k, tensors) for k, w in enumerate(words)]
-  many = max([sum([c[0] == "." for c in t]) for t in terms])
-  dots = [f".{k}" for k in range(many, 0, -1)]
+  dots = [f".{k}" for k in range(max([sum([c[0] == "." for c in t]) for t in terms]), 0, -1)]
   if not arrow: output = dots + sorted([c for c in set("".join(plain)) if inputs.count(c) == 1])
   else:
     at = result.find("...")

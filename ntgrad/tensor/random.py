@@ -200,8 +200,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   off_by = (rate - n) / n
   ratio = off_by + 1
   log_ratio = ratio.log() + (off_by - (ratio - 1)) / ratio
-  series = (1 / 12 - (1 / 360 - 1 / 1260 / (n * n)) / (n * n)) / n
-  log_p = n * (log_ratio - off_by) - (n * (2 * math.pi)).log() * 0.5 - series
+  log_p = n * (log_ratio - off_by) - (n * (2 * math.pi)).log() * 0.5 - (1 / 12 - (1 / 360 - 1 / 1260 / (n * n)) / (n * n)) / n
   log_p = (k < 1).where(-rate, log_p)
   accepted = (k >= 0) & (off > 0) & ((v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (off * off) + b)).log() <= log_p)
   # the first that is accepted, by its number
@@ -289,8 +288,7 @@ class Random(Sorting):
     whole = all([isinstance(x, int) and not isinstance(x, bool) for x in (low, high)])
     if not whole or not dtypes.min(d) <= low < high <= dtypes.max(d) + 1:
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
-    s = new_shape("randint", shape, size)
-    r, span = _bits(s, Device._located(device), generator), high - low
+    r, span = _bits(new_shape("randint", shape, size), Device._located(device), generator), high - low
     if span < 2 ** 32: r = (r >> 32) * span >> 32
     elif span < 2 ** 64: r = graph.mod(r, span)
     u = cast(r, dtypes.uint64 if d is dtypes.uint64 else dtypes.int64)
@@ -364,8 +362,7 @@ class Random(Sorting):
     d = number_dtype("geometric", dtype, dtypes.default_int)
     s = new_shape("geometric", shape)
     if p == 1: return cls.full(s, 1, dtype=d, device=device)
-    log = graph.log(cls._left(s, Device._located(device), d, generator))
-    failures = graph.floor(log * (1 / math.log1p(-p)))
+    failures = graph.floor(graph.log(cls._left(s, Device._located(device), d, generator)) * (1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
     most = float(dtypes.max(d)) * (1 - 2.0 ** -20) if d.kind in "iu" else math.inf
     return cls._from_node(cast(minimum(failures + 1.0, most), d))
@@ -392,8 +389,7 @@ class Random(Sorting):
     # of the half in which most of it lies, so that small probabilities are not differences from 1
     sign = -1.0 if (a - mean) + (b - mean) > 0 else 1.0
     low, high = sorted([math.erfc(-sign * (x - mean) / std / math.sqrt(2)) for x in (a, b)])   # twice the probabilities
-    u: Any = cls._from_node(_fraction(_bits(s, dev, generator), acc_dtype(d)))
-    x = _quantile(u * (high - low) + low) * (sign * std) + mean
+    x = _quantile(cls._from_node(_fraction(_bits(s, dev, generator), acc_dtype(d))) * (high - low) + low) * (sign * std) + mean
     return cls._made(x.minimum(b).maximum(a).cast(d).lazydata, None, requires_grad)
 
   @classmethod
@@ -405,8 +401,7 @@ class Random(Sorting):
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):
       raise ArgumentError(f"randperm: {n - 1} does not fit {d.name}, which holds up to {dtypes.max(d)}")
     if not n: return cls._from_node(const(0, d, s))
-    keys = cls._from_node(_bits(s, Device._located(device), generator))
-    return cls._from_node(cast(keys.argsort(0).lazydata, d))
+    return cls._from_node(cast(cls._from_node(_bits(s, Device._located(device), generator)).argsort(0).lazydata, d))
 
   # ---- distributions that a tensor gives
   def _uniform(self, generator: Generator | None, shape: Shape | None = None) -> Self:

@@ -236,8 +236,8 @@ class Reduction(Indexing):
 
   def _with_mean(self, name: str, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
                  unbiased: bool | None = None) -> tuple[Self, Self]:
-    spread = getattr(self, name[:-5])   # var or std
-    return spread(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
+    # var or std
+    return getattr(self, name[:-5])(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
   var_mean = member(_with_mean, "``(var, mean)``; see ``var``. Raises AxisError.")
   std_mean = member(_with_mean, "``(std, mean)``; see ``std``. Raises AxisError.")
 
@@ -282,8 +282,7 @@ class Reduction(Indexing):
     u = self.lazydata
     zero = eq(u, 0.0)
     base = where(zero, 1.0, u)
-    root = sqrt(base) if power == 0.5 else graph.power(base, power)
-    return self._wrap(where(zero, 0.0 if power > 0 else math.inf, root))
+    return self._wrap(where(zero, 0.0 if power > 0 else math.inf, sqrt(base) if power == 0.5 else graph.power(base, power)))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(as_float(dtype))
 
   def renorm(self, p: float, dim: int | str, maxnorm: float) -> Self:
@@ -369,8 +368,7 @@ class Reduction(Indexing):
     order = (*[d for d in range(x.ndim) if d != a], a)
     rows = x.permute(order)
     found = _log_sums(rows.reshape(-1, u.shape[a]) if x.numel() else rows.reshape(0, u.shape[a]))
-    t: Self = found.reshape(rows.shape).permute(tuple([order.index(d) for d in range(x.ndim)])).cast(out)
-    return t._called(self._names)
+    return found.reshape(rows.shape).permute(tuple([order.index(d) for d in range(x.ndim)])).cast(out)._called(self._names)
 
   # ---- differences and integrals
   def diff(self, n: int = 1, dim: int | str = -1, prepend: Operand | None = None, append: Operand | None = None) -> Self:

@@ -123,8 +123,7 @@ class Scattering(Indexing):
     row = contiguous(at_places(row, places, 0))
     products = _products(at_places(cast(v.lazydata, acc), places, 0), row)
     base = cast(u, acc)
-    start = const(1, acc, u.shape) if with_self else base
-    out = scatter(start, (row,), products, "set")   # the last of a row has all of it
+    out = scatter(const(1, acc, u.shape) if with_self else base, (row,), products, "set")   # the last of a row has all of it
     return self._wrap_many(cast(base * out if with_self else out, u.dtype), (v,))
 
   def _scatter_extreme(self, at: UOp, v: Self, with_self: bool, greatest: bool) -> Self:

@@ -197,8 +197,7 @@ class Sorting(Reduction, Creation):
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
     at = index_along(d, values.shape)
-    start = scan(BinaryOps.MAX, where(_fresh(detach(values), d), at, 0), d)
-    best = self._from_node(at - start).argmax(d, keepdim=True).lazydata
+    best = self._from_node(at - scan(BinaryOps.MAX, where(_fresh(detach(values), d), at, 0), d)).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
   def _quantile(self, name: str, skip: bool, q: Any, dim: int | str | None = None, keepdim: bool = False,
@@ -216,16 +215,14 @@ class Sorting(Reduction, Creation):
     count = parts.numel()
     position = expand(reshape(parts.lazydata, (count,) + (1,) * len(rest)), (count, *rest))
     if skip:
-      last: Any = (x._count_of_numbers(d) - 1).maximum(0).cast(parts.dtype)
-      most = expand(permute(last.lazydata, order), (count, *rest))
+      most = expand(permute((x._count_of_numbers(d) - 1).maximum(0).cast(parts.dtype).lazydata, order), (count, *rest))
     else: most = const(n - 1, parts.dtype, position.shape)
     below, above, way = _between(position * most, interpolation)
     a, b, way = at_places(values, below, 0), at_places(values, above, 0), cast(way, acc)
     out = where(eq(a, b), a, a * (1.0 - way) + b * way)
     if not skip: out = where(expand(permute(x.detach().isnan().any(d, keepdim=True).lazydata, order), out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
-    left = kept if flag("keepdim", keepdim) else rest
-    t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
+    t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + (kept if flag("keepdim", keepdim) else rest)), x.dtype), (parts,))
     if self._names is not None and dim is not None:
       t._names = (None,) * parts.ndim + (self._names if keepdim else tuple([a for i, a in enumerate(self._names) if i != d]))
     return t
@@ -284,8 +281,7 @@ class Sorting(Reduction, Creation):
     """``unique`` of the slices along a dim, which the host sorts."""
     x, d = self.atleast_1d(), self._dim("unique", dim)
     n = x.shape[d]
-    rows: Any = x.detach().movedim(d, 0)
-    host = host_values("unique", rows.reshape(n, x.numel() // n if n else 0), _READ)
+    host = host_values("unique", x.detach().movedim(d, 0).reshape(n, x.numel() // n if n else 0), _READ)
     if host.dtype.kind not in "biuf": host = host.astype(np.float32)
     if not n or not host.shape[1]:   # no elements: all rows are equal
       first, back = np.zeros(min(n, 1), np.int64), np.zeros(n, np.int64)
@@ -420,8 +416,7 @@ class Sorting(Reduction, Creation):
       none = const(0, x.dtype, (size,))
       return added(none, (index,), x) if size and index.shape[0] else none
     node = combined(BinaryOps.ADD, one, index.shape[0], None, add_up)
-    t: Self = self._from_node(node) if weights is None else weights._wrap(node)
-    return t._called(None)
+    return (self._from_node(node) if weights is None else weights._wrap(node))._called(None)
 
   def _histogram_ends(self, name: str, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """All elements in one dim, in floats, and both ends of what is counted: those given, or the least and the greatest."""
@@ -462,12 +457,10 @@ class Sorting(Reduction, Creation):
       edges = low * (1 - part) + high * part
       index = _bin(x, low, high, n)
     else:
-      given: Any = bins if isinstance(bins, Base) else self._from_host(bins)
-      edges = given
+      edges = bins if isinstance(bins, Base) else self._from_host(bins)
       if edges.ndim != 1 or edges.numel() < 2: raise ShapeError(f"histogram: edges of shape {edges.shape}; it takes two or more")
       n, x = edges.numel() - 1, self.detach().named().flatten()
-      place = edges.searchsorted(x, right=True) - 1
-      index = (x == edges[-1]).where(n - 1, place).lazydata   # -1 and n are in no bin
+      index = (x == edges[-1]).where(n - 1, edges.searchsorted(x, right=True) - 1).lazydata   # -1 and n are in no bin
     counts = self._counts_of(index, n, None if weight is None else weight.named().flatten()).cast(out)
     edges = edges.cast(out)
     if density: counts = counts / counts.sum() / (edges[1:] - edges[:-1])
