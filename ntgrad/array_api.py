@@ -211,7 +211,6 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor: return x.flip(tuple(range(x.ndim)) if axis is None else axis)
 def matrix_transpose(x: Tensor, /) -> Tensor: return x.mT
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]: return tuple(x.unbind(axis))
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -260,12 +259,12 @@ def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> T
 def _cumulative(method: str, first: int) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: Any = False) -> Tensor:
     if axis is None and x.ndim > 1: raise ArgumentError(f"cumulative: a tensor of shape {x.shape} without axis; give one")
-    a = 0 if axis is None else axis
+    a = axis or 0
     out: Tensor = getattr(x, method)(a, dtype=_summed(x.dtype) if dtype is None else dtype)
     if not include_initial: return out
     shape = list(out.shape)
     shape[a] = 1
-    return Tensor.cat(Tensor.full(tuple(shape), first, dtype=out.dtype, device=out.device), out, dim=a)
+    return Tensor.cat(Tensor.full(shape, first, dtype=out.dtype, device=out.device), out, dim=a)
   return function
 
 

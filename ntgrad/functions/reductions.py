@@ -1,7 +1,7 @@
 """Reductions and factorisations whose functions take or give something else than the methods, which are tinygrad's."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.core import axis_of
@@ -40,44 +40,29 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand
 
 
 # ---- variances
-def _spread(name: str, x: Tensor, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
-  if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
-    if unbiased is not None or correction is not None:
-      raise ArgumentError(f"{name}: dim is {dim}, which says unbiased= already; give a dim or None")
-    dim, unbiased = None, dim
-  if unbiased is not None and correction is not None:
-    raise ArgumentError(f"{name}: unbiased= and correction= say the same; give one of them")
-  if correction is None: correction = 1 if unbiased is None else int(unbiased)
-  return getattr(x, name)(dim, keepdim, correction)
+def _spread(name: str, gives: str, doc: str) -> Callable[..., Any]:
+  """The function of a method that takes ``unbiased`` too, with what it gives as its annotation."""
+  def spread(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> Any:
+    if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
+      if unbiased is not None or correction is not None:
+        raise ArgumentError(f"{name}: dim is {dim}, which says unbiased= already; give a dim or None")
+      dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+      raise ArgumentError(f"{name}: unbiased= and correction= say the same; give one of them")
+    if correction is None: correction = 1 if unbiased is None else int(unbiased)
+    return getattr(input, name)(dim, keepdim, correction)
+  spread.__name__ = spread.__qualname__ = name
+  spread.__doc__, spread.__annotations__["return"] = doc, gives
+  return checked(spread)
 
 
-@checked
-def std(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Tensor:
-  """The standard deviation along dims (None: all), of n elements divided by n - ``correction`` (1; 0 where ``unbiased`` is
-  False). Raises AxisError, ArgumentError."""
-  return _spread("std", input, dim, unbiased, keepdim, correction)
-
-
-@checked
-def var(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Tensor:
-  """The variance along dims; see :func:`std`."""
-  return _spread("var", input, dim, unbiased, keepdim, correction)
-
-
-@checked
-def std_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Tensor, Tensor]:
-  """``(std, mean)`` along dims; see :func:`std`."""
-  return _spread("std_mean", input, dim, unbiased, keepdim, correction)
-
-
-@checked
-def var_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Tensor, Tensor]:
-  """``(var, mean)`` along dims; see :func:`std`."""
-  return _spread("var_mean", input, dim, unbiased, keepdim, correction)
+std = _spread("std", "Tensor", """
+  The standard deviation along dims (None: all), of n elements divided by n - ``correction`` (1; 0 where ``unbiased`` is False).
+  Raises AxisError, ArgumentError.""")
+var = _spread("var", "Tensor", "The variance along dims; see :func:`std`.")
+std_mean = _spread("std_mean", "tuple[Tensor, Tensor]", "``(std, mean)`` along dims; see :func:`std`.")
+var_mean = _spread("var_mean", "tuple[Tensor, Tensor]", "``(var, mean)`` along dims; see :func:`std`.")
 
 
 @checked

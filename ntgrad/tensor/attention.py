@@ -41,8 +41,8 @@ class Attention(Products, Random):
     if scale is None: scale = 1 / math.sqrt(self.shape[-1] or 1) if self.ndim else 1.0
     scores: Any = self.dot(key.transpose(-2, -1)) * real_number(_NAME, "scale", scale)
     if is_causal:
-      seen = type(self).ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
-      return seen.where(scores, -math.inf).softmax(-1)   # every query sees key 0
+      # every query sees key 0
+      return type(self).ones(*scores.shape[-2:], dtype=dtypes.bool).tril().where(scores, -math.inf).softmax(-1)
     if mask is None: return scores.softmax(-1)
     masked = mask.where(scores, -math.inf) if mask.dtype is dtypes.bool else scores + mask.cast(scores.dtype)
     u, a, out = masked._rows(_NAME, -1)
@@ -79,6 +79,5 @@ class Attention(Products, Random):
     if min([t.ndim for t in tensors]) > 1:
       if not grouped: fit(_NAME, tensors, places, n)
       called = merged(_NAME, tensors, places, n)
-    out = self.named().scaled_dot_product_attention(
-      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped)
-    return out._called(called)
+    return self.named().scaled_dot_product_attention(
+      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped)._called(called)

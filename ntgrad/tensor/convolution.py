@@ -114,9 +114,9 @@ class Convolution(Elementwise, Movement):
     """How many spatial dimensions there are, and whether the input has a batch. Raises ShapeError."""
     spatial, batched = weight.ndim - 2, self.ndim == weight.ndim
     if spatial < 1 or spatial != (n or spatial) or not (batched or self.ndim == weight.ndim - 1):
-      size = f" of {n} spatial dimension{'s' * (n > 1)}" if n else ""
       raise ShapeError(f"{name}: input {text(self)} with weight {text(weight)}; give (n, cin, *spatial) or (cin, *spatial), "
-                       f"and a weight of as many spatial dimensions as the input{size}")
+                       f"and a weight of as many spatial dimensions as the input"
+                       f"{f' of {n} spatial dimension' + 's' * (n > 1) if n else ''}")
     return spatial, batched
 
   def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
@@ -163,8 +163,9 @@ class Convolution(Elementwise, Movement):
                   dilation: Ints = 1, padding: Padding = 0, output_padding: Ints = 0) -> Self:
     """The adjoint of convolution over n dimensions (None: as many as the weight has)."""
     n, batched = self._rank(name, weight, n)
-    rest: tuple[Any, ...] = bias, groups, stride, dilation, padding, output_padding
-    if not batched: return self.unsqueeze(0)._transposed(name, n, weight, *rest).squeeze(0)._own()
+    if not batched:
+      return self.unsqueeze(0)._transposed(
+        name, n, weight, bias, groups, stride, dilation, padding, output_padding).squeeze(0)._own()
     sx, sw = self.shape, weight.shape
     if groups < 1 or sx[1] != sw[0] or sw[0] % groups:
       raise ShapeError(f"{name}: input {text(self)} with weight {text(weight)} and groups {groups}; give (n, cin, *spatial) and "
@@ -176,8 +177,8 @@ class Convolution(Elementwise, Movement):
     pairs, extra = _paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
       called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
-      out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called)
-      return _biased(out, bias)
+      return _biased(self.named()._transposed(
+        name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called), bias)
     size = [(s - 1) * t + (k - 1) * d + 1 - lo - hi + e for s, t, k, d, (lo, hi), e in zip(sx[2:], st, sw[2:], di, pairs, extra)]
     if min(sx[2:]) < 1 or min(sw[2:]) < 1 or min(size) < 1:
       raise ShapeError(f"{name}: input {sx} with a kernel of {sw[2:]}, stride {st}, dilation {di} and padding {tuple(pairs)} "
@@ -211,14 +212,14 @@ class Convolution(Elementwise, Movement):
     if n < 1 or self.ndim not in (n + 1, n + 2):
       raise ShapeError(f"im2col: shape {text(self)} with kernel_size {kernel_size}; give (n, c, *spatial) or (c, *spatial), "
                        "and a size for each spatial dimension (one number is two of them)")
-    k, di = [numbers("im2col", what, v, n, 1) for what, v in (("kernel_size", kernel_size), ("dilation", dilation))]
-    st, pairs = numbers("im2col", "stride", stride, n, 1), _paddings("im2col", padding, n)
+    k = numbers("im2col", "kernel_size", kernel_size, n, 1)
+    (st, di), pairs = _steps("im2col", n, stride, dilation), _paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
     _must_fit("im2col", k, di, s[rest:], pairs)
     t = windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     shape = s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(t.shape[rest:rest + n]))
-    out = self._wrap(reshape(_inside_out(t, rest, n), shape))
-    return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
+    return self._wrap(reshape(_inside_out(t, rest, n), shape))._called(
+      None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
     """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
@@ -227,7 +228,7 @@ class Convolution(Elementwise, Movement):
     n = max([2] if isinstance(output_size, int) is isinstance(kernel_size, int) is True else
             [len(v) for v in (output_size, kernel_size) if not isinstance(v, int)])
     size, k = numbers("col2im", "output_size", output_size, n, 1), numbers("col2im", "kernel_size", kernel_size, n, 1)
-    di, st = numbers("col2im", "dilation", dilation, n, 1), numbers("col2im", "stride", stride, n, 1)
+    st, di = _steps("col2im", n, stride, dilation)
     if n < 1: raise ArgumentError("col2im: output_size (); give a size for each spatial dimension")
     pairs, s = _paddings("col2im", padding, n), self.shape
     full = tuple([a + lo + hi for a, (lo, hi) in zip(size, pairs)])
@@ -304,9 +305,9 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
   """The same as ``_windowed``, by index."""
   n = len(lines)
   m = len(u.shape) - n
-  outs, taps = tuple([line.out for line in lines]), tuple([line.taps for line in lines])
+  shape = (*[line.out for line in lines], *[line.taps for line in lines])
   places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
-  index = [expand(_along(minimum(maximum(j, 0), line.size - 1), k, 2 * n, n + k), outs + taps)
+  index = [expand(_along(minimum(maximum(j, 0), line.size - 1), k, 2 * n, n + k), shape)
            for k, (line, j) in enumerate(zip(lines, places))]
   t = graph.gather(permute(u, (*range(m, m + n), *range(m))), *index)
   return permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
@@ -340,10 +341,8 @@ def _adaptive(size: int, out: int) -> Line:
   """Element o is made of those from o * size / out, rounded down, to (o + 1) * size / out, rounded up."""
   if size is out or size == out: return same_line(size)
   def begin(o: UOp) -> UOp: return o * size // out
-  def end(o: UOp) -> UOp:
-    return ((o + 1) * size + (out - 1)) // out
   def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
-    return le(expand(begin(o), j.shape), j) & lt(j, expand(end(o), j.shape))
+    return le(expand(begin(o), j.shape), j) & lt(j, expand(((o + 1) * size + (out - 1)) // out, j.shape))
   o = numbers_of_period(size, out)
   if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out

@@ -36,8 +36,7 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   if v is not None:
     n = math.prod([g.shape[a] for a in axes])
     return const(v * n if n else 0.0, g.dtype, shape)   # nothing adds up to 0, whatever it would have been
-  inner = g
-  if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
+  inner = g.src[0] if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)) else g
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
     return reshape(graph.total(inner.src[0], (*inner.arg[1], *axes)), shape)
   return cast(graph.total(cast(g, acc_dtype(g.dtype)), axes), g.dtype)
@@ -148,8 +147,8 @@ _RULES: dict[Ops, Callable[[UOp, UOp], UOp | None]] = {
 
 # ---- rules of several sources
 def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
-  found = [(s, rule(u, g)) for s, rule in zip(u.src, FUNCTIONS[u.arg].gradient) if s in need and rule is not None]
-  return [x if isinstance(x, tuple) else (s, x) for s, x in found]
+  return [x if isinstance(x := rule(u, g), tuple) else (s, x) for s, rule in zip(u.src, FUNCTIONS[u.arg].gradient)
+          if s in need and rule is not None]
 
 
 def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -204,8 +203,7 @@ _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST}
 def sources_of(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
   if u.op in _STOPS: return u.note.call.sources if isinstance(u.note, Result) else ()
-  if u.dtype.kind != "f": return ()
-  return u.src if u.op is not Ops.SLOPED else u.src[1:]
+  return () if u.dtype.kind != "f" else u.src[1:] if u.op is Ops.SLOPED else u.src
 
 
 def _call_of(u: UOp) -> Any:
@@ -302,8 +300,8 @@ def _one_product(parts: Sequence[UOp]) -> list[UOp]:
   alike: dict[Any, list[UOp]] = {}
   others: list[UOp] = []
   for u in parts:
-    outer = u.op is Ops.ALU and u.arg is BinaryOps.MUL and all([s.op is Ops.EXPAND for s in u.src])
-    if outer: alike.setdefault((u.dtype, u.src[0].src[0].shape, u.src[1].src[0].shape), []).append(u)
+    if u.op is Ops.ALU and u.arg is BinaryOps.MUL and all([s.op is Ops.EXPAND for s in u.src]):
+      alike.setdefault((u.dtype, u.src[0].src[0].shape, u.src[1].src[0].shape), []).append(u)
     else: others.append(u)
   for products in alike.values():
     if len(products) < MANY:

@@ -344,24 +344,23 @@ class Losses(Activation, Reduction):
   # ---- margins
   def hinge_embedding_loss(self, target: Operand, margin: float = 1.0, reduction: str = "mean") -> Self:
     """x where the target is 1, max(0, margin - x) where it is -1, reduced. Raises ShapeError."""
-    name = "hinge_embedding_loss"
-    x, y, out = self._against(name, target)
-    apart = (real_number(name, "margin", margin) - x).relu()
-    return self._lost(name, (y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0), reduction, out)
+    x, y, out = self._against("hinge_embedding_loss", target)
+    apart = (real_number("hinge_embedding_loss", "margin", margin) - x).relu()
+    return self._lost("hinge_embedding_loss", (y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0), reduction, out)
 
   def margin_ranking_loss(self, input2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean") -> Self:
     """max(0, -target * (x1 - x2) + margin), reduced: a target of 1 wants x1 above x2, one of -1 below; they broadcast. Raises
     ShapeError."""
-    name = "margin_ranking_loss"
     x, y, t, out = self._alike(input2, target)
-    return self._lost(name, ((y - x) * t + real_number(name, "margin", margin)).relu(), reduction, out)
+    loss = ((y - x) * t + real_number("margin_ranking_loss", "margin", margin)).relu()
+    return self._lost("margin_ranking_loss", loss, reduction, out)
 
   # ---- of probabilities
   def _bce(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     x, y, out = self._against(name, target)
     if name == "binary_cross_entropy":
-      said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities, 0 to 1; of logits there is "
-      x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, said + f"{name}_with_logits"))
+      x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, f"{{value}} at {{element}} of an input of shape {text(self)}, which "
+                                f"takes probabilities, 0 to 1; of logits there is {name}_with_logits"))
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
       return least.where(-100.0, least.where(1.0, x).log())
@@ -379,8 +378,8 @@ class Losses(Activation, Reduction):
   def _bce_logits(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean",
                   pos_weight: Operand | None = None) -> Self:
     x, y, out = self._against(name, target)
-    if pos_weight is None: loss = x.softplus() - x * y
-    else: loss = (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y)
+    loss = x.softplus() - x * y if pos_weight is None else (
+      (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y))
     return self._lost(name, loss._weighted(name, weight), reduction, out)
 
   binary_cross_entropy_with_logits = member(_bce_logits, """
@@ -393,16 +392,15 @@ class Losses(Activation, Reduction):
 
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""
-    name = "multilabel_soft_margin_loss"
-    return self._loss_of(name, lambda x, y: (x.softplus() - x * y)._weighted(name, weight).mean(-1), target, reduction)
+    return self._loss_of("multilabel_soft_margin_loss", lambda x, y: (x.softplus() - x * y)._weighted(
+      "multilabel_soft_margin_loss", weight).mean(-1), target, reduction)
 
   def kl_div(self, target: Operand, reduction: str = "mean", log_target: bool = False) -> Self:
     """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too. The
     reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
     ArgumentError."""
     x, y, out = self._against("kl_div", target)
-    if log_target: loss = y.exp() * (y - x)
-    else: loss = y * (y == 0).where(1.0, y).log() - y * x
+    loss = y.exp() * (y - x) if log_target else y * (y == 0).where(1.0, y).log() - y * x
     if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
     return (loss.sum() / self.shape[0] if self.ndim else loss.sum()).cast(out)
 

@@ -100,8 +100,7 @@ def sliced(item: slice, size: int) -> tuple[int, int, int]:
 def count_of(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
   """A count: an int of at least 0. Raises ArgumentError."""
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= most: return int(value)
-  limit = f" and at most {most}" if most < 2 ** 31 else ""
-  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{limit}")
+  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{f' and at most {most}' * (most < 2 ** 31)}")
 
 
 @checked
@@ -509,15 +508,13 @@ class Movement(Base):
   def hstack(*tensors: Any) -> Any:
     """Joined along the second dim (tensors of one dim: along that), given as for ``cat``. Raises ShapeError, ArgumentError."""
     ts = [t.atleast_1d() for t in several("hstack", tensors)]
-    return ts[0].cat(*ts[1:], dim=min(ts[0].ndim - 1, 1))
+    return Movement.cat(ts, dim=min(ts[0].ndim - 1, 1))
   def vstack(*tensors: Any) -> Any:
     """Joined along the first dim, as rows where they have one dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
-    first, *others = [t.atleast_2d() for t in several("vstack", tensors)]
-    return first.cat(*others, dim=0)
+    return Movement.cat([t.atleast_2d() for t in several("vstack", tensors)])
   def dstack(*tensors: Any) -> Any:
     """Joined along the third dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
-    first, *others = [t.atleast_3d() for t in several("dstack", tensors)]
-    return first.cat(*others, dim=2)
+    return Movement.cat([t.atleast_3d() for t in several("dstack", tensors)], dim=2)
 
   def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Grids of coordinates of 1-d tensors, given as for ``cat``. Raises ShapeError, ArgumentError."""
@@ -539,8 +536,7 @@ class Movement(Base):
     if any([t.ndim != 1 for t in ts]):
       raise ShapeError(f"cartesian_prod: shapes {', '.join([str(t.shape) for t in ts])}; it takes 1-d tensors")
     if len(ts) == 1: return ts[0]._own()
-    grid = [t.flatten() for t in ts[0].named().meshgrid(*[t.named() for t in ts[1:]])]
-    return grid[0].stack(*grid[1:], dim=1)
+    return Movement.stack([t.flatten() for t in Movement.meshgrid(*[t.named() for t in ts])], dim=1)
 
   # ---- by a pattern
   def rearrange(self, formula: str, **sizes: Any) -> Self:
@@ -596,8 +592,7 @@ def _sides(formula: str) -> list[Groups]:
   for n in names + result:
     if max(names.count(n), result.count(n)) > 1: raise _wrong_pattern(formula, f"{n} stands twice on one side")
     if (n in names) != (n in result):
-      side = "left" if n in names else "right"
-      raise _wrong_pattern(formula, f"{n} stands on the {side} only; both sides take the same names")
+      raise _wrong_pattern(formula, f"{n} stands on the {'left' if n in names else 'right'} only; both sides take the same names")
   return sides
 
 
@@ -661,9 +656,8 @@ def _pattern_groups(formula: str, side: str) -> Groups:
     elif word == "1":
       if group is None: out.append([])
     elif not word.isidentifier() or word[0] == "_" or word[-1] == "_":
-      why = "a name is an identifier without _ at its ends"
-      if word.isdecimal(): why = "an int that is not 1 has no name to find it by"
-      raise _wrong_pattern(formula, f"{word!r}: {why}")
+      raise _wrong_pattern(formula, f"{word!r}: " + ("an int that is not 1 has no name to find it by" if word.isdecimal()
+                                                     else "a name is an identifier without _ at its ends"))
     elif group is None: out.append([word])
     else: group.append(word)
   if group is not None: raise _wrong_pattern(formula, "a ( without its )")

@@ -108,7 +108,7 @@ class Products(Reduction, Creation):
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
     return self._from_host(x).dot(self, dtype) if reverse else self.dot(x, dtype)
-  def __matmul__(self, x: Any) -> Self: return self.dot(x)
+  __matmul__ = dot
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
 
@@ -445,10 +445,10 @@ def _sizes(formula: str, terms: Sequence[Labels], tensors: Sequence[Any]) -> dic
       first = found.setdefault(c, (size, k))
       if first[0] == 1 and first[1] != k: found[c] = size, k
       elif first[0] != size and (size != 1 or first[1] == k):
-        what = f"letter {c!r}" if c[0] != "." else f"dimension {-int(c[1:])} of ..."
-        where = f"the {ordinal(k)}" if first[1] != k else "the same"
-        raise ShapeError(f"einsum: {formula!r}: {what} is {first[0]} in the {ordinal(first[1])} tensor and {size} in {where}: "
-                         f"shapes {', '.join(map(text, tensors))}")
+        raise ShapeError(
+          f"einsum: {formula!r}: {f'letter {c!r}' if c[0] != '.' else f'dimension {-int(c[1:])} of ...'} is {first[0]} in the "
+          f"{ordinal(first[1])} tensor and {size} in {f'the {ordinal(k)}' if first[1] != k else 'the same'}: "
+          f"shapes {', '.join(map(text, tensors))}")
   return {c: size for c, (size, _) in found.items()}
 
 

@@ -10,7 +10,6 @@ import html
 from functools import lru_cache
 from inspect import Signature
 from typing import Any, Callable, ClassVar, Iterable, Iterator, Mapping, Self, Sequence, cast
-from weakref import ref
 
 import numpy as np
 
@@ -220,9 +219,8 @@ def _arrays(items: list[Any]) -> list[Any]:
 
 
 def _tensor(cls: type[Protocols], alias: Alias, view: AliasView, state: int, grad: Any, names: Names | None = None) -> Protocols:
-  t = object.__new__(cls)
-  t._alias, t._view, t._node, t.grad, t._state, t._names = alias, view, None, grad, state, names
-  alias.tensors[ref(t, alias.tensors.pop)] = None
+  t = object.__new__(cls)._of_alias(alias, names)
+  t._view, t._node, t.grad, t._state = view, None, grad, state
   return t
 
 

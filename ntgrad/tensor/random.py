@@ -241,7 +241,7 @@ class Random(Sorting):
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
               device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high), both rounded to the dtype. Raises ArgumentError, DTypeError."""
-    low, high = [real_number("uniform", *given) for given in (("low", low), ("high", high))]
+    low, high = real_number("uniform", "low", low), real_number("uniform", "high", high)
     if dtype is not None and dtypes.of(dtype).kind in "iu":
       if not all([math.isfinite(v) and v == int(v) for v in (low, high)]):
         raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
@@ -265,7 +265,7 @@ class Random(Sorting):
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Normal with a mean and a standard deviation; ``generator``, ``device`` and ``dtype`` as for ``randn``. Raises
     ArgumentError, DTypeError."""
-    mean, std = [real_number("normal", *given) for given in (("mean", mean), ("std", std))]
+    mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
     return cls._made(cls.randn(*shape, **kwargs).lazydata * std + mean, None, requires_grad)
 
@@ -476,8 +476,8 @@ class Random(Sorting):
     return self._in_place("bernoulli_", lambda: self.bernoulli(p, generator=generator))
   def _drawn(self, name: str, generator: Generator | None, **options: float) -> Self:
     """What a distribution gives for this shape, dtype and device, written in place."""
-    made = {"generator": generator, "dtype": self.dtype, "device": self.device, **options}
-    return self._in_place(f"{name}_", lambda: getattr(type(self), name)(*self.shape, **made))
+    return self._in_place(f"{name}_", lambda: getattr(type(self), name)(
+      *self.shape, generator=generator, dtype=self.dtype, device=self.device, **options))
 
   # ---- dropout
   def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int | str = -1, *,

@@ -75,7 +75,7 @@ def _scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None)
 def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   """out[i][j] = u[i][places[i][j]] for axis 1; all places are there."""
   s, step = u.shape, 1
-  work = dtypes.int64 if math.prod(s) >= 2 ** 31 else dtypes.int32
+  work = place_dtype(math.prod(s))
   flat: UOp | None = None
   for a in reversed(range(len(s))):
     if s[a] != 1:
