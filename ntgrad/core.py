@@ -182,7 +182,8 @@ class Base(Valued):
   @classmethod
   def _from_node(cls, node: UOp) -> Self:
     """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
-    return object.__new__(cls._plain if cls is not Base else Base._class)._hold(origins.note_origin(node), 0)
+    made: Any = object.__new__(cls._plain if cls is not Base else Base._class)
+    return made._hold(origins.note_origin(node), 0)
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""
@@ -414,7 +415,8 @@ class Base(Valued):
     requires a gradient, ShapeError for a name that stands at another dimension.
     """
     u = self.lazydata
-    v: UOp = x.lazydata if isinstance(x, Base) else type(self)(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
+    make: Any = type(self)
+    v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
     self._check_writable("assign")
     if v.shape != u.shape:
       raise AssignError(f"assign: a value of shape {text(x)} does not fit a tensor of shape {text(self)}; give that shape")

@@ -124,7 +124,8 @@ class Elementwise(Base):
     d = common_dtype(self.lazydata, *[t.lazydata for t in others])
     return [t if t.dtype is d else t.cast(d) for t in (self, *others)]
   def _times(self, x: Any, factor: float) -> Any:
-    return (x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)) * factor
+    t: Any = x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)
+    return t * factor
   mul = member(_binary, BinaryOps.MUL, "``self * x``.")
   def div(self, x: Any, reverse: bool = False, *, rounding_mode: str | None = None) -> Self:
     """``self / x``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
@@ -182,7 +183,8 @@ class Elementwise(Base):
       d = scalar_dtype(x, a.dtype)
       if d.kind == "f": return self._wrap(binary(fn, cast(a, d), detach(scalar_node(fn.name, x, d, a.shape))))
     if not isinstance(x, Base): return self._binary(fn, x)
-    p, q = [t if graph.const_value(t.lazydata) is None else t._detached(detach(t.lazydata)) for t in (self, x)]
+    pair: Any = (self, x)
+    p, q = [t if graph.const_value(t.lazydata) is None else t._detached(detach(t.lazydata)) for t in pair]
     return p._binary(fn, q)
   maximum = member(_extreme_of, BinaryOps.MAX,
                    "The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient.")
