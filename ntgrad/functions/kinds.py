@@ -35,8 +35,8 @@ class finfo:
     self.tiny = self.smallest_normal
 
   def __repr__(self) -> str:
-    names = ("resolution", "min", "max", "eps", "tiny")
-    return f"finfo({', '.join([f'{n}={getattr(self, n)}' for n in names])}, dtype={self.dtype.name})"
+    return (f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, tiny={self.tiny}, "
+            f"dtype={self.dtype.name})")
 
 
 class iinfo:
@@ -81,10 +81,9 @@ class device(DeviceName):
   def __new__(cls, type: Any, index: int | None = None) -> device:
     number = index if isinstance(type, str) else type
     if number is None: return super().__new__(cls, Device.DEFAULT if type is None else canonical(type))
-    kind = type if isinstance(type, str) else "cuda"
     if whole_number("device", "index", number, 0) >= 2 ** 31:
       raise ArgumentError(f"device: index {shown(number)}; it is beneath 2**31")
-    return super().__new__(cls, canonical(f"{kind}:{number}"))
+    return super().__new__(cls, canonical(f"{type if isinstance(type, str) else 'cuda'}:{number}"))
 
   before: str | None
 

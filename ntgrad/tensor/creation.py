@@ -347,8 +347,8 @@ class Creation(Elementwise, Movement):
                         dtype: DType | str | None = None, device: str | None = None) -> Self:
     n, m = new_shape(name, (row, row if col is None else col))
     if n * m > dtypes.max(dtypes.int32): raise ArgumentError(f"{name}: a matrix of shape {(n, m)}; at most 2**31 - 1 elements")
-    found = np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32)
-    return cls(found, device=device, dtype=dtypes.of(dtype, dtypes.int32))
+    return cls(np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32), device=device,
+               dtype=dtypes.of(dtype, dtypes.int32))
   tril_indices = class_member(_triangle_indices, np.tril_indices, """
     (2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
     otherwise. Raises ArgumentError.""")
@@ -379,8 +379,7 @@ class Creation(Elementwise, Movement):
       raise ShapeError(f"block_diag: shapes {', '.join([str(t.shape) for t in ts])}; it takes at most 2 dimensions")
     ts = tuple([t.named().atleast_2d() for t in ts])
     ends = list(itertools.accumulate([t.shape[1] for t in ts]))
-    rows = [t.pad(((0, 0), (at, ends[-1] - at - t.shape[1]))) for t, at in zip(ts, (0, *ends))]
-    return Movement.cat(rows)
+    return Movement.cat([t.pad(((0, 0), (at, ends[-1] - at - t.shape[1]))) for t, at in zip(ts, (0, *ends))])
 
   def vander(self, N: int | None = None, increasing: bool = False) -> Self:
     """(n,) -> (n, N): the powers of each element, the highest first or ``increasing`` from 0 on; of ints int64. Raises

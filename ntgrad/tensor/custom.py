@@ -358,7 +358,7 @@ class Ruled:
 def by_rule(rule: Rule, at: Numbered, sources: Nodes, outs: Sequence[UOp]) -> Pairs:
   """What a rule gives for nodes."""
   grads = [_as_tensor(at[i]) if i in at else None for i in range(len(outs))]
-  found = rule(grads, *[[_as_tensor(u) for u in us] for us in (sources, outs)])
+  found = rule(grads, *[list(map(_as_tensor, us)) for us in (sources, outs)])
   return [(s, g.lazydata) for s, g in zip(sources, found) if g is not None]
 
 

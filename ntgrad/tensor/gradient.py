@@ -191,7 +191,7 @@ def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
 
 def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
   """By the derivatives of a function that is made of others."""
-  slopes = SLOPES[u.arg](*[Base._from_node(s) for s in (u, *u.src[1:])])
+  slopes = SLOPES[u.arg](*map(Base._from_node, (u, *u.src[1:])))
   return [(s, product(g, slope.lazydata)) for s, slope in zip(u.src[1:], slopes) if s in need]
 
 

@@ -108,7 +108,7 @@ class Products(Reduction, Creation):
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
     return self._from_host(x).dot(self, dtype) if reverse else self.dot(x, dtype)
-  __matmul__ = dot
+  def __matmul__(self, x: Any) -> Self: return self.dot(x)
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
 

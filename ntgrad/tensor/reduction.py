@@ -214,9 +214,9 @@ class Reduction(Indexing):
     axes = self._dims("mean", axis)
     return self._finish(cast(self._mean_node(u, axes), as_float(u.dtype)), axes, keepdim)
 
-  def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> UOp:
+  def _var_node(self, u: UOp, axes: Sequence[int], correction: float, unbiased: bool | None) -> UOp:
     """The variance with dims kept, in the accumulator's dtype: two passes."""
-    correction = real_number("var", "correction", correction)
+    correction = real_number("var", "correction", correction if unbiased is None else int(unbiased))
     mean = self._mean_node(u, axes)
     d = cast(u, mean.dtype) - expand(mean, u.shape)
     return graph.total(d * d, axes) / real(max(count(u, axes) - correction, 0))
@@ -225,14 +225,12 @@ class Reduction(Indexing):
     """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
     Raises AxisError."""
     u, axes = self.lazydata, self._dims("var", axis)
-    out = self._var_node(u, axes, correction if unbiased is None else int(unbiased))
-    return self._finish(cast(out, as_float(u.dtype)), axes, keepdim)
+    return self._finish(cast(self._var_node(u, axes, correction, unbiased), as_float(u.dtype)), axes, keepdim)
 
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
     u, axes = self.lazydata, self._dims("std", axis)
-    out = self._var_node(u, axes, correction if unbiased is None else int(unbiased))
-    return self._finish(out, axes, keepdim)._root(0.5)._rounded_to(u.dtype)
+    return self._finish(self._var_node(u, axes, correction, unbiased), axes, keepdim)._root(0.5)._rounded_to(u.dtype)
 
   def _with_mean(self, name: str, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
                  unbiased: bool | None = None) -> tuple[Self, Self]:

@@ -147,9 +147,9 @@ class Resampling(Pooling):
     if mode[:7] != "nearest" and self.dtype.kind != "f":
       raise DTypeError(f"interpolate: a tensor of {self.dtype.name} with mode {mode!r}; it takes floats (cast it first)")
     wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-    lines = [same_line(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)
-             for s, t, scale in zip(self.shape[2:], sizes, scales)]
-    return self._interpolated(lines)
+    return self._interpolated([
+      same_line(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)
+      for s, t, scale in zip(self.shape[2:], sizes, scales)])
 
   def _new_sizes(self, size: Any, scale_factor: Any) -> tuple[Shape, list[float | None]]:
     """The new spatial sizes, and the scale where the sizes do not have it."""

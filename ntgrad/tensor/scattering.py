@@ -255,8 +255,8 @@ class Scattering(Indexing):
     if src.shape != shown.shape:
       raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {shown.shape}; they must be equal")
     places = part(self._from_node(reshape(iota(self.numel()), self.shape)))
-    out = self.named().reshape(-1).index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1))
-    return out.reshape(self.shape)._own()._called(self._names)
+    return self.named().reshape(-1).index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(
+      self.shape)._own()._called(self._names)
 
   # ---- a diagonal
   def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:

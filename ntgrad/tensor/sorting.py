@@ -452,7 +452,8 @@ class Sorting(Reduction, Creation):
       edges = low * (1 - part) + high * part
       index = _bin(x, low, high, n)
     else:
-      edges = bins if isinstance(bins, Base) else self._from_host(bins)
+      given: Any = bins if isinstance(bins, Base) else self._from_host(bins)
+      edges = given
       if edges.ndim != 1 or edges.numel() < 2: raise ShapeError(f"histogram: edges of shape {edges.shape}; it takes two or more")
       n, x = edges.numel() - 1, self.detach().named().flatten()
       index = (x == edges[-1]).where(n - 1, edges.searchsorted(x, right=True) - 1).lazydata   # -1 and n are in no bin
