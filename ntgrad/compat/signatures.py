@@ -100,8 +100,6 @@ TOP = {
   "input, dim, index, src": "scatter_add",
   "input, dim, index, src, reduce, *, include_self=True": "scatter_reduce",
   "input, index": "take",
-  "input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled: bool=True": "batch_norm",
-  "input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled: bool=True": "instance_norm",
   "input, index, source, accumulate=False": "put",
   "input, indices, dim=None": "take_along_dim",
   "input, indices, values, accumulate=False": "index_put index_put_",

@@ -31,7 +31,7 @@ class finfo:
     i = ml_dtypes.finfo(self.dtype.np)
     self.bits = i.bits
     self.eps, self.max, self.min, self.smallest_normal, self.resolution = [
-      float(x) for x in (i.eps, i.max, i.min, i.smallest_normal, i.resolution)]
+      float(getattr(i, k)) for k in "eps max min smallest_normal resolution".split()]
     self.tiny = self.smallest_normal
 
   def __repr__(self) -> str:

@@ -73,11 +73,9 @@ def _typed(name: str, dtype: Any) -> Any:
   return make
 
 
-BFloat16Tensor, HalfTensor = _typed("BFloat16Tensor", dtypes.bfloat16), _typed("HalfTensor", dtypes.float16)
-FloatTensor, DoubleTensor = _typed("FloatTensor", dtypes.float32), _typed("DoubleTensor", dtypes.float64)
-ByteTensor, CharTensor = _typed("ByteTensor", dtypes.uint8), _typed("CharTensor", dtypes.int8)
-ShortTensor, IntTensor = _typed("ShortTensor", dtypes.int16), _typed("IntTensor", dtypes.int32)
-LongTensor, BoolTensor = _typed("LongTensor", dtypes.int64), _typed("BoolTensor", dtypes.bool)
+globals().update({f"{name}Tensor": _typed(f"{name}Tensor", dtypes.of(of)) for name, of in zip(
+  "BFloat16 Half Float Double Byte Char Short Int Long Bool".split(),
+  "bfloat16 float16 float32 float64 uint8 int8 int16 int32 int64 bool".split())})
 
 
 # ---- random numbers
@@ -107,8 +105,9 @@ def manual_seed(seed: int) -> Generator:
   return default_generator.manual_seed(seed % 2 ** 64)
 
 
-def seed() -> int: return default_generator.seed()
-def initial_seed() -> int: return default_generator.initial_seed()
+seed, initial_seed = default_generator.seed, default_generator.initial_seed
+
+
 def get_rng_state() -> Any: return default_generator.get_state()
 
 

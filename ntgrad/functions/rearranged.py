@@ -122,3 +122,19 @@ def cross(input: Tensor, other: Operand, dim: Any = None) -> Tensor:
   """The cross product along a dim of size 3; None: the first that has it. Raises ShapeError, AxisError."""
   if dim is None: dim = next((d for d, n in enumerate(input.shape) if n == 3), -1)
   return input.cross(other, dim)
+
+
+# ---- layers that nn.functional has with another order
+@checked
+def batch_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None,
+               running_var: Operand | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool = True) -> Tensor:
+  """``nn.functional.batch_norm`` with the weights before the statistics."""
+  return input.batch_norm(running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@checked
+def instance_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None,
+                  running_var: Operand | None, use_input_stats: bool, momentum: float, eps: float,
+                  cudnn_enabled: bool = True) -> Tensor:
+  """``nn.functional.instance_norm`` with the weights before the statistics."""
+  return input.instance_norm(running_mean, running_var, weight, bias, use_input_stats, momentum, eps)

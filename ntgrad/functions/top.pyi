@@ -925,18 +925,6 @@ def scatter_reduce(input: Tensor, dim: int | str, index: Any, src: Any, reduce: 
 def take(input: Tensor, index: Operand) -> Tensor:
   """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
 
-def batch_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None, running_var: Operand | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool=True) -> Tensor:
-  """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
-    By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
-    towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
-    running statistics are missing, and for a single value a channel in training."""
-
-def instance_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None, running_var: Operand | None, use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool=True) -> Tensor:
-  """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same
-    (https://arxiv.org/abs/1607.08022). By its own mean and variance, towards whose averages over the batch the running ones move;
-    or, without ``use_input_stats``, by the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as
-    :meth:`batch_norm`."""
-
 def put(input: Tensor, index: Operand, source: Operand, accumulate: bool=False) -> Tensor:
   """self with the elements at indices of the flattened tensor replaced (of equal indices by the last), or ``accumulate``: added
     to, by those of ``source``. Raises DTypeError, ShapeError, IndexOutOfRangeError."""

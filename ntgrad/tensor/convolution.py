@@ -19,13 +19,13 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, acc_dtype, dtypes, shown
 from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.core import MAX_SIZE, real_number
-from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, nodes as graph, of_kind, one_width, text
+from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, merged, nodes as graph, of_kind, one_width, text
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 
 from .elementwise import Elementwise, Host
 from .families import member
 from .movement import Movement, as_tuple, pad_value
-from .products import factors_of_product, names_of_product
+from .products import factors_of_product
 from .random import Random
 from .reduction import reaches
 from .scattering import Scattering
@@ -146,8 +146,8 @@ class Convolution(Elementwise, Movement):
     full = a.shape
     b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
     node = cast(reshape(graph.total(a * b, tuple(range(3 + n, 4 + 2 * n))), (bs, sw[0], *full[3:3 + n])), out)
-    return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
-      name, (self, weight), *_convolution_places(n, 0, 1, groups))), bias)
+    return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else merged(
+      name, (self, weight), *_convolution_places(n, 0, 1, groups), "factor")), bias)
 
   conv1d = member(_convolved, 1, ":meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l').")
   conv2d = member(_convolved, None, """
@@ -176,7 +176,7 @@ class Convolution(Elementwise, Movement):
     st, di = _steps(name, n, stride, dilation)
     pairs, extra = _paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
-      called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
+      called = merged(name, (self, weight), *_convolution_places(n, 1, 0, groups), "factor")
       return _biased(self.named()._transposed(
         name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called), bias)
     size = [(s - 1) * t + (k - 1) * d + 1 - lo - hi + e for s, t, k, d, (lo, hi), e in zip(sx[2:], st, sw[2:], di, pairs, extra)]

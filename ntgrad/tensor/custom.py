@@ -244,22 +244,14 @@ class Copy:
     self.calls: dict[Any, Any] = {}
 
   def __call__(self, root: UOp) -> UOp:
-    stack = [root]
-    while stack:
-      n = stack[-1]
-      if n in self.new:
-        stack.pop()
-        continue
-      missing = [s for s in n.src if s not in self.new]
-      if n.op is Ops.CALL: self.new[n] = n   # a kernel's result is kept
-      elif missing: stack.extend(missing[::-1])
-      else: self.new[n] = self._made(n)
+    for n in toposort((root,), lambda n: n in self.new or n.op is Ops.CALL):
+      if n not in self.new: self.new[n] = n if n.op is Ops.CALL else self._made(n)   # a kernel's result is kept
     return self.new[root]
 
   def _made(self, n: UOp) -> UOp:
     src = tuple([self.new[s] for s in n.src])
     if src == n.src: return n
-    m = UOp.unique(n.op, n.dtype, src, n.arg) if n.is_unique else UOp(n.op, n.dtype, src, n.arg)
+    m = (UOp.unique if n.is_unique else UOp)(n.op, n.dtype, src, n.arg)
     for k in ("shape", "device"):
       if k in n.__dict__: m.__dict__[k] = n.__dict__[k]
     if n.op is Ops.CUSTOM and (value := values.get(n)) is not None: values.put(m, value)   # a kernel's result

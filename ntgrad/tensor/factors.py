@@ -204,10 +204,8 @@ def solve(a: Any, b: Any) -> Any:
 def inverse(a: Any) -> Any:
   """The x with a x = 1."""
   lu, order, _ = _lu_of(a)
-  def rule(grads: Any, xs: Any, outs: Any) -> Any:
-    x = outs[0].mT
-    return (-(x @ grads[0] @ x),)
-  return with_rule("inverse", [_by_lu(lu, order, eye(a, a.shape[-1]).expand(a.shape))], [a], rule)[0]
+  return with_rule("inverse", [_by_lu(lu, order, eye(a, a.shape[-1]).expand(a.shape))], [a],
+                   lambda grads, xs, outs: (-(outs[0].mT @ grads[0] @ outs[0].mT),))[0]
 
 
 def det(a: Any) -> Any:

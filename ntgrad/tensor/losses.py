@@ -117,10 +117,8 @@ class Losses(Activation, Reduction):
     if smoothing: row = row * (1 - smoothing) + self._mean_node(u if w is None else expand(w, s) * u, (axis,)) * smoothing
     row = graph.neg(row) if log_total is None else log_total - row
     row = where(inside(index, s[axis]), row, math.nan)
-    called = None
-    if self._names is not None or Y._names is not None:
-      n = len(rows)
-      called = merged(name, (self, Y), ([*range(axis), None, *range(axis, n)], range(n)), n)
+    n = len(rows)
+    called = merged(name, (self, Y), ([*range(axis), None, *range(axis, n)], range(n)), n)
 
     def as_rows(node: UOp) -> Any: return self._wrap_many(reshape(node, rows), () if weight is None else (weight,), called)
 
@@ -426,11 +424,10 @@ class Losses(Activation, Reduction):
                        reduction: str = "mean") -> Self:
     """exp(x) - target * x for the logarithm x of a rate, or x - target * log(x + eps) for a rate, reduced; ``full`` adds
     Stirling's approximation of log(target!) where the target is above 1. Raises ShapeError."""
-    name = "poisson_nll_loss"
-    x, y, out = self._against(name, target)
-    loss = x.exp() - y * x if log_input else x - y * (x + real_number(name, "eps", eps)).log()
+    x, y, out = self._against("poisson_nll_loss", target)
+    loss = x.exp() - y * x if log_input else x - y * (x + real_number("poisson_nll_loss", "eps", eps)).log()
     if full:
       many = y > 1
       t = many.where(y, 2.0)
       loss = loss + many.where(t * t.log() - t + 0.5 * (2 * math.pi * t).log(), 0.0)
-    return self._lost(name, loss, reduction, out)
+    return self._lost("poisson_nll_loss", loss, reduction, out)

@@ -67,7 +67,7 @@ def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
       raise ShapeError(f"{name}: shapes {', '.join(text(t) for t in tensors)} on axis {d}; they must be equal but for that axis")
   common_device(name, *[t.lazydata for t in tensors])
   dtype = promote(*[t.dtype for t in tensors])
-  called = None if all([t._names is None for t in tensors]) else aligned_names(name, tensors)
+  called = aligned_names(name, tensors)
   return first._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest, called)
 
 
@@ -190,8 +190,7 @@ class Movement(Base):
     if k < 0 or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
       raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
     if new == s: return self
-    dims = None if self._names is None else (*[None] * k, *range(len(s)))
-    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=dims)
+    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=(*[None] * k, *range(len(s))))
 
   broadcast_to = expand
   def expand_as(self, other: Operand) -> Self:

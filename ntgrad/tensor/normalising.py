@@ -77,7 +77,7 @@ class Normalising(Reduction):
     channels = [s for s in shape if s != 1]
 
     def along(what: str, t: Any) -> Any:
-      if [s for s in t.shape if s != 1] not in (channels, [s for s in (math.prod(shape),) if s != 1]):
+      if [s for s in t.shape if s != 1] not in (channels, [math.prod(shape)]):
         raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
                          f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}")
       return t.reshape(shape)

@@ -13,7 +13,7 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequenc
 from ntgrad.codegen.ir import ArgumentError, AxisError, BinaryOps, ShapeError, UOp, shown
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
 from ntgrad.core import axis_of
-from ntgrad.graph import Names, Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
+from ntgrad.graph import Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
 from ntgrad.graph.nodes import broadcast, cast, drop, expand, permute, reshape
 
 from .creation import Creation
@@ -37,12 +37,6 @@ def _unwidened(name: str, tensors: Sequence[Any]) -> None:
   wide = next((t for t in floats if t.dtype is dtypes.float64), None)
   narrow = next((t for t in floats if t.dtype is not dtypes.float64 and t._state > 0), None)
   if wide is not None and narrow is not None: raise mixed(name, wide, narrow)
-
-
-def names_of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
-  """The names of a sum of products: of each factor, where its dimensions go in the result (behind it: what is summed)."""
-  if all([t._names is None for t in tensors]): return None
-  return merged(name, tensors, places, ndim, "factor")
 
 
 def _product_places(nx: int, ny: int) -> tuple[list[Places], int]:
@@ -88,7 +82,7 @@ class Products(Reduction, Creation):
                        f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
     if x.dtype is not y.dtype: _unwidened("matmul", (self, w))
     a, b, out = factors_of_product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
-    called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
+    called = None if self._names is w._names is None else merged("matmul", (self, w), *_product_places(nx, ny), "factor")
     if nx == 1 and ny == 1:
       total = drop(graph.total(a * b, (0,)), (0,))
       return self._wrap_many(cast(total, out), (w,), called)
@@ -313,7 +307,7 @@ class Products(Reduction, Creation):
     common_device(name, *[x.lazydata for x in xs])
     every = [*output, *[c for c in sizes if c not in output]]
     places = [[every.index(c) if labels.count(c) == 1 else None for c in labels] for labels in terms]
-    called = names_of_product(name, xs, places, len(output))
+    called = merged(name, xs, places, len(output), "factor")
     _unwidened(name, xs)
     out = common_dtype(*[x.lazydata for x in xs])
     summed = len(every) > len(output)

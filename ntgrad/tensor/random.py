@@ -326,8 +326,8 @@ class Random(Sorting):
 
   def _like(self, make: str, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
-    given = self._alike_in(dtype, device)
-    return getattr(type(self), make)(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
+    return getattr(type(self), make)(*self.shape, generator=generator, requires_grad=requires_grad,
+                                     **self._alike_in(dtype, device))._called(self._names)
   rand_like = member(_like, "rand", "Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError.")
   randn_like = member(_like, "randn", "Normal of this shape, dtype and device. Raises DTypeError.")
   def randint_like(self, low: int = 0, high: int = 10, *, generator: Generator | None = None, dtype: Any = None,

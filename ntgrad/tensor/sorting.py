@@ -144,7 +144,7 @@ class Sorting(Reduction, Creation):
     if not self.ndim: s = ()
     elif dim is None and keepdim: s = (1,) * self.ndim
     v, p = x._wrap(reshape(values, s)), self._from_node(reshape(detach(places), s))
-    v._names = p._names = None if dim is None or self._names is None else self._names if keepdim else without(self._names, (d,))
+    v._names = p._names = None if dim is None else self._names if keepdim else without(self._names, (d,))
     return Picked(v, p)
 
   def _kth(self, d: int, k: int) -> tuple[UOp, UOp]:
