@@ -195,10 +195,8 @@ def _by_lu(lu: Any, order: Any, b: Any) -> Any:
 def solve(a: Any, b: Any) -> Any:
   """x with a x = b, of (b, n, n) and (b, n, k)."""
   lu, order, _ = _lu_of(a)
-  def rule(grads: Any, xs: Any, outs: Any) -> Any:
-    g = solve(xs[0].mT, grads[0])
-    return -(g @ outs[0].mT), g
-  return with_rule("solve", [_by_lu(lu, order, b)], [a, b], rule)[0]
+  return with_rule("solve", [_by_lu(lu, order, b)], [a, b], lambda grads, xs, outs: (
+    -((g := solve(xs[0].mT, grads[0])) @ outs[0].mT), g))[0]
 
 
 def inverse(a: Any) -> Any:

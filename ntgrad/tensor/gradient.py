@@ -165,10 +165,9 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   part = apply_view(g, u.arg)
   winner, kept = _winners(index, part.shape[:1]) if index else (part, part)
   found = [(value, select(_rows(kept, value.shape), gather(part, index[0])) if index else part)]
-  if base in need:
-    left = select(_rows(eq(winner, -1), part.shape), part) if index else const(0.0, g.dtype, part.shape)
-    found.append((base, graph.update(g, left, u.arg)))
-  return found
+  if base not in need: return found
+  left = select(_rows(eq(winner, -1), part.shape), part) if index else const(0.0, g.dtype, part.shape)
+  return [*found, (base, graph.update(g, left, u.arg))]
 
 
 def _rows(mask: UOp, shape: Shape) -> UOp:

@@ -189,8 +189,9 @@ class Indexing(Elementwise, Movement):
 
   def _with_places(self, name: str, index: Sequence[Any], masks: dict[int, Any]) -> tuple[Any, ...]:
     """An index with the places of their True elements instead of masks. Raises CaptureError while a jit records."""
-    advice = "use where() or masked_fill(), or find the places outside of what is recorded and give these"
-    return tuple([np.flatnonzero(host_values(name, masks[k], advice)) if k in masks else i for k, i in enumerate(index)])
+    return tuple([np.flatnonzero(host_values(
+      name, masks[k], "use where() or masked_fill(), or find the places outside of what is recorded and give these"))
+      if k in masks else i for k, i in enumerate(index)])
 
   def __getitem__(self, index: Any) -> Self:
     """Parts, as in PyTorch: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together), and

@@ -195,8 +195,8 @@ class Losses(Activation, Reduction):
     if w is not None: each = each * expand(_of_class(chosen, w, a), s)
     row = where(inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
-    rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)
-    return rows._reduced(name, reduction).cast(self._float())
+    return self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)._reduced(
+      name, reduction).cast(self._float())
 
   def multilabel_margin_loss(self, target: Any, reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its

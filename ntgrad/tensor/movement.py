@@ -407,8 +407,8 @@ class Movement(Base):
     if any([(k - 1) * g + 1 > d for k, g, d in zip(size, di, s[len(s) - n:])]):
       raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; "
                        "pad the tensor or take smaller ones")
-    out = self._wrap(graph.windows(self.lazydata, size, st, di))
-    return out._called(None if self._names is None else self._names + (None,) * n)
+    return self._wrap(graph.windows(self.lazydata, size, st, di))._called(
+      None if self._names is None else self._names + (None,) * n)
 
   # ---- padded, repeated and joined
   def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float | bool = 0.0) -> Self:
@@ -469,8 +469,8 @@ class Movement(Base):
     if min(r, default=0) < 0: raise ArgumentError(f"repeat: counts {r}; they must not be negative")
     u = graph.reshape(self.lazydata, tuple([x for d in s for x in (1, d)]))
     u = graph.expand(u, tuple([x for k, d in zip(r, s) for x in (k, d)]))
-    out = self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))
-    return out._called(None if self._names is None else (None,) * (len(r) - self.ndim) + self._names)
+    return self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))._called(
+      None if self._names is None else (None,) * (len(r) - self.ndim) + self._names)
 
   def tile(self, *reps: Any) -> Self:
     """``repeat``, with counts of 1 in front where fewer than dims are given. Raises ArgumentError."""
@@ -570,7 +570,7 @@ class Movement(Base):
     n = many // few
     if n > 1 and (not u.shape or (few != d.itemsize and u.shape[-1] % n)):
       raise ShapeError(f"bitcast: shape {u.shape} of {u.dtype.name} as {d.name}; the last dimension must be there"
-                       + (f", and a multiple of {n}" if u.shape else ""))
+                       f"{f', and a multiple of {n}' if u.shape else ''}")
     called = self._names if n == 1 or self._names is None else (*self._names[:-1], None)
     return self._of_alias(Bits(origins.note_origin(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
 

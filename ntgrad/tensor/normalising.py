@@ -46,8 +46,8 @@ class Normalising(Reduction):
                  eps: float = 1e-5) -> Self:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450). (..,
     *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError."""
-    axes = self._last_dims("layer_norm", normalized_shape, (("weight", weight), ("bias", bias)))
-    return self._normal("layer_norm", axes, eps)._affine(weight, bias)
+    return self._normal("layer_norm", self._last_dims(
+      "layer_norm", normalized_shape, (("weight", weight), ("bias", bias))), eps)._affine(weight, bias)
 
   def _affine(self, weight: Any, bias: Any) -> Self:
     x = self if weight is None else self * weight
@@ -132,9 +132,8 @@ class Normalising(Reduction):
       raise ArgumentError(f"{name}: no running_{'mean' if running_mean is None else 'var'} outside of training; give both, or "
                           "training=True")
     shape = (1, c, *[1] * (self.ndim - 2))
-    x = self._wide()
-    mean, inv = running_mean.reshape(shape), (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
-    return ((x - mean) * inv).cast(self.dtype)._by_channel(weight, bias)
+    inv = (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
+    return ((self._wide() - running_mean.reshape(shape)) * inv).cast(self.dtype)._by_channel(weight, bias)
 
   def instance_norm(self, running_mean: Operand | None = None, running_var: Operand | None = None, weight: Operand | None = None,
                     bias: Operand | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Self:

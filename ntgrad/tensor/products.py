@@ -354,7 +354,7 @@ def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
   for k, t in enumerate(tensors):
     if t.ndim == 2 or (vectors and t.ndim == 1 and k in (0, last) and last): continue
     raise ShapeError(f"{name}: shapes {', '.join(map(text, tensors))}; it takes matrices"
-                     + (", two and more, of which the first and the last may be vectors" if vectors else ""))
+                     f"{', two and more, of which the first and the last may be vectors' if vectors else ''}")
   if vectors and not last: raise ArgumentError(f"{name}: one tensor of shape {text(tensors[0])}; it takes two and more")
   for a, b in zip(tensors, tensors[1:]):
     if a.shape[-1] != b.shape[0]:

@@ -80,9 +80,8 @@ class Protocols(Reduction):
     # what a value does not fit leaves its memory, and so does what is no leaf and shows a part of something else, or a leaf
     if not fits or self._state != 2 and not write_watchers and (
       self._alias.beneath or not view_covers(self._view) or len(parts) != len(others) or any([t._state == 2 for t in others])):
-      names = self._names if len(u.shape) == len(v.shape) else value._names
       self._rehome(Alias(graph.detach(v)), ())
-      self._names = names
+      if len(u.shape) != len(v.shape): self._names = value._names
       return
     if not write_watchers: self._part_from(parts)
     self.detach().assign(value.detach())
@@ -188,7 +187,7 @@ class Protocols(Reduction):
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row[:COLUMNS].tolist()] for row in rows[:ROWS]]
     if rows.shape[1] > COLUMNS: cells = [[*row, "…"] for row in cells]
     if rows.shape[0] > ROWS: cells.append(["…"] * min(rows.shape[1], COLUMNS + 1))
-    out = ["<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in cells]
+    out = [f"<tr>{''.join([f'<td>{c}</td>' for c in row])}</tr>" for row in cells]
     return f"<div>{html.escape(self._brief()[1:-1])}</div><table>{''.join(out)}</table>"
 
   # ---- as a container and as a number

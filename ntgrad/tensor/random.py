@@ -334,8 +334,8 @@ class Random(Sorting):
                    device: str | None = None) -> Self:
     """Ints from low to high - 1 of this shape, dtype and device; of the default int where this tensor has no ints. Raises
     ArgumentError, DTypeError."""
-    given = self._alike_in(dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device)
-    return type(self).randint(*self.shape, low=low, high=high, generator=generator, **given)._called(self._names)
+    return type(self).randint(*self.shape, low=low, high=high, generator=generator, **self._alike_in(
+      dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device))._called(self._names)
 
   # ---- distributions of a shape
   @classmethod
@@ -372,8 +372,8 @@ class Random(Sorting):
                  device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """exp of a normal distribution with that mean and standard deviation. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("log_normal", shape, device, dtype)
-    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=acc_dtype(d)).lazydata
-    return cls._made(cast(graph.exp(u), d), None, requires_grad)
+    return cls._made(cast(graph.exp(cls.normal(
+      *s, mean=mean, std=std, generator=generator, device=dev, dtype=acc_dtype(d)).lazydata), d), None, requires_grad)
 
   @classmethod
   def trunc_normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,

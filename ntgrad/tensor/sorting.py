@@ -265,8 +265,7 @@ class Sorting(Reduction, Creation):
     ``out[, inverse][, counts]``: ``out[inverse]`` is this tensor, and ``counts`` says how often each occurs (both int32). Every
     NaN is different. It is computed at once, and raises CaptureError while a jit records. Raises AxisError."""
     if dim is not None: return self._unique_rows(dim, return_inverse, return_counts)
-    x = self.named().flatten()
-    n = x.shape[0]
+    x, n = self.named().flatten(), self.numel()
     values, places = x._sorted(0)
     fresh, starts = self._from_node(values)._firsts()
     inverse = None
