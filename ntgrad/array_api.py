@@ -34,7 +34,7 @@ bool = dtypes.bool
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
 uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
 float32, float64 = dtypes.float32, dtypes.float64
-_DTYPES = (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64)
+_DTYPES = [dtypes.of(n) for n in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()]
 Shape = int | Sequence[int]
 
 

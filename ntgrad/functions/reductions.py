@@ -124,12 +124,12 @@ def _list(x: Any) -> list[Any]: return list(x) if isinstance(x, (list, tuple)) e
 def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
   n = x.shape[d]
   if n <= order: raise ArgumentError(f"gradient: {n} samples along dim {d}; edge_order {order} needs {order + 1}")
-  floats = x.dtype if x.dtype.kind == "f" else None
-  at = h if isinstance(h, Tensor) and h.ndim else Tensor.arange(n, dtype=floats, device=x.device) * h
+  at = h if isinstance(h, Tensor) and h.ndim else Tensor.arange(
+    n, dtype=x.dtype if x.dtype.kind == "f" else None, device=x.device) * h
   if at.shape != (n,): raise ArgumentError(f"gradient: places of shape {at.shape} for {n} samples along dim {d}")
   def part(t: Any, a: int, b: int) -> Any: return t.narrow(d if t is x else 0, a, b - a)
   def along(t: Any) -> Any: return t.reshape(*[-1 if i == d else 1 for i in builtin_range(x.ndim)])
-  gap = (at[1:] - at[:-1])
+  gap = at[1:] - at[:-1]
   left, right = along(gap[:-1]), along(gap[1:])
   inner = [] if n < 3 else [
     (left / right * part(x, 2, n) + (right / left - left / right) * part(x, 1, n - 1) - right / left * part(x, 0, n - 2))

@@ -63,8 +63,8 @@ class Attention(Products, Random):
     if mask is not None and mask.ndim > 2:
       if mask.shape[-3] not in (1, h): raise ShapeError(f"{_NAME}: a mask of shape {text(mask)} for {h} heads of queries")
       mask = mask.reshape(*mask.shape[:-3], *((1, 1) if mask.shape[-3] == 1 else (n, h // n)), *mask.shape[-2:])
-    q = self.reshape(*self.shape[:-3], n, h // n, *self.shape[-2:])
-    out = q.scaled_dot_product_attention(key.unsqueeze(-3), value.unsqueeze(-3), mask, dropout_p, is_causal, scale)
+    out = self.reshape(*self.shape[:-3], n, h // n, *self.shape[-2:]).scaled_dot_product_attention(
+      key.unsqueeze(-3), value.unsqueeze(-3), mask, dropout_p, is_causal, scale)
     return out.reshape(*out.shape[:-4], h, *out.shape[-2:])
 
   def _attention_named(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None,

@@ -437,8 +437,8 @@ class Pooling(Scattering, Random):
                          f"{size}")
       size = given
     if min(size) < 1: raise ShapeError(f"{name}: input {s} with a kernel of {k} and padding {pad} gives sizes {size}")
-    rows, each = math.prod(lead), math.prod(size)
-    flat = type(self).zeros(rows, each, dtype=self.dtype, device=self.device)
+    rows = math.prod(lead)
+    flat = type(self).zeros(rows, math.prod(size), dtype=self.dtype, device=self.device)
     at, values = [t.named().reshape(rows, -1 if rows else 0) for t in (indices, self)]
     return flat.scatter(1, at, values).reshape(*lead, *size)._own()._called(self._names)
 
@@ -534,8 +534,8 @@ class Pooling(Scattering, Random):
   def _adaptive_avg(self, name: str, sizes: Shape) -> Self:
     self._needs_floats(name)
     n, acc = len(sizes), acc_dtype(self.dtype)
-    lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
-    t, _, weights = self._taps(cast(self.lazydata, acc), lines, acc)
+    t, _, weights = self._taps(
+      cast(self.lazydata, acc), [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)], acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
     if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)

@@ -387,10 +387,9 @@ class Creation(Elementwise, Movement):
     if self.ndim != 1: raise ShapeError(f"vander: shape {self.shape}; it takes one dimension")
     n = self.shape[0]
     columns = new_shape("vander", (n, n if N is None else N))[1]
-    u, out = self.lazydata, sum_dtype(self.dtype)
-    acc = acc_dtype(out)
-    shape = (n, columns)
-    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1, expand(reshape(cast(u, acc), (n, 1)), shape))
+    out, shape = sum_dtype(self.dtype), (n, columns)
+    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1,
+                   expand(reshape(cast(self.lazydata, acc_dtype(out)), (n, 1)), shape))
     if n and columns: powers = scan(BinaryOps.MUL, powers, 1, not increasing)
     return self.named()._wrap(cast(powers, out))
 

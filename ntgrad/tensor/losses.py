@@ -51,8 +51,6 @@ class Losses(Activation, Reduction):
     if how == "none": return self
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
-  def _float(self) -> Any: return as_float(self.dtype)
-
   def _same_shape(self, name: str, target: Any) -> Any:
     """A target as a tensor of this shape. Raises ShapeError."""
     if not isinstance(target, Base): target = operand(name, target, self)
@@ -122,7 +120,7 @@ class Losses(Activation, Reduction):
 
     def as_rows(node: UOp) -> Any: return self._wrap_many(reshape(node, rows), () if weight is None else (weight,), called)
 
-    used, out = None if ignore_index is None else graph.ne(index, ignore_index), self._float()
+    used, out = None if ignore_index is None else graph.ne(index, ignore_index), as_float(self.dtype)
     loss: Any = as_rows(row if used is None else where(used, row, 0.0))
     if mine is not None and used is not None: mine = where(used, mine, 0.0)
     if how != "mean" or used is mine is None:
@@ -160,11 +158,11 @@ class Losses(Activation, Reduction):
     if ignore_index is not None and ignore_index >= 0:
       raise ArgumentError(f"{name}: ignore_index = {ignore_index} with probabilities; it is for class indices")
     if not 0 <= label_smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {label_smoothing}; it must be from 0 to 1")
-    y = Y.cast(acc_dtype(self._float()))
+    y = Y.cast(acc_dtype(as_float(self.dtype)))
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / max(self.shape[a], 1)
     w = self._weight(name, weight, u, a)
     if weight is not None and w is not None: y = y * weight._wrap(w)
-    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction).cast(self._float())
+    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction).cast(as_float(self.dtype))
 
   def nll_loss(self, target: Any, weight: Operand | None = None, ignore_index: int | None = None,
                reduction: str = "mean") -> Self:
@@ -196,7 +194,7 @@ class Losses(Activation, Reduction):
     row = where(inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     return self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)._reduced(
-      name, reduction).cast(self._float())
+      name, reduction).cast(as_float(self.dtype))
 
   def multilabel_margin_loss(self, target: Any, reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
@@ -207,19 +205,19 @@ class Losses(Activation, Reduction):
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
     n = self.shape[-1]
     index = self._from_node(self._classes(name, self._target(name, target, n, -1), self.shape, n, -1))
-    x: Any = self.named().cast(acc_dtype(self._float()))
+    x: Any = self.named().cast(acc_dtype(as_float(self.dtype)))
     counts: Any = (index < 0).cumsum(-1, dtype="int32") < 1
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
     others = mine.any(-2).logical_not().unsqueeze(-2)
     scores = mine.where(x.unsqueeze(-2), 0.0).sum(-1, keepdim=True)
     rows = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0).sum((-2, -1)) / max(n, 1)
     rows._names = None if self._names is None else self._names[:-1]
-    return rows._reduced(name, reduction).cast(self._float())
+    return rows._reduced(name, reduction).cast(as_float(self.dtype))
 
   # ---- what losses of numbers share
   def _alike(self, *others: Any) -> Any:
     """This tensor and others as floats of the dtype that the loss is computed in, then the dtype that it has."""
-    out: DType = promote(self._float(), *[t.dtype for t in others])
+    out: DType = promote(as_float(self.dtype), *[t.dtype for t in others])
     work = acc_dtype(out)
     return (*[t.cast(work) for t in (self, *others)], out)
 

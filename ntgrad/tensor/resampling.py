@@ -53,8 +53,8 @@ def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     x = absolute(at.distance(o, j, dtype, None))
     def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: out * x + f, factors)
-    near, far = polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
-    return where(graph.le(x, 1.0), near, where(graph.lt(x, 2.0), far, 0.0))
+    return where(graph.le(x, 1.0), polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0),
+                 where(graph.lt(x, 2.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC), 0.0))
   return weight
 
 

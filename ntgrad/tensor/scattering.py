@@ -88,9 +88,9 @@ class Scattering(Indexing):
     """``scatter_reduce`` of arguments that fit, at elements of this tensor in one dim."""
     if 0 in shape or not self.numel(): return self._own()._called(called)
     s = self.shape
-    n, size = math.prod(shape), math.prod(s)
+    n = math.prod(shape)
     at = reshape(joined_index(indices, s), (n,)) if s else const(0, dtypes.int32, (n,))
-    base = self.named().reshape(size)
+    base = self.named().reshape(math.prod(s))
     vs = v.named()._shrink([(0, k) for k in shape]).reshape(n)
     if how in ("sum", "mean"): flat = base._scatter_sum(at, vs, with_self, how == "mean")
     elif how == "prod": flat = base._scatter_product(at, vs, with_self)

@@ -265,7 +265,8 @@ class Sorting(Reduction, Creation):
     ``out[, inverse][, counts]``: ``out[inverse]`` is this tensor, and ``counts`` says how often each occurs (both int32). Every
     NaN is different. It is computed at once, and raises CaptureError while a jit records. Raises AxisError."""
     if dim is not None: return self._unique_rows(dim, return_inverse, return_counts)
-    x, n = self.named().flatten(), self.numel()
+    x = self.named().flatten()
+    n = x.shape[0]
     values, places = x._sorted(0)
     fresh, starts = self._from_node(values)._firsts()
     inverse = None
@@ -414,8 +415,8 @@ class Sorting(Reduction, Creation):
 
   def _histogram_ends(self, name: str, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """All elements in one dim, in floats, and both ends of what is counted: those given, or the least and the greatest."""
-    work = self.dtype if self.dtype.kind == "f" else dtypes.float64 if self.dtype.itemsize == 8 else dtypes.default_float
-    x: Any = self.detach().named().flatten().cast(acc_dtype(work))
+    x: Any = self.detach().named().flatten().cast(acc_dtype(
+      self.dtype if self.dtype.kind == "f" else dtypes.float64 if self.dtype.itemsize == 8 else dtypes.default_float))
     if not math.isfinite(low) or not math.isfinite(high) or low > high:
       raise ArgumentError(f"{name}: from {low} to {high}; it takes finite numbers, the lesser first")
     if low == high and not self.numel(): low, high = 0.0, 1.0
