@@ -115,7 +115,7 @@ class Convolution(Elementwise, Movement):
     spatial, batched = weight.ndim - 2, self.ndim == weight.ndim
     if spatial < 1 or spatial != (n or spatial) or not (batched or self.ndim == weight.ndim - 1):
       raise ShapeError(f"{name}: input {text(self)} with weight {text(weight)}; give (n, cin, *spatial) or (cin, *spatial), "
-                       f"and a weight of as many spatial dimensions as the input"
+                       "and a weight of as many spatial dimensions as the input"
                        f"{f' of {n} spatial dimension' + 's' * (n > 1) if n else ''}")
     return spatial, batched
 

@@ -203,7 +203,7 @@ def inverse(a: Any) -> Any:
   """The x with a x = 1."""
   lu, order, _ = _lu_of(a)
   return with_rule("inverse", [_by_lu(lu, order, eye(a, a.shape[-1]).expand(a.shape))], [a],
-                   lambda grads, xs, outs: (-(outs[0].mT @ grads[0] @ outs[0].mT),))[0]
+                   lambda grads, xs, outs: (-((x := outs[0].mT) @ grads[0] @ x),))[0]
 
 
 def det(a: Any) -> Any:
