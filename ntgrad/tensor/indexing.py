@@ -234,7 +234,7 @@ class Indexing(Elementwise, Movement):
     if any([s > 1 for s in steps]):
       counts = tuple([-(-(e - b) // s) for (b, e), s in zip(box, steps)])
       moves += [(Ops.TILE, tuple([(1, s, 1) for s in steps])), (Ops.RESHAPE, counts)]
-    seen = self._seen(*moves, dims=range(self.ndim))
+    seen = self._seen(*moves, dims=range(len(box)))
     sizes = iter(seen.shape)
     return seen, tuple([1 if i is None else next(sizes) for i in items])
 
