@@ -34,7 +34,7 @@ bool = dtypes.bool
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
 uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
 float32, float64 = dtypes.float32, dtypes.float64
-_DTYPES = (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64)
+_DTYPES = [dtypes.of(n) for n in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()]
 Shape = int | Sequence[int]
 
 
@@ -82,8 +82,7 @@ globals().update(_MADE)
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
   """Values below ``min`` and above ``max`` replaced by these, in x's dtype."""
-  shape = broadcast_shapes(*[t.shape for t in (x, min, max) if isinstance(t, Tensor)])
-  out = x.broadcast_to(shape)
+  out = x.broadcast_to(broadcast_shapes(*[t.shape for t in (x, min, max) if isinstance(t, Tensor)]))
   if min is not None: out = where(less(out, min), min, out).cast(x.dtype)
   if max is not None: out = where(greater(out, max), max, out).cast(x.dtype)
   return out.clone()
@@ -180,8 +179,7 @@ def isdtype(dtype: Any, kind: Any) -> Any:
 
 def can_cast(from_: Any, to: Any, /) -> Any:
   """Whether promotion leads from one dtype to the other."""
-  d = from_.dtype if isinstance(from_, Tensor) else dtypes.of(from_)
-  return promote(d, dtypes.of(to)) is dtypes.of(to)
+  return promote(from_.dtype if isinstance(from_, Tensor) else dtypes.of(from_), dtypes.of(to)) is dtypes.of(to)
 
 
 def astype(x: Tensor, dtype: Any, /, *, copy: Any = True, device: str | None = None) -> Tensor:
@@ -213,7 +211,6 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor: return x.flip(tuple(range(x.ndim)) if axis is None else axis)
 def matrix_transpose(x: Tensor, /) -> Tensor: return x.mT
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]: return tuple(x.unbind(axis))
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -262,12 +259,12 @@ def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> T
 def _cumulative(method: str, first: int) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: Any = False) -> Tensor:
     if axis is None and x.ndim > 1: raise ArgumentError(f"cumulative: a tensor of shape {x.shape} without axis; give one")
-    a = 0 if axis is None else axis
+    a = axis or 0
     out: Tensor = getattr(x, method)(a, dtype=_summed(x.dtype) if dtype is None else dtype)
     if not include_initial: return out
     shape = list(out.shape)
     shape[a] = 1
-    return Tensor.cat(Tensor.full(tuple(shape), first, dtype=out.dtype, device=out.device), out, dim=a)
+    return Tensor.cat(Tensor.full(shape, first, dtype=out.dtype, device=out.device), out, dim=a)
   return function
 
 
@@ -340,10 +337,8 @@ def unique_all(x: Tensor, /) -> unique_all_result:
   values, order = flat.sort()
   new = Tensor.cat(Tensor.ones(1, dtype=dtypes.bool, device=x.device), values[1:] != values[:-1])
   starts = new.nonzero().reshape(-1)
-  number = new.cumsum(0, dtype=dtypes.int32) - 1
-  inverse = Tensor.zeros(n, dtype=dtypes.int32, device=x.device).scatter(0, order, number)
-  ends = Tensor.cat(starts[1:], Tensor.full((1,), n, dtype=starts.dtype, device=x.device))
-  counts = (ends - starts).cast(dtypes.default_int)
+  inverse = Tensor.zeros(n, dtype=dtypes.int32, device=x.device).scatter(0, order, new.cumsum(0, dtype=dtypes.int32) - 1)
+  counts = (Tensor.cat(starts[1:], Tensor.full((1,), n, dtype=starts.dtype, device=x.device)) - starts).cast(dtypes.default_int)
   return unique_all_result(values[starts], order[starts].cast(dtypes.default_int), inverse.reshape(x.shape), counts)
 
 

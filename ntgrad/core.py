@@ -135,8 +135,7 @@ class Base(Valued):
         if s._state > 0:
           source = s
           break
-    t: Self = source._wrap(node, 3)
-    return t._called(names)
+    return source._wrap(node, 3)._called(names)
 
   def _own(self) -> Self:
     """The same value as a tensor of its own. Nothing is copied until one of the two is written."""
@@ -220,7 +219,7 @@ class Base(Valued):
     """True: ``backward`` finds a gradient through it. Assigning True makes the tensor a leaf, whose ``grad`` is set. None where
     nothing was said (an optimizer turns it on), False where it was turned off. Raises GradientError for dtypes other than
     floats."""
-    return True if self._state > 0 else (False if self._state < 0 else None)
+    return True if self._state > 0 else False if self._state < 0 else None
   @requires_grad.setter
   def requires_grad(self, value: bool | None) -> None:
     if value is not None and not isinstance(value, (bool, np.bool_)):

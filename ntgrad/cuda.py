@@ -121,8 +121,9 @@ def manual_seed(seed: int) -> None:
 
 manual_seed_all = manual_seed
 
-__all__ = ["current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "is_available",
-           "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "mem_get_info",
-           "memory_allocated", "memory_reserved", "reset_peak_memory_stats", "set_device", "synchronize"]
+__all__ = """
+  current_device device_count empty_cache get_device_capability get_device_name is_available is_bf16_supported
+  is_initialized manual_seed manual_seed_all max_memory_allocated mem_get_info memory_allocated memory_reserved
+  reset_peak_memory_stats set_device synchronize""".split()  # noqa: PLE0605
 
 show(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 from ntgrad.autograd import _listed, functional, grad as gradients
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
-from ntgrad.functions.settings import vmap
+from ntgrad.functions.settings import vmap as vmap
 from ntgrad.graph import Ints, checked, enable_grad, mode
 from ntgrad.tensor import Tensor
 
@@ -98,8 +98,7 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
   """A module's result with other tensors in place of its own, by their names in its state dict; the module stays as it is.
   Raises ArgumentError for a name that it does not have."""
   given: dict[str, Any] = {}
-  several = parameter_and_buffer_dicts if isinstance(parameter_and_buffer_dicts, (tuple, list)) else [parameter_and_buffer_dicts]
-  for d in several:
+  for d in parameter_and_buffer_dicts if isinstance(parameter_and_buffer_dicts, (tuple, list)) else [parameter_and_buffer_dicts]:
     if not isinstance(d, Mapping) or not all([isinstance(k, str) and isinstance(t, Tensor) for k, t in d.items()]):
       raise ArgumentError(f"functional_call: {shown(d)}; it takes a dict of names and Tensors, or several")
     given.update(d)
@@ -120,6 +119,6 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
     for owner, last, value in reversed(before): object.__setattr__(owner, last, value)
 
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp", "vmap"]
+__all__ = "functional_call grad grad_and_value hessian jacfwd jacrev jvp vjp vmap".split()  # noqa: PLE0605
 
 show(__name__)

@@ -45,8 +45,7 @@ def log_ndtr(input: Tensor) -> Tensor:
   x = low.where(input, -5)
   t = 1 / x.square()
   series = 1.0 + t * (-1 + t * (3 + t * (-15 + t * (105 - t * (945 - t * 10395)))))
-  tail = -0.5 * x.square() - (-x).log() - 0.5 * math.log(2 * math.pi) + series.log()
-  return low.where(tail, ndtr(low.where(0, input)).log())
+  return low.where(-0.5 * x.square() - (-x).log() - 0.5 * math.log(2 * math.pi) + series.log(), ndtr(low.where(0, input)).log())
 
 
 @checked

@@ -229,7 +229,7 @@ ARRAY = {
   "x, /, *, axis=None, keepdims=False": "all any max mean min argmax argmin",
   "x, /, *, axis=None, correction=0.0, keepdims=False": "std var",
   "x, /, *, k=0": "tril triu",
-  "x, /, *, axis=0": "expand_dims:unsqueeze",
+  "x, /, *, axis=0": "expand_dims:unsqueeze unstack:unbind",
   "x, source, destination, /": "moveaxis:movedim",
   "x, /, axes": "permute_dims:permute",
   "x, /, shape": "broadcast_to",

@@ -35,6 +35,3 @@ def find(name: str) -> Any:
   if name in AT_TOP: return getattr(import_module("ntgrad.nn.functional"), name)
   row = rows(TOP).get(name)
   return function(name, row, "ntgrad") if row is not None else method(name) or MISSING
-
-
-__all__ = ["MISSING", "find"]

@@ -154,6 +154,9 @@ def triu(x: Tensor, /, *, k: int=0) -> Tensor:
 def expand_dims(x: Tensor, /, *, axis: int | str=0) -> Tensor:
   """A new axis of 1 at ``axis``. Raises AxisError."""
 
+def unstack(x: Tensor, /, *, axis: int | str=0) -> tuple[Tensor, ...]:
+  """Views of the slices along a axis, without it: (n, ..) -> n of (..). Raises AxisError."""
+
 def moveaxis(x: Tensor, source: Dims, destination: Dims, /) -> Tensor:
   """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
     for a dim named twice, ArgumentError for another number of places than dims."""

@@ -36,6 +36,3 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights
     found = [p.value for p in tensors([out]).values()]
     if found: Tensor.realize(*found)   # the file goes
     return out
-
-
-__all__ = ["load", "save"]

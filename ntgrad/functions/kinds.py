@@ -31,12 +31,12 @@ class finfo:
     i = ml_dtypes.finfo(self.dtype.np)
     self.bits = i.bits
     self.eps, self.max, self.min, self.smallest_normal, self.resolution = [
-      float(x) for x in (i.eps, i.max, i.min, i.smallest_normal, i.resolution)]
+      float(getattr(i, k)) for k in "eps max min smallest_normal resolution".split()]
     self.tiny = self.smallest_normal
 
   def __repr__(self) -> str:
-    names = ("resolution", "min", "max", "eps", "tiny")
-    return f"finfo({', '.join([f'{n}={getattr(self, n)}' for n in names])}, dtype={self.dtype.name})"
+    return (f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, tiny={self.tiny}, "
+            f"dtype={self.dtype.name})")
 
 
 class iinfo:
@@ -81,10 +81,9 @@ class device(DeviceName):
   def __new__(cls, type: Any, index: int | None = None) -> device:
     number = index if isinstance(type, str) else type
     if number is None: return super().__new__(cls, Device.DEFAULT if type is None else canonical(type))
-    kind = type if isinstance(type, str) else "cuda"
     if whole_number("device", "index", number, 0) >= 2 ** 31:
       raise ArgumentError(f"device: index {shown(number)}; it is beneath 2**31")
-    return super().__new__(cls, canonical(f"{kind}:{number}"))
+    return super().__new__(cls, canonical(f"{type if isinstance(type, str) else 'cuda'}:{number}"))
 
   before: str | None
 
@@ -153,8 +152,3 @@ conj = resolve_conj = resolve_neg = real
 def isreal(input: Tensor) -> Tensor:
   """True everywhere: numbers are real."""
   return input.full_like(True, dtype="bool")
-
-
-__all__ = ["Size", "broadcast_shapes", "can_cast", "conj", "device", "dtype", "e", "finfo", "iinfo", "inf", "is_complex",
-           "is_conj", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_storage", "is_tensor", "isreal", "nan", "newaxis",
-           "pi", "promote_types", "real", "resolve_conj", "resolve_neg", "result_type", "typename"]

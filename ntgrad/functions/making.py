@@ -28,8 +28,7 @@ def range(start: float, end: float | None = None, step: float = 1, *, dtype: Any
   if step == 0: raise ArgumentError("range: step is 0; the numbers would never reach the end")
   n = int((last - first) / step + 1e-9) + 1
   if (last - first) / step < 0: raise ArgumentError(f"range: from {first} to {last} by {step}; step has the wrong sign")
-  out = Tensor.arange(n, dtype="float64", device=device) * step + first
-  made = out.cast(dtypes.default_float if dtype is None else dtype)
+  made = (Tensor.arange(n, dtype="float64", device=device) * step + first).cast(dtypes.default_float if dtype is None else dtype)
   if requires_grad is not None: made.requires_grad = requires_grad
   return made
 
@@ -74,11 +73,9 @@ def _typed(name: str, dtype: Any) -> Any:
   return make
 
 
-BFloat16Tensor, HalfTensor = _typed("BFloat16Tensor", dtypes.bfloat16), _typed("HalfTensor", dtypes.float16)
-FloatTensor, DoubleTensor = _typed("FloatTensor", dtypes.float32), _typed("DoubleTensor", dtypes.float64)
-ByteTensor, CharTensor = _typed("ByteTensor", dtypes.uint8), _typed("CharTensor", dtypes.int8)
-ShortTensor, IntTensor = _typed("ShortTensor", dtypes.int16), _typed("IntTensor", dtypes.int32)
-LongTensor, BoolTensor = _typed("LongTensor", dtypes.int64), _typed("BoolTensor", dtypes.bool)
+globals().update({f"{name}Tensor": _typed(f"{name}Tensor", dtypes.of(of)) for name, of in zip(
+  "BFloat16 Half Float Double Byte Char Short Int Long Bool".split(),
+  "bfloat16 float16 float32 float64 uint8 int8 int16 int32 int64 bool".split())})
 
 
 # ---- random numbers
@@ -108,16 +105,12 @@ def manual_seed(seed: int) -> Generator:
   return default_generator.manual_seed(seed % 2 ** 64)
 
 
-def seed() -> int: return default_generator.seed()
-def initial_seed() -> int: return default_generator.initial_seed()
+seed, initial_seed = default_generator.seed, default_generator.initial_seed
+
+
 def get_rng_state() -> Any: return default_generator.get_state()
 
 
 def set_rng_state(new_state: Any) -> None:
   """Go on with the random numbers where :func:`get_rng_state` was called. Raises ShapeError, DTypeError."""
   default_generator.set_state(new_state)
-
-
-__all__ = ["BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
-           "LongTensor", "ShortTensor", "arange", "as_tensor", "asarray", "frombuffer", "get_rng_state", "initial_seed",
-           "manual_seed", "normal", "randint_like", "range", "scalar_tensor", "seed", "set_rng_state"]

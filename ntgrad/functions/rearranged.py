@@ -114,8 +114,7 @@ def searchsorted(sorted_sequence: Tensor, input: Operand, *, out_int32: bool = F
                  side: str | None = None, sorter: Tensor | None = None) -> Tensor:
   """Where elements go in a rising sequence (with ``sorter`` in the order that it says), int32; see
   :meth:`Tensor.searchsorted`."""
-  x = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
-  return x.searchsorted(input, right=right, side=side)
+  return (sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)).searchsorted(input, right=right, side=side)
 
 
 @checked
@@ -130,8 +129,7 @@ def cross(input: Tensor, other: Operand, dim: Any = None) -> Tensor:
 def batch_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None,
                running_var: Operand | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool = True) -> Tensor:
   """``nn.functional.batch_norm`` with the weights before the statistics."""
-  from ntgrad.nn.functional import batch_norm as made
-  return made(input, running_mean, running_var, weight, bias, training, momentum, eps)
+  return input.batch_norm(running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 @checked
@@ -139,9 +137,4 @@ def instance_norm(input: Tensor, weight: Operand | None, bias: Operand | None, r
                   running_var: Operand | None, use_input_stats: bool, momentum: float, eps: float,
                   cudnn_enabled: bool = True) -> Tensor:
   """``nn.functional.instance_norm`` with the weights before the statistics."""
-  from ntgrad.nn.functional import instance_norm as made
-  return made(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
-
-
-__all__ = ["adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "batch_norm", "broadcast_tensors", "column_stack", "cross",
-           "instance_norm", "isin", "msort", "pow", "repeat_interleave", "rsub", "scatter", "searchsorted", "where"]
+  return input.instance_norm(running_mean, running_var, weight, bias, use_input_stats, momentum, eps)

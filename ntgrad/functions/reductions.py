@@ -1,7 +1,7 @@
 """Reductions and factorisations whose functions take or give something else than the methods, which are tinygrad's."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.core import axis_of
@@ -40,44 +40,29 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand
 
 
 # ---- variances
-def _spread(name: str, x: Tensor, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
-  if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
-    if unbiased is not None or correction is not None:
-      raise ArgumentError(f"{name}: dim is {dim}, which says unbiased= already; give a dim or None")
-    dim, unbiased = None, dim
-  if unbiased is not None and correction is not None:
-    raise ArgumentError(f"{name}: unbiased= and correction= say the same; give one of them")
-  if correction is None: correction = 1 if unbiased is None else int(unbiased)
-  return getattr(x, name)(dim, keepdim, correction)
+def _spread(name: str, gives: str, doc: str) -> Callable[..., Any]:
+  """The function of a method that takes ``unbiased`` too, with what it gives as its annotation."""
+  def spread(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> Any:
+    if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
+      if unbiased is not None or correction is not None:
+        raise ArgumentError(f"{name}: dim is {dim}, which says unbiased= already; give a dim or None")
+      dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+      raise ArgumentError(f"{name}: unbiased= and correction= say the same; give one of them")
+    if correction is None: correction = 1 if unbiased is None else int(unbiased)
+    return getattr(input, name)(dim, keepdim, correction)
+  spread.__name__ = spread.__qualname__ = name
+  spread.__doc__, spread.__annotations__["return"] = doc, gives
+  return checked(spread)
 
 
-@checked
-def std(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Tensor:
-  """The standard deviation along dims (None: all), of n elements divided by n - ``correction`` (1; 0 where ``unbiased`` is
-  False). Raises AxisError, ArgumentError."""
-  return _spread("std", input, dim, unbiased, keepdim, correction)
-
-
-@checked
-def var(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None) -> Tensor:
-  """The variance along dims; see :func:`std`."""
-  return _spread("var", input, dim, unbiased, keepdim, correction)
-
-
-@checked
-def std_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Tensor, Tensor]:
-  """``(std, mean)`` along dims; see :func:`std`."""
-  return _spread("std_mean", input, dim, unbiased, keepdim, correction)
-
-
-@checked
-def var_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> tuple[Tensor, Tensor]:
-  """``(var, mean)`` along dims; see :func:`std`."""
-  return _spread("var_mean", input, dim, unbiased, keepdim, correction)
+std = _spread("std", "Tensor", """
+  The standard deviation along dims (None: all), of n elements divided by n - ``correction`` (1; 0 where ``unbiased`` is False).
+  Raises AxisError, ArgumentError.""")
+var = _spread("var", "Tensor", "The variance along dims; see :func:`std`.")
+std_mean = _spread("std_mean", "tuple[Tensor, Tensor]", "``(std, mean)`` along dims; see :func:`std`.")
+var_mean = _spread("var_mean", "tuple[Tensor, Tensor]", "``(var, mean)`` along dims; see :func:`std`.")
 
 
 @checked
@@ -139,12 +124,12 @@ def _list(x: Any) -> list[Any]: return list(x) if isinstance(x, (list, tuple)) e
 def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
   n = x.shape[d]
   if n <= order: raise ArgumentError(f"gradient: {n} samples along dim {d}; edge_order {order} needs {order + 1}")
-  floats = x.dtype if x.dtype.kind == "f" else None
-  at = h if isinstance(h, Tensor) and h.ndim else Tensor.arange(n, dtype=floats, device=x.device) * h
+  at = h if isinstance(h, Tensor) and h.ndim else Tensor.arange(
+    n, dtype=x.dtype if x.dtype.kind == "f" else None, device=x.device) * h
   if at.shape != (n,): raise ArgumentError(f"gradient: places of shape {at.shape} for {n} samples along dim {d}")
   def part(t: Any, a: int, b: int) -> Any: return t.narrow(d if t is x else 0, a, b - a)
   def along(t: Any) -> Any: return t.reshape(*[-1 if i == d else 1 for i in builtin_range(x.ndim)])
-  gap = (at[1:] - at[:-1])
+  gap = at[1:] - at[:-1]
   left, right = along(gap[:-1]), along(gap[1:])
   inner = [] if n < 3 else [
     (left / right * part(x, 2, n) + (right / left - left / right) * part(x, 1, n - 1) - right / left * part(x, 0, n - 2))
@@ -157,6 +142,3 @@ def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
     a, b = step(1), step(2)
     return (b / a * (sample(1) - sample(0)) - a / b * (sample(2) - sample(0))) / (b - a)
   return Tensor.cat([end(0, 1), *inner, end(n - 1, -1)], dim=d)
-
-
-__all__ = ["SVD", "gradient", "max", "min", "norm", "qr", "std", "std_mean", "svd", "var", "var_mean"]

@@ -106,8 +106,3 @@ def set_printoptions(precision: int | None = None, threshold: float | None = Non
   said = {**known.get(profile or "", {}), **{k: v for k, v in given.items() if v is not None}}
   try: np.set_printoptions(**said)
   except (TypeError, ValueError) as error: raise ArgumentError(f"set_printoptions: {said}: {error}") from None
-
-
-__all__ = ["are_deterministic_algorithms_enabled", "compile", "get_default_device", "get_float32_matmul_precision",
-           "get_num_threads", "is_inference_mode_enabled", "set_default_device", "set_float32_matmul_precision",
-           "set_printoptions", "use_deterministic_algorithms", "vmap"]

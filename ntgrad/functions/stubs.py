@@ -42,8 +42,8 @@ def _imports(texts: list[str], of: list[Made]) -> list[str]:
     for name, value in scope.items():
       own = next((m.__name__ for m in (typing, collections.abc) if getattr(m, name, None) is value), scope["_home"])
       if name[0] != "_": known.setdefault(name, own)
-  found = [n for text in texts for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)]
-  used = {n.id for n in found if isinstance(n.ctx, ast.Load)} - {*dir(builtins)}
+  used = {n.id for text in texts for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+  used -= {*dir(builtins)}
   lines: dict[str, list[str]] = {}
   for name in sorted(used): lines.setdefault(known[name], []).append(name)
   return [f"from {module} import {', '.join(names)}" for module, names in sorted(lines.items())]
@@ -66,6 +66,3 @@ def _text(texts: list[str], made: list[Any]) -> str:
 def write() -> None:
   """Write all stubs."""
   for path, text in stubs(): path.write_text(text)
-
-
-__all__ = ["stubs", "write"]

@@ -42,8 +42,7 @@ class Activation(Elementwise, Movement):
   @in_float32
   def sigmoid(self) -> Self:
     """1 / (1 + exp(-x))."""
-    e = graph.exp(graph.neg(graph.cast(self.lazydata, as_float(self.dtype))))
-    return self._wrap(graph.unary(UnaryOps.RECIP, e + 1.0))
+    return self._wrap(graph.unary(UnaryOps.RECIP, graph.exp(graph.neg(graph.cast(self.lazydata, as_float(self.dtype)))) + 1.0))
   @in_float32
   def logsigmoid(self) -> Self:
     """log(sigmoid(x)), without overflow."""

@@ -41,8 +41,8 @@ class Attention(Products, Random):
     if scale is None: scale = 1 / math.sqrt(self.shape[-1] or 1) if self.ndim else 1.0
     scores: Any = self.dot(key.transpose(-2, -1)) * real_number(_NAME, "scale", scale)
     if is_causal:
-      seen = type(self).ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
-      return seen.where(scores, -math.inf).softmax(-1)   # every query sees key 0
+      # every query sees key 0
+      return type(self).ones(*scores.shape[-2:], dtype=dtypes.bool).tril().where(scores, -math.inf).softmax(-1)
     if mask is None: return scores.softmax(-1)
     masked = mask.where(scores, -math.inf) if mask.dtype is dtypes.bool else scores + mask.cast(scores.dtype)
     u, a, out = masked._rows(_NAME, -1)
@@ -63,8 +63,8 @@ class Attention(Products, Random):
     if mask is not None and mask.ndim > 2:
       if mask.shape[-3] not in (1, h): raise ShapeError(f"{_NAME}: a mask of shape {text(mask)} for {h} heads of queries")
       mask = mask.reshape(*mask.shape[:-3], *((1, 1) if mask.shape[-3] == 1 else (n, h // n)), *mask.shape[-2:])
-    q = self.reshape(*self.shape[:-3], n, h // n, *self.shape[-2:])
-    out = q.scaled_dot_product_attention(key.unsqueeze(-3), value.unsqueeze(-3), mask, dropout_p, is_causal, scale)
+    out = self.reshape(*self.shape[:-3], n, h // n, *self.shape[-2:]).scaled_dot_product_attention(
+      key.unsqueeze(-3), value.unsqueeze(-3), mask, dropout_p, is_causal, scale)
     return out.reshape(*out.shape[:-4], h, *out.shape[-2:])
 
   def _attention_named(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None,
@@ -79,6 +79,5 @@ class Attention(Products, Random):
     if min([t.ndim for t in tensors]) > 1:
       if not grouped: fit(_NAME, tensors, places, n)
       called = merged(_NAME, tensors, places, n)
-    out = self.named().scaled_dot_product_attention(
-      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped)
-    return out._called(called)
+    return self.named().scaled_dot_product_attention(
+      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped)._called(called)

@@ -19,13 +19,13 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, acc_dtype, dtypes, shown
 from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.core import MAX_SIZE, real_number
-from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, nodes as graph, of_kind, one_width, text
+from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, merged, nodes as graph, of_kind, one_width, text
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 
 from .elementwise import Elementwise, Host
 from .families import member
 from .movement import Movement, as_tuple, pad_value
-from .products import factors_of_product, names_of_product
+from .products import factors_of_product
 from .random import Random
 from .reduction import reaches
 from .scattering import Scattering
@@ -87,8 +87,7 @@ def _named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequ
   if padding != "same": raise ArgumentError(f"{name}: padding {padding!r}; it takes numbers, 'same' or 'valid'")
   if any([s != 1 for s in stride]):
     raise ArgumentError(f"{name}: padding 'same' with stride {tuple(stride)}; it takes stride 1 (give the padding in numbers)")
-  total = [(k - 1) * d for k, d in zip(kernel, dilation)]
-  return [(t // 2, t - t // 2) for t in total]
+  return [(t // 2, t - t // 2) for t in [(k - 1) * d for k, d in zip(kernel, dilation)]]
 
 
 def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[Places], int]:
@@ -115,9 +114,9 @@ class Convolution(Elementwise, Movement):
     """How many spatial dimensions there are, and whether the input has a batch. Raises ShapeError."""
     spatial, batched = weight.ndim - 2, self.ndim == weight.ndim
     if spatial < 1 or spatial != (n or spatial) or not (batched or self.ndim == weight.ndim - 1):
-      size = f" of {n} spatial dimension{'s' * (n > 1)}" if n else ""
       raise ShapeError(f"{name}: input {text(self)} with weight {text(weight)}; give (n, cin, *spatial) or (cin, *spatial), "
-                       f"and a weight of as many spatial dimensions as the input{size}")
+                       "and a weight of as many spatial dimensions as the input"
+                       f"{f' of {n} spatial dimension' + 's' * (n > 1) if n else ''}")
     return spatial, batched
 
   def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
@@ -147,8 +146,8 @@ class Convolution(Elementwise, Movement):
     full = a.shape
     b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
     node = cast(reshape(graph.total(a * b, tuple(range(3 + n, 4 + 2 * n))), (bs, sw[0], *full[3:3 + n])), out)
-    return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
-      name, (self, weight), *_convolution_places(n, 0, 1, groups))), bias)
+    return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else merged(
+      name, (self, weight), *_convolution_places(n, 0, 1, groups), "factor")), bias)
 
   conv1d = member(_convolved, 1, ":meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l').")
   conv2d = member(_convolved, None, """
@@ -164,8 +163,9 @@ class Convolution(Elementwise, Movement):
                   dilation: Ints = 1, padding: Padding = 0, output_padding: Ints = 0) -> Self:
     """The adjoint of convolution over n dimensions (None: as many as the weight has)."""
     n, batched = self._rank(name, weight, n)
-    rest: tuple[Any, ...] = bias, groups, stride, dilation, padding, output_padding
-    if not batched: return self.unsqueeze(0)._transposed(name, n, weight, *rest).squeeze(0)._own()
+    if not batched:
+      return self.unsqueeze(0)._transposed(
+        name, n, weight, bias, groups, stride, dilation, padding, output_padding).squeeze(0)._own()
     sx, sw = self.shape, weight.shape
     if groups < 1 or sx[1] != sw[0] or sw[0] % groups:
       raise ShapeError(f"{name}: input {text(self)} with weight {text(weight)} and groups {groups}; give (n, cin, *spatial) and "
@@ -176,9 +176,9 @@ class Convolution(Elementwise, Movement):
     st, di = _steps(name, n, stride, dilation)
     pairs, extra = _paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
-      called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
-      out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called)
-      return _biased(out, bias)
+      called = merged(name, (self, weight), *_convolution_places(n, 1, 0, groups), "factor")
+      return _biased(self.named()._transposed(
+        name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called), bias)
     size = [(s - 1) * t + (k - 1) * d + 1 - lo - hi + e for s, t, k, d, (lo, hi), e in zip(sx[2:], st, sw[2:], di, pairs, extra)]
     if min(sx[2:]) < 1 or min(sw[2:]) < 1 or min(size) < 1:
       raise ShapeError(f"{name}: input {sx} with a kernel of {sw[2:]}, stride {st}, dilation {di} and padding {tuple(pairs)} "
@@ -212,14 +212,14 @@ class Convolution(Elementwise, Movement):
     if n < 1 or self.ndim not in (n + 1, n + 2):
       raise ShapeError(f"im2col: shape {text(self)} with kernel_size {kernel_size}; give (n, c, *spatial) or (c, *spatial), "
                        "and a size for each spatial dimension (one number is two of them)")
-    k, di = [numbers("im2col", what, v, n, 1) for what, v in (("kernel_size", kernel_size), ("dilation", dilation))]
-    st, pairs = numbers("im2col", "stride", stride, n, 1), _paddings("im2col", padding, n)
+    k = numbers("im2col", "kernel_size", kernel_size, n, 1)
+    (st, di), pairs = _steps("im2col", n, stride, dilation), _paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
     _must_fit("im2col", k, di, s[rest:], pairs)
     t = windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     shape = s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(t.shape[rest:rest + n]))
-    out = self._wrap(reshape(_inside_out(t, rest, n), shape))
-    return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
+    return self._wrap(reshape(_inside_out(t, rest, n), shape))._called(
+      None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
     """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
@@ -228,7 +228,7 @@ class Convolution(Elementwise, Movement):
     n = max([2] if isinstance(output_size, int) is isinstance(kernel_size, int) is True else
             [len(v) for v in (output_size, kernel_size) if not isinstance(v, int)])
     size, k = numbers("col2im", "output_size", output_size, n, 1), numbers("col2im", "kernel_size", kernel_size, n, 1)
-    di, st = numbers("col2im", "dilation", dilation, n, 1), numbers("col2im", "stride", stride, n, 1)
+    st, di = _steps("col2im", n, stride, dilation)
     if n < 1: raise ArgumentError("col2im: output_size (); give a size for each spatial dimension")
     pairs, s = _paddings("col2im", padding, n), self.shape
     full = tuple([a + lo + hi for a, (lo, hi) in zip(size, pairs)])
@@ -245,8 +245,7 @@ class Convolution(Elementwise, Movement):
                ((1, 1, 1),) * rest + tuple(zip(k, st, di)))
     axes = range(rest + n, len(u.shape))
     u = shrink(drop(graph.total(u, axes), axes), [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
-    out = self._wrap(cast(u, self.dtype))
-    return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
+    return self._wrap(cast(u, self.dtype))._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
 
 
 # ---- taps: how one dimension becomes another
@@ -306,9 +305,9 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
   """The same as ``_windowed``, by index."""
   n = len(lines)
   m = len(u.shape) - n
-  outs, taps = tuple([line.out for line in lines]), tuple([line.taps for line in lines])
+  shape = (*[line.out for line in lines], *[line.taps for line in lines])
   places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
-  index = [expand(_along(minimum(maximum(j, 0), line.size - 1), k, 2 * n, n + k), outs + taps)
+  index = [expand(_along(minimum(maximum(j, 0), line.size - 1), k, 2 * n, n + k), shape)
            for k, (line, j) in enumerate(zip(lines, places))]
   t = graph.gather(permute(u, (*range(m, m + n), *range(m))), *index)
   return permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
@@ -342,10 +341,8 @@ def _adaptive(size: int, out: int) -> Line:
   """Element o is made of those from o * size / out, rounded down, to (o + 1) * size / out, rounded up."""
   if size is out or size == out: return same_line(size)
   def begin(o: UOp) -> UOp: return o * size // out
-  def end(o: UOp) -> UOp:
-    return ((o + 1) * size + (out - 1)) // out
   def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
-    return le(expand(begin(o), j.shape), j) & lt(j, expand(end(o), j.shape))
+    return le(expand(begin(o), j.shape), j) & lt(j, expand(((o + 1) * size + (out - 1)) // out, j.shape))
   o = numbers_of_period(size, out)
   if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out
@@ -401,8 +398,7 @@ class Pooling(Scattering, Random):
     if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
     found = reaches(detach(t), expand(detach(best), t.shape))
     if used is not None: found = found & expand(used, t.shape)
-    first = drop(reduce(BinaryOps.MIN, where(found, places(), most), axes), axes)
-    return values, self._from_node(first)._called(values._names)
+    return values, self._from_node(drop(reduce(BinaryOps.MIN, where(found, places(), most), axes), axes))._called(values._names)
 
   def _max_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
                 padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
@@ -411,8 +407,7 @@ class Pooling(Scattering, Random):
     def places() -> UOp:   # those of the padding come after all others
       at = reshape(iota(math.prod(spatial)), spatial)
       return broadcast(self._windows_of(at, k, st, di, pairs, dtypes.max(dtypes.int32)), t.shape)
-    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
-    return self._greatest(name, t, axes, spatial, places if return_indices else None)
+    return self._greatest(name, t, tuple(range(len(t.shape) - len(k), len(t.shape))), spatial, places if return_indices else None)
 
   max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -442,8 +437,8 @@ class Pooling(Scattering, Random):
                          f"{size}")
       size = given
     if min(size) < 1: raise ShapeError(f"{name}: input {s} with a kernel of {k} and padding {pad} gives sizes {size}")
-    rows, each = math.prod(lead), math.prod(size)
-    flat = type(self).zeros(rows, each, dtype=self.dtype, device=self.device)
+    rows = math.prod(lead)
+    flat = type(self).zeros(rows, math.prod(size), dtype=self.dtype, device=self.device)
     at, values = [t.named().reshape(rows, -1 if rows else 0) for t in (indices, self)]
     return flat.scatter(1, at, values).reshape(*lead, *size)._own()._called(self._names)
 
@@ -473,8 +468,7 @@ class Pooling(Scattering, Random):
         given = _paddings(name, padding, m)
         ones = pad_value(ones, given, 1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
-      counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
-      divided_by = broadcast(counts, total.shape)
+      divided_by = broadcast(graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m))), total.shape)
     else: divided_by = const(float(math.prod(k) if divisor_override is None else divisor_override), acc, total.shape)
     return self._wrap(cast(drop(total / divided_by, axes), t.dtype))
 
@@ -497,11 +491,9 @@ class Pooling(Scattering, Random):
     if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
     self._needs_floats(name)
     x = self._wide()
-    powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
-    mean = powers._avg_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode)
+    mean = (x.square() if p == 2 else x if p == 1 else x.pow(p))._avg_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode)
     total = mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
-    even = p > 0 and p % 2 == 0
-    return (total if p == 1 else total._root(1 / p) if even else total.pow(1 / p)).cast(self.dtype)
+    return (total if p == 1 else total._root(1 / p) if p > 0 and p % 2 == 0 else total.pow(1 / p)).cast(self.dtype)
 
   lp_pool1d = member(_lp_pool, 1, ":meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l').")
   lp_pool2d = member(_lp_pool, 2, """
@@ -542,8 +534,8 @@ class Pooling(Scattering, Random):
   def _adaptive_avg(self, name: str, sizes: Shape) -> Self:
     self._needs_floats(name)
     n, acc = len(sizes), acc_dtype(self.dtype)
-    lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
-    t, _, weights = self._taps(cast(self.lazydata, acc), lines, acc)
+    t, _, weights = self._taps(
+      cast(self.lazydata, acc), [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)], acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
     if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)
@@ -608,8 +600,7 @@ class Pooling(Scattering, Random):
     places = at.reshape(values.shape)
     out = values.max(axis=-1).reshape(*lead, *sizes)
     if not return_indices: return out
-    first = values.detach().argmax(-1, keepdim=True)
-    return out, places.gather(places.ndim - 1, first).squeeze(-1).reshape(*lead, *sizes)
+    return out, places.gather(places.ndim - 1, values.detach().argmax(-1, keepdim=True)).squeeze(-1).reshape(*lead, *sizes)
 
   def _starts(self, u: Any, size: int, out: int, k: int) -> Any:
     """Where windows begin: they grow by alpha or so, from a random offset; the last one ends at the end."""

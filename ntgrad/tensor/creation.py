@@ -93,9 +93,10 @@ def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0
   some left over, and for what has none."""
   try: array = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype.np, count, offset)
   except (TypeError, ValueError, OverflowError, AttributeError, BufferError) as e:
-    size = f"{len(data)} bytes" if isinstance(data, (bytes, bytearray)) else shown(data)
-    asked = f", count {shown(count)}, offset {shown(offset)}" if count != -1 or offset else ""
-    raise ArgumentError(f"{name}: {size} as {dtype.name} of {dtype.itemsize} bytes each{asked}: {e}") from None
+    raise ArgumentError(
+      f"{name}: {f'{len(data)} bytes' if isinstance(data, (bytes, bytearray)) else shown(data)} as {dtype.name} of "
+      f"{dtype.itemsize} bytes each{f', count {shown(count)}, offset {shown(offset)}' if count != -1 or offset else ''}: {e}"
+    ) from None
   if dtype.kind == "b" and (array > 1).any(): raise ArgumentError(f"{name}: a byte of {array.max()} as bool; bools are 0 and 1")
   return array.astype(bool) if dtype.kind == "b" else array
 
@@ -239,7 +240,7 @@ class Creation(Elementwise, Movement):
                requires_grad: bool | None = None) -> Self:
     """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
     n = whole_number("linspace", "steps", steps, 0)
-    start, stop = [real_number("linspace", *given) for given in (("start", start), ("stop", stop))]
+    start, stop = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
     d = number_dtype("linspace", dtype, dtypes.default_float)
     if d.kind != "f" and n:
       for v in (start, stop): scalar_node("linspace", int(v), d, ())
@@ -250,8 +251,8 @@ class Creation(Elementwise, Movement):
       raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
     # the first half is counted from the start, the second from the stop
     first = lt(iota(n), n // 2)
-    i = cast(where(first, iota(n), iota(n) - (n - 1)), work)
-    return cls._made(cast(i * step + where(first, const(start, work, (n,)), stop), d), device, requires_grad)
+    return cls._made(cast(cast(where(first, iota(n), iota(n) - (n - 1)), work) * step
+                          + where(first, const(start, work, (n,)), stop), d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -260,16 +261,15 @@ class Creation(Elementwise, Movement):
     base = real_number("logspace", "base", base)
     if base <= 0: raise ArgumentError(f"logspace: base {base}; it must be above 0")
     d = number_dtype("logspace", dtype, dtypes.default_float)
-    powers = cls.linspace(start, stop, steps, dtype=_steps_in(d)).lazydata
-    return cls._made(cast(graph.power(base, powers), d), device, requires_grad)
+    return cls._made(cast(graph.power(base, cls.linspace(start, stop, steps, dtype=_steps_in(d)).lazydata), d), device,
+                     requires_grad)
 
   @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
-    rows, columns = new_shape("eye", (n, n if m is None else m))
-    d = _float(dtype)
-    return cls._made(cast(eq(index_along(0, (rows, columns)), index_along(1, (rows, columns))), d), device, requires_grad)
+    s = new_shape("eye", (n, n if m is None else m))
+    return cls._made(cast(eq(index_along(0, s), index_along(1, s)), _float(dtype)), device, requires_grad)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""
@@ -277,8 +277,8 @@ class Creation(Elementwise, Movement):
   def full_like(self, fill_value: Any, *, dtype: Any = None, device: str | None = None,
                 requires_grad: bool | None = None) -> Self:
     """A number everywhere, of this shape, dtype and device."""
-    made = type(self).full(self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
-    return made._called(self._names)
+    return type(self).full(
+      self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))._called(self._names)
   zeros_like = member(full_like, 0, "Zeros of this shape, dtype and device.")
   ones_like = member(full_like, 1, "Ones of this shape, dtype and device.")
   def empty_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
@@ -313,10 +313,9 @@ class Creation(Elementwise, Movement):
   def tri(cls, n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
-    rows, columns = new_shape("tri", (n, n if m is None else m))
-    d = _float(dtype)
-    below = le(index_along(1, (rows, columns)), index_along(0, (rows, columns)) + max(-rows, min(k, columns)))
-    return cls._made(cast(below, d), device, requires_grad)
+    s = new_shape("tri", (n, n if m is None else m))
+    below = le(index_along(1, s), index_along(0, s) + max(-s[0], min(k, s[1])))
+    return cls._made(cast(below, _float(dtype)), device, requires_grad)
 
   def _triangle(self, name: str, upper: bool, diagonal: int = 0) -> Self:
     u = self.lazydata
@@ -348,8 +347,8 @@ class Creation(Elementwise, Movement):
                         dtype: DType | str | None = None, device: str | None = None) -> Self:
     n, m = new_shape(name, (row, row if col is None else col))
     if n * m > dtypes.max(dtypes.int32): raise ArgumentError(f"{name}: a matrix of shape {(n, m)}; at most 2**31 - 1 elements")
-    found = np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32)
-    return cls(found, device=device, dtype=dtypes.of(dtype, dtypes.int32))
+    return cls(np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32), device=device,
+               dtype=dtypes.of(dtype, dtypes.int32))
   tril_indices = class_member(_triangle_indices, np.tril_indices, """
     (2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
     otherwise. Raises ArgumentError.""")
@@ -364,8 +363,8 @@ class Creation(Elementwise, Movement):
     whole_number("one_hot", "num_classes", num_classes, 0)
     known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
-    of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
-    inside = within(index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
+    inside = within(index_of(u, num_classes), 0, num_classes, "one_hot",
+                    f"the {num_classes} classes, which go from 0 to {num_classes - 1}", u.device)
     index = expand(reshape(inside, (*u.shape, 1)), shape)
     out = self._from_node(cast(eq(index, cast(index_along(len(u.shape), shape), index.dtype)), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
@@ -380,8 +379,7 @@ class Creation(Elementwise, Movement):
       raise ShapeError(f"block_diag: shapes {', '.join([str(t.shape) for t in ts])}; it takes at most 2 dimensions")
     ts = tuple([t.named().atleast_2d() for t in ts])
     ends = list(itertools.accumulate([t.shape[1] for t in ts]))
-    rows = [t.pad(((0, 0), (at, ends[-1] - at - t.shape[1]))) for t, at in zip(ts, (0, *ends))]
-    return rows[0].cat(*rows[1:], dim=0)
+    return Movement.cat([t.pad(((0, 0), (at, ends[-1] - at - t.shape[1]))) for t, at in zip(ts, (0, *ends))])
 
   def vander(self, N: int | None = None, increasing: bool = False) -> Self:
     """(n,) -> (n, N): the powers of each element, the highest first or ``increasing`` from 0 on; of ints int64. Raises
@@ -389,11 +387,9 @@ class Creation(Elementwise, Movement):
     if self.ndim != 1: raise ShapeError(f"vander: shape {self.shape}; it takes one dimension")
     n = self.shape[0]
     columns = new_shape("vander", (n, n if N is None else N))[1]
-    u, out = self.lazydata, sum_dtype(self.dtype)
-    acc = acc_dtype(out)
-    shape = (n, columns)
-    times = expand(reshape(cast(u, acc), (n, 1)), shape)
-    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1, times)
+    out, shape = sum_dtype(self.dtype), (n, columns)
+    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1,
+                   expand(reshape(cast(self.lazydata, acc_dtype(out)), (n, 1)), shape))
     if n and columns: powers = scan(BinaryOps.MUL, powers, 1, not increasing)
     return self.named()._wrap(cast(powers, out))
 
@@ -405,8 +401,7 @@ class Creation(Elementwise, Movement):
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
     m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = index_along(0, (m, m)) + offset
-    there: Any = self._from_node(eq(index_along(1, (m, m)), at))
+    there: Any = self._from_node(eq(index_along(1, (m, m)), index_along(0, (m, m)) + offset))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:
@@ -434,9 +429,9 @@ class Creation(Elementwise, Movement):
   def hamming_window(cls, window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
                      dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """alpha - beta cos(2 pi t)."""
-    a, b = [real_number("hamming_window", *given) for given in (("alpha", alpha), ("beta", beta))]
-    def fn(t: Any) -> Any: return a - b * np.cos(2 * math.pi * t)
-    return cls._window("hamming_window", fn, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+    a, b = real_number("hamming_window", "alpha", alpha), real_number("hamming_window", "beta", beta)
+    return cls._window("hamming_window", lambda t: a - b * np.cos(2 * math.pi * t), window_length, periodic, dtype=dtype,
+                       device=device, requires_grad=requires_grad)
 
   @classmethod
   def kaiser_window(cls, window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,
@@ -444,5 +439,5 @@ class Creation(Elementwise, Movement):
     """I0(beta sqrt(1 - (2 t - 1)²)) / I0(beta), I0 being the modified Bessel function of order 0. ``beta`` is at most 700."""
     b = real_number("kaiser_window", "beta", beta)
     if not abs(b) <= 700: raise ArgumentError(f"kaiser_window: beta {beta}; it goes from -700 to 700")
-    def fn(t: Any) -> Any: return np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b))
-    return cls._window("kaiser_window", fn, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+    return cls._window("kaiser_window", lambda t: np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b)),
+                       window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)

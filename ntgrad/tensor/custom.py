@@ -101,8 +101,9 @@ class _Call:
     for source, i in zip(sources, self.places):
       if (g := found[i]) is None: continue
       if not isinstance(g, Base) or g.shape != source.shape:
-        what = f"one of shape {g.shape}" if isinstance(g, Base) else shown(g)
-        raise GradientError(f"{name}: the gradient of argument {i} is {what}, expected a Tensor of shape {source.shape}")
+        raise GradientError(
+          f"{name}: the gradient of argument {i} is {f'one of shape {g.shape}' if isinstance(g, Base) else shown(g)}, "
+          f"expected a Tensor of shape {source.shape}")
       out.append((source, graph.cast(g.lazydata, source.dtype)))
     return out
 
@@ -243,22 +244,14 @@ class Copy:
     self.calls: dict[Any, Any] = {}
 
   def __call__(self, root: UOp) -> UOp:
-    stack = [root]
-    while stack:
-      n = stack[-1]
-      if n in self.new:
-        stack.pop()
-        continue
-      missing = [s for s in n.src if s not in self.new]
-      if n.op is Ops.CALL: self.new[n] = n   # a kernel's result is kept
-      elif missing: stack.extend(missing[::-1])
-      else: self.new[n] = self._made(n)
+    for n in toposort((root,), lambda n: n in self.new or n.op is Ops.CALL):
+      if n not in self.new: self.new[n] = n if n.op is Ops.CALL else self._made(n)   # a kernel's result is kept
     return self.new[root]
 
   def _made(self, n: UOp) -> UOp:
     src = tuple([self.new[s] for s in n.src])
     if src == n.src: return n
-    m = UOp.unique(n.op, n.dtype, src, n.arg) if n.is_unique else UOp(n.op, n.dtype, src, n.arg)
+    m = (UOp.unique if n.is_unique else UOp)(n.op, n.dtype, src, n.arg)
     for k in ("shape", "device"):
       if k in n.__dict__: m.__dict__[k] = n.__dict__[k]
     if n.op is Ops.CUSTOM and (value := values.get(n)) is not None: values.put(m, value)   # a kernel's result
@@ -297,9 +290,8 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   if not wanted: return out
   depends, drawn = _dependent(list(wanted.values()), inside, start)
   wanted = {i: u for i, u in wanted.items() if u in depends}
-  others = dict.fromkeys([s for n in walk(*wanted.values()) if n in depends for s in sources_of(n)
-                          if s not in depends and s.dtype.kind == "f"])
-  call = _Again(tuple(inside), tuple(drawn), tuple(arguments), wanted, tuple(others))
+  call = _Again(tuple(inside), tuple(drawn), tuple(arguments), wanted, tuple(dict.fromkeys([
+    s for n in walk(*wanted.values()) if n in depends for s in sources_of(n) if s not in depends and s.dtype.kind == "f"])))
   numbers = iter(range(len(results)))
 
   def result(t: Base) -> Base:
@@ -358,14 +350,12 @@ class Ruled:
 def by_rule(rule: Rule, at: Numbered, sources: Nodes, outs: Sequence[UOp]) -> Pairs:
   """What a rule gives for nodes."""
   grads = [_as_tensor(at[i]) if i in at else None for i in range(len(outs))]
-  found = rule(grads, [_as_tensor(s) for s in sources], [_as_tensor(o) for o in outs])
+  found = rule(grads, *[list(map(_as_tensor, us)) for us in (sources, outs)])
   return [(s, g.lazydata) for s, g in zip(sources, found) if g is not None]
 
 
 def _as_tensor(node: UOp) -> Any:
-  t = Base._from_node(node)
-  if mode.grad and node.dtype.kind == "f": t._state = 1
-  return t
+  return _differentiable(node) if mode.grad else Base._from_node(node)
 
 
 def ruled(values: Sequence[Any], sources: Sequence[Any], rule: Rule) -> list[Any]:

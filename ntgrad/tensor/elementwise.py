@@ -280,11 +280,9 @@ class Elementwise(Base):
   __add__, __radd__ = _operators(BinaryOps.ADD)
   __sub__, __rsub__ = _operators(BinaryOps.SUB)
   __mul__, __rmul__ = _operators(BinaryOps.MUL)
-  def __truediv__(self, x: Any) -> Self: return self.div(x)
+  __truediv__, __floordiv__, __mod__ = div, idiv, mod
   def __rtruediv__(self, x: Any) -> Self: return self.div(x, True)
-  def __floordiv__(self, x: Any) -> Self: return self.idiv(x)
   def __rfloordiv__(self, x: Any) -> Self: return self.idiv(x, True)
-  def __mod__(self, x: Any) -> Self: return self.mod(x)
   def __rmod__(self, x: Any) -> Self: return self.mod(x, True)
   def __pow__(self, x: Any) -> Self: return self.pow(x)
   def __rpow__(self, x: Any) -> Self: return self.pow(x, True)
@@ -325,20 +323,18 @@ class Elementwise(Base):
     """``-self``; bools are refused (DTypeError)."""
     if self.dtype.kind == "b": raise DTypeError("NEG: bools have no sign; use ~ (logical_not), or cast them to an int dtype")
     return self._wrap(graph.neg(self.lazydata))
-  def __neg__(self) -> Self: return self.neg()
   def __pos__(self) -> Self: return self._own()
-  def __abs__(self) -> Self: return self.abs()
   def bitwise_not(self) -> Self:
     """Every bit of ints inverted; logical not of bools."""
     if self.dtype.kind == "f": raise DTypeError(f"NOT: bits of {self.dtype.name}; it takes ints and bools")
     return self._wrap(graph.not_(self.lazydata))
-  def __invert__(self) -> Self: return self.bitwise_not()
   def logical_not(self) -> Self:
     """True where the value is zero."""
     return self.cast(dtypes.bool).bitwise_not()
   def abs(self) -> Self:
     """The absolute value."""
     return self._wrap(graph.absolute(self.lazydata)) if self.dtype.kind in "fi" else self._own()
+  __neg__, __abs__, __invert__ = neg, abs, bitwise_not
   exp = member(_unary, UnaryOps.EXP, "e to the power of the value.")
   exp2 = member(_unary, UnaryOps.EXP2, "2 to the power of the value.")
   log = member(_unary, UnaryOps.LOG, "The natural logarithm.")
@@ -523,8 +519,8 @@ class Elementwise(Base):
   def copysign(self, other: Any) -> Self:
     """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
     a, b, names = self._pair("copysign", other, True)
-    node: UOp = formulas.signed(self._from_node(a), self._from_node(b)).lazydata
-    return self._wrap_many(_sloped("copysign", node, a, b), (other,) if isinstance(other, Base) else (), names)
+    node = _sloped("copysign", formulas.signed(self._from_node(a), self._from_node(b)).lazydata, a, b)
+    return self._wrap_many(node, (other,) if isinstance(other, Base) else (), names)
   def nextafter(self, other: Any) -> Self:
     """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
     a, b, names = self._pair("nextafter", other, True)
@@ -599,8 +595,7 @@ class Elementwise(Base):
     if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
     if abs(decimals) > 300: raise ArgumentError(f"round: decimals {decimals}; it goes from -300 to 300")
     x, by = self._wide(), 10.0 ** abs(decimals)
-    out = (x * by)._rounding(UnaryOps.ROUND) / by if decimals > 0 else (x / by)._rounding(UnaryOps.ROUND) * by
-    return out.cast(self.dtype)
+    return ((x * by)._rounding(UnaryOps.ROUND) / by if decimals > 0 else (x / by)._rounding(UnaryOps.ROUND) * by).cast(self.dtype)
   def __round__(self, digits: int | None = None) -> Any:
     """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
     return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)

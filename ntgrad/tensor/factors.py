@@ -141,8 +141,7 @@ def _finite(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
   """A function of numpy that refuses NaN and infinities, giving NaN for matrices with such."""
   def call(x: Any) -> Any:
     good = np.isfinite(x).all((1, 2), keepdims=True)
-    out = fn(np.where(good, x, 0))
-    return [np.where(good.reshape(-1, *[1] * (y.ndim - 1)), y, np.nan).astype(x.dtype) for y in out]
+    return [np.where(good.reshape(-1, *[1] * (y.ndim - 1)), y, np.nan).astype(x.dtype) for y in fn(np.where(good, x, 0))]
   return call
 
 
@@ -196,20 +195,15 @@ def _by_lu(lu: Any, order: Any, b: Any) -> Any:
 def solve(a: Any, b: Any) -> Any:
   """x with a x = b, of (b, n, n) and (b, n, k)."""
   lu, order, _ = _lu_of(a)
-  def rule(grads: Any, xs: Any, outs: Any) -> Any:
-    g = solve(xs[0].mT, grads[0])
-    return -(g @ outs[0].mT), g
-  return with_rule("solve", [_by_lu(lu, order, b)], [a, b], rule)[0]
+  return with_rule("solve", [_by_lu(lu, order, b)], [a, b], lambda grads, xs, outs: (
+    -((g := solve(xs[0].mT, grads[0])) @ outs[0].mT), g))[0]
 
 
 def inverse(a: Any) -> Any:
   """The x with a x = 1."""
   lu, order, _ = _lu_of(a)
-  def rule(grads: Any, xs: Any, outs: Any) -> Any:
-    x = outs[0].mT
-    return (-(x @ grads[0] @ x),)
-  one = eye(a, a.shape[-1]).expand(a.shape)
-  return with_rule("inverse", [_by_lu(lu, order, one)], [a], rule)[0]
+  return with_rule("inverse", [_by_lu(lu, order, eye(a, a.shape[-1]).expand(a.shape))], [a],
+                   lambda grads, xs, outs: (-((x := outs[0].mT) @ grads[0] @ x),))[0]
 
 
 def det(a: Any) -> Any:
@@ -268,8 +262,7 @@ def _qr_rule(grads: Any, xs: Any, outs: Any) -> Any:
   gr = r * 0 if grads[1] is None else grads[1]
   if n > k: gq = gq + xs[0][:, :, k:] @ gr[:, :, k:].mT
   inner = r[:, :, :k] @ gr[:, :, :k].triu().mT - gq.mT @ q
-  both = inner.tril() + inner.tril(-1).mT
-  g = triangular(r[:, :, :k], (gq + q @ both).mT, False).mT
+  g = triangular(r[:, :, :k], (gq + q @ (inner.tril() + inner.tril(-1).mT)).mT, False).mT
   return (g if n == k else g.cat(q @ gr[:, :, k:], dim=2),)
 
 
@@ -352,8 +345,7 @@ def _svd_rule(grads: Any, xs: Any, outs: Any) -> Any:
 def pinv(a: Any, rtol: float) -> Any:
   """The pseudo-inverse (b, n, m): singular values up to ``rtol`` of the greatest count as 0."""
   u, s, vt = _keeping(a, lambda: svd(a.detach()))
-  top = s[:, :1] if s.shape[1] else s
-  x = vt.mT @ ((s > top * rtol).where(_over(s), 0.0).unsqueeze(-1) * u.mT)
+  x = vt.mT @ ((s > (s[:, :1] if s.shape[1] else s) * rtol).where(_over(s), 0.0).unsqueeze(-1) * u.mT)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     y, p, gt = xs[0], outs[0], grads[0].mT
     k = gt @ p

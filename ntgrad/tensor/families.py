@@ -34,10 +34,10 @@ class _Member(Generic[_P]):
     k = n + code.co_kwonlyargcount
     left, by_name = code.co_varnames[1 + len(given):n], code.co_varnames[n:k]
     star = [f"*{code.co_varnames[k]}"] if code.co_flags & inspect.CO_VARARGS else []
-    takes = ", ".join([*left, *(star or ["*"] * bool(by_name)), *by_name])
     passes = ", ".join([*known, *left, *star, *[f"{p}={p}" for p in by_name]])
-    result = self.result.format(name=name, call=f"_fn({(me := code.co_varnames[0])}, {passes})", others=passes)
-    text = "\n" * (code.co_firstlineno - 1) + f"def {name}({me}, {takes}): return {result}"
+    result = self.result.format(name=name, call=f"_fn({code.co_varnames[0]}, {passes})", others=passes)
+    text = "\n" * (code.co_firstlineno - 1) + (
+      f"def {name}({code.co_varnames[0]}, {', '.join([*left, *(star or ['*'] * bool(by_name)), *by_name])}): return {result}")
     scope = {**fn.__globals__, **known, "_fn": fn}
     exec(compile(text, code.co_filename, "exec"), scope)
     made = scope[name]

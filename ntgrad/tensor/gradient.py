@@ -36,8 +36,7 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   if v is not None:
     n = math.prod([g.shape[a] for a in axes])
     return const(v * n if n else 0.0, g.dtype, shape)   # nothing adds up to 0, whatever it would have been
-  inner = g
-  if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
+  inner = g.src[0] if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)) else g
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
     return reshape(graph.total(inner.src[0], (*inner.arg[1], *axes)), shape)
   return cast(graph.total(cast(g, acc_dtype(g.dtype)), axes), g.dtype)
@@ -148,8 +147,8 @@ _RULES: dict[Ops, Callable[[UOp, UOp], UOp | None]] = {
 
 # ---- rules of several sources
 def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
-  found = [(s, rule(u, g)) for s, rule in zip(u.src, FUNCTIONS[u.arg].gradient) if s in need and rule is not None]
-  return [x if isinstance(x, tuple) else (s, x) for s, x in found]
+  return [x if isinstance(x := rule(u, g), tuple) else (s, x) for s, rule in zip(u.src, FUNCTIONS[u.arg].gradient)
+          if s in need and rule is not None]
 
 
 def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -157,8 +156,7 @@ def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   if u.arg == "add": return [(base, g), (value, gather(g, *index))]
   # what was set no longer depends on the base; of equal indices one write is there
   winner, kept = _winners(index, base.shape[:len(index)])
-  free = eq(winner, -1)
-  return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), gather(g, *index)))]
+  return [(base, select(_rows(eq(winner, -1), base.shape), g)), (value, select(_rows(kept, value.shape), gather(g, *index)))]
 
 
 def _update(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -167,10 +165,9 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   part = apply_view(g, u.arg)
   winner, kept = _winners(index, part.shape[:1]) if index else (part, part)
   found = [(value, select(_rows(kept, value.shape), gather(part, index[0])) if index else part)]
-  if base in need:
-    left = select(_rows(eq(winner, -1), part.shape), part) if index else const(0.0, g.dtype, part.shape)
-    found.append((base, graph.update(g, left, u.arg)))
-  return found
+  if base not in need: return found
+  left = select(_rows(eq(winner, -1), part.shape), part) if index else const(0.0, g.dtype, part.shape)
+  return [*found, (base, graph.update(g, left, u.arg))]
 
 
 def _rows(mask: UOp, shape: Shape) -> UOp:
@@ -193,7 +190,7 @@ def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
 
 def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
   """By the derivatives of a function that is made of others."""
-  slopes = SLOPES[u.arg](*[Base._from_node(s) for s in (u, *u.src[1:])])
+  slopes = SLOPES[u.arg](*map(Base._from_node, (u, *u.src[1:])))
   return [(s, product(g, slope.lazydata)) for s, slope in zip(u.src[1:], slopes) if s in need]
 
 
@@ -205,8 +202,7 @@ _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST}
 def sources_of(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
   if u.op in _STOPS: return u.note.call.sources if isinstance(u.note, Result) else ()
-  if u.dtype.kind != "f": return ()
-  return u.src if u.op is not Ops.SLOPED else u.src[1:]
+  return () if u.dtype.kind != "f" else u.src[1:] if u.op is Ops.SLOPED else u.src
 
 
 def _call_of(u: UOp) -> Any:
@@ -303,8 +299,8 @@ def _one_product(parts: Sequence[UOp]) -> list[UOp]:
   alike: dict[Any, list[UOp]] = {}
   others: list[UOp] = []
   for u in parts:
-    outer = u.op is Ops.ALU and u.arg is BinaryOps.MUL and all([s.op is Ops.EXPAND for s in u.src])
-    if outer: alike.setdefault((u.dtype, u.src[0].src[0].shape, u.src[1].src[0].shape), []).append(u)
+    if u.op is Ops.ALU and u.arg is BinaryOps.MUL and all([s.op is Ops.EXPAND for s in u.src]):
+      alike.setdefault((u.dtype, u.src[0].src[0].shape, u.src[1].src[0].shape), []).append(u)
     else: others.append(u)
   for products in alike.values():
     if len(products) < MANY:

@@ -33,8 +33,8 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: Shape) -> Hos
   if a.size == 0: a = a.astype(np.int32)
   of_kind("iu", name, "an index", a, "indices are ints", IndexTypeError)
   if a.size and (a.min() < -size or a.max() >= size):
-    bad = int(a.min()) if a.min() < -size else int(a.max())
-    raise index_error(name, f"index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
+    raise index_error(name, f"index {int(a.min()) if a.min() < -size else int(a.max())} on axis {axis} of shape {shape}; "
+                            f"indices go from {-size} to {size - 1}")
   a = a.astype(np.int64)   # every index that is inside fits, and its dtype may not hold the size
   return np.where(a < 0, a + size, a).astype(np.int32 if size < 2 ** 31 else np.int64)
 
@@ -87,7 +87,7 @@ def _spread(name: str, index: Any, s: Shape, dims: Sequence[int] | None = None) 
 def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   """Several indices (of one shape, not negative) as one of the joined dims; -1 where any is out of range."""
   if len(indices) == 1: return indices[0]
-  work = dtypes.int64 if math.prod(sizes) >= 2 ** 31 else dtypes.int32
+  work = graph.place_dtype(math.prod(sizes))
   counted = [index_of(u, size) for u, size in zip(indices, sizes)]
   inside = [graph.inside(u, size) for u, size in zip(counted, sizes)]   # before a cast cuts off what makes one too large
   flat, *rest = [cast(u, work) for u in counted]
@@ -189,8 +189,9 @@ class Indexing(Elementwise, Movement):
 
   def _with_places(self, name: str, index: Sequence[Any], masks: dict[int, Any]) -> tuple[Any, ...]:
     """An index with the places of their True elements instead of masks. Raises CaptureError while a jit records."""
-    advice = "use where() or masked_fill(), or find the places outside of what is recorded and give these"
-    return tuple([np.flatnonzero(host_values(name, masks[k], advice)) if k in masks else i for k, i in enumerate(index)])
+    return tuple([np.flatnonzero(host_values(
+      name, masks[k], "use where() or masked_fill(), or find the places outside of what is recorded and give these"))
+      if k in masks else i for k, i in enumerate(index)])
 
   def __getitem__(self, index: Any) -> Self:
     """Parts, as in PyTorch: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together), and
@@ -206,8 +207,8 @@ class Indexing(Elementwise, Movement):
     seen, shape = self._boxed(items)
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
     if arrays:
-      out = self._gathered(reshape(seen.lazydata, shape), items, arrays, ints)
-      return out._called(self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints))
+      return self._gathered(reshape(seen.lazydata, shape), items, arrays, ints)._called(
+        self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints))
     dims = None
     if self._names is not None:
       axes = iter(range(self.ndim))
@@ -233,7 +234,7 @@ class Indexing(Elementwise, Movement):
     if any([s > 1 for s in steps]):
       counts = tuple([-(-(e - b) // s) for (b, e), s in zip(box, steps)])
       moves += [(Ops.TILE, tuple([(1, s, 1) for s in steps])), (Ops.RESHAPE, counts)]
-    seen = self._seen(*moves, dims=None if self._names is None else range(self.ndim))
+    seen = self._seen(*moves, dims=range(len(box)))
     sizes = iter(seen.shape)
     return seen, tuple([1 if i is None else next(sizes) for i in items])
 
@@ -285,8 +286,8 @@ class Indexing(Elementwise, Movement):
     x, index, masks = self._with_masks("setitem", index)
     v = self._value("setitem", value)
     if masks:
-      alone = len(masks) == 1 and not has_tensors([i for k, i in enumerate(index) if k not in masks])
-      if alone: x._set_masked(index, *masks.popitem(), v)
+      if len(masks) == 1 and not has_tensors([i for k, i in enumerate(index) if k not in masks]):
+        x._set_masked(index, *masks.popitem(), v)
       else: x[self._with_places("setitem", index, masks)] = v
       return
     items, ints = self._parse("setitem", index)
@@ -302,8 +303,8 @@ class Indexing(Elementwise, Movement):
 
   def _value(self, name: str, value: Any) -> Self:
     """What is to be written here as a tensor of this dtype. Raises DTypeError, DeviceError."""
-    dtype = None if isinstance(value, np.ndarray) else self.dtype
-    v: Any = value if isinstance(value, Indexing) else type(self)(value, self.lazydata.device, dtype)
+    v: Any = value if isinstance(value, Indexing) else type(self)(
+      value, self.lazydata.device, None if isinstance(value, np.ndarray) else self.dtype)
     if not can_cast(v.dtype, self.dtype):
       raise DTypeError(f"{name}: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     common_device(name, self.lazydata, v.lazydata)

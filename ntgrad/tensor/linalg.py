@@ -71,15 +71,14 @@ class Linalg(Products):
     out = getattr(_factors(), name)(a, *options)
     return tuple([_shaped(x, batch, d) for x in out]) if isinstance(out, tuple) else _shaped(out, batch, d)
 
-  def _both(self, name: str, other: Any) -> tuple[Any, Any, Shape, DType, bool]:
-    """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
+  def _both(self, name: str, other: Any) -> tuple[Any, ...]:
+    """Square matrices and right sides (b, n, k), in one dtype; then what ``_shaped`` takes."""
     self._matrices(name, True)
     common_device(name, self.lazydata, other.lazydata)
     right, vector, batch = self._right_side(name, other)
     d = _dtype(self, other)
-    flat = [x.cast(acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
-            for x in (self.named(), right)]
-    return flat[0], flat[1], batch, d, vector
+    return *[x.cast(acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
+             for x in (self.named(), right)], batch, d, vector
 
   def _right_side(self, name: str, other: Any) -> tuple[Any, bool, Shape]:
     """Right sides (.., rows, k) of these matrices, whether they were vectors, and the dimensions before both."""
@@ -94,8 +93,8 @@ class Linalg(Products):
     """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``): (.., n, n) and (.., n, k) or (n,); by LU with pivots. A
     singular matrix gives infinities or NaN. Raises ShapeError."""
     if not left and self.ndim > 1: return self.mT.solve(B.mT).mT if B.ndim > 1 else self.mT.solve(B)
-    a, b, batch, d, vector = self._both("solve", B)
-    return _shaped(_factors().solve(a, b), batch, d, vector)
+    a, b, *result = self._both("solve", B)
+    return _shaped(_factors().solve(a, b), *result)
 
   def solve_triangular(self, B: Operand, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Self:
     """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k). What
@@ -104,9 +103,9 @@ class Linalg(Products):
     if not left and self.ndim > 1:
       x = self.mT.solve_triangular(B.mT if B.ndim > 1 else B, upper=not upper, unitriangular=unitriangular)
       return x.mT if B.ndim > 1 else x
-    a, b, batch, d, vector = self._both("solve_triangular", B)
+    a, b, *result = self._both("solve_triangular", B)
     if unitriangular: a = (a.triu(1) if upper else a.tril(-1)) + _factors().eye(a, a.shape[-1])
-    return _shaped(_factors().triangular(a, b, not upper), batch, d, vector)
+    return _shaped(_factors().triangular(a, b, not upper), *result)
 
   def cholesky_solve(self, L: Operand, upper: bool = False) -> Self:
     """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
@@ -127,8 +126,7 @@ class Linalg(Products):
   def cholesky_inverse(self, upper: bool = False) -> Self:
     """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
     self._matrices("cholesky_inverse", True)
-    eye: Any = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
-    return eye.expand(self.shape).cholesky_solve(self, upper)
+    return type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device).expand(self.shape).cholesky_solve(self, upper)
 
   def tensorinv(self, ind: int = 2) -> Self:
     """What ``tensordot`` with it over ``ind`` dimensions undoes: (a.., b..) -> (b.., a..), where the first ``ind`` sizes, a..,
@@ -162,10 +160,10 @@ class Linalg(Products):
   def pinv(self, rtol: float | None = None) -> Self:
     """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the
     greatest count as 0; the gradient takes the rank for constant. Raises ShapeError, ArgumentError."""
-    self._matrices("pinv", False)
     return self._batched("pinv", False, self._tolerance("pinv", "rtol", rtol, _dtype(self)))
 
   def _tolerance(self, name: str, what: str, value: Any, d: DType) -> float:
+    self._matrices(name, False)
     if value is None: return max(self.shape[-2:]) * float(info_of(d).eps)
     if not value >= 0: raise ArgumentError(f"{name}: {what} {value!r}; it must be a number of at least 0")
     return float(value)
@@ -258,7 +256,6 @@ class Linalg(Products):
   def matrix_rank(self, tol: float | None = None) -> Self:
     """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int64:
     (.., m, n) -> (..). Raises ShapeError, ArgumentError."""
-    self._matrices("matrix_rank", False)
     relative = self._tolerance("matrix_rank", "tol", tol, _dtype(self))
     s = self.detach()._values("matrix_rank")
     return _count(s, relative) if tol is None else (s > relative).sum(-1)
@@ -290,8 +287,7 @@ class Linalg(Products):
     x = self.cast(acc_dtype(d))
     if ord == "fro": return x.vector_norm(2, (r, c), keepdim).cast(d)
     if ord in ("nuc", 2, -2):
-      rest = [k for k in range(x.ndim) if k not in (r, c)]
-      s: Any = x.named().permute(*rest, r, c)._values("matrix_norm")
+      s: Any = x.named().permute(*[k for k in range(x.ndim) if k not in (r, c)], r, c)._values("matrix_norm")
       s = s.sum(-1) if ord == "nuc" else s[..., 0] if ord == 2 else s[..., -1]
       out = self._wrap(s.cast(d).lazydata) if s.ndim == self.ndim else s.cast(d)
       for k in sorted((r, c)) if keepdim else (): out = out.unsqueeze(k)
@@ -313,8 +309,7 @@ class Linalg(Products):
     total: Any = x.shape[1] if w is None else w.sum()
     centred = x - (x if w is None else x * w).sum(1, keepdim=True) / total
     out = (centred if w is None else centred * w) @ centred.T
-    if w is None: out = out / float(max(count - correction, 0))
-    else: out = out / (total - correction * less).maximum(0)
+    out = out / (float(max(count - correction, 0)) if w is None else (total - correction * less).maximum(0))
     if self.ndim < 2: out = out.reshape(())
     return out.cast(self.dtype) if self.dtype.kind == "f" else out
 

@@ -51,8 +51,6 @@ class Losses(Activation, Reduction):
     if how == "none": return self
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
-  def _float(self) -> Any: return as_float(self.dtype)
-
   def _same_shape(self, name: str, target: Any) -> Any:
     """A target as a tensor of this shape. Raises ShapeError."""
     if not isinstance(target, Base): target = operand(name, target, self)
@@ -117,14 +115,12 @@ class Losses(Activation, Reduction):
     if smoothing: row = row * (1 - smoothing) + self._mean_node(u if w is None else expand(w, s) * u, (axis,)) * smoothing
     row = graph.neg(row) if log_total is None else log_total - row
     row = where(inside(index, s[axis]), row, math.nan)
-    called = None
-    if self._names is not None or Y._names is not None:
-      n = len(rows)
-      called = merged(name, (self, Y), ([*range(axis), None, *range(axis, n)], range(n)), n)
+    n = len(rows)
+    called = merged(name, (self, Y), ([*range(axis), None, *range(axis, n)], range(n)), n)
 
     def as_rows(node: UOp) -> Any: return self._wrap_many(reshape(node, rows), () if weight is None else (weight,), called)
 
-    used, out = None if ignore_index is None else graph.ne(index, ignore_index), self._float()
+    used, out = None if ignore_index is None else graph.ne(index, ignore_index), as_float(self.dtype)
     loss: Any = as_rows(row if used is None else where(used, row, 0.0))
     if mine is not None and used is not None: mine = where(used, mine, 0.0)
     if how != "mean" or used is mine is None:
@@ -162,11 +158,11 @@ class Losses(Activation, Reduction):
     if ignore_index is not None and ignore_index >= 0:
       raise ArgumentError(f"{name}: ignore_index = {ignore_index} with probabilities; it is for class indices")
     if not 0 <= label_smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {label_smoothing}; it must be from 0 to 1")
-    y = Y.cast(acc_dtype(self._float()))
+    y = Y.cast(acc_dtype(as_float(self.dtype)))
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / max(self.shape[a], 1)
     w = self._weight(name, weight, u, a)
     if weight is not None and w is not None: y = y * weight._wrap(w)
-    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction).cast(self._float())
+    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction).cast(as_float(self.dtype))
 
   def nll_loss(self, target: Any, weight: Operand | None = None, ignore_index: int | None = None,
                reduction: str = "mean") -> Self:
@@ -197,8 +193,8 @@ class Losses(Activation, Reduction):
     if w is not None: each = each * expand(_of_class(chosen, w, a), s)
     row = where(inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
-    rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)
-    return rows._reduced(name, reduction).cast(self._float())
+    return self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)._reduced(
+      name, reduction).cast(as_float(self.dtype))
 
   def multilabel_margin_loss(self, target: Any, reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
@@ -208,21 +204,20 @@ class Losses(Activation, Reduction):
     name = "multilabel_margin_loss"
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
     n = self.shape[-1]
-    Y = self._target(name, target, n, -1)
-    index = self._from_node(self._classes(name, Y, self.shape, n, -1))
-    x: Any = self.named().cast(acc_dtype(self._float()))
+    index = self._from_node(self._classes(name, self._target(name, target, n, -1), self.shape, n, -1))
+    x: Any = self.named().cast(acc_dtype(as_float(self.dtype)))
     counts: Any = (index < 0).cumsum(-1, dtype="int32") < 1
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
     others = mine.any(-2).logical_not().unsqueeze(-2)
     scores = mine.where(x.unsqueeze(-2), 0.0).sum(-1, keepdim=True)
     rows = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0).sum((-2, -1)) / max(n, 1)
     rows._names = None if self._names is None else self._names[:-1]
-    return rows._reduced(name, reduction).cast(self._float())
+    return rows._reduced(name, reduction).cast(as_float(self.dtype))
 
   # ---- what losses of numbers share
   def _alike(self, *others: Any) -> Any:
     """This tensor and others as floats of the dtype that the loss is computed in, then the dtype that it has."""
-    out: DType = promote(self._float(), *[t.dtype for t in others])
+    out: DType = promote(as_float(self.dtype), *[t.dtype for t in others])
     work = acc_dtype(out)
     return (*[t.cast(work) for t in (self, *others)], out)
 
@@ -345,24 +340,23 @@ class Losses(Activation, Reduction):
   # ---- margins
   def hinge_embedding_loss(self, target: Operand, margin: float = 1.0, reduction: str = "mean") -> Self:
     """x where the target is 1, max(0, margin - x) where it is -1, reduced. Raises ShapeError."""
-    name = "hinge_embedding_loss"
-    x, y, out = self._against(name, target)
-    apart = (real_number(name, "margin", margin) - x).relu()
-    return self._lost(name, (y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0), reduction, out)
+    x, y, out = self._against("hinge_embedding_loss", target)
+    apart = (real_number("hinge_embedding_loss", "margin", margin) - x).relu()
+    return self._lost("hinge_embedding_loss", (y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0), reduction, out)
 
   def margin_ranking_loss(self, input2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean") -> Self:
     """max(0, -target * (x1 - x2) + margin), reduced: a target of 1 wants x1 above x2, one of -1 below; they broadcast. Raises
     ShapeError."""
-    name = "margin_ranking_loss"
     x, y, t, out = self._alike(input2, target)
-    return self._lost(name, ((y - x) * t + real_number(name, "margin", margin)).relu(), reduction, out)
+    loss = ((y - x) * t + real_number("margin_ranking_loss", "margin", margin)).relu()
+    return self._lost("margin_ranking_loss", loss, reduction, out)
 
   # ---- of probabilities
   def _bce(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     x, y, out = self._against(name, target)
     if name == "binary_cross_entropy":
-      said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities, 0 to 1; of logits there is "
-      x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, said + f"{name}_with_logits"))
+      x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, f"{{value}} at {{element}} of an input of shape {text(self)}, which "
+                                f"takes probabilities, 0 to 1; of logits there is {name}_with_logits"))
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
       return least.where(-100.0, least.where(1.0, x).log())
@@ -380,8 +374,8 @@ class Losses(Activation, Reduction):
   def _bce_logits(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean",
                   pos_weight: Operand | None = None) -> Self:
     x, y, out = self._against(name, target)
-    if pos_weight is None: loss = x.softplus() - x * y
-    else: loss = (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y)
+    loss = x.softplus() - x * y if pos_weight is None else (
+      (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y))
     return self._lost(name, loss._weighted(name, weight), reduction, out)
 
   binary_cross_entropy_with_logits = member(_bce_logits, """
@@ -394,16 +388,15 @@ class Losses(Activation, Reduction):
 
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""
-    name = "multilabel_soft_margin_loss"
-    return self._loss_of(name, lambda x, y: (x.softplus() - x * y)._weighted(name, weight).mean(-1), target, reduction)
+    return self._loss_of("multilabel_soft_margin_loss", lambda x, y: (x.softplus() - x * y)._weighted(
+      "multilabel_soft_margin_loss", weight).mean(-1), target, reduction)
 
   def kl_div(self, target: Operand, reduction: str = "mean", log_target: bool = False) -> Self:
     """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too. The
     reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
     ArgumentError."""
     x, y, out = self._against("kl_div", target)
-    if log_target: loss = y.exp() * (y - x)
-    else: loss = y * (y == 0).where(1.0, y).log() - y * x
+    loss = y.exp() * (y - x) if log_target else y * (y == 0).where(1.0, y).log() - y * x
     if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
     return (loss.sum() / self.shape[0] if self.ndim else loss.sum()).cast(out)
 
@@ -429,11 +422,10 @@ class Losses(Activation, Reduction):
                        reduction: str = "mean") -> Self:
     """exp(x) - target * x for the logarithm x of a rate, or x - target * log(x + eps) for a rate, reduced; ``full`` adds
     Stirling's approximation of log(target!) where the target is above 1. Raises ShapeError."""
-    name = "poisson_nll_loss"
-    x, y, out = self._against(name, target)
-    loss = x.exp() - y * x if log_input else x - y * (x + real_number(name, "eps", eps)).log()
+    x, y, out = self._against("poisson_nll_loss", target)
+    loss = x.exp() - y * x if log_input else x - y * (x + real_number("poisson_nll_loss", "eps", eps)).log()
     if full:
       many = y > 1
       t = many.where(y, 2.0)
       loss = loss + many.where(t * t.log() - t + 0.5 * (2 * math.pi * t).log(), 0.0)
-    return self._lost(name, loss, reduction, out)
+    return self._lost("poisson_nll_loss", loss, reduction, out)

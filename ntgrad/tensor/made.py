@@ -102,8 +102,7 @@ class Made:
     self.always_written = method(row.method) is None   # elu_, which Tensor has not
     self.theirs = inspect.signature(self.method).parameters
     of_tensor, has = "self" in self.theirs, [p for p in self.theirs.values() if p.name != "self"]
-    text = row.parameters.replace("...", ", ".join([_of_functions(str(p)) for p in has]))
-    self.definition = _parsed(f"def {name}({text}): pass")
+    self.definition = _parsed(f"def {name}({row.parameters.replace('...', ', '.join(map(_of_functions, map(str, has))))}): pass")
     given = self.definition.args
     self.parameters: list[Any] = [*given.posonlyargs, *given.args, *given.kwonlyargs]
     self.first: str = self.parameters[0].arg
@@ -127,8 +126,8 @@ class Made:
     kind, value = _OWN.get(said, (said, "{p}"))
     if not kind and (m := self.at.get(a.arg)) is not None: kind = _of_functions(self.theirs[m].annotation)
     if kind := kind or _OLDER.get(a.arg, ""): a.annotation = ast.Name(kind)
-    rank = next(iter(re.findall(r"\d", self.name)), "")
-    return value.format(name=self.name, p=a.arg, first=self.first, rank=rank, least=int(a.arg != "padding"))
+    return value.format(name=self.name, p=a.arg, first=self.first, rank=next(iter(re.findall(r"\d", self.name)), ""),
+                        least=int(a.arg != "padding"))
 
   def call(self, first: str, values: Mapping[str, str]) -> str:
     """The method's call as source: arguments by place as long as the places agree, then by name."""
@@ -172,9 +171,8 @@ def function(name: str, row: Row, module: str = __name__) -> Callable[..., Any]:
   if made.always_written or "inplace" in made.values:
     result = f"_written({name!r}, {made.first}, {result}{', inplace' if 'inplace' in made.values else ''})"
   if "out" in made.values: result = f"_into(out, {result})"
-  source = f"from __future__ import annotations\n{made.heading}: return {result}"
-  exec(compile(source, os.path.join(os.path.dirname(__file__), f"<function {name}>"),
-               "exec"), scope)   # a file of ntgrad's
+  exec(compile(f"from __future__ import annotations\n{made.heading}: return {result}",
+               os.path.join(os.path.dirname(__file__), f"<function {name}>"), "exec"), scope)   # a file of ntgrad's
   out = scope[name]
   out.__doc__, out.__checked_below__ = made.text, {n for n, m in made.at.items() if n == m and made.values[n] == n}
   return checked(out)
@@ -183,6 +181,3 @@ def function(name: str, row: Row, module: str = __name__) -> Callable[..., Any]:
 def functions(table: Mapping[str, str], module: str) -> dict[str, Callable[..., Any]]:
   """All functions of a table, by name."""
   return {name: function(name, row, module) for name, row in rows(table).items()}
-
-
-__all__ = ["Made", "Row", "function", "functions", "method", "parts", "reduction_of", "rows"]

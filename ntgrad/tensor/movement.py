@@ -67,7 +67,7 @@ def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
       raise ShapeError(f"{name}: shapes {', '.join(text(t) for t in tensors)} on axis {d}; they must be equal but for that axis")
   common_device(name, *[t.lazydata for t in tensors])
   dtype = promote(*[t.dtype for t in tensors])
-  called = None if all([t._names is None for t in tensors]) else aligned_names(name, tensors)
+  called = aligned_names(name, tensors)
   return first._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest, called)
 
 
@@ -100,8 +100,7 @@ def sliced(item: slice, size: int) -> tuple[int, int, int]:
 def count_of(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
   """A count: an int of at least 0. Raises ArgumentError."""
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= most: return int(value)
-  limit = f" and at most {most}" if most < 2 ** 31 else ""
-  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{limit}")
+  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{f' and at most {most}' * (most < 2 ** 31)}")
 
 
 @checked
@@ -191,8 +190,7 @@ class Movement(Base):
     if k < 0 or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
       raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
     if new == s: return self
-    dims = None if self._names is None else (*[None] * k, *range(len(s)))
-    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=dims)
+    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=(*[None] * k, *range(len(s))))
 
   broadcast_to = expand
   def expand_as(self, other: Operand) -> Self:
@@ -258,8 +256,7 @@ class Movement(Base):
 
   def flip(self, *axis: Any) -> Self:
     """Dims with their elements in reverse order. Raises AxisError."""
-    axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)
-    return self._seen((Ops.FLIP, axes))
+    return self._seen((Ops.FLIP, axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)))
 
   def rot90(self, k: int = 1, dims: Sequence[int | str] = (0, 1)) -> Self:
     """A view turned k times by a right angle in the plane of two dims, from the first towards the second. Raises AxisError."""
@@ -410,8 +407,8 @@ class Movement(Base):
     if any([(k - 1) * g + 1 > d for k, g, d in zip(size, di, s[len(s) - n:])]):
       raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; "
                        "pad the tensor or take smaller ones")
-    out = self._wrap(graph.windows(self.lazydata, size, st, di))
-    return out._called(None if self._names is None else self._names + (None,) * n)
+    return self._wrap(graph.windows(self.lazydata, size, st, di))._called(
+      None if self._names is None else self._names + (None,) * n)
 
   # ---- padded, repeated and joined
   def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float | bool = 0.0) -> Self:
@@ -472,8 +469,8 @@ class Movement(Base):
     if min(r, default=0) < 0: raise ArgumentError(f"repeat: counts {r}; they must not be negative")
     u = graph.reshape(self.lazydata, tuple([x for d in s for x in (1, d)]))
     u = graph.expand(u, tuple([x for k, d in zip(r, s) for x in (k, d)]))
-    out = self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))
-    return out._called(None if self._names is None else (None,) * (len(r) - self.ndim) + self._names)
+    return self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))._called(
+      None if self._names is None else (None,) * (len(r) - self.ndim) + self._names)
 
   def tile(self, *reps: Any) -> Self:
     """``repeat``, with counts of 1 in front where fewer than dims are given. Raises ArgumentError."""
@@ -510,15 +507,13 @@ class Movement(Base):
   def hstack(*tensors: Any) -> Any:
     """Joined along the second dim (tensors of one dim: along that), given as for ``cat``. Raises ShapeError, ArgumentError."""
     ts = [t.atleast_1d() for t in several("hstack", tensors)]
-    return ts[0].cat(*ts[1:], dim=min(ts[0].ndim - 1, 1))
+    return Movement.cat(ts, dim=min(ts[0].ndim - 1, 1))
   def vstack(*tensors: Any) -> Any:
     """Joined along the first dim, as rows where they have one dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
-    first, *others = [t.atleast_2d() for t in several("vstack", tensors)]
-    return first.cat(*others, dim=0)
+    return Movement.cat([t.atleast_2d() for t in several("vstack", tensors)])
   def dstack(*tensors: Any) -> Any:
     """Joined along the third dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
-    first, *others = [t.atleast_3d() for t in several("dstack", tensors)]
-    return first.cat(*others, dim=2)
+    return Movement.cat([t.atleast_3d() for t in several("dstack", tensors)], dim=2)
 
   def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Grids of coordinates of 1-d tensors, given as for ``cat``. Raises ShapeError, ArgumentError."""
@@ -540,8 +535,7 @@ class Movement(Base):
     if any([t.ndim != 1 for t in ts]):
       raise ShapeError(f"cartesian_prod: shapes {', '.join([str(t.shape) for t in ts])}; it takes 1-d tensors")
     if len(ts) == 1: return ts[0]._own()
-    grid = [t.flatten() for t in ts[0].named().meshgrid(*[t.named() for t in ts[1:]])]
-    return grid[0].stack(*grid[1:], dim=1)
+    return Movement.stack([t.flatten() for t in Movement.meshgrid(*[t.named() for t in ts])], dim=1)
 
   # ---- by a pattern
   def rearrange(self, formula: str, **sizes: Any) -> Self:
@@ -550,10 +544,8 @@ class Movement(Base):
     1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
     dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes
     that do not fit."""
-    axes = {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()}
-    pieces, groups = _moves(formula, self, axes)
-    split = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])
-    moved = split._permute(tuple([k for g in groups for k in g]))
+    pieces, groups = _moves(formula, self, {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()})
+    moved = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])._permute(tuple([k for g in groups for k in g]))
     shape = tuple([math.prod([pieces[k][1] for k in g]) for g in groups])
     ends = list(itertools.accumulate([len(g) for g in groups]))
     return moved._regrouped(shape, [end - 1 if len(g) == 1 else None for g, end in zip(groups, ends)])
@@ -578,7 +570,7 @@ class Movement(Base):
     n = many // few
     if n > 1 and (not u.shape or (few != d.itemsize and u.shape[-1] % n)):
       raise ShapeError(f"bitcast: shape {u.shape} of {u.dtype.name} as {d.name}; the last dimension must be there"
-                       + (f", and a multiple of {n}" if u.shape else ""))
+                       f"{f', and a multiple of {n}' if u.shape else ''}")
     called = self._names if n == 1 or self._names is None else (*self._names[:-1], None)
     return self._of_alias(Bits(origins.note_origin(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
 
@@ -599,8 +591,7 @@ def _sides(formula: str) -> list[Groups]:
   for n in names + result:
     if max(names.count(n), result.count(n)) > 1: raise _wrong_pattern(formula, f"{n} stands twice on one side")
     if (n in names) != (n in result):
-      side = "left" if n in names else "right"
-      raise _wrong_pattern(formula, f"{n} stands on the {side} only; both sides take the same names")
+      raise _wrong_pattern(formula, f"{n} stands on the {'left' if n in names else 'right'} only; both sides take the same names")
   return sides
 
 
@@ -664,9 +655,8 @@ def _pattern_groups(formula: str, side: str) -> Groups:
     elif word == "1":
       if group is None: out.append([])
     elif not word.isidentifier() or word[0] == "_" or word[-1] == "_":
-      why = "a name is an identifier without _ at its ends"
-      if word.isdecimal(): why = "an int that is not 1 has no name to find it by"
-      raise _wrong_pattern(formula, f"{word!r}: {why}")
+      raise _wrong_pattern(formula, f"{word!r}: " + ("an int that is not 1 has no name to find it by" if word.isdecimal()
+                                                     else "a name is an identifier without _ at its ends"))
     elif group is None: out.append([word])
     else: group.append(word)
   if group is not None: raise _wrong_pattern(formula, "a ( without its )")

@@ -46,8 +46,8 @@ class Normalising(Reduction):
                  eps: float = 1e-5) -> Self:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450). (..,
     *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError."""
-    axes = self._last_dims("layer_norm", normalized_shape, (("weight", weight), ("bias", bias)))
-    return self._normal("layer_norm", axes, eps)._affine(weight, bias)
+    return self._normal("layer_norm", self._last_dims(
+      "layer_norm", normalized_shape, (("weight", weight), ("bias", bias))), eps)._affine(weight, bias)
 
   def _affine(self, weight: Any, bias: Any) -> Self:
     x = self if weight is None else self * weight
@@ -77,7 +77,7 @@ class Normalising(Reduction):
     channels = [s for s in shape if s != 1]
 
     def along(what: str, t: Any) -> Any:
-      if [s for s in t.shape if s != 1] not in (channels, [s for s in (math.prod(shape),) if s != 1]):
+      if [s for s in t.shape if s != 1] not in (channels, [math.prod(shape)]):
         raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
                          f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}")
       return t.reshape(shape)
@@ -132,9 +132,8 @@ class Normalising(Reduction):
       raise ArgumentError(f"{name}: no running_{'mean' if running_mean is None else 'var'} outside of training; give both, or "
                           "training=True")
     shape = (1, c, *[1] * (self.ndim - 2))
-    x = self._wide()
-    mean, inv = running_mean.reshape(shape), (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
-    return ((x - mean) * inv).cast(self.dtype)._by_channel(weight, bias)
+    inv = (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
+    return ((self._wide() - running_mean.reshape(shape)) * inv).cast(self.dtype)._by_channel(weight, bias)
 
   def instance_norm(self, running_mean: Operand | None = None, running_var: Operand | None = None, weight: Operand | None = None,
                     bias: Operand | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Self:
@@ -173,8 +172,7 @@ class Normalising(Reduction):
     before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
     squares = graph.pad(u * u, ((0, 0), (before, after), *((0, 0),) * (n - 2)))
     t, axes = graph.tile(squares, ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (n - 2))), range(n, 2 * n)
-    scale = graph.drop(graph.total(t, axes), axes) * (alpha / size) + k
-    return self._wrap(graph.cast(u * graph.power(scale, -beta), self.dtype))
+    return self._wrap(graph.cast(u * graph.power(graph.drop(graph.total(t, axes), axes) * (alpha / size) + k, -beta), self.dtype))
 
   def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""

@@ -13,7 +13,7 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequenc
 from ntgrad.codegen.ir import ArgumentError, AxisError, BinaryOps, ShapeError, UOp, shown
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
 from ntgrad.core import axis_of
-from ntgrad.graph import Names, Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
+from ntgrad.graph import Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
 from ntgrad.graph.nodes import broadcast, cast, drop, expand, permute, reshape
 
 from .creation import Creation
@@ -39,19 +39,12 @@ def _unwidened(name: str, tensors: Sequence[Any]) -> None:
   if wide is not None and narrow is not None: raise mixed(name, wide, narrow)
 
 
-def names_of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
-  """The names of a sum of products: of each factor, where its dimensions go in the result (behind it: what is summed)."""
-  if all([t._names is None for t in tensors]): return None
-  return merged(name, tensors, places, ndim, "factor")
-
-
 def _product_places(nx: int, ny: int) -> tuple[list[Places], int]:
   """Where the dimensions of a matrix product's factors go, and how many the result has; the summed one is the last place."""
   n = max(nx, ny, 2) - 2 + (nx > 1) + (ny > 1)
   batch = n - (nx > 1) - (ny > 1)
   x = (*range(batch - (nx - 2), batch), batch, n) if nx > 1 else (n,)
-  y = (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)
-  return [x, y], n
+  return [x, (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)], n
 
 
 def _times(t: Any, factor: float) -> Any: return t if factor == 1 else t * factor
@@ -89,7 +82,7 @@ class Products(Reduction, Creation):
                        f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
     if x.dtype is not y.dtype: _unwidened("matmul", (self, w))
     a, b, out = factors_of_product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
-    called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
+    called = None if self._names is w._names is None else merged("matmul", (self, w), *_product_places(nx, ny), "factor")
     if nx == 1 and ny == 1:
       total = drop(graph.total(a * b, (0,)), (0,))
       return self._wrap_many(cast(total, out), (w,), called)
@@ -227,8 +220,7 @@ class Products(Reduction, Creation):
         raise ShapeError(f"{name}: shapes {text(self)} and {text(other)}; dimension {p} of the first is {self.shape[p]}, "
                          f"dimension {q} of the second {other.shape[q]}, and they must be equal")
     output = [c for c in la if c not in lb] + [c for c in lb if c not in la]
-    sizes = dict(zip((*la, *lb), (*self.shape, *other.shape)))
-    return self._summed(name, (self, other), Formula([la, lb], output, sizes))
+    return self._summed(name, (self, other), Formula([la, lb], output, dict(zip((*la, *lb), (*self.shape, *other.shape)))))
 
   # ---- chains of matrices
   def multi_dot(*tensors: Any) -> Any:
@@ -315,7 +307,7 @@ class Products(Reduction, Creation):
     common_device(name, *[x.lazydata for x in xs])
     every = [*output, *[c for c in sizes if c not in output]]
     places = [[every.index(c) if labels.count(c) == 1 else None for c in labels] for labels in terms]
-    called = names_of_product(name, xs, places, len(output))
+    called = merged(name, xs, places, len(output), "factor")
     _unwidened(name, xs)
     out = common_dtype(*[x.lazydata for x in xs])
     summed = len(every) > len(output)
@@ -362,7 +354,7 @@ def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
   for k, t in enumerate(tensors):
     if t.ndim == 2 or (vectors and t.ndim == 1 and k in (0, last) and last): continue
     raise ShapeError(f"{name}: shapes {', '.join(map(text, tensors))}; it takes matrices"
-                     + (", two and more, of which the first and the last may be vectors" if vectors else ""))
+                     f"{', two and more, of which the first and the last may be vectors' if vectors else ''}")
   if vectors and not last: raise ArgumentError(f"{name}: one tensor of shape {text(tensors[0])}; it takes two and more")
   for a, b in zip(tensors, tensors[1:]):
     if a.shape[-1] != b.shape[0]:
@@ -421,8 +413,7 @@ def read_formula(formula: str, tensors: Sequence[Any]) -> Formula:
   if unknown := [c for c in plain[-1] if c not in inputs]:
     raise ArgumentError(f"einsum: {formula!r}: letter {unknown[0]!r} of the result is in no tensor")
   terms = [_labels(formula, w, k, tensors) for k, w in enumerate(words)]
-  many = max([sum([c[0] == "." for c in t]) for t in terms])
-  dots = [f".{k}" for k in range(many, 0, -1)]
+  dots = [f".{k}" for k in range(max([sum([c[0] == "." for c in t]) for t in terms]), 0, -1)]
   if not arrow: output = dots + sorted([c for c in set("".join(plain)) if inputs.count(c) == 1])
   else:
     at = result.find("...")
@@ -448,10 +439,10 @@ def _sizes(formula: str, terms: Sequence[Labels], tensors: Sequence[Any]) -> dic
       first = found.setdefault(c, (size, k))
       if first[0] == 1 and first[1] != k: found[c] = size, k
       elif first[0] != size and (size != 1 or first[1] == k):
-        what = f"letter {c!r}" if c[0] != "." else f"dimension {-int(c[1:])} of ..."
-        where = f"the {ordinal(k)}" if first[1] != k else "the same"
-        raise ShapeError(f"einsum: {formula!r}: {what} is {first[0]} in the {ordinal(first[1])} tensor and {size} in {where}: "
-                         f"shapes {', '.join(map(text, tensors))}")
+        raise ShapeError(
+          f"einsum: {formula!r}: {f'letter {c!r}' if c[0] != '.' else f'dimension {-int(c[1:])} of ...'} is {first[0]} in the "
+          f"{ordinal(first[1])} tensor and {size} in {f'the {ordinal(k)}' if first[1] != k else 'the same'}: "
+          f"shapes {', '.join(map(text, tensors))}")
   return {c: size for c, (size, _) in found.items()}
 
 

@@ -10,7 +10,6 @@ import html
 from functools import lru_cache
 from inspect import Signature
 from typing import Any, Callable, ClassVar, Iterable, Iterator, Mapping, Self, Sequence, cast
-from weakref import ref
 
 import numpy as np
 
@@ -81,9 +80,8 @@ class Protocols(Reduction):
     # what a value does not fit leaves its memory, and so does what is no leaf and shows a part of something else, or a leaf
     if not fits or self._state != 2 and not write_watchers and (
       self._alias.beneath or not view_covers(self._view) or len(parts) != len(others) or any([t._state == 2 for t in others])):
-      names = self._names if len(u.shape) == len(v.shape) else value._names
       self._rehome(Alias(graph.detach(v)), ())
-      self._names = names
+      if len(u.shape) != len(v.shape): self._names = value._names
       return
     if not write_watchers: self._part_from(parts)
     self.detach().assign(value.detach())
@@ -189,7 +187,7 @@ class Protocols(Reduction):
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row[:COLUMNS].tolist()] for row in rows[:ROWS]]
     if rows.shape[1] > COLUMNS: cells = [[*row, "…"] for row in cells]
     if rows.shape[0] > ROWS: cells.append(["…"] * min(rows.shape[1], COLUMNS + 1))
-    out = ["<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in cells]
+    out = [f"<tr>{''.join([f'<td>{c}</td>' for c in row])}</tr>" for row in cells]
     return f"<div>{html.escape(self._brief()[1:-1])}</div><table>{''.join(out)}</table>"
 
   # ---- as a container and as a number
@@ -220,9 +218,8 @@ def _arrays(items: list[Any]) -> list[Any]:
 
 
 def _tensor(cls: type[Protocols], alias: Alias, view: AliasView, state: int, grad: Any, names: Names | None = None) -> Protocols:
-  t = object.__new__(cls)
-  t._alias, t._view, t._node, t.grad, t._state, t._names = alias, view, None, grad, state, names
-  alias.tensors[ref(t, alias.tensors.pop)] = None
+  t = object.__new__(cls)._of_alias(alias, names)
+  t._view, t._node, t.grad, t._state = view, None, grad, state
   return t
 
 

@@ -200,8 +200,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   off_by = (rate - n) / n
   ratio = off_by + 1
   log_ratio = ratio.log() + (off_by - (ratio - 1)) / ratio
-  series = (1 / 12 - (1 / 360 - 1 / 1260 / (n * n)) / (n * n)) / n
-  log_p = n * (log_ratio - off_by) - (n * (2 * math.pi)).log() * 0.5 - series
+  log_p = n * (log_ratio - off_by) - (n * (2 * math.pi)).log() * 0.5 - (1 / 12 - (1 / 360 - 1 / 1260 / (n * n)) / (n * n)) / n
   log_p = (k < 1).where(-rate, log_p)
   accepted = (k >= 0) & (off > 0) & ((v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (off * off) + b)).log() <= log_p)
   # the first that is accepted, by its number
@@ -242,7 +241,7 @@ class Random(Sorting):
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
               device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high), both rounded to the dtype. Raises ArgumentError, DTypeError."""
-    low, high = [real_number("uniform", *given) for given in (("low", low), ("high", high))]
+    low, high = real_number("uniform", "low", low), real_number("uniform", "high", high)
     if dtype is not None and dtypes.of(dtype).kind in "iu":
       if not all([math.isfinite(v) and v == int(v) for v in (low, high)]):
         raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
@@ -266,7 +265,7 @@ class Random(Sorting):
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Normal with a mean and a standard deviation; ``generator``, ``device`` and ``dtype`` as for ``randn``. Raises
     ArgumentError, DTypeError."""
-    mean, std = [real_number("normal", *given) for given in (("mean", mean), ("std", std))]
+    mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
     return cls._made(cls.randn(*shape, **kwargs).lazydata * std + mean, None, requires_grad)
 
@@ -289,8 +288,7 @@ class Random(Sorting):
     whole = all([isinstance(x, int) and not isinstance(x, bool) for x in (low, high)])
     if not whole or not dtypes.min(d) <= low < high <= dtypes.max(d) + 1:
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
-    s = new_shape("randint", shape, size)
-    r, span = _bits(s, Device._located(device), generator), high - low
+    r, span = _bits(new_shape("randint", shape, size), Device._located(device), generator), high - low
     if span < 2 ** 32: r = (r >> 32) * span >> 32
     elif span < 2 ** 64: r = graph.mod(r, span)
     u = cast(r, dtypes.uint64 if d is dtypes.uint64 else dtypes.int64)
@@ -328,16 +326,16 @@ class Random(Sorting):
 
   def _like(self, make: str, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
-    given = self._alike_in(dtype, device)
-    return getattr(type(self), make)(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
+    return getattr(type(self), make)(*self.shape, generator=generator, requires_grad=requires_grad,
+                                     **self._alike_in(dtype, device))._called(self._names)
   rand_like = member(_like, "rand", "Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError.")
   randn_like = member(_like, "randn", "Normal of this shape, dtype and device. Raises DTypeError.")
   def randint_like(self, low: int = 0, high: int = 10, *, generator: Generator | None = None, dtype: Any = None,
                    device: str | None = None) -> Self:
     """Ints from low to high - 1 of this shape, dtype and device; of the default int where this tensor has no ints. Raises
     ArgumentError, DTypeError."""
-    given = self._alike_in(dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device)
-    return type(self).randint(*self.shape, low=low, high=high, generator=generator, **given)._called(self._names)
+    return type(self).randint(*self.shape, low=low, high=high, generator=generator, **self._alike_in(
+      dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device))._called(self._names)
 
   # ---- distributions of a shape
   @classmethod
@@ -364,8 +362,7 @@ class Random(Sorting):
     d = number_dtype("geometric", dtype, dtypes.default_int)
     s = new_shape("geometric", shape)
     if p == 1: return cls.full(s, 1, dtype=d, device=device)
-    log = graph.log(cls._left(s, Device._located(device), d, generator))
-    failures = graph.floor(log * (1 / math.log1p(-p)))
+    failures = graph.floor(graph.log(cls._left(s, Device._located(device), d, generator)) * (1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
     most = float(dtypes.max(d)) * (1 - 2.0 ** -20) if d.kind in "iu" else math.inf
     return cls._from_node(cast(minimum(failures + 1.0, most), d))
@@ -375,8 +372,8 @@ class Random(Sorting):
                  device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """exp of a normal distribution with that mean and standard deviation. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("log_normal", shape, device, dtype)
-    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=acc_dtype(d)).lazydata
-    return cls._made(cast(graph.exp(u), d), None, requires_grad)
+    return cls._made(cast(graph.exp(cls.normal(
+      *s, mean=mean, std=std, generator=generator, device=dev, dtype=acc_dtype(d)).lazydata), d), None, requires_grad)
 
   @classmethod
   def trunc_normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
@@ -392,8 +389,7 @@ class Random(Sorting):
     # of the half in which most of it lies, so that small probabilities are not differences from 1
     sign = -1.0 if (a - mean) + (b - mean) > 0 else 1.0
     low, high = sorted([math.erfc(-sign * (x - mean) / std / math.sqrt(2)) for x in (a, b)])   # twice the probabilities
-    u: Any = cls._from_node(_fraction(_bits(s, dev, generator), acc_dtype(d)))
-    x = _quantile(u * (high - low) + low) * (sign * std) + mean
+    x = _quantile(cls._from_node(_fraction(_bits(s, dev, generator), acc_dtype(d))) * (high - low) + low) * (sign * std) + mean
     return cls._made(x.minimum(b).maximum(a).cast(d).lazydata, None, requires_grad)
 
   @classmethod
@@ -405,8 +401,7 @@ class Random(Sorting):
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):
       raise ArgumentError(f"randperm: {n - 1} does not fit {d.name}, which holds up to {dtypes.max(d)}")
     if not n: return cls._from_node(const(0, d, s))
-    keys = cls._from_node(_bits(s, Device._located(device), generator))
-    return cls._from_node(cast(keys.argsort(0).lazydata, d))
+    return cls._from_node(cast(cls._from_node(_bits(s, Device._located(device), generator)).argsort(0).lazydata, d))
 
   # ---- distributions that a tensor gives
   def _uniform(self, generator: Generator | None, shape: Shape | None = None) -> Self:
@@ -481,8 +476,8 @@ class Random(Sorting):
     return self._in_place("bernoulli_", lambda: self.bernoulli(p, generator=generator))
   def _drawn(self, name: str, generator: Generator | None, **options: float) -> Self:
     """What a distribution gives for this shape, dtype and device, written in place."""
-    made = {"generator": generator, "dtype": self.dtype, "device": self.device, **options}
-    return self._in_place(f"{name}_", lambda: getattr(type(self), name)(*self.shape, **made))
+    return self._in_place(f"{name}_", lambda: getattr(type(self), name)(
+      *self.shape, generator=generator, dtype=self.dtype, device=self.device, **options))
 
   # ---- dropout
   def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int | str = -1, *,

@@ -75,7 +75,7 @@ def _scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None)
 def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   """out[i][j] = u[i][places[i][j]] for axis 1; all places are there."""
   s, step = u.shape, 1
-  work = dtypes.int64 if math.prod(s) >= 2 ** 31 else dtypes.int32
+  work = place_dtype(math.prod(s))
   flat: UOp | None = None
   for a in reversed(range(len(s))):
     if s[a] != 1:
@@ -214,9 +214,9 @@ class Reduction(Indexing):
     axes = self._dims("mean", axis)
     return self._finish(cast(self._mean_node(u, axes), as_float(u.dtype)), axes, keepdim)
 
-  def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> UOp:
+  def _var_node(self, u: UOp, axes: Sequence[int], correction: float, unbiased: bool | None) -> UOp:
     """The variance with dims kept, in the accumulator's dtype: two passes."""
-    correction = real_number("var", "correction", correction)
+    correction = real_number("var", "correction", correction if unbiased is None else int(unbiased))
     mean = self._mean_node(u, axes)
     d = cast(u, mean.dtype) - expand(mean, u.shape)
     return graph.total(d * d, axes) / real(max(count(u, axes) - correction, 0))
@@ -225,19 +225,17 @@ class Reduction(Indexing):
     """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
     Raises AxisError."""
     u, axes = self.lazydata, self._dims("var", axis)
-    out = self._var_node(u, axes, correction if unbiased is None else int(unbiased))
-    return self._finish(cast(out, as_float(u.dtype)), axes, keepdim)
+    return self._finish(cast(self._var_node(u, axes, correction, unbiased), as_float(u.dtype)), axes, keepdim)
 
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
     u, axes = self.lazydata, self._dims("std", axis)
-    out = self._var_node(u, axes, correction if unbiased is None else int(unbiased))
-    return self._finish(out, axes, keepdim)._root(0.5)._rounded_to(u.dtype)
+    return self._finish(self._var_node(u, axes, correction, unbiased), axes, keepdim)._root(0.5)._rounded_to(u.dtype)
 
   def _with_mean(self, name: str, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
                  unbiased: bool | None = None) -> tuple[Self, Self]:
-    spread = getattr(self, name[:-5])   # var or std
-    return spread(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
+    # var or std
+    return getattr(self, name[:-5])(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
   var_mean = member(_with_mean, "``(var, mean)``; see ``var``. Raises AxisError.")
   std_mean = member(_with_mean, "``(std, mean)``; see ``std``. Raises AxisError.")
 
@@ -282,8 +280,7 @@ class Reduction(Indexing):
     u = self.lazydata
     zero = eq(u, 0.0)
     base = where(zero, 1.0, u)
-    root = sqrt(base) if power == 0.5 else graph.power(base, power)
-    return self._wrap(where(zero, 0.0 if power > 0 else math.inf, root))
+    return self._wrap(where(zero, 0.0 if power > 0 else math.inf, sqrt(base) if power == 0.5 else graph.power(base, power)))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(as_float(dtype))
 
   def renorm(self, p: float, dim: int | str, maxnorm: float) -> Self:
@@ -369,8 +366,7 @@ class Reduction(Indexing):
     order = (*[d for d in range(x.ndim) if d != a], a)
     rows = x.permute(order)
     found = _log_sums(rows.reshape(-1, u.shape[a]) if x.numel() else rows.reshape(0, u.shape[a]))
-    t: Self = found.reshape(rows.shape).permute(tuple([order.index(d) for d in range(x.ndim)])).cast(out)
-    return t._called(self._names)
+    return found.reshape(rows.shape).permute(tuple([order.index(d) for d in range(x.ndim)])).cast(out)._called(self._names)
 
   # ---- differences and integrals
   def diff(self, n: int = 1, dim: int | str = -1, prepend: Operand | None = None, append: Operand | None = None) -> Self:

@@ -53,8 +53,8 @@ def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     x = absolute(at.distance(o, j, dtype, None))
     def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: out * x + f, factors)
-    near, far = polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
-    return where(graph.le(x, 1.0), near, where(graph.lt(x, 2.0), far, 0.0))
+    return where(graph.le(x, 1.0), polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0),
+                 where(graph.lt(x, 2.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC), 0.0))
   return weight
 
 
@@ -147,9 +147,9 @@ class Resampling(Pooling):
     if mode[:7] != "nearest" and self.dtype.kind != "f":
       raise DTypeError(f"interpolate: a tensor of {self.dtype.name} with mode {mode!r}; it takes floats (cast it first)")
     wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-    lines = [same_line(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)
-             for s, t, scale in zip(self.shape[2:], sizes, scales)]
-    return self._interpolated(lines)
+    return self._interpolated([
+      same_line(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)
+      for s, t, scale in zip(self.shape[2:], sizes, scales)])
 
   def _new_sizes(self, size: Any, scale_factor: Any) -> tuple[Shape, list[float | None]]:
     """The new spatial sizes, and the scale where the sizes do not have it."""
@@ -200,12 +200,12 @@ class Resampling(Pooling):
     h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w). The grid goes from -1 to 1: the centres of the
     outermost elements with ``align_corners``, else their outer edges (Jaderberg et al., https://arxiv.org/abs/1506.02025). Raises
     ShapeError, DTypeError, ArgumentError."""
-    name, given, rank = "affine_grid", tuple(size), len(size) - 2
+    given, rank = tuple(size), len(size) - 2
     if rank not in (2, 3) or self.shape != (given[0], rank, rank + 1):
-      raise ShapeError(f"{name}: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or (n, 3, 4) "
-                       "with (n, c, d, h, w)")
-    of_kind("f", name, "maps", self, "it takes floats")
-    new_shape(name, given)
+      raise ShapeError(f"affine_grid: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or "
+                       "(n, 3, 4) with (n, c, d, h, w)")
+    of_kind("f", "affine_grid", "maps", self, "it takes floats")
+    new_shape("affine_grid", given)
     maps: Any = self.named()._wide()
     lines = [(self._from_node(graph.iota(s)).cast(maps.dtype) * 2 + (1 - s)) / max(s - 1 if align_corners else s, 1)
              for s in given[:1:-1]]
@@ -221,17 +221,17 @@ class Resampling(Pooling):
     w) at those of (n, d', h', w', 3). ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what
     lies outside counts as zeros, as the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the
     outermost elements, else their outer edges. Raises ShapeError, DTypeError, ArgumentError."""
-    name, rank = "grid_sample", self.ndim - 2
+    rank = self.ndim - 2
     if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and rank == 3):
-      raise ArgumentError(f"{name}: mode {shown(mode)}; it takes 'bilinear', 'nearest' or, for (n, c, h, w), 'bicubic'")
+      raise ArgumentError(f"grid_sample: mode {shown(mode)}; it takes 'bilinear', 'nearest' or, for (n, c, h, w), 'bicubic'")
     if padding_mode not in ("zeros", "border", "reflection"):
-      raise ArgumentError(f"{name}: padding_mode {shown(padding_mode)}; it takes 'zeros', 'border' or 'reflection'")
+      raise ArgumentError(f"grid_sample: padding_mode {shown(padding_mode)}; it takes 'zeros', 'border' or 'reflection'")
     if rank not in (2, 3) or grid.ndim != rank + 2 or grid.shape[0] != self.shape[0] or grid.shape[-1] != rank:
-      raise ShapeError(f"{name}: a grid of shape {text(grid)} for {text(self)}; it takes (n, h', w', 2) for (n, c, h, w), or "
-                       "(n, d', h', w', 3) for (n, c, d, h, w)")
+      raise ShapeError(f"grid_sample: a grid of shape {text(grid)} for {text(self)}; it takes (n, h', w', 2) for (n, c, h, w), "
+                       "or (n, d', h', w', 3) for (n, c, d, h, w)")
     if self.dtype.kind != "f" or grid.dtype.kind != "f":
-      raise DTypeError(f"{name}: a tensor of {self.dtype.name} and a grid of {grid.dtype.name}; both must be floats")
-    if not all(self.shape[2:]): raise ShapeError(f"{name}: a tensor of shape {text(self)}; it has nothing to sample")
+      raise DTypeError(f"grid_sample: a tensor of {self.dtype.name} and a grid of {grid.dtype.name}; both must be floats")
+    if not all(self.shape[2:]): raise ShapeError(f"grid_sample: a tensor of shape {text(self)}; it has nothing to sample")
     out, sizes = promote(self.dtype, grid.dtype), self.shape[2:]
     places = grid.named().cast(acc_dtype(out))
     taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, bool(align_corners)) for k, s in enumerate(sizes)]

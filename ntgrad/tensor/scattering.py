@@ -88,9 +88,9 @@ class Scattering(Indexing):
     """``scatter_reduce`` of arguments that fit, at elements of this tensor in one dim."""
     if 0 in shape or not self.numel(): return self._own()._called(called)
     s = self.shape
-    n, size = math.prod(shape), math.prod(s)
+    n = math.prod(shape)
     at = reshape(joined_index(indices, s), (n,)) if s else const(0, dtypes.int32, (n,))
-    base = self.named().reshape(size)
+    base = self.named().reshape(math.prod(s))
     vs = v.named()._shrink([(0, k) for k in shape]).reshape(n)
     if how in ("sum", "mean"): flat = base._scatter_sum(at, vs, with_self, how == "mean")
     elif how == "prod": flat = base._scatter_product(at, vs, with_self)
@@ -123,8 +123,7 @@ class Scattering(Indexing):
     row = contiguous(at_places(row, places, 0))
     products = _products(at_places(cast(v.lazydata, acc), places, 0), row)
     base = cast(u, acc)
-    start = const(1, acc, u.shape) if with_self else base
-    out = scatter(start, (row,), products, "set")   # the last of a row has all of it
+    out = scatter(const(1, acc, u.shape) if with_self else base, (row,), products, "set")   # the last of a row has all of it
     return self._wrap_many(cast(base * out if with_self else out, u.dtype), (v,))
 
   def _scatter_extreme(self, at: UOp, v: Self, with_self: bool, greatest: bool) -> Self:
@@ -256,8 +255,8 @@ class Scattering(Indexing):
     if src.shape != shown.shape:
       raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {shown.shape}; they must be equal")
     places = part(self._from_node(reshape(iota(self.numel()), self.shape)))
-    out = self.named().reshape(-1).index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1))
-    return out.reshape(self.shape)._own()._called(self._names)
+    return self.named().reshape(-1).index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(
+      self.shape)._own()._called(self._names)
 
   # ---- a diagonal
   def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:

@@ -89,14 +89,15 @@ class Sorting(Reduction, Creation):
   __slots__ = ()
 
   # ---- sorts
-  def _sorted(self, dim: int, keep: int, descending: bool) -> tuple[UOp, UOp]:
-    """Values and places of the first ``keep`` when sorted."""
+  def _sorted(self, dim: int, descending: bool = False, keep: int | None = None) -> tuple[UOp, UOp]:
+    """Values and places of the first ``keep`` (None: all) when sorted."""
     u = self.lazydata
-    if u.shape and keep < u.shape[dim] and not math.prod(u.shape):
-      u = shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
+    size = u.shape[dim] if u.shape else 1
+    if keep is None: keep = size
+    if keep < size and not math.prod(u.shape): u = shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
     if not u.shape or not math.prod(u.shape): return u, const(0, dtypes.int32, u.shape)
-    if u.shape[dim] > dtypes.max(dtypes.int32):
-      raise ShapeError(f"sorting {u.shape[dim]} elements along dim {dim}: int32 has places of {dtypes.max(dtypes.int32)} at most"
+    if size > dtypes.max(dtypes.int32):
+      raise ShapeError(f"sorting {size} elements along dim {dim}: int32 has places of {dtypes.max(dtypes.int32)} at most"
                        "; sort parts of it")
     key, bits = bits_of(detach(u))
     if descending: key = key ^ (1 << bits) - 1
@@ -107,14 +108,12 @@ class Sorting(Reduction, Creation):
   def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Picked:
     """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
     Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError."""
-    d = self._dim("sort", dim)
-    values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
+    values, places = self._sorted(self._dim("sort", dim), flag("descending", descending))
     return Picked(self._wrap(values), self._detached(places))
 
   def argsort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Self:
     """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
-    d = self._dim("argsort", dim)
-    return self._detached(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
+    return self._detached(self._sorted(self._dim("argsort", dim), flag("descending", descending))[1])
 
   @paired
   def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *, sorted: bool = True) -> Picked:
@@ -128,7 +127,7 @@ class Sorting(Reduction, Creation):
     if not k and self.ndim:
       none = shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
       return Picked(self._wrap(none), self._detached(const(0, dtypes.int32, none.shape)))
-    values, places = self._sorted(d, k, flag("largest", largest))
+    values, places = self._sorted(d, flag("largest", largest), k)
     return Picked(self._wrap(values), self._detached(places))
 
   # ---- order statistics
@@ -145,12 +144,12 @@ class Sorting(Reduction, Creation):
     if not self.ndim: s = ()
     elif dim is None and keepdim: s = (1,) * self.ndim
     v, p = x._wrap(reshape(values, s)), self._from_node(reshape(detach(places), s))
-    v._names = p._names = None if dim is None or self._names is None else self._names if keepdim else without(self._names, (d,))
+    v._names = p._names = None if dim is None else self._names if keepdim else without(self._names, (d,))
     return Picked(v, p)
 
   def _kth(self, d: int, k: int) -> tuple[UOp, UOp]:
     """The k-th of each row along a dim when sorted, from 0, and where it stood."""
-    values, places = self._sorted(d, k + 1, False)
+    values, places = self._sorted(d, keep=k + 1)
     return graph.part(values, d, k, k + 1), graph.part(places, d, k, k + 1)
 
   @paired
@@ -181,7 +180,7 @@ class Sorting(Reduction, Creation):
     """``median`` of the elements that are not NaN; NaN where all are. Raises AxisError, ArgumentError."""
     if self.dtype.kind != "f": return self.median(dim, keepdim)
     x, d = self._in_one_dim("nanmedian", dim)
-    values, places = x._sorted(d, x.shape[d], False)
+    values, places = x._sorted(d)
     middle = ((x._count_of_numbers(d) - 1).maximum(0) // 2).lazydata
     found = self._chosen_along(x, d, at_places(values, middle, d), at_places(places, middle, d), dim, keepdim)
     return found[0] if dim is None else found
@@ -195,10 +194,9 @@ class Sorting(Reduction, Creation):
     """``(values, indices)``: what occurs most often along a dim, the least of several, and where it stands last. Raises
     AxisError, ArgumentError."""
     x, d = self._in_one_dim("mode", dim)
-    values, places = x._sorted(d, x.shape[d], False)
+    values, places = x._sorted(d)
     at = index_along(d, values.shape)
-    start = scan(BinaryOps.MAX, where(_fresh(detach(values), d), at, 0), d)
-    best = self._from_node(at - start).argmax(d, keepdim=True).lazydata
+    best = self._from_node(at - scan(BinaryOps.MAX, where(_fresh(detach(values), d), at, 0), d)).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
   def _quantile(self, name: str, skip: bool, q: Any, dim: int | str | None = None, keepdim: bool = False,
@@ -208,7 +206,7 @@ class Sorting(Reduction, Creation):
     self._needs_floats(name)
     x, d = self._in_one_dim(name, dim)
     n, acc = x.shape[d], acc_dtype(x.dtype)
-    values = cast(x._sorted(d, n, False)[0], acc)
+    values = cast(x._sorted(d)[0], acc)
     order = (d, *[i for i in range(x.ndim) if i != d])
     values = permute(values, order)   # the sorted dim first
     rest = values.shape[1:]
@@ -216,16 +214,14 @@ class Sorting(Reduction, Creation):
     count = parts.numel()
     position = expand(reshape(parts.lazydata, (count,) + (1,) * len(rest)), (count, *rest))
     if skip:
-      last: Any = (x._count_of_numbers(d) - 1).maximum(0).cast(parts.dtype)
-      most = expand(permute(last.lazydata, order), (count, *rest))
+      most = expand(permute((x._count_of_numbers(d) - 1).maximum(0).cast(parts.dtype).lazydata, order), (count, *rest))
     else: most = const(n - 1, parts.dtype, position.shape)
     below, above, way = _between(position * most, interpolation)
     a, b, way = at_places(values, below, 0), at_places(values, above, 0), cast(way, acc)
     out = where(eq(a, b), a, a * (1.0 - way) + b * way)
     if not skip: out = where(expand(permute(x.detach().isnan().any(d, keepdim=True).lazydata, order), out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
-    left = kept if flag("keepdim", keepdim) else rest
-    t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
+    t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + (kept if flag("keepdim", keepdim) else rest)), x.dtype), (parts,))
     if self._names is not None and dim is not None:
       t._names = (None,) * parts.ndim + (self._names if keepdim else tuple([a for i, a in enumerate(self._names) if i != d]))
     return t
@@ -271,7 +267,7 @@ class Sorting(Reduction, Creation):
     if dim is not None: return self._unique_rows(dim, return_inverse, return_counts)
     x = self.named().flatten()
     n = x.shape[0]
-    values, places = x._sorted(0, n, False)
+    values, places = x._sorted(0)
     fresh, starts = self._from_node(values)._firsts()
     inverse = None
     if return_inverse:
@@ -284,8 +280,7 @@ class Sorting(Reduction, Creation):
     """``unique`` of the slices along a dim, which the host sorts."""
     x, d = self.atleast_1d(), self._dim("unique", dim)
     n = x.shape[d]
-    rows: Any = x.detach().movedim(d, 0)
-    host = host_values("unique", rows.reshape(n, x.numel() // n if n else 0), _READ)
+    host = host_values("unique", x.detach().movedim(d, 0).reshape(n, x.numel() // n if n else 0), _READ)
     if host.dtype.kind not in "biuf": host = host.astype(np.float32)
     if not n or not host.shape[1]:   # no elements: all rows are equal
       first, back = np.zeros(min(n, 1), np.int64), np.zeros(n, np.int64)
@@ -360,11 +355,7 @@ class Sorting(Reduction, Creation):
       return make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
     counts = self.named().cast(dtypes.bool).reshape(-1).cumsum(0, dtype=dtypes.int32)
     at = counts.searchsorted(make.arange(1, size + 1, device=self.device).cast(dtypes.int32))
-    columns, step = [], self.numel()
-    for n in self.shape:
-      step //= n
-      columns.append((at // step) % n)
-    return (at < self.numel()).unsqueeze(1).where(columns[0].stack(*columns[1:], dim=1), fill_value)
+    return (at < self.numel()).unsqueeze(1).where(make.stack(at.unravel_index(self.shape), dim=1), fill_value)
   def argwhere(self) -> Self:
     """``nonzero()``."""
     return self.nonzero()
@@ -420,13 +411,12 @@ class Sorting(Reduction, Creation):
       none = const(0, x.dtype, (size,))
       return added(none, (index,), x) if size and index.shape[0] else none
     node = combined(BinaryOps.ADD, one, index.shape[0], None, add_up)
-    t: Self = self._from_node(node) if weights is None else weights._wrap(node)
-    return t._called(None)
+    return (self._from_node(node) if weights is None else weights._wrap(node))._called(None)
 
   def _histogram_ends(self, name: str, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """All elements in one dim, in floats, and both ends of what is counted: those given, or the least and the greatest."""
-    work = self.dtype if self.dtype.kind == "f" else dtypes.float64 if self.dtype.itemsize == 8 else dtypes.default_float
-    x: Any = self.detach().named().flatten().cast(acc_dtype(work))
+    x: Any = self.detach().named().flatten().cast(acc_dtype(
+      self.dtype if self.dtype.kind == "f" else dtypes.float64 if self.dtype.itemsize == 8 else dtypes.default_float))
     if not math.isfinite(low) or not math.isfinite(high) or low > high:
       raise ArgumentError(f"{name}: from {low} to {high}; it takes finite numbers, the lesser first")
     if low == high and not self.numel(): low, high = 0.0, 1.0
@@ -466,8 +456,7 @@ class Sorting(Reduction, Creation):
       edges = given
       if edges.ndim != 1 or edges.numel() < 2: raise ShapeError(f"histogram: edges of shape {edges.shape}; it takes two or more")
       n, x = edges.numel() - 1, self.detach().named().flatten()
-      place = edges.searchsorted(x, right=True) - 1
-      index = (x == edges[-1]).where(n - 1, place).lazydata   # -1 and n are in no bin
+      index = (x == edges[-1]).where(n - 1, edges.searchsorted(x, right=True) - 1).lazydata   # -1 and n are in no bin
     counts = self._counts_of(index, n, None if weight is None else weight.named().flatten()).cast(out)
     edges = edges.cast(out)
     if density: counts = counts / counts.sum() / (edges[1:] - edges[:-1])
@@ -498,11 +487,10 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   shape, places = v.shape, place_dtype(n)
   count = const(0, places, shape)
   if not n or 0 in shape: return count
-  work = dtypes.int64 if rows * n >= 2 ** 31 else dtypes.int32
+  work = place_dtype(rows * n)
   flat = reshape(u, (rows * n,))
-  start = const(0, work, shape)
-  if rows != 1:   # each value's row begins here
-    start = expand(reshape(cast(graph.iota(rows), work), (*shape[:-1], 1)) * n, shape)
+  # each value's row begins here
+  start = const(0, work, shape) if rows == 1 else expand(reshape(cast(graph.iota(rows), work), (*shape[:-1], 1)) * n, shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them

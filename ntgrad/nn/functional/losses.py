@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError, ShapeError, promote
+from ntgrad.codegen.ir import ArgumentError, ShapeError, as_float, promote
 from ntgrad.graph import Operand, checked, text
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.made import reduction_of as how
@@ -18,7 +18,7 @@ def gaussian_nll_loss(input: Tensor, target: Operand, var: float | Operand, full
   variance beneath 0 that is a number."""
   if isinstance(var, (int, float)):
     if not var >= 0: raise ArgumentError(f"gaussian_nll_loss: var = {var}; it must be at least 0")
-    var = Tensor(var, dtype=promote(input._float(), target.dtype), device=input.device)
+    var = Tensor(var, dtype=promote(as_float(input.dtype), target.dtype), device=input.device)
   return input.gaussian_nll_loss(target, var, full, eps, reduction)
 
 
