@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from .choose.cpu import optimize
 from .ir import Ops, OptError, Target, UOp
-from .kernel import Axis, AxisKind, Kernel, Param, Shape
-from .kernel.linear import UOpList
+from .kernel import Axis, AxisKind, Kernel, Param, Shape, UOpList
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
 

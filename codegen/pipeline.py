@@ -15,8 +15,7 @@ from typing import Any, Callable, Collection
 from .choose.chooser import choose
 from .explain.printing import form_text
 from .ir import ConfigError, Target, config
-from .kernel import Kernel
-from .kernel.linear import UOpList
+from .kernel import Kernel, UOpList
 from .passes.additions import limit_additions
 from .passes.dots import find_dots
 from .passes.expand import expand_axes

@@ -18,12 +18,10 @@ from functools import lru_cache
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from .. import index as ix
-from ..index.assume import greater, lesser
-from ..index.sizes import Dim, sizes_of
+from ..index import Dim, greater, lesser, sizes_of
 from ..ir import COMPARE, BinaryOps, DType, Ops, Target, TernaryOps, UnaryOps, UOp, memoized, toposort
-from ..kernel import EFFECTS, Kernel, walk_statements
-from ..kernel.accesses import gate_or_true, is_masked
-from ..opts.merged_axes import split_axes
+from ..kernel import EFFECTS, Kernel, gate_or_true, is_masked, walk_statements
+from ..opts import split_axes
 
 
 class Unit(Enum):

@@ -5,10 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from ..ir import Ops, Target, config
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import access_profile
-from ..opts import Vectorize, with_opts
-from ..opts.merged_axes import merge_axes, split_axes
+from ..kernel import Axis, AxisKind, Kernel, access_profile
+from ..opts import Vectorize, merge_axes, split_axes, with_opts
 from ..passes.builder import chooses
 from ..passes.parts import Part, Parts
 from ..passes.statements import COPIED_KINDS

@@ -12,11 +12,9 @@ from typing import Iterable, Iterator, NamedTuple
 
 from .. import index as ix
 from ..ir import Ops, Target, prod
-from ..kernel import AxisKind, Kernel, volume
-from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
-from ..opts import Local, NonTemporal, Opt, Pad, Reorder, with_opts
+from ..kernel import AccessProfile, AxisKind, Kernel, MemoryAccess, access_profile, ids_of, volume
+from ..opts import Local, NonTemporal, Opt, Pad, Reorder, merge_axes, split_axes, with_opts
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
-from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
 from .candidates import first, tried
 from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share

@@ -5,8 +5,7 @@ import math
 from typing import Iterator, Sequence
 
 from ..ir import Ops, OptError, Target, prod
-from ..kernel import Axis, AxisKind, Kernel, volume
-from ..kernel.accesses import MemoryAccess, access_profile
+from ..kernel import Axis, AxisKind, Kernel, MemoryAccess, access_profile, volume
 from ..opts import CacheRead, Reorder, Serial, with_opts
 from ..passes.additions import limit_additions, room_along
 from .candidates import first, tried

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Iterable, Iterator, Sequence
 
 from ..ir import Ops, Target, UOp, config, power_of_two, prod, toposort
-from ..kernel import Kernel
-from ..kernel.accesses import access_profile
+from ..kernel import Kernel, access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
 from .roles import VECTOR_BYTES
 

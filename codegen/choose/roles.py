@@ -13,9 +13,7 @@ from typing import Iterable
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, UOp, dtypes, toposort
-from ..kernel import Axis, Kernel
-from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths
-from ..kernel.rewrite import rewrite
+from ..kernel import Axis, Kernel, MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths, rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16            # an axis counts along which so small a part of the bytes is moved

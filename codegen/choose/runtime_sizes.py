@@ -13,8 +13,7 @@ from typing import Callable, Iterable, Iterator
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, Target, UOp, power_of_two
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.rewrite import substitute
+from ..kernel import Axis, AxisKind, Kernel, substitute
 from ..opts import Block, CacheRead, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle
 from ..opts.axes import Unroll, Upcast, UpcastInwards, Vectorize
 from ..opts.base import PREFIX, SizedOpt

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Sequence
 
 from .. import index as ix
-from ..index.size_text import text_of
+from ..index import text_of
 from ..ir import BinaryOps, NtgradError, Ops, UOp
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
-from ..kernel.accesses import gate_or_true
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param, gate_or_true, substitute
 from ..kernel.arrangement import Arrangement
-from ..kernel.rewrite import substitute
 from .derivation import NoArrangement, straight
 from .fused_axes import by_digits
 from .printing import Printer

@@ -11,13 +11,10 @@ from itertools import permutations
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index import Dim, minus, node, over, plus, times
-from ..index.assume import assuming, greater, negated
-from ..index.view import window_count
+from ..index import Dim, assuming, greater, minus, negated, node, over, plus, times, window_count
 from ..ir import BinaryOps, Ops, UOp
-from ..kernel import Axis, AxisKind
+from ..kernel import Axis, AxisKind, substitute
 from ..kernel.arrangement import Arrangement
-from ..kernel.rewrite import substitute
 
 Terms = list[tuple[UOp, Dim]]            # what no size is, each with its factor
 _Row = list[tuple[int, Dim] | None]      # for each dimension: an axis and its factor, None where the step has none

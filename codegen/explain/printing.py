@@ -7,12 +7,10 @@ from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index.size_text import shape_text, sources_first, text_of
-from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Text, dtypes, infix, inside, number_text
-from ..ir.functions import Fn
+from ..index import shape_text, sources_first, text_of
+from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Fn, Text, dtypes, infix, inside, number_text
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
-from ..kernel import EFFECTS, Kernel, inner, is_variable
-from ..kernel.linear import UOpList, block_shapes, gate_or_none
+from ..kernel import EFFECTS, Kernel, UOpList, block_shapes, gate_or_none, inner, is_variable
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Sequence
 
-from ..index.assume import assumes, same_size
+from ..index import assumes, same_size
 from ..ir import Ops, UOp, toposort
-from ..kernel import AxisKind, Kernel
-from ..kernel.rewrite import rewrite, substitute
+from ..kernel import AxisKind, Kernel, rewrite, substitute
 from ..passes import tiles
 
 

@@ -13,13 +13,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Sequence
 
 from .. import index as ix
-from ..index.size_text import sources_first, text_of
+from ..index import sources_first, text_of
 from ..ir import BinaryOps, DType, ExportError, NtgradError, Ops, TernaryOps, UnaryOps, UOp, acc_dtype, dtypes, toposort
 from ..ir.spelling import ATOM, BIT_AND, CONDITIONAL, PYTHON, UNARY, Text, infix, inside
-from ..kernel import Axis, AxisKind, Kernel, Param
-from ..kernel.accesses import gate_or_true
+from ..kernel import Axis, AxisKind, Kernel, Param, gate_or_true, substitute
 from ..kernel.arrangement import Arrangement
-from ..kernel.rewrite import substitute
 from ..opts import Opts
 from .arrangements import ArrangedAccess, derive
 from .printing import combiner_text, constant_text, dtype_name

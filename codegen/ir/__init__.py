@@ -1,9 +1,11 @@
 """The one node type (UOp) and what nodes are made of: dtypes, operations, functions. Also settings, errors and targets. What most
 files take from here stands under the package's own name: ``from ntgrad.codegen.ir import Ops, UOp, dtypes``."""
 # ruff: noqa: F403
+from .alu import *
 from .config import config as config
 from .dtype import *
 from .errors import *
+from .functions import *
 from .handlers import *
 from .recent import *
 from .spelling import *

@@ -7,9 +7,8 @@ from functools import cached_property, reduce
 from typing import Iterable
 
 from .. import index as ix
-from ..index.view import strides_of
-from ..ir import BinaryOps, Ops, TernaryOps, UOp, toposort
-from ..ir.functions import FUNCTIONS
+from ..index import strides_of
+from ..ir import FUNCTIONS, BinaryOps, Ops, TernaryOps, UOp, toposort
 from .kernel import Kernel
 
 

@@ -14,11 +14,25 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from .. import index as ix
-from ..index import minus, plus, times
-from ..index.assume import below, greater, same_size
-from ..index.size_text import shape_text, text_of
-from ..index.sizes import Dim, numbers
-from ..index.view import Pulled, Regrouped, Shape, View, pull, rest, window_count
+from ..index import (
+  Dim,
+  Pulled,
+  Regrouped,
+  Shape,
+  View,
+  below,
+  greater,
+  minus,
+  numbers,
+  plus,
+  pull,
+  rest,
+  same_size,
+  shape_text,
+  text_of,
+  times,
+  window_count,
+)
 from ..ir import ArgumentError, AxisError, IndexOutOfRangeError, Ops, ShapeError, UOp, toposort
 
 _Ints = int | Sequence[int]

@@ -11,9 +11,7 @@ from functools import cached_property
 from typing import Any, Iterable, Iterator
 
 from .. import index as ix
-from ..index.size_text import text_of
-from ..index.sizes import Dim, dim_text, sizes_of
-from ..index.view import Shape as Shape
+from ..index import Dim, Shape as Shape, dim_text, sizes_of, text_of
 from ..ir import DType, Ops, OptError, UOp, toposort
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
-from ..index.sizes import arg_text, uncast
+from ..index import arg_text, uncast
 from ..ir import NO_VALUE, Ops, UOp, dtypes, number_text
 
 F32 = dtypes.float32

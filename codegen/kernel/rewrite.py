@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Mapping, Union
 
-from ..index import algebra as ix
-from ..index.sizes import FOLDS
+from ..index import FOLDS, algebra as ix
 from ..ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, toposort
 
 _DIVISIONS = BinaryOps.IDIV, BinaryOps.MOD

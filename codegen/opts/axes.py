@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, power_of_two, prod
-from ..ir.functions import identity
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.rewrite import Rules, fold_node, rewrite, substitute
+from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, identity, power_of_two, prod
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Rules, fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
 __all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",

@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 
 from .. import index as ix
 from ..ir import Ops, OptError, UOp, dtypes, power_of_two, toposort
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
-from ..kernel.accesses import gate_or_true
-from ..kernel.rewrite import rewrite
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, gate_or_true, reads_its_place, rewrite
 from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]

@@ -6,8 +6,7 @@ import itertools
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, UOp
-from ..kernel import Kernel
-from ..kernel.accesses import access_profile
+from ..kernel import Kernel, access_profile
 from .axes import Fuse, Split, split_axis
 
 

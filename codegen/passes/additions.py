@@ -13,8 +13,7 @@ from typing import Iterator
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, TernaryOps, UOp, prod
-from ..kernel import Axis, AxisKind, Kernel, volume
-from ..kernel.rewrite import rewrite
+from ..kernel import Axis, AxisKind, Kernel, rewrite, volume
 from ..opts import Pad, Serial, Split
 
 MOST_ADDITIONS = 64   # additions to one accumulator, one after another

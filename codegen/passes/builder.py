@@ -6,9 +6,7 @@ from typing import Any, Iterable
 
 from .. import index as ix
 from ..ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import flat_index, steps_of
-from ..kernel.rewrite import rewrite, substitute
+from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, substitute
 from ..opts.axes import new_id
 
 _PROGRAM = 32768   # elements that a program is worth starting for

@@ -6,8 +6,7 @@ from typing import Sequence
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes
-from ..kernel.accesses import is_masked
-from ..kernel.linear import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
+from ..kernel import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, is_masked, loads_zero, prune
 
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
 

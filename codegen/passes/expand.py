@@ -10,11 +10,9 @@ from functools import partial, reduce
 from typing import Iterable
 
 from .. import index as ix
-from ..index.size_text import sources_first
+from ..index import sources_first
 from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, dtypes, prod
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.accesses import flat_index, gate_or_true
-from ..kernel.rewrite import fold_node, rewrite, substitute
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, flat_index, fold_node, gate_or_true, rewrite, substitute
 from .additions import MOST_COPIES
 from .parts import Part, Parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Iterable
 
 from ..ir import DType, Ops, TernaryOps, UOp
-from ..kernel.linear import F32, NARROW, UOpList, prune
+from ..kernel import F32, NARROW, UOpList, prune
 
 # these have the dtype of memory, or of bits; arithmetic has float32
 _EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.BITCAST))

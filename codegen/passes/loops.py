@@ -12,11 +12,8 @@ from functools import reduce
 from typing import Sequence, Union
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, prod, repeated, toposort
-from ..ir.functions import identity
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.accesses import ids_of, reduce_depths
-from ..kernel.rewrite import fold_node
+from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, fold_node, ids_of, reduce_depths
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Iterable, Union
 
 from ..ir import Ops, Target, UOp, dtypes, prod, toposort
-from ..kernel import EFFECTS, is_variable
-from ..kernel.linear import UOpList
+from ..kernel import EFFECTS, UOpList, is_variable
 from .builder import new_name
 from .loops import LoopNest
 from .parts import Mark, Part, Parts

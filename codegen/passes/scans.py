@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, Target, UOp, power_of_two
-from ..ir.functions import identity
+from ..ir import BinaryOps, Ops, Target, UOp, identity, power_of_two
 from ..kernel import Axis, AxisKind, Kernel
 from ..opts import Warps
 from ..opts.axes import or_identity

@@ -24,13 +24,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import index as ix
-from ..ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes, power_of_two
-from ..ir.alu import add, and_, at_most, differ, equal, int_const, least_of, less, or_, shift_left, shift_right
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import gate_or_true
-from ..kernel.rewrite import substitute
-from ..opts import Warps
-from ..opts.merged_axes import merge_axes
+from ..ir import (
+  BinaryOps,
+  DType,
+  Ops,
+  Target,
+  UOp,
+  add,
+  and_,
+  at_most,
+  config,
+  differ,
+  dtypes,
+  equal,
+  int_const,
+  least_of,
+  less,
+  or_,
+  power_of_two,
+  shift_left,
+  shift_right,
+)
+from ..kernel import Axis, AxisKind, Kernel, gate_or_true, substitute
+from ..opts import Warps, merge_axes
 from .builder import Builder, moved, put, reduce_over, store_over, variable, while_, with_gated_loads
 
 _LEAST = 16            # indices that it is worth for

@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, Target, UOp, dtypes, power_of_two
-from ..ir.alu import add, and_, int_const, least_of, less, most_of, shift_right
+from ..ir import BinaryOps, Ops, Target, UOp, add, and_, dtypes, int_const, least_of, less, most_of, power_of_two, shift_right
 from ..kernel import Kernel
 from .builder import Builder, Loop, for_, keep, moved, reduce_over, store_over, variable, with_gated_loads
 

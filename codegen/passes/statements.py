@@ -12,12 +12,8 @@ from dataclasses import replace
 from typing import Iterable, Sequence, Union
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, toposort
-from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..ir.functions import identity
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, inner, is_variable
-from ..kernel.accesses import gate_or_true, ids_of
-from ..kernel.rewrite import substitute
+from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, and_, equal, identity, int_const, less, not_, or_, toposort
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, gate_or_true, ids_of, inner, is_variable, substitute
 from ..opts.axes import seen_by
 from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
 from .loops import positions

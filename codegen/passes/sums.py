@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Mapping, Sequence
 
 from ..ir import Ops, UOp
-from ..kernel.linear import UOpList, block_axes, is_dot
+from ..kernel import UOpList, block_axes, is_dot
 
 MOST_KEPT = 16384   # elements of a block that is an accumulator
 _MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))

@@ -11,13 +11,9 @@ from dataclasses import replace
 from typing import Sequence
 
 from .. import index as ix
-from ..index.assume import greater, lesser
-from ..index.size_text import text_of
-from ..index.sizes import Dim
+from ..index import Dim, greater, lesser, text_of
 from ..ir import BinaryOps, Ops, OptError, Target, UOp, config, toposort
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import gate_or_true
-from ..kernel.rewrite import rewrite, substitute
+from ..kernel import Axis, AxisKind, Kernel, gate_or_true, rewrite, substitute
 from ..opts import Cover, Fuse
 
 

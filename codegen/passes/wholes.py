@@ -11,9 +11,8 @@ from functools import reduce
 from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
-from ..ir import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, config, dtypes, toposort
-from ..ir.alu import add, and_, less, mul
-from ..kernel.linear import UOpList, gate_or_none, is_dot, prune, terms
+from ..ir import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, add, and_, config, dtypes, less, mul, toposort
+from ..kernel import UOpList, gate_or_none, is_dot, prune, terms
 
 _WIDE = 16        # bytes that a thread moves at a time, at most
 MOST_NODES = 400  # of a program that is written twice

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Iterable
 
 from .. import index as ix
-from ..index.algebra import DATA
+from ..index import DATA
 from ..ir import DType, Ops, Target, UOp, dtypes
-from ..kernel.linear import UOpList
+from ..kernel import UOpList
 
 
 def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
 
-from ..index import of_sizes, vmax
-from ..index.sizes import size_text
+from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
-from ..kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
-from ..kernel.linear import DOT, accumulator
+from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, is_variable, reads_its_place
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from .. import index as ix
-from ..index.size_text import shape_text, text_of
-from ..index.view import TRANSFORMS, Shape
+from ..index import TRANSFORMS, Shape, shape_text, text_of
 from ..ir import MOVEMENT, Ops, UOp, toposort
 from .rules import *
 

@@ -7,9 +7,22 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ..index import Size
-from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
-from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..kernel.linear import UOpList
+from ..ir import (
+  COMBINERS,
+  FUNCTIONS,
+  BinaryOps,
+  DType,
+  Number,
+  Ops,
+  TernaryOps,
+  UnaryOps,
+  UOp,
+  VerifyError,
+  dtypes,
+  held,
+  refusal,
+)
+from ..kernel import UOpList
 
 ANY = 1 << 30   # sources: no limit
 
