@@ -7,7 +7,7 @@ from .kernel import Axis, AxisKind, Kernel, Param, Shape, UOpList
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
 
-_ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes of other kinds are written out
+_ROUNDS = AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP   # gone through; axes of other kinds are written out
 
 
 class Linearizer:

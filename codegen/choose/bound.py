@@ -57,7 +57,7 @@ class Work:
   @property
   def numbers(self) -> tuple[Dim, ...]:
     """Everything that sizes may stand in."""
-    return (self.bytes, *self.axes, *[o.count for o in self.operations])
+    return self.bytes, *self.axes, *[o.count for o in self.operations]
 
   def with_numbers(self, numbers: Sequence[Dim]) -> Work:
     """The work with these in place of ``numbers``."""

@@ -22,7 +22,7 @@ from .gpu import choose_tiles
 from .roles import free
 
 # ---- what is tried
-COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16)   # copies of an axis, in registers
+COPIES = 2, 3, 4, 5, 6, 7, 8, 12, 16   # copies of an axis, in registers
 _MOST_COPIES = 16                # copies of several axes together where there are 16 registers; also copies of reduced axes
 BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be transposed
 SEEDS = 3                        # lanes with which copies of two axes are tried
@@ -36,7 +36,7 @@ MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more
 SHORT_STORE, TRANSPOSE = 1.5, 0.5      # statements: of a store of one lane so many times fewer; of each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 _PROGRAMS = 32                   # programs for each core at most, so that none waits for the last
-WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
+WORK = Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE   # what takes cycles
 NO_LANE = -1                     # in the place of an axis
 SHORT_GROUP, PADDED_GROUP = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
@@ -67,8 +67,8 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   kernel = tried(kernel, lambda k: merge_axes(split_axes(k)))
   if target.locals: return tried(kernel, work_items, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  choices = Search(kernel, target, exact).choices()
-  return first(kernel, (partial(after, target=target, opts=opts, panel=panel, exact=exact) for opts, panel in choices))
+  return first(kernel, (partial(after, target=target, opts=opts, panel=panel, exact=exact)
+                        for opts, panel in Search(kernel, target, exact).choices()))
 
 
 def after(kernel: Kernel, target: Target, opts: list[Opt], panel: int | None, exact: bool = False) -> Kernel:

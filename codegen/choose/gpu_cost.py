@@ -164,8 +164,7 @@ class Streams:
     return overlapped_time((
       memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
       alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // (fit * target.cores)) * alone,
-      programs / target.cores * target.starts,
-    ))
+      programs / target.cores * target.starts))
 
 
 def pass_seconds(moved: int, target: Target, bandwidth: float = 0) -> float:

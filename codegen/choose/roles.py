@@ -29,7 +29,7 @@ class Role(Enum):
   MAPPED = "mapped"            # every element of it is one of the result's
 
 
-PRODUCT_ROLES = (Role.ROW, Role.COLUMN, Role.CONTRACTED)
+PRODUCT_ROLES = Role.ROW, Role.COLUMN, Role.CONTRACTED
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ..opts.memory import most_along
 from .candidates import note_refusal
 from .cpu_panels import local_bytes
 
-MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
+MULTIPLES = (512, 64), (32, 16)   # sizes from the first number on are seen as multiples of the second
 ROUNDED = 64   # what a copy in local memory has room for is rounded up to about such multiples, where long sums are cut in parts
 _SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
 

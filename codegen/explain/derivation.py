@@ -141,9 +141,9 @@ class Derivation:
     self.names: list[str] = []
     self.axes: list[tuple[Axis, ...]] = []
     for name, kinds in LEVELS:
-      every = tuple(a for a in axes if a.kind in kinds and self.sizes[a.id] not in (0, 1))
-      mine = every if name == "GRID" else tuple(a for a in every if a.id in used)   # the grid is the same for every parameter
-      if mine:
+      # the grid is the same for every parameter
+      if mine := tuple(a for a in axes if a.kind in kinds and self.sizes[a.id] not in (0, 1)
+                       and (name == "GRID" or a.id in used)):
         self.names.append(name)
         self.axes.append(mine)
     if not self.axes: self.names, self.axes = ["one element"], [()]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from functools import reduce
+from functools import partial, reduce
 from hashlib import blake2b
 from itertools import permutations
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
@@ -108,11 +108,9 @@ def hint(u: UOp) -> int:
   if u.op is SIZE or u.op is Ops.DEFINE_VAR:
     size: Size = u.arg
     if size.hint is not None: return size.hint
-    low = 1 if size.lower is None else size.lower
-    return max(low, UNKNOWN if size.upper is None else min(size.upper, UNKNOWN))
+    return max(1 if size.lower is None else size.lower, UNKNOWN if size.upper is None else min(size.upper, UNKNOWN))
   if u.op is not ALU or u.dtype is not INT: return 0
-  lo, hi = between(u.arg, *[hint(s) for s in u.src for _ in (0, 1)]) or (0, 0)
-  return lo
+  return (between(u.arg, *[hint(s) for s in u.src for _ in (0, 1)]) or (0, 0))[0]
 
 
 def count(n: int | UOp) -> int:
@@ -585,10 +583,7 @@ def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
   return UOp(ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is CONST, key_of(u)))), fn)
 
 
-def least(a: UOp, b: UOp | int) -> UOp: return _chosen(MIN, a, b)
-
-
-def greatest(a: UOp, b: UOp | int) -> UOp: return _chosen(MAX, a, b)
+least, greatest = partial(_chosen, MIN), partial(_chosen, MAX)   # of two
 
 
 _GROWING: dict[BinaryOps, Callable[[UOp, UOp], UOp]] = {   # greater where what they are of is greater
@@ -662,7 +657,7 @@ def eq(a: UOp, b: int | UOp) -> UOp:
   if isinstance(b, UOp): a, b = sub(a, b), 0
   lo, hi = bounds(a)
   if lo == hi == b: return TRUE
-  if b < lo or b > hi: return FALSE
+  if not lo <= b <= hi: return FALSE
   return UOp(ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPEQ)
 
 

@@ -104,7 +104,13 @@ def condition_text(c: UOp) -> str:
   return f"{text_of(left)} {COMPARISONS[c.arg]} {text_of(right)}"
 
 
-def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+def nested_text(x: object, plain: Callable[[object], str] = str) -> str:
+  """Expressions, and tuples of them, as people write them; what is neither as ``plain`` does."""
+  if isinstance(x, tuple): return f"({', '.join([nested_text(y, plain) for y in x])}{',' * (len(x) == 1)})"
+  return text_of(x) if isinstance(x, UOp) else plain(x)
+
+
+def shape_text(shape: Sequence[UOp | int]) -> str: return nested_text(tuple(shape))
 
 
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:

@@ -331,8 +331,7 @@ def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
         for n in toposort(u.src, lambda n: name in n.__dict__):
           if name not in n.__dict__: n.__dict__[name] = fn(n)
       known[name] = fn(u)
-    value: _T = known[name]
-    return value
+    return known[name]
   return found
 
 

@@ -84,22 +84,22 @@ class SplitOpt(SizedOpt, abstract=True):
   rule: ClassVar[str] = ""
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    n = self.n or axis.size
+    n, kind = self.n or axis.size, self.kind or axis.kind
     self.fits(kernel, axis)
-    uneven = (self.kind or axis.kind) is AxisKind.LOOP and (self.shorter or isinstance(axis.size, UOp))
+    uneven = kind is AxisKind.LOOP and (self.shorter or isinstance(axis.size, UOp))
     if not isinstance(n, int) and not uneven: raise OptError(f"{self}: the size of {axis} is no number")
     if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
-    whole = n == axis.size or self.shorter and isinstance(n, int) and isinstance(axis.size, int) and n > axis.size
-    if whole: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
-    return kernel if n == 1 else split_axis(kernel, axis, n, self.kind or axis.kind)
+    if n == axis.size or self.shorter and isinstance(n, int) and isinstance(axis.size, int) and n > axis.size:
+      return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=kind)))
+    return kernel if n == 1 else split_axis(kernel, axis, n, kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
     self.plain(kernel, axis, self.kind in (None, AxisKind.LOOP))
     if self.kind is None: return
     if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)
     if self.reduced not in (None, axis.id in kernel.bound): raise OptError(f"{self}: {self.rule}")
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     if self.kind is AxisKind.LANE and kernel.lanes: raise OptError(f"{self}: the kernel has a LANE axis already")
 
 
@@ -148,7 +148,7 @@ class ShiftInwards(SplitOpt):
     if not isinstance(n, int): raise OptError(f"{self}: the size of {axis} is no number")
     self.steady(axis)
     self.alone(kernel, axis)
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     if axis.count < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
     rounds = ix.rounds(axis.size, n)
@@ -184,7 +184,7 @@ class Peel(OnAxis):
     if axis.kind is not AxisKind.LOOP: raise OptError(f"{self}: {axis} is no loop")
     self.plain(kernel, axis)
     self.alone(kernel, axis)
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     whole = ix.times(ix.over(axis.size, self.n), self.n)
     if whole == axis.size: return kernel
     if whole == 0: raise OptError(f"{self}: the axis {axis} is shorter than {self.n}")
@@ -255,7 +255,7 @@ class Cover(OnAxis):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     if axis.kind is not AxisKind.TILE: self.plain(kernel, axis)
     if isinstance(axis.size, int): raise OptError(f"{self}: the size of {axis} is a number; block takes it")
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     self.steady(axis)
     self.alone(kernel, axis)
     size = axis.size

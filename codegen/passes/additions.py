@@ -33,7 +33,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
     kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
   while (found := too_long(kernel)) is not None:
     id, most = found
-    axis, size = kernel.axis(id), kernel.axis(id).size
+    size = (axis := kernel.axis(id)).size
     inner = _part(size, most) if isinstance(size, int) else most if kernel.free else max(most // 4, 2)
     if not isinstance(size, int) or size % inner == 0: kernel = Split(id, inner).apply(kernel)
     elif axis.kind is AxisKind.LOOP and not axis.programs:

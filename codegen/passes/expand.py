@@ -36,8 +36,7 @@ class Expander:
     self.copied = [a for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.UNROLL) if a.known > 1]
     lanes = [a for a in kernel.lanes if a.known > 1]
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
-    self.lane = lanes[0].rng if lanes else None
-    self.width = lanes[0].known if lanes else 1
+    self.lane, self.width = (lanes[0].rng, lanes[0].known) if lanes else (None, 1)
     self.shapes, self.written = {p.uop: p.shape for p in kernel.params}, kernel.written
     self.memo: dict[_Copy, UOp] = {}
     self.filled: dict[_Copy, UOp] = {}   # the same of indices and conditions
@@ -296,8 +295,7 @@ def transposed(rows: list[UOp], columns: int) -> list[UOp]:
   bits."""
   n, width = len(rows), rows[0].dtype.count
   for _ in range(n.bit_length() - 1):
-    pairs = [(a, b) for a, b in zip(rows[:n // 2], rows[n // 2:])]
-    both = [[lane_of(v, i) for i in range(width) for v in pair] for pair in pairs]
+    both = [[lane_of(v, i) for i in range(width) for v in pair] for pair in zip(rows[:n // 2], rows[n // 2:])]
     rows = [_vector(part) for lanes in both for part in (lanes[:width], lanes[width:])]
   if n == width: return rows
   flat = [(v, i) for v in rows for i in range(width)]

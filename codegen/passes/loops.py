@@ -83,9 +83,9 @@ class LoopNest:
       bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
       found = self.loops[id, phase, outer] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
-      self.part[found] = (phase, id if axis.rest_of is None else axis.rest_of, id)
+      self.part[found] = phase, id if axis.rest_of is None else axis.rest_of, id
       # surrounding loops come first
-      self.order[found] = (len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis))
+      self.order[found] = len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis)
     return found
 
   def apart(self, a: UOp, b: UOp) -> bool:
@@ -122,7 +122,7 @@ class LoopNest:
   def lower(self, root: UOp, env: _Env) -> UOp:
     """``root`` with axes replaced by loops and positions."""
     def key(u: UOp, e: _Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
-      return (u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e))
+      return u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e)
     stack = [(root, env)]
     while stack:   # sources first: graphs are deeper than Python's stack
       u, e = stack[-1]

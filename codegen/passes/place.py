@@ -16,7 +16,7 @@ from .loops import LoopNest
 from .parts import Mark, Part, Parts
 
 # what stands first in a list, in this order
-_FIRST = (Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)
+_FIRST = Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST
 FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 
@@ -44,12 +44,12 @@ def _in_order(nest: LoopNest) -> UOpList:
 
   # the path to each node: the loops that it stands in, outermost first, and itself
   path: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
-  for l in loops: path[l] = (*path[parent[l]], l)
+  for l in loops: path[l] = *path[parent[l]], l
   members: dict[UOp | None, list[UOp]] = {l: [] for l in (None, *loops)}
   for u in nodes:
     block = parent[u] if u.op is Ops.LOOP else innermost(nest.inside[u])
     members[block].append(u)
-    path[u] = (*path[block], u)
+    path[u] = *path[block], u
 
   # a node waits for its sources; where their paths part, a loop stands for all that is in it
   waits: dict[UOp, set[UOp]] = {u: set() for u in nodes}
@@ -63,8 +63,8 @@ def _in_order(nest: LoopNest) -> UOpList:
 
   rank = {u: i for i, u in enumerate(nodes)}
   def priority(u: UOp) -> tuple[int, int, int, int]:
-    if u.op in (Ops.LOOP, Ops.PHI): return (1 if u.op is Ops.LOOP else 3, 0, 0, rank[u])
-    return (FIRST.get(u.op, 0), nest.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0, rank[u])
+    if u.op in (Ops.LOOP, Ops.PHI): return 1 if u.op is Ops.LOOP else 3, 0, 0, rank[u]
+    return FIRST.get(u.op, 0), nest.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0, rank[u]
   out = UOpList()
   def emit(block: UOp | None) -> None:
     heap = [priority(u) for u in members[block] if not waits[u]]

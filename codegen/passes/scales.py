@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import DType, Ops, Target, UOp, add, cast_number, dtypes, equal, least_of, less, scale_byte, shift_left, shift_right
+from ..ir import DType, Ops, Target, UOp, cast_number, dtypes, scale_byte
+from ..ir.alu import add, equal, least_of, less, shift_left, shift_right
 from ..kernel import Kernel, Rules, rewrite
 
 SCALE, UINT8, UINT32, FLOAT32 = dtypes.float8_e8m0, dtypes.uint8, dtypes.uint32, dtypes.float32

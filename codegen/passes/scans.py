@@ -19,7 +19,7 @@ from .builder import EACH, Builder, Loop, chooses, for_, keep, reduce_over, stor
 # ---- CPUs
 ONE = 128              # elements up to which one accumulator adds up all; else parts, whose sums go to another
 CHAINS = 4             # rows at a time: an addition takes as many cycles
-_COLUMNS = (1024, 64)  # columns at a time, at most and at least
+_COLUMNS = 1024, 64  # columns at a time, at most and at least
 # ---- targets with blocks
 _BLOCK = 4096                                # elements of a block
 WIDEST_COLUMNS, NARROWEST_COLUMNS = 128, 32  # columns of a block

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, Target, UOp, add, and_, dtypes, int_const, least_of, less, most_of, power_of_two, shift_right
+from ..ir import BinaryOps, Ops, Target, UOp, dtypes, power_of_two
+from ..ir.alu import add, and_, int_const, least_of, less, most_of, shift_right
 from ..kernel import Kernel
 from .builder import Builder, Loop, for_, keep, moved, reduce_over, store_over, variable, with_gated_loads
 
@@ -67,8 +68,7 @@ class _Sort(Builder):
 
   def rows(self) -> Loop | None:
     """A program for each row; for several, and the loop over them, where one is too short to be worth it."""
-    n = self.outside
-    row, loop = self.programs(n, 8 * self.axis.count)
+    row, loop = self.programs(self.outside, 8 * self.axis.count)
     self.along(self.outer, row)
     return loop
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Iterable, Sequence, Union
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, and_, equal, identity, int_const, less, not_, or_, toposort
+from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, identity, toposort
+from ..ir.alu import and_, equal, int_const, less, not_, or_
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, gate_or_true, ids_of, inner, is_variable, substitute
 from ..opts.axes import seen_by
 from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
@@ -21,7 +22,7 @@ from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
 
 _Work = Union[UOp, Ops]   # a statement, or the mark that ends a region
-COPIED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
+COPIED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL
 
 
 def split_statements(kernel: Kernel, target: Target | None = None) -> Parts:
@@ -74,13 +75,13 @@ class _Statements:
     self.mark(Ops.LOOP, self.value(ix.ZERO), self.value(ix.least(end, axis.size)), axis=axis)
     self.outside.append(self.scalars)
     if axis.size != 1: self.scalars = {**self.scalars, axis.rng: Mark.index(axis)}
-    return (*s.src[1:], Ops.ENDLOOP)
+    return *s.src[1:], Ops.ENDLOOP
 
   def while_(self, s: UOp) -> Sequence[_Work]:
     """WHILE -> WHILE, the condition, BREAK, .. ENDWHILE"""
     self.mark(Ops.WHILE)
     self.mark(Ops.BREAK, self.value(s.src[0]))
-    return (*s.src[1:], Ops.ENDWHILE)
+    return *s.src[1:], Ops.ENDWHILE
 
   def branch(self, s: UOp) -> Sequence[_Work]:
     """IF -> IF .. [ELSE ..] ENDIF"""

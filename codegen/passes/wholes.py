@@ -11,7 +11,8 @@ from functools import reduce
 from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
-from ..ir import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, add, and_, config, dtypes, less, mul, toposort
+from ..ir import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, config, dtypes, toposort
+from ..ir.alu import add, and_, less, mul
 from ..kernel import UOpList, gate_or_none, is_dot, prune, terms
 
 _WIDE = 16        # bytes that a thread moves at a time, at most

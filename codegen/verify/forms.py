@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
-from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, is_variable, reads_its_place
+from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, ids_of, is_variable, reads_its_place
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *
@@ -30,7 +30,7 @@ REDUCTIONS = op_rules(
 def _loop(u: UOp) -> str | None:
   step = step_of(u)
   ends = [s.dtype for s in (*u.src[:2], step) if s is not None]
-  if any(d is not u.dtype for d in ends): return f"LOOP of {names(ends)} has an index of {u.dtype}: one dtype expected"
+  if {*ends} - {u.dtype}: return f"LOOP of {names(ends)} has an index of {u.dtype}: one dtype expected"
   return "LOOP goes up: its step is positive" if step is not None and vmax(step) < 1 else None
 
 
@@ -44,8 +44,7 @@ def _phi(u: UOp) -> str | None:
   if acc.op is not Ops.DEFINE_ACC: return f"PHI assigns a DEFINE_ACC, got {acc.op}"
   if u.dtype is not acc.dtype: return f"PHI of {u.dtype} on an accumulator of {acc.dtype}"
   if not spreads(value, u.dtype.scalar(), u.dtype.count): return f"PHI assigns {value} to an accumulator of {u.dtype}"
-  other = next((x for x in u.src[2:] if x.op is not Ops.LOOP), None)
-  return None if other is None else f"the sources of PHI after the value are LOOPs, got {other.op}"
+  return next((f"the sources of PHI after the value are LOOPs, got {x.op}" for x in u.src[2:] if x.op is not Ops.LOOP), None)
 
 
 def _ends(opener: Ops) -> Rule:
@@ -122,8 +121,8 @@ class _Scope:
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s
       if here[:len(home)] != home and not extra:
-        scope = f"{home[-1].op.name} (line {self.line[home[-1]]})"
-        return f"uses line {self.line[s]} after the end of the {scope} that it is defined in"
+        end = home[-1]
+        return f"uses line {self.line[s]} after the end of the {end.op.name} (line {self.line[end]}) that it is defined in"
       if s in self.assigned and u.op is not Ops.PHI:
         last = self.assigned[s]
         inside = self.path[last]
@@ -166,10 +165,10 @@ class _Scope:
     for x in self.open:
       if x.op is Ops.WHILE: return f"BARRIER inside line {self.line[x]}, a WHILE, whose rounds differ between work-items"
       conditions = x.src[0].src[:1] if x.op is Ops.ELSE else x.src[:1] if x.op is Ops.IF else x.src[:2]
-      bad = next((n for n in toposort(conditions) if n.op is Ops.LOAD or n.op is Ops.SPECIAL and n.arg[0] == "l"), None)
-      if bad is not None:
-        where = f"line {self.line[x]}, whose condition differs between work-items"
-        return f"BARRIER inside {where} (it depends on line {self.line[bad]})"
+      for n in toposort(conditions):
+        if n.op is Ops.LOAD or n.op is Ops.SPECIAL and n.arg[0] == "l":
+          return f"BARRIER inside line {self.line[x]}, whose condition differs between work-items " \
+            f"(it depends on line {self.line[n]})"
     return None
 
   def defines(self, u: UOp) -> str | None:
@@ -210,8 +209,8 @@ def _index(index: UOp) -> str | None:
 
 
 def _region(u: UOp) -> str | None:
-  bad = next((s for s in u.src[1:] if s.op not in _STATEMENTS), None)
-  return None if bad is None else f"{u.op.name} has statements ({', '.join(s.name for s in _STATEMENTS)}), got {bad.op}"
+  return next((f"{u.op.name} has statements ({', '.join(x.name for x in _STATEMENTS)}), got {s.op}"
+               for s in u.src[1:] if s.op not in _STATEMENTS), None)
 
 
 def _for(u: UOp) -> str | None:
@@ -222,8 +221,7 @@ def _for(u: UOp) -> str | None:
 
 def _cache_read(u: UOp) -> str | None:
   if len(u.src) != 1 or u.src[0].op is not Ops.LOAD: return "CACHE_READ copies one LOAD to local memory"
-  missing = [i for i in u.arg if i not in {r.arg[0] for r in u.ranges}]
-  return f"CACHE_READ along axis {missing[0]}, which its LOAD does not vary with" if missing else None
+  return next((f"CACHE_READ along axis {i}, which its LOAD does not vary with" for i in u.arg if i not in ids_of(u)), None)
 
 
 def _sorted(u: UOp) -> str | None:
@@ -268,8 +266,7 @@ def _fits(kernel: Kernel) -> Rule:
       u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else (u.arg,) if u.op is Ops.FOR else ()
     for i in axes:
       if i not in sizes:
-        have = ", ".join(map(str, sorted(sizes))) or "none"
-        return f"{u.op.name} over axis {i}, which the kernel does not have (axes: {have})"
+        return f"{u.op.name} over axis {i}, which the kernel does not have (axes: {', '.join(map(str, sorted(sizes))) or 'none'})"
     if u.op is Ops.RANGE and sizes[u.arg[0]] != u.arg[1]:
       return f"RANGE of {u.arg[1]} over axis {u.arg[0]}, whose size is {sizes[u.arg[0]]}"
     if u.op not in (Ops.LOAD, *EFFECTS): return None
@@ -294,8 +291,7 @@ def _unordered(kernel: Kernel) -> Rule:
       place = u.src[1].ranges.union(*(s.ranges for s in u.src[3:]))
       free = sorted(r.arg for r in u.src[2].ranges - place if r.arg[0] not in ordered)
       if free:
-        axes = ", ".join(f"axis {i} of {n}" for i, n in free)
-        return f"STORE of a value that depends on {axes} to a place that does not"
+        return f"STORE of a value that depends on {', '.join(f'axis {i} of {n}' for i, n in free)} to a place that does not"
     if twice is not None and (u.op in EFFECTS and reads_its_place(u) or u.op is Ops.LOAD and u.src[0] in kernel.written):
       return f"axis {twice} has {twice.again} elements twice, and what is written depends on what was there"
     return None
@@ -317,15 +313,15 @@ def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
 # ---- expanded parts
 
 def _copies(u: UOp) -> str | None:
-  wrong = next((s for s in u.src if s.dtype.scalar() is not u.dtype.scalar()), None)
-  return f"{u.op.name} of {wrong.dtype} gives {wrong.dtype}, not {u.dtype}" if wrong is not None else None
+  return next((f"{u.op.name} of {s.dtype} gives {s.dtype}, not {u.dtype}" for s in u.src
+               if s.dtype.scalar() is not u.dtype.scalar()), None)
 
 
 def _filled(u: UOp) -> str | None:
   if len(u.src) < 3 or u.src[1].op is not Ops.DEFINE_LOCAL:
     return "an expanded CACHE_READ has an index, a local array and the STOREs that fill it"
-  bad = next((s for s in u.src[2:] if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
-  return f"CACHE_READ is filled by STOREs to its array, got {bad.op}" if bad is not None else None
+  return next((f"CACHE_READ is filled by STOREs to its array, got {s.op}" for s in u.src[2:]
+               if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
 
 
 _EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)

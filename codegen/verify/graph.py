@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from .. import index as ix
-from ..index import TRANSFORMS, Shape, shape_text, text_of
+from ..index import TRANSFORMS, Shape, nested_text, shape_text
 from ..ir import MOVEMENT, Ops, UOp, toposort
 from .rules import *
 
@@ -33,7 +33,7 @@ _FITS: dict[str, Callable[[Shape, Any], bool]] = dict(   # whether a tuple is th
   EXPAND=lambda s, a: len(a) == len(s) and all(n == 1 or ix.may_equal(n, m) for m, n in zip(a, s)),
   PAD=lambda s, a: len(a) == len(s) and all(len(p) == 2 and all(map(_natural, p)) for p in a),
   SHRINK=lambda s, a: len(a) == len(s) and all(
-    len(p) == 2 and _natural(p[0]) and _most(p[0], p[1]) and _most(p[1], n) for p, n in zip(a, s)),
+    len(p) == 2 and _natural(p[0]) and _most(*p) and _most(p[1], n) for p, n in zip(a, s)),
   FLIP=lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
   TILE=_tiles,
   UNTILE=lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s))
@@ -42,13 +42,8 @@ _FITS: dict[str, Callable[[Shape, Any], bool]] = dict(   # whether a tuple is th
 def _moves(u: UOp) -> str | None:
   """The argument of a movement operation fits the shape it moves."""
   s = u.src[0].shape
-  fits = isinstance(u.arg, tuple) and _FITS[u.op.name](s, u.arg)
-  return None if fits else f"{u.op.name} {_text(u.arg)} does not fit shape {shape_text(s)}"
-
-
-def _text(arg: Any) -> str:
-  if isinstance(arg, tuple): return f"({', '.join(map(_text, arg))}{',' * (len(arg) == 1)})"
-  return text_of(arg) if isinstance(arg, UOp) else repr(arg)
+  return None if isinstance(u.arg, tuple) and _FITS[u.op.name](s, u.arg) else \
+    f"{u.op.name} {nested_text(u.arg, repr)} does not fit shape {shape_text(s)}"
 
 
 def _reduces(u: UOp) -> str | None:

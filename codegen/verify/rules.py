@@ -7,21 +7,8 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ..index import Size
-from ..ir import (
-  COMBINERS,
-  FUNCTIONS,
-  BinaryOps,
-  DType,
-  Number,
-  Ops,
-  TernaryOps,
-  UnaryOps,
-  UOp,
-  VerifyError,
-  dtypes,
-  held,
-  refusal,
-)
+from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
+from ..ir.functions import COMBINERS, FUNCTIONS, refusal
 from ..kernel import UOpList
 
 ANY = 1 << 30   # sources: no limit
@@ -138,9 +125,8 @@ def cast_rule(u: UOp) -> str | None:
   """A source of the same count, or a scalar that is broadcast."""
   src = u.src[0].dtype
   if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
-  if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
-    return f"BITCAST keeps the item size: {src} has {src.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
-  return None
+  return None if u.op is not Ops.BITCAST or src.itemsize == u.dtype.itemsize else \
+    f"BITCAST keeps the item size: {src} has {src.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
 
 
 def const_rule(u: UOp) -> str | None:
@@ -150,8 +136,7 @@ def const_rule(u: UOp) -> str | None:
   if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
   if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
     return f"{u.arg} is outside {u.dtype}"
-  if want is float and u.arg == u.arg and held(u.arg, u.dtype) != u.arg: return f"{u.arg} is not rounded to {u.dtype}"
-  return None
+  return f"{u.arg} is not rounded to {u.dtype}" if want is float and u.arg == u.arg and held(u.arg, u.dtype) != u.arg else None
 
 
 VALUES = op_rules(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), BITCAST=(one_source, cast_rule))
@@ -219,8 +204,8 @@ _shaped = _elements(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a
 def _vectorize(u: UOp) -> str | None:
   """A scalar for each element of the vector."""
   if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
-  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
-  return None
+  found = [s.dtype for s in u.src]
+  return f"VECTORIZE to {u.dtype} of {names(found)}" if {*found} - {u.dtype.scalar()} else None
 
 
 def _gep(u: UOp) -> str | None:
