@@ -20,7 +20,7 @@ from typing import Iterable, Mapping, NamedTuple, Sequence
 from .. import index as ix
 from ..index import Dim, greater, lesser, sizes_of
 from ..ir import COMPARE, BinaryOps, DType, Ops, Target, TernaryOps, UnaryOps, UOp, memoized, toposort
-from ..kernel import EFFECTS, Kernel, gate_or_true, is_masked, walk_statements
+from ..kernel import ACCESSES, EFFECTS, Kernel, gate_or_true, is_masked, walk_statements
 from ..opts import split_axes
 
 
@@ -215,7 +215,7 @@ def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
   found: dict[UOp, tuple[dict[_Access, None], dict[_Access, None]]] = {p.uop: ({}, {}) for p in kernel.params}
   for nodes, around in parts:
     for u in nodes:
-      if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in found: continue
+      if u.op not in ACCESSES or u.src[0] not in found: continue
       access = _Access(u.src[1], gate_or_true(u), around if _of_data(u.src[1]) else _EMPTY)
       if u.op is Ops.LOAD or _adds_to(u): found[u.src[0]][0][access] = None
       if u.op is not Ops.LOAD: found[u.src[0]][1][access] = None

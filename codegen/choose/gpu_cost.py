@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Collection, Iterator, Mapping, Sequence
 
 from ..ir import Ops, Target, power_of_two, prod, toposort
-from ..kernel import AxisKind, Kernel, volume
+from ..kernel import LOAD_OR_STORE, AxisKind, Kernel, volume
 from .roles import VECTOR_BYTES, Roles, fastest_axis, rounds_of, vector
 
 STAGES = 3                        # of a pipeline, all in shared memory at once
@@ -209,7 +209,7 @@ def of_product(kernel: Kernel, target: Target) -> float:
   cores = max(target.cores, 1)
   traffic = live = read = 0.0
   for u in kernel.nodes:
-    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
+    if u.op in LOAD_OR_STORE and u.src[0].op is Ops.DEFINE_GLOBAL:
       moved = prod(sizes.get(r, 1) for r in u.src[1].ranges if r not in spread) * u.dtype.itemsize   # by one program
       traffic += moved * programs
       if u.op is Ops.LOAD and rounds > 1: read += moved / rounds

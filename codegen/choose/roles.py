@@ -13,7 +13,7 @@ from typing import Iterable
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, UOp, dtypes, toposort
-from ..kernel import Axis, Kernel, MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths, rewrite
+from ..kernel import ACCESSES, Axis, Kernel, MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths, rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16            # an axis counts along which so small a part of the bytes is moved
@@ -129,7 +129,7 @@ def flat(kernel: Kernel) -> Kernel:
   shapes = {p.uop: p.shape for p in kernel.params if len(p.shape) > 1 and all(isinstance(n, int) for n in p.shape)}
   plain, folded = set(shapes), set[UOp]()
   for u in kernel.nodes:
-    if u.op not in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) or u.src[0] not in shapes: continue
+    if u.op not in ACCESSES or u.src[0] not in shapes: continue
     def cut(index: Iterable[UOp]) -> bool: return any(x.op is not Ops.RANGE for s in index for x, _ in ix.linear(s)[0])
     if cut([flat_index(shapes[u.src[0]], u.src[1].src)]): plain.discard(u.src[0])
     if cut(u.src[1].src): folded.add(u.src[0])
@@ -139,7 +139,7 @@ def flat(kernel: Kernel) -> Kernel:
     at = new.src[1].replace((flat_index(shapes[old.src[0]], new.src[1].src),))
     return new.replace((new.src[0], at, *new.src[2:]))
   params = tuple([replace(p, shape=(ix.product(p.shape),)) if p.uop in changed else p for p in kernel.params])
-  return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), access)))
+  return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys(ACCESSES, access)))
 
 
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:

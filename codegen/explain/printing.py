@@ -10,7 +10,7 @@ from .. import index as ix
 from ..index import shape_text, sources_first, text_of
 from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Fn, Text, dtypes, infix, inside, number_text
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
-from ..kernel import EFFECTS, Kernel, UOpList, block_shapes, gate_or_none, inner, is_variable
+from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, gate_or_none, inner, is_variable
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
@@ -142,7 +142,7 @@ def index_form(kernel: Kernel) -> str:
   Where statements have an order: a line for each variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with their
   statements indented, ``acc[a1, a2] = …``."""
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
-  marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
+  marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in LOAD_OR_STORE}
   lines += [
     f"data{p.slot:<3d}{shape_text([p.shape[d] for d in kernel.seen_dims[p.uop]])} "
     f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"

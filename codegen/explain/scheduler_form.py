@@ -6,12 +6,12 @@ The passes ``scans`` and ``sorts`` make loops of them, also along sizes that onl
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Sequence
+from typing import Sequence
 
 from ..index import assumes, same_size
 from ..ir import Ops, UOp, toposort
 from ..kernel import AxisKind, Kernel, rewrite, substitute
-from ..passes import tiles
+from ..passes.tiles import lower_tiles, with_numbered_axes
 
 
 def with_aligns(kernel: Kernel, aligns: Sequence[int]) -> Kernel:
@@ -71,14 +71,7 @@ def is_scheduled(kernel: Kernel) -> bool:
 
 def without_tiles(kernel: Kernel) -> Kernel:
   """A kernel in which tiles and the grid around them are one axis; of one that sorts, each row is."""
-  if not kernel.sorts: return with_numbered_sorts(tiles.lower_tiles(kernel))
+  if not kernel.sorts: return with_numbered_axes(lower_tiles(kernel))
   within = kernel.bound | {r.arg[0] for u in kernel.sorts for r in u.src[1].ranges}
   axes = tuple(replace(a, kind=AxisKind.LOOP if a.id in within else AxisKind.GRID) for a in kernel.axes if a.size != 1)
-  return with_numbered_sorts(kernel.with_(axes=axes, applied=()))
-
-
-def with_numbered_sorts(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
-  """With axes numbered in order, or by ``numbers``: what SORTEDs go through as well."""
-  ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
-  rules: dict[Any, Any] = {Ops.SORTED: lambda old, new: new.replace(new.src, arg=type(old.arg)(ids[old.arg[0]], *old.arg[1:]))}
-  return tiles.with_numbered_axes(kernel.with_(body=rewrite(kernel.body, rules)) if kernel.sorts else kernel, numbers)
+  return with_numbered_axes(kernel.with_(axes=axes, applied=()))

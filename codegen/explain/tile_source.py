@@ -16,7 +16,7 @@ from .. import index as ix
 from ..index import sources_first, text_of
 from ..ir import BinaryOps, DType, ExportError, NtgradError, Ops, TernaryOps, UnaryOps, UOp, acc_dtype, dtypes, toposort
 from ..ir.spelling import ATOM, BIT_AND, CONDITIONAL, PYTHON, UNARY, Text, infix, inside
-from ..kernel import Axis, AxisKind, Kernel, Param, gate_or_true, substitute
+from ..kernel import LOAD_OR_STORE, Axis, AxisKind, Kernel, Param, gate_or_true, substitute
 from ..kernel.arrangement import Arrangement
 from ..opts import Opts
 from .arrangements import ArrangedAccess, derive
@@ -77,10 +77,9 @@ class _Names(NamedTuple):
 
 def names_of_sizes(kernel: Kernel) -> _Names:
   """A name for the size of each axis that goes through whole dimensions of parameters; one for axes that go through the same."""
-  slots = {p.uop: p for p in kernel.params}
   along: dict[tuple[int, int], list[int]] = {}   # the axes that go through a dimension
   for u in kernel.nodes:
-    if u.op not in (Ops.LOAD, Ops.STORE) or (p := slots.get(u.src[0])) is None: continue
+    if u.op not in LOAD_OR_STORE or (p := kernel.by_uop.get(u.src[0])) is None: continue
     for d, (at, n) in enumerate(zip(u.src[1].src, p.shape)):
       if at.op is Ops.RANGE and at.arg[1] == n and isinstance(n, int): along.setdefault((p.slot, d), []).append(at.arg[0])
   first = {a.id: a.id for a in kernel.axes}   # of the axes that go through the same
@@ -97,7 +96,7 @@ def names_of_sizes(kernel: Kernel) -> _Names:
 
 def with_names(kernel: Kernel, names: _Names) -> Kernel:
   """The kernel with run-time sizes where sizes have names."""
-  size = {n: UOp(Ops.SIZE, ix.INT, (), ix.Size(n, 2)) for n in names.values}
+  size = {n: ix.Size(n, 2).node for n in names.values}
   axes = tuple(replace(a, size=size[names.axes[a.id]]) if a.id in names.axes else a for a in kernel.axes)
   params = tuple(replace(p, shape=tuple(size[m] if (m := names.dims.get((p.slot, d))) else n for d, n in enumerate(p.shape)))
                  for p in kernel.params)
@@ -111,7 +110,7 @@ class Export:
     if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:
       raise ExportError(f"a variant for sizes that are multiples, {', '.join(units)}; it has a file where one is not")
     self.kernel = kernel
-    self.params = {p.uop: p for p in kernel.params}
+    self.params = kernel.by_uop
     self.grid = [a.id for a in kernel.grid]
     self.blocks = {a.id: a for a in kernel.axes if a.kind is not AxisKind.GRID}
     if any(a.kind is not AxisKind.LOOP for a in self.blocks.values()): raise ExportError("a kernel after its Opts")
@@ -119,7 +118,7 @@ class Export:
     self.free = with_names(kernel, self.names)
     self.arranged: dict[UOp, ArrangedAccess] = {}
     self.chains: dict[UOp, tuple[str, ...]] = {}   # how each is written
-    for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD): self.arrange(u)
+    for u in sorted((u for u in kernel.nodes if u.op in LOAD_OR_STORE), key=lambda u: u.op is Ops.LOAD): self.arrange(u)
     self.known: dict[UOp, _Block] = {}
     self.lines: list[str] = []
     self.made: dict[str, str] = {}       # names of axes as values -> how they are made
@@ -141,7 +140,7 @@ class Export:
     assert a.arrangement is not None
     if not self.names.values: return a.arrangement.chain
     table = {x.rng: y.rng for x, y in zip(self.kernel.axes, self.free.axes)}
-    index, gate = substitute((UOp(Ops.INDEX, a.index.dtype, a.index.src), a.gate), table)
+    index, gate = substitute((a.index, a.gate), table)
     named = derive(self.free, next(p for p in self.free.params if p.slot == a.param.slot), a.stored, index, gate).arrangement
     if named is None: return a.arrangement.chain
     space = {"x": Arrangement.of(a.param.shape), **self.names.values, "cdiv": lambda m, n: -(-m // n), "min": min, "max": max}

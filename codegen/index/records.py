@@ -314,7 +314,7 @@ def _node(x: Any, of: Reader) -> UOp:
   """The node that ``_written`` gave, upon nodes that have been read."""
   what, *rest = x
   if what == "CONST": return UOp(Ops.CONST, dtypes.bool, (), v) if type(v := rest[0]) is bool else ix.const(INT.read(v, of))
-  if what == "SIZE": return UOp(Ops.SIZE, ix.INT, (), SIZE.read(rest[0], of))
+  if what == "SIZE": return SIZE.read(rest[0], of).node
   fn, (a, b) = _FUNCTIONS[what], [of.of(of.nodes, i) for i in rest]
   if not a.dtype is b.dtype is (dtypes.bool if fn in _LOGIC else ix.INT): raise RecordError(f"{what} of other dtypes")
   if fn in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: raise RecordError(f"{what} by what may be 0")

@@ -16,9 +16,8 @@ _R = TypeVar("_R")
 @memoized
 def without_options(u: UOp) -> UOp:
   """The expression of names of which nothing else is known."""
-  if u.op is Ops.SIZE: return UOp(Ops.SIZE, u.dtype, (), ix.Size(u.arg.name))
-  src = tuple(without_options(s) for s in u.src)
-  return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+  if u.op is Ops.SIZE: return ix.Size(u.arg.name).node
+  return u.replace(tuple(map(without_options, u.src)))
 
 
 def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:

@@ -9,7 +9,7 @@ from typing import Iterable
 from .. import index as ix
 from ..index import strides_of
 from ..ir import FUNCTIONS, BinaryOps, Ops, TernaryOps, UOp, toposort
-from .kernel import Kernel
+from .kernel import LOAD_OR_STORE, Kernel
 
 
 @dataclass
@@ -100,14 +100,13 @@ def access_profile(kernel: Kernel) -> AccessProfile:
   out = AccessProfile([], {}, [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth = reduce_depths(kernel.nodes)
-  params = {p.uop: p for p in kernel.params}
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
   in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
   for u in kernel.nodes:
     ids = ids_of(u)
-    if u.op in (Ops.LOAD, Ops.STORE):
-      p, gated = params[u.src[0]], gate_or_true(u) is not ix.TRUE
+    if u.op in LOAD_OR_STORE:
+      p, gated = kernel.by_uop[u.src[0]], gate_or_true(u) is not ix.TRUE
       steps = steps_of(flat_index(p.shape, u.src[1].src))
       out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize))
     elif u.op is Ops.REDUCE:

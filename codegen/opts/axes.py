@@ -6,7 +6,7 @@ from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, identity, power_of_two, prod
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Rules, fold_node, rewrite, substitute
+from ..kernel import ACCESSES, Axis, AxisKind, Kernel, Rules, fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
 __all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
@@ -314,7 +314,7 @@ def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Ker
     at = 2 if old.op is Ops.LOAD else 3
     return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
   return rewritten(kernel, axis, wide.rng, (wide,), {
-    **dict.fromkeys((Ops.LOAD, *EFFECTS), access), Ops.REDUCE: lambda old, new:
+    **dict.fromkeys(ACCESSES, access), Ops.REDUCE: lambda old, new:
     new.replace((or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None})
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from .. import index as ix
 from ..ir import Ops, OptError, UOp, dtypes, power_of_two, toposort
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, gate_or_true, reads_its_place, rewrite
+from ..kernel import ACCESSES, LOAD_OR_STORE, Axis, AxisKind, Kernel, gate_or_true, reads_its_place, rewrite
 from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]
@@ -44,7 +44,7 @@ class CacheRead(Opt):
     if kernel.tiles: raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
-    gates = [gate_or_true(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
+    gates = [gate_or_true(u) for u in kernel.nodes if u.op in ACCESSES]
     indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
     copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
     summed = set(toposort([u for u in kernel.nodes if u.op is Ops.REDUCE]))
@@ -96,8 +96,8 @@ class TensorDescriptor(Opt):
 
   def change(self, kernel: Kernel) -> Kernel:
     def is_plain(u: UOp) -> bool:
-      return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
+      return u.op in LOAD_OR_STORE and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
     if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
     def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
-    return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))
+    return kernel.with_(body=rewrite(kernel.body, dict.fromkeys(LOAD_OR_STORE, marked)))

@@ -66,9 +66,9 @@ def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
   a, b = map(_loaded, value.src)
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
-  narrow = NARROW if target is not None and target.fp8_dots else NARROW - FP8
+  narrow = NARROW if target and target.fp8_dots else NARROW - FP8
   if x.dtype is y.dtype and x.dtype in {F32: narrow, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()): return x, y, wheres
-  return (a, b, wheres) if u.dtype is F32 or u.dtype is dtypes.float64 and target is not None and target.double_dots else None
+  return (a, b, wheres) if u.dtype is F32 or u.dtype is dtypes.float64 and target and target.double_dots else None
 
 
 def _loaded(u: UOp) -> UOp:

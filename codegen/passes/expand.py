@@ -37,7 +37,7 @@ class Expander:
     lanes = [a for a in kernel.lanes if a.known > 1]
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane, self.width = (lanes[0].rng, lanes[0].known) if lanes else (None, 1)
-    self.shapes, self.written = {p.uop: p.shape for p in kernel.params}, kernel.written
+    self.params, self.written = kernel.by_uop, kernel.written
     self.memo: dict[_Copy, UOp] = {}
     self.filled: dict[_Copy, UOp] = {}   # the same of indices and conditions
     self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
@@ -85,7 +85,7 @@ class Expander:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
     if (key := _within(u, env)) not in self.filled:
       self.filled[key], = rewrite((u,), {Ops.LOAD: lambda old, new: _load(
-        new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))}, dict(key[1]))
+        new, flat_index(self.params[new.src[0]].shape, new.src[1].src), gate_or_true(new))}, dict(key[1]))
     return self.filled[key]
 
   def lanes_of(self, u: UOp) -> list[UOp]:
@@ -132,7 +132,7 @@ class Expander:
 
   def place(self, u: UOp, env: _Env) -> tuple[UOp, UOp]:
     """The flat index and the gate of a LOAD, STORE or ATOMIC."""
-    return flat_index(self.shapes[u.src[0]], [self.at(i, env) for i in u.src[1].src]), self.at(gate_or_true(u), env)
+    return flat_index(self.params[u.src[0]].shape, [self.at(i, env) for i in u.src[1].src]), self.at(gate_or_true(u), env)
 
   def gate(self, u: UOp, env: _Env) -> UOp:
     """The gate of a vector: scalar where all lanes agree, else a bool vector."""
@@ -170,7 +170,7 @@ class Expander:
     """A vector of which a mask chooses all or lanes; where it lies in memory as a whole (the last source) it is read as such."""
     zero, dtype, inside = UOp.const(u.dtype, 0), u.dtype.vec(self.width), ix.FALSE
     if mask.dtype.count > 1 and u.src[0] not in self.written and u.src[0].op is Ops.DEFINE_GLOBAL:
-      room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
+      room = ix.sub(ix.node(ix.product(self.params[u.src[0]].shape)), self.width)
       inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
     if inside is ix.FALSE: return _load(u, at, mask, self.width)
     whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(

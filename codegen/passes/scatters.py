@@ -116,7 +116,8 @@ class _Scatter(Builder):
     """The entries of a program, where equal ones stand side by side in these; 0 where they do not."""
     load = self.index
     if load.op is not Ops.LOAD or len(self.sequence) != 1 or load.src[1].src != (self.sequence[0].rng,): return 0
-    return next((p.runs for p in self.kernel.params if p.uop is load.src[0]), 0)
+    p = self.kernel.by_uop.get(load.src[0])
+    return p.runs if p else 0
 
   def pairs(self) -> bool:
     """Whether the entries of a block are compared with each other: there are many tables, each of rows of one element."""

@@ -37,7 +37,7 @@ def lower_sorts(kernel: Kernel, target: Target | None = None) -> Kernel:
   count[digit] + 1, FOR, y[count[digit]] = x."""
   if not kernel.sorts: return kernel
   lowering = _Sort(kernel, target)
-  if target is not None and target.blocks: return lowering.block()
+  if target and target.blocks: return lowering.block()
   return lowering.least() if lowering.spec.keep else lowering.digits()
 
 

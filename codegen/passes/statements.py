@@ -14,7 +14,19 @@ from typing import Iterable, Sequence, Union
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, identity, toposort
 from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, gate_or_true, ids_of, inner, is_variable, substitute
+from ..kernel import (
+  EFFECTS,
+  LOAD_OR_STORE,
+  Axis,
+  AxisKind,
+  Kernel,
+  LocalVariable,
+  gate_or_true,
+  ids_of,
+  inner,
+  is_variable,
+  substitute,
+)
 from ..opts.axes import seen_by
 from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
 from .loops import positions
@@ -41,7 +53,7 @@ class _Statements:
 
   def __init__(self, kernel: Kernel, target: Target | None):
     self.kernel = kernel
-    self.keeps_blocks = bool(target is not None and target.blocks)
+    self.keeps_blocks = bool(target and target.blocks)
     self.chooses = chooses(target)
     self.axes = {a.id: a for a in kernel.axes}
     position = positions(kernel)
@@ -172,7 +184,7 @@ class _Statements:
 def whole_tiles(s: UOp) -> dict[UOp, UOp]:
   """Conditions of gates, some of which depend on the statement's own axes, each with what makes it true for all their values."""
   out: dict[UOp, UOp] = {}
-  gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_or_true(u))]
+  gates = [c for u in toposort((s,)) if u.op in LOAD_OR_STORE for c in ix.conjuncts(gate_or_true(u))]
   if not any(c.ranges for c in gates): return out
   for c in gates:
     if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue

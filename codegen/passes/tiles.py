@@ -13,7 +13,7 @@ from typing import Sequence
 from .. import index as ix
 from ..index import Dim, greater, lesser, text_of
 from ..ir import BinaryOps, Ops, OptError, Target, UOp, config, toposort
-from ..kernel import Axis, AxisKind, Kernel, gate_or_true, rewrite, substitute
+from ..kernel import LOAD_OR_STORE, Axis, AxisKind, Kernel, gate_or_true, rewrite, substitute
 from ..opts import Cover, Fuse
 
 
@@ -68,7 +68,8 @@ def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> 
   def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
     return UOp(Ops.STORE, new.dtype, new.src, over(old) if isinstance(old.arg, tuple) else old.arg)
   rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
-           Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids[old.arg[1]], *old.arg[2:])), Ops.STORE: stored}
+           Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids[old.arg[1]], *old.arg[2:])),
+           Ops.SORTED: lambda old, new: new.replace(new.src, arg=type(old.arg)(ids[old.arg[0]], *old.arg[1:])), Ops.STORE: stored}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
 
 
@@ -97,7 +98,7 @@ def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
   """LOADs and STOREs whose gate has been proven have none."""
   def ungated(old: UOp, new: UOp) -> UOp:
     return new.replace(new.src[:2 if new.op is Ops.LOAD else 3]) if gate_or_true(new) is ix.TRUE else new
-  return rewrite(body, {Ops.LOAD: ungated, Ops.STORE: ungated})
+  return rewrite(body, dict.fromkeys(LOAD_OR_STORE, ungated))
 
 
 def upper(gate: UOp, axis: Axis) -> Dim | None:

@@ -116,7 +116,7 @@ class _Scope:
       # LOOP and DEFINE_ACC may name what they come after
       extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
       if s.op in NO_VALUE and not extra: return f"reads line {self.line[s]}, a {s.op}, which has no value"
-      if s.op in BUFFERS and not (u.op in (Ops.LOAD, *EFFECTS) and s is u.src[0]):
+      if s.op in BUFFERS and not (u.op in ACCESSES and s is u.src[0]):
         return f"reads line {self.line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s
@@ -260,20 +260,20 @@ def _misplaced(kernel: Kernel) -> Rule:
 def _fits(kernel: Kernel) -> Rule:
   """The axes, params and variables that a node refers to are the kernel's, with the size and dimensions that the node has."""
   sizes = {a.id: a.size for a in kernel.axes}
-  shapes = {p.uop: p.shape for p in kernel.params}
   def rule(u: UOp) -> str | None:
     axes: Iterable[int] = \
       u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else (u.arg,) if u.op is Ops.FOR else ()
     for i in axes:
       if i not in sizes:
-        return f"{u.op.name} over axis {i}, which the kernel does not have (axes: {', '.join(map(str, sorted(sizes))) or 'none'})"
+        return f"{u.op.name} over axis {i}, which the kernel does not have " \
+          f"(axes: {', '.join(map(str, sorted(sizes))) or 'none'})"
     if u.op is Ops.RANGE and sizes[u.arg[0]] != u.arg[1]:
       return f"RANGE of {u.arg[1]} over axis {u.arg[0]}, whose size is {sizes[u.arg[0]]}"
-    if u.op not in (Ops.LOAD, *EFFECTS): return None
+    if u.op not in ACCESSES: return None
     buffer, n = u.src[0], len(u.src[1].src)
     what, name = ("variable", buffer.arg[0]) if is_variable(buffer) else ("param", buffer.arg[1])
-    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in shapes: return f"{u.op.name} of {name!r}, which the kernel does not have"
-    shape = buffer.arg[1] if is_variable(buffer) else shapes.get(buffer)
+    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in kernel.by_uop: return f"{u.op.name} of {name!r}, which the kernel does not have"
+    shape = buffer.arg[1] if is_variable(buffer) else kernel.by_uop[buffer].shape if buffer in kernel.by_uop else None
     if shape is None or len(shape) == n: return None
     return f"an INDEX of {n} dimensions into {what} {name!r} of shape {shape}"
   return rule

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from ..index import Size
 from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
 from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..kernel import UOpList
+from ..kernel import ACCESSES, UOpList
 
 ANY = 1 << 30   # sources: no limit
 
@@ -186,7 +186,7 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
       return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
     if buf.op is Ops.DEFINE_LOCAL and u.arg == "tma": return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
     return f"ATOMIC takes numbers, got {dtype}" if u.op is Ops.ATOMIC and dtype.kind == "b" else None
-  return dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), rule)
+  return dict.fromkeys(ACCESSES, rule)
 
 
 def _elements(fits: Callable[[Any], bool], what: str) -> Rule:
