@@ -37,9 +37,10 @@ from .verify.forms import verify_form
 
 @dataclass(frozen=True)
 class Pass:
-  """A program becomes one of form ``gives``, by ``run(program, target)``; the first lines of ``about`` say how, which is the same
-  function unless another is given."""
+  """A program of form ``takes`` becomes one of form ``gives``, by ``run(program, target)``; the first lines of ``about`` say how,
+  which is the same function unless another is given."""
   name: str
+  takes: str
   gives: str
   about: Callable[..., Any]
   other: Callable[[Any, Target | None], Any] | None = None
@@ -49,23 +50,23 @@ class Pass:
 
 
 PASSES = (
-  Pass("scales", "index", lower_scales),
-  Pass("tiles", "index", lower_tiles, tiles_for),
-  Pass("scans", "index", lower_scans),
-  Pass("sorts", "index", lower_sorts),
-  Pass("scatters", "index", spread_scatters),
-  Pass("selections", "index", replace_selections),
-  Pass("statements", "parts", split_statements),
-  Pass("opts", "parts", choose),
-  Pass("additions", "parts", limit_additions, lambda parts, target: parts.with_kernels(limit_additions)),
-  Pass("expand", "expanded", expand_axes),
-  Pass("place", "ordered", place),
-  Pass("widths", "linear", lower_index),
+  Pass("scales", "index", "index", lower_scales),
+  Pass("tiles", "index", "index", lower_tiles, tiles_for),
+  Pass("scans", "index", "index", lower_scans),
+  Pass("sorts", "index", "index", lower_sorts),
+  Pass("scatters", "index", "index", spread_scatters),
+  Pass("selections", "index", "index", replace_selections),
+  Pass("statements", "index", "parts", split_statements),
+  Pass("opts", "parts", "parts", choose),
+  Pass("additions", "parts", "parts", limit_additions, lambda parts, target: parts.with_kernels(limit_additions)),
+  Pass("expand", "parts", "expanded", expand_axes),
+  Pass("place", "expanded", "ordered", place),
+  Pass("widths", "ordered", "linear", lower_index),
   # where blocks are written
-  Pass("floats", "linear", widen_floats, lambda uops, target: widen_floats(uops)),
-  Pass("dots", "linear", find_dots),
-  Pass("sums", "linear", keep_blocks, lambda uops, target: keep_blocks(uops)),
-  Pass("wholes", "linear", branch_whole, lambda uops, target: branch_whole(uops)))
+  Pass("floats", "linear", "linear", widen_floats, lambda uops, target: widen_floats(uops)),
+  Pass("dots", "linear", "linear", find_dots),
+  Pass("sums", "linear", "linear", keep_blocks, lambda uops, target: keep_blocks(uops)),
+  Pass("wholes", "linear", "linear", branch_whole, lambda uops, target: branch_whole(uops)))
 _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 
 
@@ -104,5 +105,4 @@ def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> U
 def listing() -> str:
   """The passes as a table: number, name, form before and after, what it does."""
   def about(p: Pass) -> str: return " ".join((p.about.__doc__ or "").split("\n\n")[0].split())
-  takes = "index", *(p.gives for p in PASSES)
-  return "\n".join(f"{i:<3}{p.name:11}{of + ' -> ' + p.gives:22}{about(p)}" for i, (of, p) in enumerate(zip(takes, PASSES), 1))
+  return "\n".join(f"{i:<3}{p.name:11}{p.takes + ' -> ' + p.gives:22}{about(p)}" for i, p in enumerate(PASSES, 1))

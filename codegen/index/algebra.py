@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from functools import partial, reduce
+from functools import reduce
 from hashlib import blake2b
 from itertools import permutations
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
@@ -583,7 +583,10 @@ def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
   return UOp(ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is CONST, key_of(u)))), fn)
 
 
-least, greatest = partial(_chosen, MIN), partial(_chosen, MAX)   # of two
+def least(a: UOp, b: UOp | int) -> UOp: return _chosen(MIN, a, b)
+
+
+def greatest(a: UOp, b: UOp | int) -> UOp: return _chosen(MAX, a, b)
 
 
 _GROWING: dict[BinaryOps, Callable[[UOp, UOp], UOp]] = {   # greater where what they are of is greater

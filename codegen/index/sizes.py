@@ -107,7 +107,7 @@ def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, Text]:
     elif u.op is Ops.SIZE: out[u] = (called := name(u.arg)), PRODUCT if "/" in called else ATOM
     elif u.arg in (BinaryOps.MAX, BinaryOps.MIN): out[u] = f"{u.arg.name.lower()}({', '.join(t for t, _ in operands)})", ATOM
     elif u.arg is BinaryOps.POW: out[u] = "**".join(map(inside, operands)), UNARY
-    elif u.op is Ops.ALU and u.arg in _SIGNS: out[u] = infix(u.arg, *operands, _SIGNS)
+    elif u.op is Ops.ALU and u.arg in _SIGNS: out[u] = infix(u.arg, operands[0], operands[1], _SIGNS)
     else: raise ArgumentError(f"{u} is no expression of sizes and numbers")
   return out
 

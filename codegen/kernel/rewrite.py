@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Mapping, Union
 
-from ..index import FOLDS, algebra as ix
+from .. import index as ix
 from ..ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, toposort
 
 _DIVISIONS = BinaryOps.IDIV, BinaryOps.MOD
-_FOLDS = {**FOLDS, BinaryOps.POW: ix.power}
+_FOLDS = {**ix.FOLDS, BinaryOps.POW: ix.power}
 _Rule = Callable[[UOp, UOp], Union[UOp, None]]
 Rules = Mapping[Ops, _Rule]
 

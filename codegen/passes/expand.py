@@ -36,7 +36,8 @@ class Expander:
     self.copied = [a for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.UNROLL) if a.known > 1]
     lanes = [a for a in kernel.lanes if a.known > 1]
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
-    self.lane, self.width = (lanes[0].rng, lanes[0].known) if lanes else (None, 1)
+    self.lane = lanes[0].rng if lanes else None
+    self.width = lanes[0].known if lanes else 1
     self.params, self.written = kernel.by_uop, kernel.written
     self.memo: dict[_Copy, UOp] = {}
     self.filled: dict[_Copy, UOp] = {}   # the same of indices and conditions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Iterable
 
 from .. import index as ix
-from ..index import DATA
+from ..index.algebra import DATA
 from ..ir import DType, Ops, Target, UOp, dtypes
 from ..kernel import UOpList
 

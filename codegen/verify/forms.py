@@ -272,8 +272,9 @@ def _fits(kernel: Kernel) -> Rule:
     if u.op not in ACCESSES: return None
     buffer, n = u.src[0], len(u.src[1].src)
     what, name = ("variable", buffer.arg[0]) if is_variable(buffer) else ("param", buffer.arg[1])
-    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in kernel.by_uop: return f"{u.op.name} of {name!r}, which the kernel does not have"
-    shape = buffer.arg[1] if is_variable(buffer) else kernel.by_uop[buffer].shape if buffer in kernel.by_uop else None
+    param = kernel.by_uop.get(buffer)
+    if buffer.op is Ops.DEFINE_GLOBAL and param is None: return f"{u.op.name} of {name!r}, which the kernel does not have"
+    shape = buffer.arg[1] if is_variable(buffer) else None if param is None else param.shape
     if shape is None or len(shape) == n: return None
     return f"an INDEX of {n} dimensions into {what} {name!r} of shape {shape}"
   return rule
