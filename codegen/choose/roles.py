@@ -107,7 +107,7 @@ def multiplication(u: UOp) -> UOp | None:
   """The product that a REDUCE adds up, without conditions outside which it counts as zero; None where it adds other things."""
   value = u.src[0]
   while is_masked(value): value = value.src[1]
-  return value if u.arg[0] is BinaryOps.ADD and value.op is Ops.ALU and value.arg is BinaryOps.MUL else None
+  return value if u.arg[0] is BinaryOps.ADD and value.arg is BinaryOps.MUL else None
 
 
 def product_of(kernel: Kernel) -> _Product | None:

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Callable, Iterable, Iterator
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, UOp, power_of_two
+from ..ir import BinaryOps, OptError, Target, UOp, power_of_two
 from ..kernel import Axis, AxisKind, Kernel, substitute
 from ..opts import Block, CacheRead, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle
 from ..opts.axes import Unroll, Upcast, UpcastInwards, Vectorize
@@ -36,7 +36,7 @@ def _about(size: UOp) -> int:
 def with_numbers(kernel: Kernel) -> Kernel:
   """The twin of a kernel: each run-time size about what it is, or exactly that where a divisor would not be positive else."""
   sizes, divide = [s.node for s in kernel.sizes], (BinaryOps.IDIV, BinaryOps.MOD)
-  divisors = dict.fromkeys(u.src[1] for u in kernel.nodes if u.op is Ops.ALU and u.arg in divide and ix.has_sizes(u.src[1]))
+  divisors = dict.fromkeys(u.src[1] for u in kernel.nodes if u.arg in divide and ix.has_sizes(u.src[1]))
   table = {u: ix.const(_about(u)) for u in sizes}
   if any(ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)

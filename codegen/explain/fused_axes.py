@@ -123,14 +123,12 @@ def _flatten(d: Derivation, f: Fused) -> None:
     if name == d.names[level]: raise NoArrangement   # two parts of one level
     into(d, level, {outer: below}, inner)
     level += 1
-    while level < len(d.names) and _NAMES.index(d.names[level]) < _NAMES.index(name):   # past the level of other axes
+    while level < len(d.names) and (rank := _NAMES.index(d.names[level])) <= _NAMES.index(name):
       d.axes[level:level + 2] = [(inner, *d.axes[level + 1])]
       d.arr = d.arr.ravel(2, level)
-      into(d, level, {inner: -1}, inner)
+      if rank == _NAMES.index(name): break
+      into(d, level, {inner: -1}, inner)   # past the level of other axes
       level += 1
-    if level < len(d.names) and d.names[level] == name:
-      d.arr = d.arr.ravel(2, level)
-      d.axes[level:level + 2] = [(inner, *d.axes[level + 1])]
     else: d.names.insert(level, name)
 
 

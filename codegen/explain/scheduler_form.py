@@ -32,7 +32,7 @@ def inlined(kernel: Kernel) -> Kernel:
     to = dict(zip(own.src, new.src[1].src))
     if any(r.op is not Ops.RANGE or t.op is not Ops.RANGE or not as_long(r, t) for r, t in to.items()): return new
     ids = {r.arg[0]: t.arg[0] for r, t in to.items()}
-    scan = {Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids.get(old.arg[1], old.arg[1]), *old.arg[2:]))}
+    scan = {Ops.SCAN: lambda old, new: new.with_arg((old.arg[0], ids.get(old.arg[1], old.arg[1]), *old.arg[2:]))}
     return substitute(rewrite((value,), scan), to)[0]
   stores: list[UOp] = []
   for s in kernel.body:

@@ -227,6 +227,7 @@ class UOp:
     arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
     if src == self.src and dtype is self.dtype and arg == self.arg: return self
     return (UOp.unique if self.is_unique else UOp)(self.op, dtype, src, arg)
+  def with_arg(self, arg: Any) -> UOp: return self.replace(self.src, arg=arg)
 
   # ---- the tensor graph's shape and device
   @cached_property

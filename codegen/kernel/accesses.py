@@ -1,7 +1,7 @@
 """What the optimiser looks at: how each memory access moves along each axis, and what the arithmetic depends on."""
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Iterable
@@ -60,7 +60,7 @@ def gate_or_true(u: UOp) -> UOp: return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD 
 
 def is_masked(u: UOp) -> bool:
   """Whether a value is another one, or 0 where a condition is false."""
-  return u.arg is TernaryOps.WHERE and u.op is Ops.ALU and u.src[2].op is Ops.CONST and u.src[2].arg == 0
+  return u.arg is TernaryOps.WHERE and u.src[2].op is Ops.CONST and u.src[2].arg == 0
 
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
@@ -97,7 +97,7 @@ def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
 
 def access_profile(kernel: Kernel) -> AccessProfile:
   """Collect accesses, arithmetic and reductions."""
-  out = AccessProfile([], {}, [], [])
+  out = AccessProfile([], defaultdict(int), [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth = reduce_depths(kernel.nodes)
   uses = Counter([s for u in kernel.nodes for s in u.src])
@@ -113,9 +113,9 @@ def access_profile(kernel: Kernel) -> AccessProfile:
       bound, ids = frozenset(u.arg[1]), ids_of(u.src[0])
       out.reduces.append((ids | bound, bound))
       loops.setdefault((bound, depth[u]), []).append(ids | bound)
-      out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg[0]].cost
+      out.work[ids] += FUNCTIONS[u.arg[0]].cost
     elif u.op is Ops.ALU and u not in in_index:
       fused = u.arg is BinaryOps.MUL and u in summed and uses[u] == 1   # with the addition of a sum
-      if not fused: out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg].cost
+      if not fused: out.work[ids] += FUNCTIONS[u.arg].cost
   out.loops.extend((bound, operands) for (bound, _), operands in loops.items())
   return out

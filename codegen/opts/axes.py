@@ -42,12 +42,12 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
     fn, over = old.arg
     if axis.id not in over: return None
     if keep is not None: new = new.replace((masked(keep, new.src[0], old),))
-    return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
+    return new.with_arg((fn, those(over))) if those(over) else new.src[0]
   return rewritten(kernel, axis, by, axes, {
     Ops.REDUCE: reduced,
-    Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg)),
+    Ops.CACHE_READ: lambda old, new: new.with_arg(those(old.arg)),
     Ops.STORE: lambda old, new:
-      new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None})
+      new.with_arg((old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None})
 
 
 def rewritten(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], rules: Rules) -> Kernel:

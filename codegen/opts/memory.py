@@ -81,7 +81,7 @@ class NonTemporal(Opt):
     if not kernel.plain or not stored: raise OptError(f"{self}: the kernel has no STORE to data{self.param} that needs no order")
     if any(map(reads_its_place, stored)):
       raise OptError(f"{self}: what is written to data{self.param} depends on what was there, which is read")
-    return kernel.with_(body=tuple(s.replace(s.src, arg="nt") if s in stored else s for s in kernel.body))
+    return kernel.with_(body=tuple(s.with_arg("nt") if s in stored else s for s in kernel.body))
 
 
 @dataclass(frozen=True)
@@ -99,5 +99,5 @@ class TensorDescriptor(Opt):
       return u.op in LOAD_OR_STORE and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
     if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
+    def marked(old: UOp, new: UOp) -> UOp | None: return new.with_arg("tma") if is_plain(old) else None
     return kernel.with_(body=rewrite(kernel.body, dict.fromkeys(LOAD_OR_STORE, marked)))

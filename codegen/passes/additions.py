@@ -95,9 +95,8 @@ def too_long(kernel: Kernel) -> tuple[int, int] | None:
 def most_additions(kernel: Kernel, u: UOp) -> int:
   """How many additions one after the other an accumulator of a REDUCE may take."""
   value = u.src[0]
-  while value.op is Ops.REDUCE or value.op is Ops.CAST or value.op is Ops.ALU and value.arg is TernaryOps.WHERE:
-    value = value.src[1 if value.op is Ops.ALU else 0]
-  if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return MOST_ADDITIONS
+  while value.op in (Ops.REDUCE, Ops.CAST) or value.arg is TernaryOps.WHERE: value = value.src[value.op is Ops.ALU]
+  if value.arg is not BinaryOps.MUL: return MOST_ADDITIONS
   return MOST_BLOCKS if kernel.tiles else MOST_PRODUCTS
 
 

@@ -20,7 +20,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
       s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
       ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
   """
-  sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+  sizes = dict(u.arg for u in uops if u.op is Ops.RANGE)
   if len(sizes) < 3: return UOpList(uops)
   axes, order, uses = block_axes(uops), axis_order(uops), Counter(s for u in uops for s in u.src)
   new, out = dict[UOp, UOp](), list[UOp]()
@@ -48,7 +48,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   for u in uops:
     n = u.replace(tuple([new[s] for s in u.src]))
     if u.op is Ops.REDUCE and (found := factors(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(found), (DOT, u.arg[1]))
-    elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:
+    elif u.arg is BinaryOps.ADD:
       for x, acc in (u.src, u.src[::-1]):
         dot = new[x]
         if is_dot(dot) and len(dot.src) == 2 and uses[x] == 1 and axes[acc] == axes[x]: n = dot.replace((*dot.src, new[acc]))

@@ -200,7 +200,7 @@ class Expander:
 
   def transposed_store(self, u: UOp, axis: Axis) -> list[UOp]:
     """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
-    out, to = list[UOp](), u if axis.known * u.dtype.itemsize >= _LINE else u.replace(u.src, arg=None)
+    out, to = list[UOp](), u if axis.known * u.dtype.itemsize >= _LINE else u.with_arg(None)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
       at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.ZERO)))[0])
       values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]

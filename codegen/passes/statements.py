@@ -187,7 +187,7 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
   gates = [c for u in toposort((s,)) if u.op in LOAD_OR_STORE for c in ix.conjuncts(gate_or_true(u))]
   if not any(c.ranges for c in gates): return out
   for c in gates:
-    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue
+    if c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)

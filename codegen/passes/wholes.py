@@ -58,7 +58,7 @@ def _read_after_write(uops: Sequence[UOp]) -> bool:
 
 def _difference(c: UOp) -> tuple[dict[UOp, int], int] | None:
   """The sum that is less than 0 where a comparison holds: its terms, and its constant."""
-  if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or any(s.dtype.kind not in "iu" for s in c.src): return None
+  if c.arg is not BinaryOps.CMPLT or any(s.dtype.kind not in "iu" for s in c.src): return None
   found, constant = terms(c.src[0])
   more, other = terms(c.src[1])
   for x, k in more.items(): found[x] = found.get(x, 0) - k
@@ -143,7 +143,7 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
     elif u.op in LOAD_OR_STORE and (at := 2 if u.op is Ops.LOAD else 3) < len(src) and src[at] is _GONE:
       n = UOp.unique(u.op, u.dtype, src[:at], u.arg) if u.op is Ops.STORE else u.replace(src[:at])
     elif u.op in _OWN: n = UOp.unique(u.op, u.dtype, src, u.arg)
-    elif u.arg is BinaryOps.AND and _GONE in src and u.op is Ops.ALU: n = src[src[0] is _GONE]
+    elif u.arg is BinaryOps.AND and _GONE in src: n = src[src[0] is _GONE]
     elif u.arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
     else: n = u.replace(src)
     new[u] = n

@@ -16,10 +16,10 @@ from .rules import *
 
 _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
 REDUCTIONS = op_rules(
-  REDUCE=(argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
+  REDUCE=(argument(lambda a: tuple_of(a, 2) and isinstance(a[1], tuple), "(combiner, axis ids)"),
     same_dtype, lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None, _COMBINES),
   SCAN=(same_dtype,
-    argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
+    argument(lambda a: tuple_of(a, 3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
     _COMBINES),
   SORT=(same_dtype,
     argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)")))
@@ -71,7 +71,7 @@ LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dt
     f"the arg of DEFINE_ACC is its start value, a Python {python_type(u.dtype).__name__}, got {u.arg!r}",
   DEFINE_VAR=KERNEL[Ops.SIZE],
   SPECIAL=(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and
+    argument(lambda a: tuple_of(a, 3) and a[0] in ("g", "l") and a[1] in (0, 1, 2) and
       (a[2] >= 1 if type(a[2]) is int else isinstance(a[2], UOp) and of_sizes(a[2])),
       "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,

@@ -124,9 +124,9 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   IOTA=(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
   REDUCE_AXIS=(same_dtype, _reduces),
   SCAN_AXIS=(
-    same_dtype, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans),
+    same_dtype, argument(lambda a: tuple_of(a, 3, 4), "(combiner, axis, reverse)"), _scans),
   SORT_AXIS=(same_dtype,
-    argument(lambda a: isinstance(a, tuple) and len(a) in (4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
+    argument(lambda a: tuple_of(a, 4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
     _sorts),
   GATHER=(
     lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
@@ -139,12 +139,12 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   UPDATE=(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
   AFTER=(source_count(2, "memory and an effect"), lambda u: None if u.src[1].op in (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH) else
     f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}", one_dtype(0)),
-  CALL=(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"),
+  CALL=(argument(lambda a: tuple_of(a, 2), "(launcher, position)"),
     lambda u: None if 0 <= u.arg[1] < len(u.src) - 1 else f"CALL of argument {u.arg[1]}, of {len(u.src) - 1}",
     lambda u: None if _alike(u.src[0].shape, u.src[1 + u.arg[1]].shape) else
     f"CALL of argument {u.arg[1]}, whose shape is another", one_dtype(0)),
   LAUNCH=(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)),
+    argument(lambda a: tuple_of(a, 5), "(launcher, position, positions, call, number)"), one_dtype(0)),
   SLOPED=(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
   CUSTOM=lambda u: None)
 

@@ -79,6 +79,9 @@ same_dtype = all_of(one_source, one_dtype())
 def fields(value: Any, *kinds: type) -> bool: return isinstance(value, tuple) and tuple(map(type, value)) == kinds
 
 
+def tuple_of(value: Any, *lengths: int) -> bool: return isinstance(value, tuple) and len(value) in lengths
+
+
 def int_dtype(what: str, u: UOp) -> str | None:
   """``what``, which ``u`` is, has a scalar int dtype."""
   return None if u.dtype.kind in "iu" and u.dtype.count == 1 else f"{what} has a scalar int dtype, got {u.dtype}"
@@ -149,7 +152,7 @@ def combiner_rule(op: Any, dtype: DType) -> str | None:
 
 
 _range = all_of(
-  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and
+  argument(lambda a: tuple_of(a, 2) and isinstance(a[0], int) and
            (isinstance(a[1], UOp) or isinstance(a[1], int) and a[1] >= 1), "(axis id, size >= 1)"),
   lambda u: None if u.src == (u.arg[1],) else "a RANGE whose size is no number has it as its source"
   if isinstance(u.arg[1], UOp) else no_sources(u),
