@@ -148,14 +148,15 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
     products = {u: p for u in nodes if u.op is Ops.REDUCE and (p := _product(u)) is not None}
     multiplied = {node for node, _ in products.values()}
     for u in nodes:
+      op = u.op
       if u in products: note(Unit.MATRIX, products[u][1], products[u][0].ranges | around, 2)
-      elif u.op is Ops.REDUCE or u.op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
-      elif u.op is Ops.SORTED or u.op is Ops.SORT:   # comparisons that any sort needs
+      elif op is Ops.REDUCE or op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
+      elif op is Ops.SORTED or op is Ops.SORT:   # comparisons that any sort needs
         axis = kernel.axis(u.arg[0])
-        own = {axis.rng} if u.op is Ops.SORT else _EMPTY
+        own = {axis.rng} if op is Ops.SORT else _EMPTY
         note(Unit.VECTOR, u.dtype, u.src[0].ranges | around | own, max((axis.count - 1).bit_length(), 1))
       elif _adds_to(u): note(Unit.VECTOR, u.dtype, u.src[1].ranges | u.src[2].ranges | around)
-      elif u.op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
+      elif op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
         unit = Unit.SPECIAL if u.arg in SPECIAL and dtype.kind == "f" else Unit.VECTOR
         note(unit, dtype, u.ranges | around, _SEVERAL.get(u.arg, 1))
   return tuple([Operations(*key, n) for key, n in sorted(found.items(), key=lambda f: (f[0][0].value, f[0][1])) if n != 0])

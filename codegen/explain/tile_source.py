@@ -126,13 +126,14 @@ class Export:
   # ---- arrangement
   def arrange(self, access: UOp) -> None:
     """Take the arrangement of an access for its parameter, where it is one and there is none yet."""
-    if access.src[0] in self.arranged or access.src[0] not in self.params: return
-    found = derive(self.kernel, self.params[access.src[0]], access.op is Ops.STORE, access.src[1], gate_or_true(access))
+    buffer = access.src[0]
+    if buffer in self.arranged or buffer not in self.params: return
+    found = derive(self.kernel, self.params[buffer], access.op is Ops.STORE, access.src[1], gate_or_true(access))
     if found.arrangement is None or found.where or not found.is_of(found.arrangement): return
     for chain in (self.chain_with_names(found), found.arrangement.chain):
       try: self.chained("x", found, chain)
       except ExportError: continue
-      self.arranged[access.src[0]], self.chains[access.src[0]] = found, chain
+      self.arranged[buffer], self.chains[buffer] = found, chain
       return
 
   def chain_with_names(self, a: ArrangedAccess) -> tuple[str, ...]:
@@ -256,14 +257,15 @@ class Export:
     return self.get(u)
 
   def text(self, u: UOp) -> _Block:
-    if u.op is Ops.CONST: return _literal(constant_text(u))
-    if u.op is not Ops.RANGE and u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
-    if u.op in (Ops.CAST, Ops.BITCAST):
+    op = u.op
+    if op is Ops.CONST: return _literal(constant_text(u))
+    if op is not Ops.RANGE and u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
+    if op in (Ops.CAST, Ops.BITCAST):
       t = self.typed(u.src[0])
-      return _call("position", t[2], t[0]) if u.dtype is dtypes.index else _call(u.op.name.lower(), t[2], t[0], _dtype(u.dtype))
+      return _call("position", t[2], t[0]) if u.dtype is dtypes.index else _call(op.name.lower(), t[2], t[0], _dtype(u.dtype))
     way = {Ops.RANGE: self.position, Ops.LOAD: self.load, Ops.REDUCE: self.reduce, Ops.SCAN: self.scan, Ops.SORTED: self.sorted,
-           Ops.ALU: self.alu}.get(u.op)
-    if way is None: raise ExportError(f"{u.op.name}, which the tile language does not have")
+           Ops.ALU: self.alu}.get(op)
+    if way is None: raise ExportError(f"{op.name}, which the tile language does not have")
     return way(u)
 
   def position(self, r: UOp) -> _Block:
@@ -273,11 +275,12 @@ class Export:
     return f"a{i}", ATOM, (i,) * within
 
   def alu(self, u: UOp) -> _Block:
-    fn, read = u.arg, list(map(self.get, u.src))
+    fn, src = u.arg, u.src
+    read = list(map(self.get, src))
     if fn is TernaryOps.WHERE:
-      if u.src[1].op is u.src[2].op is Ops.CONST: read[2] = self.typed(u.src[2])
-      if u.src[0].op is Ops.CONST: raise ExportError("a choice by a constant")
-    elif isinstance(fn, UnaryOps) or u.src[0].op is u.src[1].op is Ops.CONST: read[0] = self.typed(u.src[0])
+      if src[1].op is src[2].op is Ops.CONST: read[2] = self.typed(src[2])
+      if src[0].op is Ops.CONST: raise ExportError("a choice by a constant")
+    elif isinstance(fn, UnaryOps) or src[0].op is src[1].op is Ops.CONST: read[0] = self.typed(src[0])
     dims = _union(read)
     if fn in (UnaryOps.NEG, UnaryOps.NOT): return f"{'-' if fn is UnaryOps.NEG else '~'}{inside(read[0][:2], UNARY)}", UNARY, dims
     if fn in PYTHON:

@@ -113,15 +113,16 @@ def shape_text(shape: Sequence[UOp | int]) -> str: return nested_text(tuple(shap
 
 
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
-  if u.op is Ops.CONST: return str(u.arg), ATOM if u.arg >= 0 else SUM
-  if u.op is Ops.SIZE: return _multiple(u.arg.name, u.arg.unit)
-  if u.op is Ops.RANGE: return f"a{u.arg[0]}", ATOM
-  if u.arg in _PRINTED:
+  arg = u.arg
+  if u.op is Ops.CONST: return str(arg), ATOM if arg >= 0 else SUM
+  if u.op is Ops.SIZE: return _multiple(arg.name, arg.unit)
+  if u.op is Ops.RANGE: return f"a{arg[0]}", ATOM
+  if arg in _PRINTED:
     divided = _written_parts(u)
     a, b = map(texts.__getitem__, divided)
     if divided[0] is not u.src[0]: return f"cdiv({a[0]}, {b[0]})", ATOM
-    if u.arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{u.arg.name.lower()}({a[0]}, {b[0]})", ATOM
-    return (f"{inside(a)}**{inside(b)}", UNARY) if u.arg is BinaryOps.POW else infix(u.arg, a, b)
+    if arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{arg.name.lower()}({a[0]}, {b[0]})", ATOM
+    return (f"{inside(a)}**{inside(b)}", UNARY) if arg is BinaryOps.POW else infix(arg, a, b)
   parts: list[tuple[bool, list[Text]]] = []   # whether it is taken away, and the factors of what
   terms, c = _terms(u)
   for k, factors, rounded in terms:

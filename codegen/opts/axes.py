@@ -84,13 +84,14 @@ class SplitOpt(SizedOpt, abstract=True):
   rule: ClassVar[str] = ""
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    n, kind = self.n or axis.size, self.kind or axis.kind
+    size = axis.size
+    n, kind = self.n or size, self.kind or axis.kind
     self.fits(kernel, axis)
-    uneven = kind is AxisKind.LOOP and (self.shorter or isinstance(axis.size, UOp))
+    uneven = kind is AxisKind.LOOP and (self.shorter or isinstance(size, UOp))
     if not isinstance(n, int) and not uneven: raise OptError(f"{self}: the size of {axis} is no number")
-    if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
+    if isinstance(n, int) and not uneven and not ix.divides(n, size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
-    if n == axis.size or self.shorter and isinstance(n, int) and isinstance(axis.size, int) and n > axis.size:
+    if n == size or self.shorter and isinstance(n, int) and isinstance(size, int) and n > size:
       return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=kind)))
     return kernel if n == 1 else split_axis(kernel, axis, n, kind)
 
@@ -143,7 +144,8 @@ class ShiftInwards(SplitOpt):
   blocks, optional = False, True
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    n = self.n or axis.size
+    size = axis.size
+    n = self.n or size
     self.fits(kernel, axis)
     if not isinstance(n, int): raise OptError(f"{self}: the size of {axis} is no number")
     self.steady(axis)
@@ -151,11 +153,11 @@ class ShiftInwards(SplitOpt):
     self.unordered(kernel, axis)
     if axis.count < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
-    rounds = ix.rounds(axis.size, n)
-    again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
+    rounds = ix.rounds(size, n)
+    again = rounds * n - size if isinstance(rounds, int) and isinstance(size, int) else n - 1
     outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, self.kind or axis.kind, again=again)
-    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(axis.size, n))), inner.rng)
-    kernel = kernel.needing(ix.ge(ix.node(axis.size), n))
+    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(size, n))), inner.rng)
+    kernel = kernel.needing(ix.ge(ix.node(size), n))
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
 
 

@@ -70,16 +70,17 @@ class Expander:
     return [_within(s, (*env, *more)) for more in self.envs(copied) for s in u.src]
 
   def _value(self, u: UOp, env: _Env, src: tuple[UOp, ...]) -> UOp:
-    if u.op is Ops.CONST: return u
+    op = u.op
+    if op is Ops.CONST: return u
     if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
-    if u.op is Ops.LOAD: return self.load(u, env)
-    if u.op is Ops.REDUCE: return self.reduce(u, src)
-    if u.op is Ops.CACHE_READ: return self.cache_read(u, env)
-    if u.op not in _VALUES: raise OptError(f"{u.op} cannot stand in a kernel body")
+    if op is Ops.LOAD: return self.load(u, env)
+    if op is Ops.REDUCE: return self.reduce(u, src)
+    if op is Ops.CACHE_READ: return self.cache_read(u, env)
+    if op not in _VALUES: raise OptError(f"{op} cannot stand in a kernel body")
     if _compares_indices(u):
       c = self.at(u, env)
       return self.uniform(c) or UOp(Ops.ALU, dtypes.bool.vec(self.width), tuple(map(self.index_lanes, c.src)), c.arg)
-    out = UOp(u.op, u.dtype.vec(max(s.dtype.count for s in src)), src, u.arg)
+    out = UOp(op, u.dtype.vec(max(s.dtype.count for s in src)), src, u.arg)
     return fold_node(out) or out
 
   def at(self, u: UOp, env: _Env) -> UOp:

@@ -134,12 +134,13 @@ def cast_rule(u: UOp) -> str | None:
 
 def const_rule(u: UOp) -> str | None:
   """A value of the dtype's kind that the dtype has."""
-  want = python_type(u.dtype)
+  arg, dtype = u.arg, u.dtype
+  want = python_type(dtype)
   if u.src: return "CONST has no sources"
-  if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
-  if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
-    return f"{u.arg} is outside {u.dtype}"
-  return f"{u.arg} is not rounded to {u.dtype}" if want is float and u.arg == u.arg and held(u.arg, u.dtype) != u.arg else None
+  if type(arg) is not want: return f"a {dtype} constant is a Python {want.__name__}, got {arg!r}"
+  if want is int and dtype is not dtypes.index and not dtypes.min(dtype.scalar()) <= arg <= dtypes.max(dtype.scalar()):
+    return f"{arg} is outside {dtype}"
+  return f"{arg} is not rounded to {dtype}" if want is float and arg == arg and held(arg, dtype) != arg else None
 
 
 VALUES = op_rules(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), BITCAST=(one_source, cast_rule))
