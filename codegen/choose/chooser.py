@@ -27,8 +27,9 @@ def choose(parts: Parts, target: Target | None) -> Parts:
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
   """The parts of a kernel whose statements have an order, after their Opts; all share the local memory of one program."""
-  if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
-  if parts.kernel.of_kind(AxisKind.LOCAL): return parts   # work-items share local memory, and were chosen by hand
+  # work-items share local memory, and were chosen by hand
+  if config.noopt or target is None or not (chooses(target) or target.name == "numpy") or parts.kernel.of_kind(AxisKind.LOCAL):
+    return parts
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
     kernel = part.kernel

@@ -129,10 +129,10 @@ def flat(kernel: Kernel) -> Kernel:
   shapes = {p.uop: p.shape for p in kernel.params if len(p.shape) > 1 and all(isinstance(n, int) for n in p.shape)}
   plain, folded = set(shapes), set[UOp]()
   for u in kernel.nodes:
-    if u.op not in ACCESSES or u.src[0] not in shapes: continue
+    if u.op not in ACCESSES or (buffer := u.src[0]) not in shapes: continue
     def cut(index: Iterable[UOp]) -> bool: return any(x.op is not Ops.RANGE for s in index for x, _ in ix.linear(s)[0])
-    if cut([flat_index(shapes[u.src[0]], u.src[1].src)]): plain.discard(u.src[0])
-    if cut(u.src[1].src): folded.add(u.src[0])
+    if cut([flat_index(shapes[buffer], u.src[1].src)]): plain.discard(buffer)
+    if cut(u.src[1].src): folded.add(buffer)
   if not (changed := plain & folded): return kernel
   def access(old: UOp, new: UOp) -> UOp | None:
     if old.src[0] not in changed: return None

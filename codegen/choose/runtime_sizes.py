@@ -115,18 +115,19 @@ class _Replay:
 
   def copies(self, opt: SizedOpt, axis: Axis, n: int, twins: SizedOpt, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
+    kernel, id = self.kernel, axis.id
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
-    if axis.kind is AxisKind.LOOP and (axis.id in self.kernel.bound or self.kernel.in_place):
-      yield Peel(axis.id, n)
-      yield kind(axis.id, n)
-    elif (self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID) and \
-      not (self.kernel.free and kind is Vectorize):
-      if axis.count >= n: yield (UpcastInwards if kind is Upcast else ShiftInwards)(axis.id, n)   # the twin has two for one
+    if axis.kind is AxisKind.LOOP and (id in kernel.bound or kernel.in_place):
+      yield Peel(id, n)
+      yield kind(id, n)
+    elif (kernel.bound and not kernel.in_place or axis.kind is not AxisKind.GRID) and \
+      not (kernel.free and kind is Vectorize):
+      if axis.count >= n: yield (UpcastInwards if kind is Upcast else ShiftInwards)(id, n)   # the twin has two for one
     else:   # neighbouring elements by one program, in a loop over whole vectors, and one over what is left
       share = next((o for o in later if isinstance(o, Serial) and o.axis == twins.axis), None)
       if share is not None: self.done.add(share)
-      yield Serial(axis.id, n * (share.n if share is not None and share.n else _SHARE))
-      inner = max(a.id for a in self.kernel.axes) + 1
+      yield Serial(id, n * (share.n if share is not None and share.n else _SHARE))
+      inner = max(a.id for a in kernel.axes) + 1
       yield Peel(inner, n)
       yield kind(inner, n)
-      self.shared.add(axis.id)
+      self.shared.add(id)

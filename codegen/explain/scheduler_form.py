@@ -36,10 +36,11 @@ def inlined(kernel: Kernel) -> Kernel:
     return substitute(rewrite((value,), scan), to)[0]
   stores: list[UOp] = []
   for s in kernel.body:
+    place = s.src[0]
     where, value = rewrite(s.src[1:3], {Ops.LOAD: used})
-    if s.src[0].op is not Ops.DEFINE_LOCAL:
-      stores.append(s.replace((s.src[0], where, value, *rewrite(s.src[3:], {Ops.LOAD: used}))))
-    elif value.op in (Ops.SCAN, Ops.SORTED) and s.src[0] not in found: found[s.src[0]] = where, value
+    if place.op is not Ops.DEFINE_LOCAL:
+      stores.append(s.replace((place, where, value, *rewrite(s.src[3:], {Ops.LOAD: used}))))
+    elif value.op in (Ops.SCAN, Ops.SORTED) and place not in found: found[place] = where, value
     else: return kernel
   changed = kernel.with_(body=tuple(stores))
   if changed.variables: return kernel
@@ -56,17 +57,17 @@ def as_long(a: UOp, b: UOp) -> bool:
 def is_scheduled(kernel: Kernel) -> bool:
   """Whether the passes ``scans`` and ``sorts`` take a kernel: it has sorts or scans of one kind, each store has all axes, and
   what is read of written memory is what is written over."""
+  scans, sorts = kernel.scans, kernel.sorts
   if not kernel.stores_only or kernel.reduces or any(s.arg is not None for s in kernel.body): return False
-  if len(kernel.sorts) > 1 or kernel.sorts and kernel.scans or not kernel.sorts and not kernel.scans: return False
-  if len({u.arg[1:] for u in kernel.scans}) > 1: return False
-  if any(u.op is Ops.SCAN for s in kernel.scans for u in toposort(s.src)): return False
-  every = {a.id for a in kernel.axes if a.size != 1} - {u.arg[0] for u in kernel.sorts}
+  if len(sorts) > 1 or bool(sorts) == bool(scans) or len({u.arg[1:] for u in scans}) > 1: return False
+  if any(u.op is Ops.SCAN for s in scans for u in toposort(s.src)): return False
+  every = {a.id for a in kernel.axes if a.size != 1} - {u.arg[0] for u in sorts}
   for s in kernel.body:
     if {r.arg[0] for r in s.src[1].ranges if r.arg[0] in every} != every: return False
   where = {s.src[0]: s.src[1] for s in kernel.body}
   if len(where) < len(kernel.body): return False
   read = [u for u in kernel.nodes if u.op is Ops.LOAD and u.src[0] in where]
-  return not read if kernel.sorts else all(u.src[1] is where[u.src[0]] for u in read)
+  return not read if sorts else all(u.src[1] is where[u.src[0]] for u in read)
 
 
 def without_tiles(kernel: Kernel) -> Kernel:

@@ -268,18 +268,19 @@ def end_of(u: UOp, upper: bool) -> UOp | None:
 
 @memoized
 def _ends(u: UOp) -> tuple[UOp | None, ...]:
+  arg = u.arg
   if u.dtype is not INT: return None, None
   if of_sizes(u): return u, u
   if u.op is RANGE or u.op is Ops.SPECIAL:   # of no values anything may be said
-    return ZERO, const(size - 1) if isinstance(size := u.arg[-1], int) else sub(size, 1)
+    return ZERO, const(size - 1) if isinstance(size := arg[-1], int) else sub(size, 1)
   if u.op is not ALU: return None, None
   b = u.src[-1]
-  fn = _GROWING.get(u.arg)
+  fn = _GROWING.get(arg)
   pairs: Iterable[tuple[UOp | None, UOp | None]] = zip(_ends(u.src[0]), _ends(b))
-  if of_sizes(b) and u.arg is MOD: return ZERO, sub(b, 1)
-  if of_sizes(b) and u.arg is IDIV: fn, pairs = fdiv, [(a, b) for a, _ in pairs]
-  elif u.arg is MUL and b.op is CONST: fn, pairs = mul, [(a, b) for a, _ in pairs][::1 if b.arg >= 0 else -1]
-  elif u.arg is MUL and vmin(u.src[0]) >= 0 and vmin(b) >= 0: fn = mul
+  if of_sizes(b) and arg is MOD: return ZERO, sub(b, 1)
+  if of_sizes(b) and arg is IDIV: fn, pairs = fdiv, [(a, b) for a, _ in pairs]
+  elif arg is MUL and b.op is CONST: fn, pairs = mul, [(a, b) for a, _ in pairs][::1 if b.arg >= 0 else -1]
+  elif arg is MUL and vmin(u.src[0]) >= 0 and vmin(b) >= 0: fn = mul
   return tuple([None if fn is None or a is None or b is None else fn(a, b) for a, b in pairs])
 
 

@@ -302,12 +302,13 @@ _FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (
 
 
 def _written(u: UOp, src: list[int], to: _Writer) -> list[Any]:
+  arg = u.arg
   if u.dtype is not ix.INT and u.dtype is not dtypes.bool: raise RecordError(f"{u!r} is no expression of sizes")
-  if u.op is Ops.CONST: return ["CONST", BOOL.write(u.arg, to) if u.dtype is dtypes.bool else INT.write(u.arg, to)]
-  if u.op is Ops.SIZE and u.dtype is ix.INT: return ["SIZE", SIZE.write(u.arg, to)]
-  if u.op is not Ops.ALU or not isinstance(u.arg, Enum) or u.arg.name not in _FUNCTIONS:
+  if u.op is Ops.CONST: return ["CONST", BOOL.write(arg, to) if u.dtype is dtypes.bool else INT.write(arg, to)]
+  if u.op is Ops.SIZE and u.dtype is ix.INT: return ["SIZE", SIZE.write(arg, to)]
+  if u.op is not Ops.ALU or not isinstance(arg, Enum) or arg.name not in _FUNCTIONS:
     raise RecordError(f"{u!r} is no expression of sizes")
-  return [u.arg.name, *src]
+  return [arg.name, *src]
 
 
 def _node(x: Any, of: Reader) -> UOp:

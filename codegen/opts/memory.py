@@ -37,18 +37,18 @@ class CacheRead(Opt):
   blocks, late, optional = False, True, True
 
   def change(self, kernel: Kernel) -> Kernel:
-    along = self.axis_of(kernel, self.axis).rng
+    along, nodes = self.axis_of(kernel, self.axis).rng, kernel.nodes
     what = f"data{self.param}"
-    if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in kernel.nodes):
+    if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in nodes):
       raise OptError(f"{self}: the kernel is one statement of several that work-items go through, each at its own pace")
     if kernel.tiles: raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
-    gates = [gate_or_true(u) for u in kernel.nodes if u.op in ACCESSES]
-    indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
-    copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
-    summed = set(toposort([u for u in kernel.nodes if u.op is Ops.REDUCE]))
-    reads = {u for u in kernel.nodes if u.op is Ops.LOAD and u.src[0].arg[0] == self.param and along in u.ranges}
+    gates = [gate_or_true(u) for u in nodes if u.op in ACCESSES]
+    indexed = set(toposort([*gates, *(u for u in nodes if u.dtype is dtypes.index)]))
+    copied = {u.src[0] for u in nodes if u.op is Ops.CACHE_READ}
+    summed = set(toposort(kernel.reduces))
+    reads = {u for u in nodes if u.op is Ops.LOAD and u.src[0].arg[0] == self.param and along in u.ranges}
     wanted = reads & summed or reads
     def copy(old: UOp, new: UOp) -> UOp | None:
       if old not in wanted: return None

@@ -52,9 +52,8 @@ MOST_PART_ENTRIES, RUN_ELEMENTS = 512, 2048  # entries of a part at most, and el
 
 def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A STORE that goes through an axis in order, as programs that have some rows each: STORE(y, at, x, add) -> FOR, WHILE."""
-  if target is None or not target.blocks or config.noopt: return kernel
-  if not kernel.plain or not kernel.sequential or kernel.reduces: return kernel
-  if len(kernel.body) != 1 or kernel.of_kind(AxisKind.TILE, AxisKind.LOCAL): return kernel
+  if target is None or not target.blocks or config.noopt or not kernel.plain or not kernel.sequential or kernel.reduces or \
+    len(kernel.body) != 1 or kernel.of_kind(AxisKind.TILE, AxisKind.LOCAL): return kernel
   merged = merge_axes(kernel)
   if (place := _row(merged)) is None: return kernel
   found = _Scatter(merged, target, *place)

@@ -74,17 +74,18 @@ class _Sort(Builder):
 
   def digits(self) -> Kernel:
     """Every element behind those with lesser digits."""
+    size = self.axis.size
     loop, low, bits = self.rows(), self.spec.low, self.spec.high - self.spec.low
-    (i, j), (clear,), (sums,) = self.loops(self.axis.size, self.axis.size), self.tiles(1 << bits), self.loops(1 << bits)
+    (i, j), (clear,), (sums,) = self.loops(size, size), self.tiles(1 << bits), self.loops(1 << bits)
     count, x = variable("count", dtypes.int32, clear), variable("x", self.dtype)
     run, before, digit = (variable(name, dtypes.int32) for name in ("run", "before", "digit"))
     def number(v: UOp) -> UOp:
       if low: v = shift_right(v, UOp.const(self.dtype, low))
       return and_(v, UOp.const(self.dtype, (1 << bits) - 1)).cast(dtypes.int32)
     mine, each, one, zero = moved(count, digit.cast(ix.INT)), moved(count, sums.rng), int_const(1), int_const(0)
-    added = for_(i, self.axis.size, store_over(digit, number(self.value(i.rng))), store_over(mine, add(mine, one)))
+    added = for_(i, size, store_over(digit, number(self.value(i.rng))), store_over(mine, add(mine, one)))
     begins = for_(sums, 1 << bits, store_over(before, each), store_over(each, run), store_over(run, add(run, before)))
-    place = for_(j, self.axis.size, store_over(x, self.value(j.rng)), store_over(digit, number(x)), store_over(before, mine),
+    place = for_(j, size, store_over(x, self.value(j.rng)), store_over(digit, number(x)), store_over(before, mine),
                  store_over(mine, add(before, one)), *self.stores_of(before.cast(ix.INT), x))
     return self.made([store_over(count, zero), added, store_over(run, zero), begins, place], loop)
 

@@ -33,8 +33,8 @@ def branch_whole(uops: UOpList) -> UOpList:
       STORE(y, g*1024 + r, x, g*1024 + r < n)
       ->   IF(g*1024 < n - 1023); STORE(y, g*1024 + r, x); ELSE; STORE(y, g*1024 + r, x, g*1024 + r < n); ENDIF
   """
-  if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops): return uops
-  if _read_after_write(uops): return uops
+  if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops) or _read_after_write(uops):
+    return uops
   uniform: dict[UOp, None] = {}   # the integers that a program has one of from its beginning on
   for u in uops:
     if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in uniform for s in u.src): uniform[u] = None
@@ -136,15 +136,16 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
   """A program with a branch in which some conditions hold."""
   new: dict[UOp, UOp] = {}
   for u in uops:
+    arg = u.arg
     src = tuple([new[s] for s in u.src])
     if u in gone: n = _GONE
     elif u.op in _SHARED: n = u
-    elif u.op is Ops.DEFINE_LOCAL: n = UOp.unique(u.op, u.dtype, src, (f"{u.arg[0]}_whole", *u.arg[1:]))
+    elif u.op is Ops.DEFINE_LOCAL: n = UOp.unique(u.op, u.dtype, src, (f"{arg[0]}_whole", *arg[1:]))
     elif u.op in LOAD_OR_STORE and (at := 2 if u.op is Ops.LOAD else 3) < len(src) and src[at] is _GONE:
-      n = UOp.unique(u.op, u.dtype, src[:at], u.arg) if u.op is Ops.STORE else u.replace(src[:at])
-    elif u.op in _OWN: n = UOp.unique(u.op, u.dtype, src, u.arg)
-    elif u.arg is BinaryOps.AND and _GONE in src: n = src[src[0] is _GONE]
-    elif u.arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
+      n = UOp.unique(u.op, u.dtype, src[:at], arg) if u.op is Ops.STORE else u.replace(src[:at])
+    elif u.op in _OWN: n = UOp.unique(u.op, u.dtype, src, arg)
+    elif arg is BinaryOps.AND and _GONE in src: n = src[src[0] is _GONE]
+    elif arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
     else: n = u.replace(src)
     new[u] = n
   begin, without, masked = _apart([*new.items()], {x for sum_ in least for x, _ in sum_})

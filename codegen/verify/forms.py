@@ -40,10 +40,10 @@ def _condition(u: UOp) -> str | None:
 
 
 def _phi(u: UOp) -> str | None:
-  acc, value = accumulator(u), u.src[1].dtype
+  acc, value, dtype = accumulator(u), u.src[1].dtype, u.dtype
   if acc.op is not Ops.DEFINE_ACC: return f"PHI assigns a DEFINE_ACC, got {acc.op}"
-  if u.dtype is not acc.dtype: return f"PHI of {u.dtype} on an accumulator of {acc.dtype}"
-  if not spreads(value, u.dtype.scalar(), u.dtype.count): return f"PHI assigns {value} to an accumulator of {u.dtype}"
+  if dtype is not acc.dtype: return f"PHI of {dtype} on an accumulator of {acc.dtype}"
+  if not spreads(value, dtype.scalar(), dtype.count): return f"PHI assigns {value} to an accumulator of {dtype}"
   return next((f"the sources of PHI after the value are LOOPs, got {x.op}" for x in u.src[2:] if x.op is not Ops.LOOP), None)
 
 
@@ -261,19 +261,20 @@ def _fits(kernel: Kernel) -> Rule:
   """The axes, params and variables that a node refers to are the kernel's, with the size and dimensions that the node has."""
   sizes = {a.id: a.size for a in kernel.axes}
   def rule(u: UOp) -> str | None:
+    op, arg = u.op, u.arg
     axes: Iterable[int] = \
-      u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else (u.arg,) if u.op is Ops.FOR else ()
+      arg[:1] if op is Ops.RANGE else arg[1] if op is Ops.REDUCE else (arg,) if op is Ops.FOR else ()
     for i in axes:
       if i not in sizes:
-        return f"{u.op.name} over axis {i}, which the kernel does not have " \
+        return f"{op.name} over axis {i}, which the kernel does not have " \
           f"(axes: {', '.join(map(str, sorted(sizes))) or 'none'})"
-    if u.op is Ops.RANGE and sizes[u.arg[0]] != u.arg[1]:
-      return f"RANGE of {u.arg[1]} over axis {u.arg[0]}, whose size is {sizes[u.arg[0]]}"
-    if u.op not in ACCESSES: return None
+    if op is Ops.RANGE and sizes[arg[0]] != arg[1]:
+      return f"RANGE of {arg[1]} over axis {arg[0]}, whose size is {sizes[arg[0]]}"
+    if op not in ACCESSES: return None
     buffer, n = u.src[0], len(u.src[1].src)
     what, name = ("variable", buffer.arg[0]) if is_variable(buffer) else ("param", buffer.arg[1])
     param = kernel.by_uop.get(buffer)
-    if buffer.op is Ops.DEFINE_GLOBAL and param is None: return f"{u.op.name} of {name!r}, which the kernel does not have"
+    if buffer.op is Ops.DEFINE_GLOBAL and param is None: return f"{op.name} of {name!r}, which the kernel does not have"
     shape = buffer.arg[1] if is_variable(buffer) else None if param is None else param.shape
     if shape is None or len(shape) == n: return None
     return f"an INDEX of {n} dimensions into {what} {name!r} of shape {shape}"
@@ -313,11 +314,6 @@ def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
 
 # ---- expanded parts
 
-def _copies(u: UOp) -> str | None:
-  return next((f"{u.op.name} of {s.dtype} gives {s.dtype}, not {u.dtype}" for s in u.src
-               if s.dtype.scalar() is not u.dtype.scalar()), None)
-
-
 def _filled(u: UOp) -> str | None:
   if len(u.src) < 3 or u.src[1].op is not Ops.DEFINE_LOCAL:
     return "an expanded CACHE_READ has an index, a local array and the STOREs that fill it"
@@ -325,7 +321,8 @@ def _filled(u: UOp) -> str | None:
                if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
 
 
-_EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)
+_EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), lambda u: next(
+  (f"{u.op.name} of {s.dtype} gives {s.dtype}, not {u.dtype}" for s in u.src if s.dtype.scalar() is not u.dtype.scalar()), None))
 EXPANDED = op_rules(KERNEL, VECTORS, access_rules(
   lambda i: None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"),
   REDUCE=_EACH_COPY, SCAN=_EACH_COPY, SORT=_EACH_COPY, SPECIAL=lambda u: None, CACHE_READ=_filled)

@@ -100,20 +100,21 @@ def names(ds: Iterable[DType]) -> str: return " and ".join(dict.fromkeys(map(str
 
 def alu_rule(u: UOp) -> str | None:
   """The number of sources, their dtypes, and what the function takes."""
+  dtype = u.dtype
   fn, values = u.arg, u.src
   arity = _ARITY.get(type(fn))
   if arity is None: return f"ALU needs a function (UnaryOps, BinaryOps or TernaryOps), got {fn!r}"
   if len(values) != arity: return f"{fn} takes {arity} sources, got {len(values)}"
   for s in values:
-    if s.dtype.count not in (1, u.dtype.count):
-      return f"{fn} gives {u.dtype.count} elements, a source has {s.dtype.count} (1 or {u.dtype.count} expected)"
+    if s.dtype.count not in (1, dtype.count):
+      return f"{fn} gives {dtype.count} elements, a source has {s.dtype.count} (1 or {dtype.count} expected)"
   if fn is TernaryOps.WHERE:
     if values[0].dtype.scalar() is not dtypes.bool: return f"the condition of WHERE is bool, got {values[0].dtype}"
     values = values[1:]
   kind, *others = {s.dtype.scalar() for s in values}
   if others: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
   gives = FUNCTIONS[fn].gives or kind
-  if u.dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {u.dtype.scalar()}"
+  if dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {dtype.scalar()}"
   return refusal(fn, kind)
 
 
@@ -165,31 +166,32 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
 
   ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them."""
   def rule(u: UOp) -> str | None:
-    store = u.op is not Ops.LOAD
+    op, src, arg = u.op, u.src, u.arg
+    store = op is not Ops.LOAD
     most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
     if wrong := source_count(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
-    buf = u.src[0]
-    if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
-    if wrong := index(u.src[1]): return wrong
-    dtype = u.src[2].dtype if store else u.dtype
-    if dtype.scalar() is not buf.dtype: return f"{u.op.name} of {dtype} in a buffer of {buf.dtype}"
-    gate, other = (*u.src[2 + store:], None, None)[:2]
+    buf = src[0]
+    if buf.op not in BUFFERS: return f"{op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
+    if wrong := index(src[1]): return wrong
+    dtype = src[2].dtype if store else u.dtype
+    if dtype.scalar() is not buf.dtype: return f"{op.name} of {dtype} in a buffer of {buf.dtype}"
+    gate, other = (*src[2 + store:], None, None)[:2]
     if gate is not None and not spreads(gate.dtype, dtypes.bool, dtype.count):
       return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
-    if u.src[4:] and u.src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {u.src[4].dtype}"
+    if src[4:] and src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {src[4].dtype}"
     if other is not None and not spreads(other.dtype, dtype.scalar(), dtype.count):
       return f"`other` of a LOAD of {dtype} is {other.dtype}"
     if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
-      return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
-    allowed = ATOMICS if u.op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
-    ordered = scatters and u.op is Ops.STORE
-    if u.arg not in allowed and not (ordered and fields(u.arg, str, tuple) and u.arg[0] in ("add", "set")):
+      return f"{op.name} into {buf.arg[1]!r}, which is declared as not written"
+    allowed = ATOMICS if op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
+    ordered = scatters and op is Ops.STORE
+    if arg not in allowed and not (ordered and fields(arg, str, tuple) and arg[0] in ("add", "set")):
       also = ", ('add' or 'set', axis ids)" if ordered else ""
-      return f"the arg of {u.op.name} is one of {', '.join(map(repr, allowed))}{also}, got {u.arg!r}"
-    if buf.op is Ops.DEFINE_LOCAL and u.op is Ops.ATOMIC:
+      return f"the arg of {op.name} is one of {', '.join(map(repr, allowed))}{also}, got {arg!r}"
+    if buf.op is Ops.DEFINE_LOCAL and op is Ops.ATOMIC:
       return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
-    if buf.op is Ops.DEFINE_LOCAL and u.arg == "tma": return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
-    return f"ATOMIC takes numbers, got {dtype}" if u.op is Ops.ATOMIC and dtype.kind == "b" else None
+    if buf.op is Ops.DEFINE_LOCAL and arg == "tma": return f"{op.name} of {buf.arg[0]!r} by descriptor: only params have one"
+    return f"ATOMIC takes numbers, got {dtype}" if op is Ops.ATOMIC and dtype.kind == "b" else None
   return dict.fromkeys(ACCESSES, rule)
 
 
