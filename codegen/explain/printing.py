@@ -246,7 +246,10 @@ def _worth_a_name(u: UOp) -> bool:
   return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
 
 
-Kernel.__str__ = lambda kernel: screen(index_form(kernel))  # type: ignore[assignment] # what looks through kernels stands above them
+def _kernel_text(kernel: Kernel) -> str: return screen(index_form(kernel))
+
+
+Kernel.__str__ = _kernel_text  # type: ignore[assignment] # what looks through kernels stands above them
 
 
 def kernel_name(kernel: Kernel) -> str:
