@@ -216,10 +216,10 @@ def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
   found: dict[UOp, tuple[dict[_Access, None], dict[_Access, None]]] = {p.uop: ({}, {}) for p in kernel.params}
   for nodes, around in parts:
     for u in nodes:
-      if u.op not in ACCESSES or u.src[0] not in found: continue
+      if u.op not in ACCESSES or (buffer := u.src[0]) not in found: continue
       access = _Access(u.src[1], gate_or_true(u), around if _of_data(u.src[1]) else _EMPTY)
-      if u.op is Ops.LOAD or _adds_to(u): found[u.src[0]][0][access] = None
-      if u.op is not Ops.LOAD: found[u.src[0]][1][access] = None
+      if u.op is Ops.LOAD or _adds_to(u): found[buffer][0][access] = None
+      if u.op is not Ops.LOAD: found[buffer][1][access] = None
   return ix.total(ix.times(_touched(p.shape, list(accesses), sizes), p.dtype.itemsize)
                   for p in kernel.params for accesses in found[p.uop] if accesses)
 

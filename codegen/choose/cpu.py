@@ -145,16 +145,17 @@ class Search:
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
     self.info: AccessProfile = access_profile(kernel)
+    accesses = self.info.accesses
     self.sizes = kernel.counts
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
-    self.item = max((x.itemsize for x in self.info.accesses), default=4)
+    self.item = max((x.itemsize for x in accesses), default=4)
     self.exact = exact or kernel.in_place   # then no element may be computed twice
     self.most = max(_MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
-    self.far = {x.node: self._far(x) for x in self.info.accesses}
-    self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
-    self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in self.info.accesses}
+    self.far = {x.node: self._far(x) for x in accesses}
+    self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in accesses}
+    self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in accesses}
 
   def choices(self) -> Iterator[tuple[list[Opt], int | None]]:
     """All choices, the cheapest first: lanes, copies and what is written out, and the param whose elements go through a panel."""

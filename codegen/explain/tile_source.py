@@ -336,9 +336,10 @@ class Export:
     return f"data{p.slot}.source.at({', '.join(at)})", mask, dims
 
   def load(self, u: UOp) -> _Block:
+    buffer = u.src[0]
     if len(u.src) > 3: raise ExportError("a load with another value")
-    if u.src[0] not in self.params: raise ExportError(f"a load from {u.src[0].op.name}")
-    if self.is_tile(u): return f"data{self.params[u.src[0]].slot}", ATOM, self.dims(u.src[1])
+    if buffer not in self.params: raise ExportError(f"a load from {buffer.op.name}")
+    if self.is_tile(u): return f"data{self.params[buffer].slot}", ATOM, self.dims(u.src[1])
     text, mask, dims = self.place(u)
     return _call("load", dims, text, *mask)
 

@@ -101,11 +101,12 @@ class _Writer:
 
   def node(self, u: UOp) -> int:
     """The number of a node, which is written with its sources."""
-    for n in toposort((u,), self._numbers.__contains__):
-      if n in self._numbers: continue
-      self.nodes.append(_written(n, [self._numbers[s] for s in n.src], self))
-      self._numbers[n] = len(self._numbers)
-    return self._numbers[u]
+    numbers = self._numbers
+    for n in toposort((u,), numbers.__contains__):
+      if n in numbers: continue
+      self.nodes.append(_written(n, [numbers[s] for s in n.src], self))
+      numbers[n] = len(numbers)
+    return numbers[u]
 
 
 class Reader:

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from enum import Enum
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
@@ -363,16 +363,17 @@ def step_of(loop: UOp) -> UOp | None:
 
 def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
   """A value combined with itself, ``n`` of them: what is left of reducing an axis along which it was expanded."""
+  times = partial(UOp.alu, BinaryOps.MUL)
   if isinstance(n, UOp):   # a run-time size
-    if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (n,)))
+    if combiner is BinaryOps.ADD: return times(x, UOp(Ops.CAST, x.dtype, (n,)))
     if combiner is BinaryOps.MUL: return UOp.alu(BinaryOps.POW, x, UOp(Ops.CAST, x.dtype, (n,)))
     if combiner is not BinaryOps.XOR: return x
-    return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (UOp(Ops.ALU, n.dtype, (n, UOp.const(n.dtype, 2)), BinaryOps.MOD),)))
+    return times(x, UOp(Ops.CAST, x.dtype, (UOp(Ops.ALU, n.dtype, (n, UOp.const(n.dtype, 2)), BinaryOps.MOD),)))
   if n == 1 or combiner not in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.XOR): return x
-  if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp.const(x.dtype, n))
+  if combiner is BinaryOps.ADD: return times(x, UOp.const(x.dtype, n))
   if combiner is BinaryOps.XOR: return x if n % 2 else UOp.const(x.dtype, 0)
-  half = repeated(combiner, UOp.alu(BinaryOps.MUL, x, x), n // 2)
-  return UOp.alu(BinaryOps.MUL, half, x) if n % 2 else half
+  half = repeated(combiner, times(x, x), n // 2)
+  return times(half, x) if n % 2 else half
 
 
 def prod(xs: Iterable[int]) -> int: return math.prod(xs)

@@ -170,13 +170,14 @@ class Expander:
 
   def vector_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
     """A vector of which a mask chooses all or lanes; where it lies in memory as a whole (the last source) it is read as such."""
+    buffer = u.src[0]
     zero, dtype, inside = UOp.const(u.dtype, 0), u.dtype.vec(self.width), ix.FALSE
-    if mask.dtype.count > 1 and u.src[0] not in self.written and u.src[0].op is Ops.DEFINE_GLOBAL:
-      room = ix.sub(ix.node(ix.product(self.params[u.src[0]].shape)), self.width)
+    if mask.dtype.count > 1 and buffer not in self.written and buffer.op is Ops.DEFINE_GLOBAL:
+      room = ix.sub(ix.node(ix.product(self.params[buffer].shape)), self.width)
       inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
     if inside is ix.FALSE: return _load(u, at, mask, self.width)
     whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(
-      Ops.LOAD, dtype, (u.src[0], at, mask, zero, inside), u.arg)
+      Ops.LOAD, dtype, (buffer, at, mask, zero, inside), u.arg)
     return UOp.alu(TernaryOps.WHERE, mask, whole, zero, dtype=dtype)
 
   def beside(self, u: UOp) -> Axis | None:

@@ -136,14 +136,14 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
   """A program with a branch in which some conditions hold."""
   new: dict[UOp, UOp] = {}
   for u in uops:
-    arg = u.arg
+    op, arg = u.op, u.arg
     src = tuple([new[s] for s in u.src])
     if u in gone: n = _GONE
-    elif u.op in _SHARED: n = u
-    elif u.op is Ops.DEFINE_LOCAL: n = UOp.unique(u.op, u.dtype, src, (f"{arg[0]}_whole", *arg[1:]))
-    elif u.op in LOAD_OR_STORE and (at := 2 if u.op is Ops.LOAD else 3) < len(src) and src[at] is _GONE:
-      n = UOp.unique(u.op, u.dtype, src[:at], arg) if u.op is Ops.STORE else u.replace(src[:at])
-    elif u.op in _OWN: n = UOp.unique(u.op, u.dtype, src, arg)
+    elif op in _SHARED: n = u
+    elif op is Ops.DEFINE_LOCAL: n = UOp.unique(op, u.dtype, src, (f"{arg[0]}_whole", *arg[1:]))
+    elif op in LOAD_OR_STORE and (at := 2 if op is Ops.LOAD else 3) < len(src) and src[at] is _GONE:
+      n = UOp.unique(op, u.dtype, src[:at], arg) if op is Ops.STORE else u.replace(src[:at])
+    elif op in _OWN: n = UOp.unique(op, u.dtype, src, arg)
     elif arg is BinaryOps.AND and _GONE in src: n = src[src[0] is _GONE]
     elif arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
     else: n = u.replace(src)

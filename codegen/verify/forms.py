@@ -104,30 +104,31 @@ class _Scope:
 
   def stands(self, u: UOp) -> str | None:
     """Whether the node may come here: once, with sources that come before it and are in scope."""
-    if u in self.line: return f"stands twice (before in line {self.line[u]})"
+    line = self.line
+    if u in line: return f"stands twice (before in line {line[u]})"
     if self.widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE:
       return "has dtype index; a linear program has int32 or int64"
     if self.phis and u.op not in (Ops.PHI, Ops.ENDLOOP):
       return "stands between a PHI and its ENDLOOP; the PHIs of a loop are one parallel assignment just before its end"
     here = tuple(self.open)
     for s in u.src:
-      if s not in self.line: return f"reads a {s.op} that does not stand before it"
+      if s not in line: return f"reads a {s.op} that does not stand before it"
       if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.DEFINE_ACC): continue
       # LOOP and DEFINE_ACC may name what they come after
       extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
-      if s.op in NO_VALUE and not extra: return f"reads line {self.line[s]}, a {s.op}, which has no value"
+      if s.op in NO_VALUE and not extra: return f"reads line {line[s]}, a {s.op}, which has no value"
       if s.op in BUFFERS and not (u.op in ACCESSES and s is u.src[0]):
-        return f"reads line {self.line[s]}, a buffer, other than by LOAD or STORE"
+        return f"reads line {line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s
       if here[:len(home)] != home and not extra:
         end = home[-1]
-        return f"uses line {self.line[s]} after the end of the {end.op.name} (line {self.line[end]}) that it is defined in"
+        return f"uses line {line[s]} after the end of the {end.op.name} (line {line[end]}) that it is defined in"
       if s in self.assigned and u.op is not Ops.PHI:
         last = self.assigned[s]
         inside = self.path[last]
         if here[:len(inside)] != inside:
-          return f"reads the accumulator of line {self.line[s]} after its loop; line {self.line[last]}, its PHI, is meant"
+          return f"reads the accumulator of line {line[s]} after its loop; line {line[last]}, its PHI, is meant"
     return None
 
   def enter(self, u: UOp) -> str | None:
