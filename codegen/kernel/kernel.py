@@ -217,9 +217,9 @@ class Kernel:
 
   def apart(self, a: UOp, b: UOp) -> bool:
     """Whether two statements go through different parts of one axis."""
-    whole = {x.id: x.id if x.rest_of is None else x.rest_of for x in self.axes}
-    parts = {whole[r.arg[0]]: r for r in a.ranges if r.arg[0] in whole}
-    return any(parts.get(whole[r.arg[0]], r) is not r for r in b.ranges if r.arg[0] in whole)
+    whole = {x.rng: x.id if x.rest_of is None else x.rest_of for x in self.axes}
+    parts = {whole[r]: r for r in a.ranges if r in whole}
+    return any(parts.get(whole[r], r) is not r for r in b.ranges if r in whole)
 
   @cached_property
   def scans(self) -> list[UOp]:

@@ -3,6 +3,7 @@ form, and where it may stand."""
 # ruff: noqa: F403, F405 - what rules are made of is rules.py's
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, size_text, vmax
@@ -62,7 +63,7 @@ def _product(u: UOp) -> str | None:
   return argument(lambda a: fields(a, str, tuple) and len(a[1]) == 1, f"({DOT!r}, (axis id,))")(u)
 
 
-LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
+LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(partial(int_dtype, "the index")),
   REDUCE=_product,
   DEFINE_GLOBAL=(KERNEL[Ops.DEFINE_GLOBAL], no_sources),
   DEFINE_LOCAL=local_rule,
@@ -76,8 +77,8 @@ LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dt
       "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
     no_sources,
-    lambda u: int_dtype("SPECIAL", u)),
-  LOOP=(source_count(2, "a start and an end", ANY), lambda u: int_dtype("a LOOP", u), _loop,
+    partial(int_dtype, "SPECIAL")),
+  LOOP=(source_count(2, "a start and an end", ANY), partial(int_dtype, "a LOOP"), _loop,
     argument(lambda a: a in (None, "flatten"), "None or 'flatten'")),
   ENDLOOP=_ends(Ops.LOOP),
   IF=_condition,
