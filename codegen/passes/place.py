@@ -205,7 +205,8 @@ class _Writer:
 def place(parts: Parts, target: Target | None = None) -> UOpList:
   """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
   PHI, ENDLOOP."""
-  writer = _Writer(parts, (target or Target("none")).private_memory)
+  target = target or Target("none")
+  writer = _Writer(parts, target.private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
   for size in parts.kernel.sizes: writer.pure(size.node, (), True)
   for item in parts.items:

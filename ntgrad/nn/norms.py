@@ -201,7 +201,7 @@ class CrossMapLRN2d(LocalResponseNorm):
 
 class _OverLast(Module):
   def _over(self, name: str, what: str, sizes: Ints) -> tuple[int, ...]:
-    shape = tuple([size(name, what, n) for n in ((sizes,) if isinstance(sizes, int) else sizes)])
+    shape = tuple([size(name, what, n) for n in (sizes if isinstance(sizes, (tuple, list)) else (sizes,))])
     if not shape: raise ArgumentError(f"nn.{name}: {what} is empty, expected the sizes of the last dimensions")
     self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
     return shape

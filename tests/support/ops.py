@@ -136,7 +136,7 @@ rows(
 rows(
   "divisors",
   both("any", "any"),
-  *[("gcd", lambda a, b: a.gcd(b), np.gcd), ("gcd scalar", lambda a, b: a.gcd(6), lambda a, b: np.gcd(a, a.dtype.type(6))),
+  *[("gcd", lambda a, b: a.gcd(b), np.gcd), ("gcd scalar", lambda a, b: a.gcd(6), lambda a, b: np.gcd(a, np.full_like(a, 6))),
     ("lcm", lambda a, b: a.lcm(b), np.lcm)],
   kinds="iu",
   grad=False,

@@ -238,5 +238,5 @@ def test_misuse(tmp_path: Path) -> None:
   def said(*args: str) -> tuple[int, str]:
     done = subprocess.run([sys.executable, "-m", "ntgrad", *args], capture_output=True, text=True)
     return done.returncode, done.stderr.strip()
-  assert said("profile") == (1, "usage: python -m ntgrad passes|size|profile|eject script.py [argument ...]")
+  assert said("profile") == (1, "usage: python -m ntgrad passes|size|stubs|profile|eject script.py [argument ...]")
   assert said("profile", "no/such.py") == (1, "python -m ntgrad profile: there is no file no/such.py")
