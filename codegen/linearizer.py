@@ -3,12 +3,11 @@ from __future__ import annotations
 
 from .choose.cpu import optimize
 from .ir import Ops, OptError, Target, UOp
-from .kernel import Axis, AxisKind, Kernel, Param, Shape
-from .kernel.linear import UOpList
+from .kernel import Axis, AxisKind, Kernel, Param, Shape, UOpList
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
 
-_ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes of other kinds are written out
+_ROUNDS = AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP   # gone through; axes of other kinds are written out
 
 
 class Linearizer:

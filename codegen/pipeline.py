@@ -15,8 +15,7 @@ from typing import Any, Callable, Collection
 from .choose.chooser import choose
 from .explain.printing import form_text
 from .ir import ConfigError, Target, config
-from .kernel import Kernel
-from .kernel.linear import UOpList
+from .kernel import Kernel, UOpList
 from .passes.additions import limit_additions
 from .passes.dots import find_dots
 from .passes.expand import expand_axes
@@ -67,8 +66,7 @@ PASSES = (
   Pass("floats", "linear", "linear", widen_floats, lambda uops, target: widen_floats(uops)),
   Pass("dots", "linear", "linear", find_dots),
   Pass("sums", "linear", "linear", keep_blocks, lambda uops, target: keep_blocks(uops)),
-  Pass("wholes", "linear", "linear", branch_whole, lambda uops, target: branch_whole(uops)),
-)
+  Pass("wholes", "linear", "linear", branch_whole, lambda uops, target: branch_whole(uops)))
 _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 
 
@@ -89,22 +87,19 @@ def run_passes(program: Any, target: Target | None, first: str, last: str, name:
 
 def prepare(kernel: Kernel, target: Target | None, name: str = "") -> Parts:
   """The parts that Opts are chosen for."""
-  parts: Parts = run_passes(kernel, target, "scales", "statements", name)
-  return parts
+  return run_passes(kernel, target, "scales", "statements", name)
 
 
 def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
   """The list of UOps of parts after their Opts."""
-  uops: UOpList = run_passes(parts, target, "additions", "widths", name)
-  return uops
+  return run_passes(parts, target, "additions", "widths", name)
 
 
 def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
   """The list of UOps of a kernel with the tiles and Opts that it has; for a kernel whose statements have an order those that
   ``target`` likes are chosen, and without a target the UOps are scalar."""
-  parts: Parts = run_passes(kernel, target, "scales", "statements", name, ("tiles",))
-  uops: UOpList = run_passes(parts, target, "opts", "widths", name, ("opts",) if parts.kernel.plain else ())
-  return uops
+  parts = run_passes(kernel, target, "scales", "statements", name, ("tiles",))
+  return run_passes(parts, target, "opts", "widths", name, ("opts",) if parts.kernel.plain else ())
 
 
 def listing() -> str:

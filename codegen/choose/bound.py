@@ -18,12 +18,10 @@ from functools import lru_cache
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from .. import index as ix
-from ..index.assume import greater, lesser
-from ..index.sizes import Dim, sizes_of
+from ..index import Dim, greater, lesser, sizes_of
 from ..ir import COMPARE, BinaryOps, DType, Ops, Target, TernaryOps, UnaryOps, UOp, memoized, toposort
-from ..kernel import EFFECTS, Kernel, walk_statements
-from ..kernel.accesses import gate_or_true, is_masked
-from ..opts.merged_axes import split_axes
+from ..kernel import ACCESSES, EFFECTS, Kernel, gate_or_true, is_masked, walk_statements
+from ..opts import split_axes
 
 
 class Unit(Enum):
@@ -59,7 +57,7 @@ class Work:
   @property
   def numbers(self) -> tuple[Dim, ...]:
     """Everything that sizes may stand in."""
-    return (self.bytes, *self.axes, *[o.count for o in self.operations])
+    return self.bytes, *self.axes, *[o.count for o in self.operations]
 
   def with_numbers(self, numbers: Sequence[Dim]) -> Work:
     """The work with these in place of ``numbers``."""
@@ -150,14 +148,15 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
     products = {u: p for u in nodes if u.op is Ops.REDUCE and (p := _product(u)) is not None}
     multiplied = {node for node, _ in products.values()}
     for u in nodes:
+      op = u.op
       if u in products: note(Unit.MATRIX, products[u][1], products[u][0].ranges | around, 2)
-      elif u.op is Ops.REDUCE or u.op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
-      elif u.op is Ops.SORTED or u.op is Ops.SORT:   # comparisons that any sort needs
+      elif op is Ops.REDUCE or op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
+      elif op is Ops.SORTED or op is Ops.SORT:   # comparisons that any sort needs
         axis = kernel.axis(u.arg[0])
-        own = {axis.rng} if u.op is Ops.SORT else _EMPTY
+        own = {axis.rng} if op is Ops.SORT else _EMPTY
         note(Unit.VECTOR, u.dtype, u.src[0].ranges | around | own, max((axis.count - 1).bit_length(), 1))
       elif _adds_to(u): note(Unit.VECTOR, u.dtype, u.src[1].ranges | u.src[2].ranges | around)
-      elif u.op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
+      elif op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
         unit = Unit.SPECIAL if u.arg in SPECIAL and dtype.kind == "f" else Unit.VECTOR
         note(unit, dtype, u.ranges | around, _SEVERAL.get(u.arg, 1))
   return tuple([Operations(*key, n) for key, n in sorted(found.items(), key=lambda f: (f[0][0].value, f[0][1])) if n != 0])
@@ -217,10 +216,10 @@ def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
   found: dict[UOp, tuple[dict[_Access, None], dict[_Access, None]]] = {p.uop: ({}, {}) for p in kernel.params}
   for nodes, around in parts:
     for u in nodes:
-      if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in found: continue
+      if u.op not in ACCESSES or (buffer := u.src[0]) not in found: continue
       access = _Access(u.src[1], gate_or_true(u), around if _of_data(u.src[1]) else _EMPTY)
-      if u.op is Ops.LOAD or _adds_to(u): found[u.src[0]][0][access] = None
-      if u.op is not Ops.LOAD: found[u.src[0]][1][access] = None
+      if u.op is Ops.LOAD or _adds_to(u): found[buffer][0][access] = None
+      if u.op is not Ops.LOAD: found[buffer][1][access] = None
   return ix.total(ix.times(_touched(p.shape, list(accesses), sizes), p.dtype.itemsize)
                   for p in kernel.params for accesses in found[p.uop] if accesses)
 

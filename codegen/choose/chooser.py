@@ -5,10 +5,8 @@ from dataclasses import replace
 from functools import partial
 
 from ..ir import Ops, Target, config
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import access_profile
-from ..opts import Vectorize, with_opts
-from ..opts.merged_axes import merge_axes, split_axes
+from ..kernel import Axis, AxisKind, Kernel, access_profile
+from ..opts import Vectorize, merge_axes, split_axes, with_opts
 from ..passes.builder import chooses
 from ..passes.parts import Part, Parts
 from ..passes.statements import COPIED_KINDS
@@ -29,8 +27,9 @@ def choose(parts: Parts, target: Target | None) -> Parts:
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
   """The parts of a kernel whose statements have an order, after their Opts; all share the local memory of one program."""
-  if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
-  if parts.kernel.of_kind(AxisKind.LOCAL): return parts   # work-items share local memory, and were chosen by hand
+  # work-items share local memory, and were chosen by hand
+  if config.noopt or target is None or not (chooses(target) or target.name == "numpy") or parts.kernel.of_kind(AxisKind.LOCAL):
+    return parts
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
     kernel = part.kernel

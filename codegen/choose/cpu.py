@@ -12,11 +12,9 @@ from typing import Iterable, Iterator, NamedTuple
 
 from .. import index as ix
 from ..ir import Ops, Target, prod
-from ..kernel import AxisKind, Kernel, volume
-from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
-from ..opts import Local, NonTemporal, Opt, Pad, Reorder, with_opts
+from ..kernel import AccessProfile, AxisKind, Kernel, MemoryAccess, access_profile, ids_of, volume
+from ..opts import Local, NonTemporal, Opt, Pad, Reorder, merge_axes, split_axes, with_opts
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
-from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
 from .candidates import first, tried
 from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share
@@ -24,7 +22,7 @@ from .gpu import choose_tiles
 from .roles import free
 
 # ---- what is tried
-COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16)   # copies of an axis, in registers
+COPIES = 2, 3, 4, 5, 6, 7, 8, 12, 16   # copies of an axis, in registers
 _MOST_COPIES = 16                # copies of several axes together where there are 16 registers; also copies of reduced axes
 BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be transposed
 SEEDS = 3                        # lanes with which copies of two axes are tried
@@ -38,7 +36,7 @@ MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more
 SHORT_STORE, TRANSPOSE = 1.5, 0.5      # statements: of a store of one lane so many times fewer; of each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 _PROGRAMS = 32                   # programs for each core at most, so that none waits for the last
-WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
+WORK = Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE   # what takes cycles
 NO_LANE = -1                     # in the place of an axis
 SHORT_GROUP, PADDED_GROUP = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
@@ -69,8 +67,8 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   kernel = tried(kernel, lambda k: merge_axes(split_axes(k)))
   if target.locals: return tried(kernel, work_items, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  choices = Search(kernel, target, exact).choices()
-  return first(kernel, (partial(after, target=target, opts=opts, panel=panel, exact=exact) for opts, panel in choices))
+  return first(kernel, (partial(after, target=target, opts=opts, panel=panel, exact=exact)
+                        for opts, panel in Search(kernel, target, exact).choices()))
 
 
 def after(kernel: Kernel, target: Target, opts: list[Opt], panel: int | None, exact: bool = False) -> Kernel:
@@ -147,16 +145,17 @@ class Search:
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
     self.info: AccessProfile = access_profile(kernel)
+    accesses = self.info.accesses
     self.sizes = kernel.counts
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
-    self.item = max((x.itemsize for x in self.info.accesses), default=4)
+    self.item = max((x.itemsize for x in accesses), default=4)
     self.exact = exact or kernel.in_place   # then no element may be computed twice
     self.most = max(_MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
-    self.far = {x.node: self._far(x) for x in self.info.accesses}
-    self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
-    self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in self.info.accesses}
+    self.far = {x.node: self._far(x) for x in accesses}
+    self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in accesses}
+    self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in accesses}
 
   def choices(self) -> Iterator[tuple[list[Opt], int | None]]:
     """All choices, the cheapest first: lanes, copies and what is written out, and the param whose elements go through a panel."""

@@ -5,8 +5,7 @@ import math
 from typing import Iterator, Sequence
 
 from ..ir import Ops, OptError, Target, prod
-from ..kernel import Axis, AxisKind, Kernel, volume
-from ..kernel.accesses import MemoryAccess, access_profile
+from ..kernel import Axis, AxisKind, Kernel, MemoryAccess, access_profile, volume
 from ..opts import CacheRead, Reorder, Serial, with_opts
 from ..passes.additions import limit_additions, room_along
 from .candidates import first, tried
@@ -78,8 +77,7 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
     lane, inner = kernel.lanes[0], kernel.reduced_loops[-1].id
     if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
     again = volume(a for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
-    if x.gated or again < _USES: continue
-    if (size := panel_bytes(kernel, x, lane)) > min(left[0], target.core_cache // _PART): continue
+    if x.gated or again < _USES or (size := panel_bytes(kernel, x, lane)) > min(left[0], target.core_cache // _PART): continue
     left[0] -= int(size)
     return CacheRead(x.slot, lane.id).apply(kernel)
   return kernel
@@ -141,11 +139,12 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
   """The ways to make loops of GRID axes, inner ones first: the Opts, the programs that are left, and what each goes through."""
   inner, opts = 1, list[Serial]()
   for i, r in reversed([*enumerate(rows)]):
+    count = r.count
     outer = volume(rows[:i])
-    root = math.isqrt(r.count) + 1   # each number of programs once, and all small parts
-    for n in sorted({-(-r.count // p) for p in range(1, root + 1)} | set(range(1, min(root, r.count) + 1))):
-      yield [*opts, *([Serial(r.id, n)] if n > 1 else [])], outer * -(-r.count // n), inner * n
-    inner, opts = inner * r.count, [*opts, *([Serial(r.id)] if r.count > 1 else [])]
+    root = math.isqrt(count) + 1   # each number of programs once, and all small parts
+    for n in sorted({-(-count // p) for p in range(1, root + 1)} | set(range(1, min(root, count) + 1))):
+      yield [*opts, *([Serial(r.id, n)] if n > 1 else [])], outer * -(-count // n), inner * n
+    inner, opts = inner * count, [*opts, *([Serial(r.id)] if count > 1 else [])]
   if not rows: yield [], 1, 1
 
 

@@ -7,8 +7,7 @@ from typing import Iterator, Mapping, NamedTuple
 
 from .. import index as ix
 from ..ir import Ops, Target, UOp, power_of_two, prod, toposort
-from ..kernel import Axis, AxisKind, Kernel, volume
-from ..kernel.accesses import MemoryAccess, access_profile
+from ..kernel import Axis, AxisKind, Kernel, MemoryAccess, access_profile, volume
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Collection, Iterator, Mapping, Sequence
 
 from ..ir import Ops, Target, power_of_two, prod, toposort
-from ..kernel import AxisKind, Kernel, volume
+from ..kernel import LOAD_OR_STORE, AxisKind, Kernel, volume
 from .roles import VECTOR_BYTES, Roles, fastest_axis, rounds_of, vector
 
 STAGES = 3                        # of a pipeline, all in shared memory at once
@@ -97,6 +97,7 @@ class Streams:
     """The time with blocks of these sizes; ``copied`` axes are written out, and so many steps of those in ``rows``. Infinite
     where registers do not hold a block."""
     target, sizes = self.target, self.sizes
+    cores = target.cores
     out = {**{i: sizes[i] for i in copied}, **rows}   # how many steps of an axis are written out
     trips = {i: -(-n // (out.get(i, 1) * tiles.get(i, 1))) for i, n in sizes.items()}
     programs, rounds = (prod(trips[i] for i in ids) for ids in (self.free, self.bound))
@@ -107,7 +108,7 @@ class Streams:
     else: values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
     fit = self.occupancy(block, warps, values + self.scattered)
     if not fit: return math.inf
-    uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY_PROGRAMS * target.cores else 1.0
+    uneven = -(-programs // cores) * cores / programs if programs < MANY_PROGRAMS * cores else 1.0
     memory = cache = lines = touched = 0.0
     phases = 1
     # threads have neighbours along one axis, as many as the widest access takes at once
@@ -117,13 +118,14 @@ class Streams:
     each_thread = min(widest, along, most)
     row = min(WARP, max(1, along // each_thread))   # lanes that lie along the axis
     for x, steps, size, times, apart, own, wide in self.accesses:
+      itemsize = x.itemsize
       run = segments = own_run = own_segments = 1   # of all copies, of one
       far: list[tuple[float, int]] = []
       for step, i in steps:
         n = out[i] if i in out else min(tiles.get(i, 1), sizes[i])
         if n == 1: continue
         if i not in out:
-          if step <= own_run or step <= run and step * x.itemsize < target.line: own_run += int(step) * (n - 1)
+          if step <= own_run or step <= run and step * itemsize < target.line: own_run += int(step) * (n - 1)
           else: own_segments *= n
         if step <= run: run += int(step) * (n - 1)
         elif i in out: far.append((step, n))
@@ -136,23 +138,23 @@ class Streams:
       # what lies along another axis is moved by other threads
       there, thread = side, each_thread
       if own is not None and own != side and padded.get(own, 1) > 1: there, thread = own, min(wide, padded[own], most)
-      unaligned = SECTOR if wide * x.itemsize < VECTOR_BYTES and own == there else 0
-      moved = segments * max(-(-run * x.itemsize // SECTOR) * SECTOR + unaligned, target.line if segments > 1 else SECTOR)
+      unaligned = SECTOR if wide * itemsize < VECTOR_BYTES and own == there else 0
+      moved = segments * max(-(-run * itemsize // SECTOR) * SECTOR + unaligned, target.line if segments > 1 else SECTOR)
       cache += each * moved
       lanes = prod([padded[i] for _, i in steps if i in padded])
       # a warp's lanes take what lies ``thread`` elements apart, at once or one after the other
       step = abs(found) if (found := x.steps.get(there, 0)) is not None else FOLDED
       threads = min(WARP, max(1, padded.get(there, 1) // thread))
       taken = max(1, min(thread, wide)) if own == there else 1
-      near = max(1, -(-(WARP if segments == 1 else threads) * thread * step * x.itemsize // target.line))
+      near = max(1, -(-(WARP if segments == 1 else threads) * thread * step * itemsize // target.line))
       near = min(WARP, near if segments == 1 else WARP // threads * min(threads, near))
       asked = lanes / (WARP * taken)
-      lines += each * copies * max(own_segments * -(-own_run * x.itemsize // target.line),
-                                   asked * max(1, near / TAGS, WARP * taken * x.itemsize / target.line))
+      lines += each * copies * max(own_segments * -(-own_run * itemsize // target.line),
+                                   asked * max(1, near / TAGS, WARP * taken * itemsize / target.line))
       touched += each * copies * asked * WARP * TOUCH
       again, shared = prod(trips[i] for i in apart), prod(trips[i] for _, i in steps if i in self.free)
-      if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
-      memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * x.itemsize))
+      if inner and times > 1 and size // shared * min(shared, fit * cores) > REST * target.cache: again *= times
+      memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * itemsize))
     elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
     alu = touched + sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
     if side in self.bound and row > 1:
@@ -162,10 +164,9 @@ class Streams:
     alone = target.start + phases * rounds * each_round + self.joins * target.join
     alone += alu / (programs * WARP * warps) / target.clock
     return overlapped_time((
-      memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
-      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // (fit * target.cores)) * alone,
-      programs / target.cores * target.starts,
-    ))
+      memory / target.bandwidth, cache / target.cache_bandwidth, lines / (cores * target.clock) * uneven,
+      alu / (cores * target.alu_lanes * target.clock) * uneven, -(-programs // (fit * cores)) * alone,
+      programs / cores * target.starts))
 
 
 def pass_seconds(moved: int, target: Target, bandwidth: float = 0) -> float:
@@ -210,7 +211,7 @@ def of_product(kernel: Kernel, target: Target) -> float:
   cores = max(target.cores, 1)
   traffic = live = read = 0.0
   for u in kernel.nodes:
-    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
+    if u.op in LOAD_OR_STORE and u.src[0].op is Ops.DEFINE_GLOBAL:
       moved = prod(sizes.get(r, 1) for r in u.src[1].ranges if r not in spread) * u.dtype.itemsize   # by one program
       traffic += moved * programs
       if u.op is Ops.LOAD and rounds > 1: read += moved / rounds

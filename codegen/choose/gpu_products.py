@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Iterable, Iterator, Sequence
 
 from ..ir import Ops, Target, UOp, config, power_of_two, prod, toposort
-from ..kernel import Kernel
-from ..kernel.accesses import access_profile
+from ..kernel import Kernel, access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
 from .roles import VECTOR_BYTES
 
@@ -139,8 +138,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
     ends + work.memory / target.bandwidth, ends + programs * rounds * moved / target.cache_bandwidth,
     # another program multiplies meanwhile, if there is room for one
     ends + busy * (rounds * multiply + after if fit == 1 else max(rounds * multiply, after)), waves * alone, busy * target.starts,
-    ends + busy * rounds * narrow,
-  ), _SHARP)
+    ends + busy * rounds * narrow), _SHARP)
 
 
 def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tuple[bool, ...]:

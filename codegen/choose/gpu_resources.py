@@ -11,8 +11,7 @@ from typing import Sequence
 
 from .. import index as ix
 from ..ir import Ops, Target, UOp, config, dtypes, power_of_two, prod, toposort
-from ..kernel import Axis, Kernel, is_variable
-from ..kernel.accesses import ids_of
+from ..kernel import Axis, Kernel, ids_of, is_variable
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, warps_for
 from .gpu_products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
 from .roles import PRODUCT_ROLES, Role, Roles, multiplication, narrow_value

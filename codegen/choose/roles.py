@@ -13,9 +13,7 @@ from typing import Iterable
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, UOp, dtypes, toposort
-from ..kernel import Axis, Kernel
-from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths
-from ..kernel.rewrite import rewrite
+from ..kernel import ACCESSES, Axis, Kernel, MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths, rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16            # an axis counts along which so small a part of the bytes is moved
@@ -31,7 +29,7 @@ class Role(Enum):
   MAPPED = "mapped"            # every element of it is one of the result's
 
 
-PRODUCT_ROLES = (Role.ROW, Role.COLUMN, Role.CONTRACTED)
+PRODUCT_ROLES = Role.ROW, Role.COLUMN, Role.CONTRACTED
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def multiplication(u: UOp) -> UOp | None:
   """The product that a REDUCE adds up, without conditions outside which it counts as zero; None where it adds other things."""
   value = u.src[0]
   while is_masked(value): value = value.src[1]
-  return value if u.arg[0] is BinaryOps.ADD and value.op is Ops.ALU and value.arg is BinaryOps.MUL else None
+  return value if u.arg[0] is BinaryOps.ADD and value.arg is BinaryOps.MUL else None
 
 
 def product_of(kernel: Kernel) -> _Product | None:
@@ -131,17 +129,17 @@ def flat(kernel: Kernel) -> Kernel:
   shapes = {p.uop: p.shape for p in kernel.params if len(p.shape) > 1 and all(isinstance(n, int) for n in p.shape)}
   plain, folded = set(shapes), set[UOp]()
   for u in kernel.nodes:
-    if u.op not in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) or u.src[0] not in shapes: continue
+    if u.op not in ACCESSES or (buffer := u.src[0]) not in shapes: continue
     def cut(index: Iterable[UOp]) -> bool: return any(x.op is not Ops.RANGE for s in index for x, _ in ix.linear(s)[0])
-    if cut([flat_index(shapes[u.src[0]], u.src[1].src)]): plain.discard(u.src[0])
-    if cut(u.src[1].src): folded.add(u.src[0])
+    if cut([flat_index(shapes[buffer], u.src[1].src)]): plain.discard(buffer)
+    if cut(u.src[1].src): folded.add(buffer)
   if not (changed := plain & folded): return kernel
   def access(old: UOp, new: UOp) -> UOp | None:
     if old.src[0] not in changed: return None
     at = new.src[1].replace((flat_index(shapes[old.src[0]], new.src[1].src),))
     return new.replace((new.src[0], at, *new.src[2:]))
   params = tuple([replace(p, shape=(ix.product(p.shape),)) if p.uop in changed else p for p in kernel.params])
-  return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), access)))
+  return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys(ACCESSES, access)))
 
 
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:

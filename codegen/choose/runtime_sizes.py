@@ -12,9 +12,8 @@ from dataclasses import fields, replace
 from typing import Callable, Iterable, Iterator
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, UOp, power_of_two
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.rewrite import substitute
+from ..ir import BinaryOps, OptError, Target, UOp, power_of_two
+from ..kernel import Axis, AxisKind, Kernel, substitute
 from ..opts import Block, CacheRead, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle
 from ..opts.axes import Unroll, Upcast, UpcastInwards, Vectorize
 from ..opts.base import PREFIX, SizedOpt
@@ -22,7 +21,7 @@ from ..opts.memory import most_along
 from .candidates import note_refusal
 from .cpu_panels import local_bytes
 
-MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
+MULTIPLES = (512, 64), (32, 16)   # sizes from the first number on are seen as multiples of the second
 ROUNDED = 64   # what a copy in local memory has room for is rounded up to about such multiples, where long sums are cut in parts
 _SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
 
@@ -37,7 +36,7 @@ def _about(size: UOp) -> int:
 def with_numbers(kernel: Kernel) -> Kernel:
   """The twin of a kernel: each run-time size about what it is, or exactly that where a divisor would not be positive else."""
   sizes, divide = [s.node for s in kernel.sizes], (BinaryOps.IDIV, BinaryOps.MOD)
-  divisors = dict.fromkeys(u.src[1] for u in kernel.nodes if u.op is Ops.ALU and u.arg in divide and ix.has_sizes(u.src[1]))
+  divisors = dict.fromkeys(u.src[1] for u in kernel.nodes if u.arg in divide and ix.has_sizes(u.src[1]))
   table = {u: ix.const(_about(u)) for u in sizes}
   if any(ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
@@ -116,18 +115,19 @@ class _Replay:
 
   def copies(self, opt: SizedOpt, axis: Axis, n: int, twins: SizedOpt, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
+    kernel, id = self.kernel, axis.id
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
-    if axis.kind is AxisKind.LOOP and (axis.id in self.kernel.bound or self.kernel.in_place):
-      yield Peel(axis.id, n)
-      yield kind(axis.id, n)
-    elif (self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID) and \
-      not (self.kernel.free and kind is Vectorize):
-      if axis.count >= n: yield (UpcastInwards if kind is Upcast else ShiftInwards)(axis.id, n)   # the twin has two for one
+    if axis.kind is AxisKind.LOOP and (id in kernel.bound or kernel.in_place):
+      yield Peel(id, n)
+      yield kind(id, n)
+    elif (kernel.bound and not kernel.in_place or axis.kind is not AxisKind.GRID) and \
+      not (kernel.free and kind is Vectorize):
+      if axis.count >= n: yield (UpcastInwards if kind is Upcast else ShiftInwards)(id, n)   # the twin has two for one
     else:   # neighbouring elements by one program, in a loop over whole vectors, and one over what is left
       share = next((o for o in later if isinstance(o, Serial) and o.axis == twins.axis), None)
       if share is not None: self.done.add(share)
-      yield Serial(axis.id, n * (share.n if share is not None and share.n else _SHARE))
-      inner = max(a.id for a in self.kernel.axes) + 1
+      yield Serial(id, n * (share.n if share is not None and share.n else _SHARE))
+      inner = max(a.id for a in kernel.axes) + 1
       yield Peel(inner, n)
       yield kind(inner, n)
-      self.shared.add(axis.id)
+      self.shared.add(id)

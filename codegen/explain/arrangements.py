@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Sequence
 
 from .. import index as ix
-from ..index.size_text import text_of
+from ..index import text_of
 from ..ir import BinaryOps, NtgradError, Ops, UOp
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
-from ..kernel.accesses import gate_or_true
+from ..kernel import ACCESSES, Axis, AxisKind, Kernel, Param, gate_or_true, substitute
 from ..kernel.arrangement import Arrangement
-from ..kernel.rewrite import substitute
 from .derivation import NoArrangement, straight
 from .fused_axes import by_digits
 from .printing import Printer
@@ -74,14 +72,13 @@ def steps(chain: str) -> list[str]:
 
 def arranged_accesses(kernel: Kernel) -> list[ArrangedAccess]:
   """Every way in which the kernel touches each parameter, in slot order; without dimensions of size 1."""
-  params = {p.uop: p for p in kernel.params}
   found: dict[tuple[Param, bool, UOp, UOp], None] = {}
   for u in kernel.nodes:
-    if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in params: continue
-    stored, p, dims = u.op is not Ops.LOAD, params[u.src[0]], kernel.seen_dims[u.src[0]]
+    if u.op not in ACCESSES or (p := kernel.by_uop.get(u.src[0])) is None: continue
+    dims = kernel.seen_dims[u.src[0]]
     shown = replace(p, shape=tuple(p.shape[d] for d in dims))
-    at = UOp(Ops.INDEX, u.src[1].dtype, tuple(u.src[1].src[d] for d in dims))
-    found[shown, stored, at, gate_or_true(u)] = None
+    at = u.src[1].replace(tuple(u.src[1].src[d] for d in dims))
+    found[shown, u.op is not Ops.LOAD, at, gate_or_true(u)] = None
   return sorted((derive(kernel, *a) for a in found), key=lambda a: (a.param.slot, not a.stored))
 
 
@@ -132,4 +129,4 @@ def _narrowed(needs: Sequence[UOp], some: Sequence[ix.Dim]) -> dict[UOp, UOp]:
     less = c.arg is BinaryOps.CMPLT
     if a.op is Ops.CONST: narrow(b, a.arg + less, None)
     elif b.op is Ops.CONST: narrow(a, None, b.arg - less)
-  return {n: UOp(Ops.SIZE, n.dtype, (), size) for n, size in found.items()}
+  return {n: size.node for n, size in found.items()}

@@ -11,13 +11,10 @@ from itertools import permutations
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index import Dim, minus, node, over, plus, times
-from ..index.assume import assuming, greater, negated
-from ..index.view import window_count
+from ..index import Dim, assuming, greater, minus, negated, node, over, plus, times, window_count
 from ..ir import BinaryOps, Ops, UOp
-from ..kernel import Axis, AxisKind
+from ..kernel import Axis, AxisKind, substitute
 from ..kernel.arrangement import Arrangement
-from ..kernel.rewrite import substitute
 
 Terms = list[tuple[UOp, Dim]]            # what no size is, each with its factor
 _Row = list[tuple[int, Dim] | None]      # for each dimension: an axis and its factor, None where the step has none
@@ -144,9 +141,9 @@ class Derivation:
     self.names: list[str] = []
     self.axes: list[tuple[Axis, ...]] = []
     for name, kinds in LEVELS:
-      every = tuple(a for a in axes if a.kind in kinds and self.sizes[a.id] not in (0, 1))
-      mine = every if name == "GRID" else tuple(a for a in every if a.id in used)   # the grid is the same for every parameter
-      if mine:
+      # the grid is the same for every parameter
+      if mine := tuple(a for a in axes if a.kind in kinds and self.sizes[a.id] not in (0, 1)
+                       and (name == "GRID" or a.id in used)):
         self.names.append(name)
         self.axes.append(mine)
     if not self.axes: self.names, self.axes = ["one element"], [()]

@@ -109,13 +109,14 @@ def in_digits(i: UOp, f: Fused) -> UOp:
 
 def _flatten(d: Derivation, f: Fused) -> None:
   """Make one dimension of the digits, and tiles of this one where it is several axes, each part in the level of its kind."""
-  level = next((n for n, axes in enumerate(d.axes) if f.digits[0] in axes), None)
+  digits = f.digits
+  level = next((n for n, axes in enumerate(d.axes) if digits[0] in axes), None)
   if level is None: raise NoArrangement   # the access sees too little of it
   axes = d.axes[level]
-  at = axes.index(f.digits[0])
-  if axes[at:at + len(f.digits)] != f.digits: raise NoArrangement
-  d.arr = d.arr.flatten(at, at + len(f.digits) - 1, level=level)
-  d.axes[level] = *axes[:at], f.parts[0], *axes[at + len(f.digits):]
+  at = axes.index(digits[0])
+  if axes[at:at + len(digits)] != digits: raise NoArrangement
+  d.arr = d.arr.flatten(at, at + len(digits) - 1, level=level)
+  d.axes[level] = *axes[:at], f.parts[0], *axes[at + len(digits):]
   below = math.prod(a.known for a in f.parts)
   for outer, inner in zip(f.parts, f.parts[1:]):
     below //= outer.known
@@ -123,14 +124,12 @@ def _flatten(d: Derivation, f: Fused) -> None:
     if name == d.names[level]: raise NoArrangement   # two parts of one level
     into(d, level, {outer: below}, inner)
     level += 1
-    while level < len(d.names) and _NAMES.index(d.names[level]) < _NAMES.index(name):   # past the level of other axes
+    while level < len(d.names) and (rank := _NAMES.index(d.names[level])) <= _NAMES.index(name):
       d.axes[level:level + 2] = [(inner, *d.axes[level + 1])]
       d.arr = d.arr.ravel(2, level)
-      into(d, level, {inner: -1}, inner)
+      if rank == _NAMES.index(name): break
+      into(d, level, {inner: -1}, inner)   # past the level of other axes
       level += 1
-    if level < len(d.names) and d.names[level] == name:
-      d.arr = d.arr.ravel(2, level)
-      d.axes[level:level + 2] = [(inner, *d.axes[level + 1])]
     else: d.names.insert(level, name)
 
 

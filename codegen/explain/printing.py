@@ -7,12 +7,10 @@ from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index.size_text import shape_text, sources_first, text_of
-from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Text, dtypes, infix, inside, number_text
-from ..ir.functions import Fn
+from ..index import shape_text, sources_first, text_of
+from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Fn, Text, dtypes, infix, inside, number_text
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
-from ..kernel import EFFECTS, Kernel, inner, is_variable
-from ..kernel.linear import UOpList, block_shapes, gate_or_none
+from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, gate_or_none, inner, is_variable
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
@@ -60,28 +58,28 @@ class Printer:
     if self.named is not None: self.known[u] = self.named(self.text(u)), ATOM
 
   def _text(self, u: UOp) -> Text:
-    fn, src = u.arg, u.src
-    if u.op is Ops.CONST: return constant_text(u), ATOM if u.arg >= 0 else PRODUCT
-    if u.op is Ops.SPECIAL: return f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", ATOM
-    if u.op is Ops.RANGE: return _axes(fn[:1]), ATOM
+    op, fn, src = u.op, u.arg, u.src
+    if op is Ops.CONST: return constant_text(u), ATOM if u.arg >= 0 else PRODUCT
+    if op is Ops.SPECIAL: return f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", ATOM
+    if op is Ops.RANGE: return _axes(fn[:1]), ATOM
     if u.dtype is dtypes.index and ix.of_sizes(u):
       text, (terms, c) = text_of(u), ix.linear(u)
       return text, ATOM if text.isidentifier() else SUM if len(terms) > 1 or c else PRODUCT
-    if u.op is Ops.LOAD: return self.place(u), ATOM
-    if u.op is Ops.CAST and u.dtype is dtypes.index: return self.text(src[0], ATOM), ATOM
+    if op is Ops.LOAD: return self.place(u), ATOM
+    if op is Ops.CAST and u.dtype is dtypes.index: return self.text(src[0], ATOM), ATOM
     if fn is TernaryOps.WHERE:
       condition, yes, no = (self.text(s, most) for s, most in zip(src, (COMPARISON, COMPARISON, CONDITIONAL)))
       return f"{yes} if {condition} else {no}", CONDITIONAL
     if fn in _PREFIX: return f"{_PREFIX[fn]}{self.text(src[0], ATOM)}", PRODUCT
-    if u.op is Ops.ALU and fn in PYTHON:
+    if op is Ops.ALU and fn in PYTHON:
       left, right = src
       if fn is BinaryOps.ADD and u.dtype is dtypes.index:   # c*(-1) + d and a + -1 read better as differences
         less = right.op is Ops.CONST and right.arg < 0
         if not less and _negative(left) and ix.of_sizes(right): left, right = right, left
         if less or _negative(right): fn, right = BinaryOps.SUB, ix.mul(right, -1)
       return infix(fn, self.known_text(left), self.known_text(right))
-    if u.op in (Ops.CAST, Ops.BITCAST): name = dtype_name(u.dtype) if u.op is Ops.CAST else f"bitcast[{dtype_name(u.dtype)}]"
-    else: name = _FUNCTION[u.op](fn) if u.op in _FUNCTION else u.op.name
+    if op in (Ops.CAST, Ops.BITCAST): name = dtype_name(u.dtype) if op is Ops.CAST else f"bitcast[{dtype_name(u.dtype)}]"
+    else: name = _FUNCTION[op](fn) if op in _FUNCTION else op.name
     return f"{name}({', '.join(map(self.text, _operands(u)))})", ATOM
 
   def place(self, access: UOp) -> str:
@@ -144,7 +142,7 @@ def index_form(kernel: Kernel) -> str:
   Where statements have an order: a line for each variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with their
   statements indented, ``acc[a1, a2] = …``."""
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
-  marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
+  marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in LOAD_OR_STORE}
   lines += [
     f"data{p.slot:<3d}{shape_text([p.shape[d] for d in kernel.seen_dims[p.uop]])} "
     f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"

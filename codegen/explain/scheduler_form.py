@@ -6,13 +6,12 @@ The passes ``scans`` and ``sorts`` make loops of them, also along sizes that onl
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Sequence
+from typing import Sequence
 
-from ..index.assume import assumes, same_size
+from ..index import assumes, same_size
 from ..ir import Ops, UOp, toposort
-from ..kernel import AxisKind, Kernel
-from ..kernel.rewrite import rewrite, substitute
-from ..passes import tiles
+from ..kernel import AxisKind, Kernel, rewrite, substitute
+from ..passes.tiles import lower_tiles, with_numbered_axes
 
 
 def with_aligns(kernel: Kernel, aligns: Sequence[int]) -> Kernel:
@@ -33,14 +32,15 @@ def inlined(kernel: Kernel) -> Kernel:
     to = dict(zip(own.src, new.src[1].src))
     if any(r.op is not Ops.RANGE or t.op is not Ops.RANGE or not as_long(r, t) for r, t in to.items()): return new
     ids = {r.arg[0]: t.arg[0] for r, t in to.items()}
-    scan = {Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids.get(old.arg[1], old.arg[1]), *old.arg[2:]))}
+    scan = {Ops.SCAN: lambda old, new: new.with_arg((old.arg[0], ids.get(old.arg[1], old.arg[1]), *old.arg[2:]))}
     return substitute(rewrite((value,), scan), to)[0]
   stores: list[UOp] = []
   for s in kernel.body:
+    place = s.src[0]
     where, value = rewrite(s.src[1:3], {Ops.LOAD: used})
-    if s.src[0].op is not Ops.DEFINE_LOCAL:
-      stores.append(s.replace((s.src[0], where, value, *rewrite(s.src[3:], {Ops.LOAD: used}))))
-    elif value.op in (Ops.SCAN, Ops.SORTED) and s.src[0] not in found: found[s.src[0]] = where, value
+    if place.op is not Ops.DEFINE_LOCAL:
+      stores.append(s.replace((place, where, value, *rewrite(s.src[3:], {Ops.LOAD: used}))))
+    elif value.op in (Ops.SCAN, Ops.SORTED) and place not in found: found[place] = where, value
     else: return kernel
   changed = kernel.with_(body=tuple(stores))
   if changed.variables: return kernel
@@ -57,29 +57,22 @@ def as_long(a: UOp, b: UOp) -> bool:
 def is_scheduled(kernel: Kernel) -> bool:
   """Whether the passes ``scans`` and ``sorts`` take a kernel: it has sorts or scans of one kind, each store has all axes, and
   what is read of written memory is what is written over."""
+  scans, sorts = kernel.scans, kernel.sorts
   if not kernel.stores_only or kernel.reduces or any(s.arg is not None for s in kernel.body): return False
-  if len(kernel.sorts) > 1 or kernel.sorts and kernel.scans or not kernel.sorts and not kernel.scans: return False
-  if len({u.arg[1:] for u in kernel.scans}) > 1: return False
-  if any(u.op is Ops.SCAN for s in kernel.scans for u in toposort(s.src)): return False
-  every = {a.id for a in kernel.axes if a.size != 1} - {u.arg[0] for u in kernel.sorts}
+  if len(sorts) > 1 or bool(sorts) == bool(scans) or len({u.arg[1:] for u in scans}) > 1: return False
+  if any(u.op is Ops.SCAN for s in scans for u in toposort(s.src)): return False
+  every = {a.id for a in kernel.axes if a.size != 1} - {u.arg[0] for u in sorts}
   for s in kernel.body:
     if {r.arg[0] for r in s.src[1].ranges if r.arg[0] in every} != every: return False
   where = {s.src[0]: s.src[1] for s in kernel.body}
   if len(where) < len(kernel.body): return False
   read = [u for u in kernel.nodes if u.op is Ops.LOAD and u.src[0] in where]
-  return not read if kernel.sorts else all(u.src[1] is where[u.src[0]] for u in read)
+  return not read if sorts else all(u.src[1] is where[u.src[0]] for u in read)
 
 
 def without_tiles(kernel: Kernel) -> Kernel:
   """A kernel in which tiles and the grid around them are one axis; of one that sorts, each row is."""
-  if not kernel.sorts: return with_numbered_sorts(tiles.lower_tiles(kernel))
+  if not kernel.sorts: return with_numbered_axes(lower_tiles(kernel))
   within = kernel.bound | {r.arg[0] for u in kernel.sorts for r in u.src[1].ranges}
   axes = tuple(replace(a, kind=AxisKind.LOOP if a.id in within else AxisKind.GRID) for a in kernel.axes if a.size != 1)
-  return with_numbered_sorts(kernel.with_(axes=axes, applied=()))
-
-
-def with_numbered_sorts(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
-  """With axes numbered in order, or by ``numbers``: what SORTEDs go through as well."""
-  ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
-  rules: dict[Any, Any] = {Ops.SORTED: lambda old, new: new.replace(new.src, arg=type(old.arg)(ids[old.arg[0]], *old.arg[1:]))}
-  return tiles.with_numbered_axes(kernel.with_(body=rewrite(kernel.body, rules)) if kernel.sorts else kernel, numbers)
+  return with_numbered_axes(kernel.with_(axes=axes, applied=()))

@@ -13,13 +13,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Sequence
 
 from .. import index as ix
-from ..index.size_text import sources_first, text_of
+from ..index import sources_first, text_of
 from ..ir import BinaryOps, DType, ExportError, NtgradError, Ops, TernaryOps, UnaryOps, UOp, acc_dtype, dtypes, toposort
 from ..ir.spelling import ATOM, BIT_AND, CONDITIONAL, PYTHON, UNARY, Text, infix, inside
-from ..kernel import Axis, AxisKind, Kernel, Param
-from ..kernel.accesses import gate_or_true
+from ..kernel import LOAD_OR_STORE, Axis, AxisKind, Kernel, Param, gate_or_true, substitute
 from ..kernel.arrangement import Arrangement
-from ..kernel.rewrite import substitute
 from ..opts import Opts
 from .arrangements import ArrangedAccess, derive
 from .printing import combiner_text, constant_text, dtype_name
@@ -79,10 +77,9 @@ class _Names(NamedTuple):
 
 def names_of_sizes(kernel: Kernel) -> _Names:
   """A name for the size of each axis that goes through whole dimensions of parameters; one for axes that go through the same."""
-  slots = {p.uop: p for p in kernel.params}
   along: dict[tuple[int, int], list[int]] = {}   # the axes that go through a dimension
   for u in kernel.nodes:
-    if u.op not in (Ops.LOAD, Ops.STORE) or (p := slots.get(u.src[0])) is None: continue
+    if u.op not in LOAD_OR_STORE or (p := kernel.by_uop.get(u.src[0])) is None: continue
     for d, (at, n) in enumerate(zip(u.src[1].src, p.shape)):
       if at.op is Ops.RANGE and at.arg[1] == n and isinstance(n, int): along.setdefault((p.slot, d), []).append(at.arg[0])
   first = {a.id: a.id for a in kernel.axes}   # of the axes that go through the same
@@ -99,7 +96,7 @@ def names_of_sizes(kernel: Kernel) -> _Names:
 
 def with_names(kernel: Kernel, names: _Names) -> Kernel:
   """The kernel with run-time sizes where sizes have names."""
-  size = {n: UOp(Ops.SIZE, ix.INT, (), ix.Size(n, 2)) for n in names.values}
+  size = {n: ix.Size(n, 2).node for n in names.values}
   axes = tuple(replace(a, size=size[names.axes[a.id]]) if a.id in names.axes else a for a in kernel.axes)
   params = tuple(replace(p, shape=tuple(size[m] if (m := names.dims.get((p.slot, d))) else n for d, n in enumerate(p.shape)))
                  for p in kernel.params)
@@ -113,7 +110,7 @@ class Export:
     if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:
       raise ExportError(f"a variant for sizes that are multiples, {', '.join(units)}; it has a file where one is not")
     self.kernel = kernel
-    self.params = {p.uop: p for p in kernel.params}
+    self.params = kernel.by_uop
     self.grid = [a.id for a in kernel.grid]
     self.blocks = {a.id: a for a in kernel.axes if a.kind is not AxisKind.GRID}
     if any(a.kind is not AxisKind.LOOP for a in self.blocks.values()): raise ExportError("a kernel after its Opts")
@@ -121,7 +118,7 @@ class Export:
     self.free = with_names(kernel, self.names)
     self.arranged: dict[UOp, ArrangedAccess] = {}
     self.chains: dict[UOp, tuple[str, ...]] = {}   # how each is written
-    for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD): self.arrange(u)
+    for u in sorted((u for u in kernel.nodes if u.op in LOAD_OR_STORE), key=lambda u: u.op is Ops.LOAD): self.arrange(u)
     self.known: dict[UOp, _Block] = {}
     self.lines: list[str] = []
     self.made: dict[str, str] = {}       # names of axes as values -> how they are made
@@ -129,13 +126,14 @@ class Export:
   # ---- arrangement
   def arrange(self, access: UOp) -> None:
     """Take the arrangement of an access for its parameter, where it is one and there is none yet."""
-    if access.src[0] in self.arranged or access.src[0] not in self.params: return
-    found = derive(self.kernel, self.params[access.src[0]], access.op is Ops.STORE, access.src[1], gate_or_true(access))
+    buffer = access.src[0]
+    if buffer in self.arranged or buffer not in self.params: return
+    found = derive(self.kernel, self.params[buffer], access.op is Ops.STORE, access.src[1], gate_or_true(access))
     if found.arrangement is None or found.where or not found.is_of(found.arrangement): return
     for chain in (self.chain_with_names(found), found.arrangement.chain):
       try: self.chained("x", found, chain)
       except ExportError: continue
-      self.arranged[access.src[0]], self.chains[access.src[0]] = found, chain
+      self.arranged[buffer], self.chains[buffer] = found, chain
       return
 
   def chain_with_names(self, a: ArrangedAccess) -> tuple[str, ...]:
@@ -143,7 +141,7 @@ class Export:
     assert a.arrangement is not None
     if not self.names.values: return a.arrangement.chain
     table = {x.rng: y.rng for x, y in zip(self.kernel.axes, self.free.axes)}
-    index, gate = substitute((UOp(Ops.INDEX, a.index.dtype, a.index.src), a.gate), table)
+    index, gate = substitute((a.index, a.gate), table)
     named = derive(self.free, next(p for p in self.free.params if p.slot == a.param.slot), a.stored, index, gate).arrangement
     if named is None: return a.arrangement.chain
     space = {"x": Arrangement.of(a.param.shape), **self.names.values, "cdiv": lambda m, n: -(-m // n), "min": min, "max": max}
@@ -259,14 +257,15 @@ class Export:
     return self.get(u)
 
   def text(self, u: UOp) -> _Block:
-    if u.op is Ops.CONST: return _literal(constant_text(u))
-    if u.op is not Ops.RANGE and u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
-    if u.op in (Ops.CAST, Ops.BITCAST):
+    op = u.op
+    if op is Ops.CONST: return _literal(constant_text(u))
+    if op is not Ops.RANGE and u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
+    if op in (Ops.CAST, Ops.BITCAST):
       t = self.typed(u.src[0])
-      return _call("position", t[2], t[0]) if u.dtype is dtypes.index else _call(u.op.name.lower(), t[2], t[0], _dtype(u.dtype))
+      return _call("position", t[2], t[0]) if u.dtype is dtypes.index else _call(op.name.lower(), t[2], t[0], _dtype(u.dtype))
     way = {Ops.RANGE: self.position, Ops.LOAD: self.load, Ops.REDUCE: self.reduce, Ops.SCAN: self.scan, Ops.SORTED: self.sorted,
-           Ops.ALU: self.alu}.get(u.op)
-    if way is None: raise ExportError(f"{u.op.name}, which the tile language does not have")
+           Ops.ALU: self.alu}.get(op)
+    if way is None: raise ExportError(f"{op.name}, which the tile language does not have")
     return way(u)
 
   def position(self, r: UOp) -> _Block:
@@ -276,11 +275,12 @@ class Export:
     return f"a{i}", ATOM, (i,) * within
 
   def alu(self, u: UOp) -> _Block:
-    fn, read = u.arg, list(map(self.get, u.src))
+    fn, src = u.arg, u.src
+    read = list(map(self.get, src))
     if fn is TernaryOps.WHERE:
-      if u.src[1].op is u.src[2].op is Ops.CONST: read[2] = self.typed(u.src[2])
-      if u.src[0].op is Ops.CONST: raise ExportError("a choice by a constant")
-    elif isinstance(fn, UnaryOps) or u.src[0].op is u.src[1].op is Ops.CONST: read[0] = self.typed(u.src[0])
+      if src[1].op is src[2].op is Ops.CONST: read[2] = self.typed(src[2])
+      if src[0].op is Ops.CONST: raise ExportError("a choice by a constant")
+    elif isinstance(fn, UnaryOps) or src[0].op is src[1].op is Ops.CONST: read[0] = self.typed(src[0])
     dims = _union(read)
     if fn in (UnaryOps.NEG, UnaryOps.NOT): return f"{'-' if fn is UnaryOps.NEG else '~'}{inside(read[0][:2], UNARY)}", UNARY, dims
     if fn in PYTHON:
@@ -336,9 +336,10 @@ class Export:
     return f"data{p.slot}.source.at({', '.join(at)})", mask, dims
 
   def load(self, u: UOp) -> _Block:
+    buffer = u.src[0]
     if len(u.src) > 3: raise ExportError("a load with another value")
-    if u.src[0] not in self.params: raise ExportError(f"a load from {u.src[0].op.name}")
-    if self.is_tile(u): return f"data{self.params[u.src[0]].slot}", ATOM, self.dims(u.src[1])
+    if buffer not in self.params: raise ExportError(f"a load from {buffer.op.name}")
+    if self.is_tile(u): return f"data{self.params[buffer].slot}", ATOM, self.dims(u.src[1])
     text, mask, dims = self.place(u)
     return _call("load", dims, text, *mask)
 

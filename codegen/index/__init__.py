@@ -1,5 +1,10 @@
-"""One algebra for indices and sizes: integers that are known when a kernel is made, or when it is launched. Beside it: views of
-memory (``view.py``), rewriting (``rewrite.py``), and plain data on disk (``records.py``).
+"""One algebra for indices and sizes: integers that are known when a kernel is made, or when it is launched; what sizes are
+assumed to be, how they are written, and views of memory. Beside it: plain data on disk (``records.py``).
 
 ``from ntgrad.codegen import index as ix`` gives the algebra."""
-from .algebra import *  # noqa: F403 (its list says what it hands on)
+# ruff: noqa: F403
+from .algebra import *
+from .assume import *
+from .size_text import *
+from .sizes import *
+from .view import *

@@ -108,11 +108,9 @@ def hint(u: UOp) -> int:
   if u.op is SIZE or u.op is Ops.DEFINE_VAR:
     size: Size = u.arg
     if size.hint is not None: return size.hint
-    low = 1 if size.lower is None else size.lower
-    return max(low, UNKNOWN if size.upper is None else min(size.upper, UNKNOWN))
+    return max(1 if size.lower is None else size.lower, UNKNOWN if size.upper is None else min(size.upper, UNKNOWN))
   if u.op is not ALU or u.dtype is not INT: return 0
-  lo, hi = between(u.arg, *[hint(s) for s in u.src for _ in (0, 1)]) or (0, 0)
-  return lo
+  return (between(u.arg, *[hint(s) for s in u.src for _ in (0, 1)]) or (0, 0))[0]
 
 
 def count(n: int | UOp) -> int:
@@ -233,27 +231,28 @@ def bounds(u: UOp) -> tuple[int, int]:
 
 def _interval(u: UOp) -> tuple[int, int]:
   """``bounds`` from the bounds of the sources."""
-  if u.op is CONST and u.dtype.kind in "iub": return int(u.arg), int(u.arg)
-  if u.op is RANGE or u.op is Ops.SPECIAL:
-    size = u.arg[-1]
+  op, arg, src = u.op, u.arg, u.src
+  if op is CONST and u.dtype.kind in "iub": return int(arg), int(arg)
+  if op is RANGE or op is Ops.SPECIAL:
+    size = arg[-1]
     return (0, size - 1) if isinstance(size, int) else (0, min(max(vmax(size) - 1, 0), FAR))
-  if u.op is SIZE or u.op is Ops.DEFINE_VAR:
-    return -FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper
-  if u.op is Ops.LOOP: return vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0]))
+  if op is SIZE or op is Ops.DEFINE_VAR:
+    return -FAR if arg.lower is None else arg.lower, FAR if arg.upper is None else arg.upper
+  if op is Ops.LOOP: return vmin(src[0]), max(vmax(src[1]) - 1, vmin(src[0]))
   d = u.dtype.scalar()
   top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" and d is not INT else (-FAR, FAR)
-  if u.op is Ops.CAST and u.src[0].dtype.kind in "iub":
-    b = bounds(u.src[0])
+  if op is Ops.CAST and src[0].dtype.kind in "iub":
+    b = bounds(src[0])
     return b if top[0] <= b[0] and b[1] <= top[1] else top
-  if u.op is Ops.VECTORIZE:
-    bs = [bounds(s) for s in u.src]
+  if op is Ops.VECTORIZE:
+    bs = [bounds(s) for s in src]
     return min(b[0] for b in bs), max(b[1] for b in bs)
-  if u.op is not ALU or d.kind not in "iu": return top
-  if u.arg is TernaryOps.WHERE:
-    a, b = bounds(u.src[1]), bounds(u.src[2])
+  if op is not ALU or d.kind not in "iu": return top
+  if arg is TernaryOps.WHERE:
+    a, b = bounds(src[1]), bounds(src[2])
     return min(a[0], b[0]), max(a[1], b[1])
-  if not isinstance(u.arg, BinaryOps): return top
-  out = between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
+  if not isinstance(arg, BinaryOps): return top
+  out = between(arg, *bounds(src[0]), *bounds(src[1]))
   if out is None: return top
   if d is INT: return max(out[0], -FAR), min(out[1], FAR)
   if top[0] <= out[0] and out[1] <= top[1]: return out
@@ -269,18 +268,19 @@ def end_of(u: UOp, upper: bool) -> UOp | None:
 
 @memoized
 def _ends(u: UOp) -> tuple[UOp | None, ...]:
+  arg = u.arg
   if u.dtype is not INT: return None, None
   if of_sizes(u): return u, u
   if u.op is RANGE or u.op is Ops.SPECIAL:   # of no values anything may be said
-    return ZERO, const(size - 1) if isinstance(size := u.arg[-1], int) else sub(size, 1)
+    return ZERO, const(size - 1) if isinstance(size := arg[-1], int) else sub(size, 1)
   if u.op is not ALU: return None, None
   b = u.src[-1]
-  fn = _GROWING.get(u.arg)
+  fn = _GROWING.get(arg)
   pairs: Iterable[tuple[UOp | None, UOp | None]] = zip(_ends(u.src[0]), _ends(b))
-  if of_sizes(b) and u.arg is MOD: return ZERO, sub(b, 1)
-  if of_sizes(b) and u.arg is IDIV: fn, pairs = fdiv, [(a, b) for a, _ in pairs]
-  elif u.arg is MUL and b.op is CONST: fn, pairs = mul, [(a, b) for a, _ in pairs][::1 if b.arg >= 0 else -1]
-  elif u.arg is MUL and vmin(u.src[0]) >= 0 and vmin(b) >= 0: fn = mul
+  if of_sizes(b) and arg is MOD: return ZERO, sub(b, 1)
+  if of_sizes(b) and arg is IDIV: fn, pairs = fdiv, [(a, b) for a, _ in pairs]
+  elif arg is MUL and b.op is CONST: fn, pairs = mul, [(a, b) for a, _ in pairs][::1 if b.arg >= 0 else -1]
+  elif arg is MUL and vmin(u.src[0]) >= 0 and vmin(b) >= 0: fn = mul
   return tuple([None if fn is None or a is None or b is None else fn(a, b) for a, b in pairs])
 
 
@@ -662,7 +662,7 @@ def eq(a: UOp, b: int | UOp) -> UOp:
   if isinstance(b, UOp): a, b = sub(a, b), 0
   lo, hi = bounds(a)
   if lo == hi == b: return TRUE
-  if b < lo or b > hi: return FALSE
+  if not lo <= b <= hi: return FALSE
   return UOp(ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPEQ)
 
 

@@ -40,7 +40,7 @@ def condition_holds(condition: UOp) -> bool:
   if found is None: raise ShapeError(f"{dim_text(condition)}: not known before {', '.join([s.name for s in sizes])} has a value")
   if condition in found: return True
   if (other := negated(condition)) in found: return False
-  true, = evaluator((condition,), sizes)([ix.hint(UOp(Ops.SIZE, ix.INT, (), s)) for s in sizes])
+  true, = evaluator((condition,), sizes)([ix.hint(s.node) for s in sizes])
   found[condition if true else other] = None
   return bool(true)
 

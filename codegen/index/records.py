@@ -101,11 +101,12 @@ class _Writer:
 
   def node(self, u: UOp) -> int:
     """The number of a node, which is written with its sources."""
-    for n in toposort((u,), self._numbers.__contains__):
-      if n in self._numbers: continue
-      self.nodes.append(_written(n, [self._numbers[s] for s in n.src], self))
-      self._numbers[n] = len(self._numbers)
-    return self._numbers[u]
+    numbers = self._numbers
+    for n in toposort((u,), numbers.__contains__):
+      if n in numbers: continue
+      self.nodes.append(_written(n, [numbers[s] for s in n.src], self))
+      numbers[n] = len(numbers)
+    return numbers[u]
 
 
 class Reader:
@@ -302,19 +303,20 @@ _FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (
 
 
 def _written(u: UOp, src: list[int], to: _Writer) -> list[Any]:
+  arg = u.arg
   if u.dtype is not ix.INT and u.dtype is not dtypes.bool: raise RecordError(f"{u!r} is no expression of sizes")
-  if u.op is Ops.CONST: return ["CONST", BOOL.write(u.arg, to) if u.dtype is dtypes.bool else INT.write(u.arg, to)]
-  if u.op is Ops.SIZE and u.dtype is ix.INT: return ["SIZE", SIZE.write(u.arg, to)]
-  if u.op is not Ops.ALU or not isinstance(u.arg, Enum) or u.arg.name not in _FUNCTIONS:
+  if u.op is Ops.CONST: return ["CONST", BOOL.write(arg, to) if u.dtype is dtypes.bool else INT.write(arg, to)]
+  if u.op is Ops.SIZE and u.dtype is ix.INT: return ["SIZE", SIZE.write(arg, to)]
+  if u.op is not Ops.ALU or not isinstance(arg, Enum) or arg.name not in _FUNCTIONS:
     raise RecordError(f"{u!r} is no expression of sizes")
-  return [u.arg.name, *src]
+  return [arg.name, *src]
 
 
 def _node(x: Any, of: Reader) -> UOp:
   """The node that ``_written`` gave, upon nodes that have been read."""
   what, *rest = x
   if what == "CONST": return UOp(Ops.CONST, dtypes.bool, (), v) if type(v := rest[0]) is bool else ix.const(INT.read(v, of))
-  if what == "SIZE": return UOp(Ops.SIZE, ix.INT, (), SIZE.read(rest[0], of))
+  if what == "SIZE": return SIZE.read(rest[0], of).node
   fn, (a, b) = _FUNCTIONS[what], [of.of(of.nodes, i) for i in rest]
   if not a.dtype is b.dtype is (dtypes.bool if fn in _LOGIC else ix.INT): raise RecordError(f"{what} of other dtypes")
   if fn in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: raise RecordError(f"{what} by what may be 0")

@@ -16,9 +16,8 @@ _R = TypeVar("_R")
 @memoized
 def without_options(u: UOp) -> UOp:
   """The expression of names of which nothing else is known."""
-  if u.op is Ops.SIZE: return UOp(Ops.SIZE, u.dtype, (), ix.Size(u.arg.name))
-  src = tuple(without_options(s) for s in u.src)
-  return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+  if u.op is Ops.SIZE: return ix.Size(u.arg.name).node
+  return u.replace(tuple(map(without_options, u.src)))
 
 
 def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
@@ -104,19 +103,26 @@ def condition_text(c: UOp) -> str:
   return f"{text_of(left)} {COMPARISONS[c.arg]} {text_of(right)}"
 
 
-def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+def nested_text(x: object, plain: Callable[[object], str] = str) -> str:
+  """Expressions, and tuples of them, as people write them; what is neither as ``plain`` does."""
+  if isinstance(x, tuple): return f"({', '.join([nested_text(y, plain) for y in x])}{',' * (len(x) == 1)})"
+  return text_of(x) if isinstance(x, UOp) else plain(x)
+
+
+def shape_text(shape: Sequence[UOp | int]) -> str: return nested_text(tuple(shape))
 
 
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
-  if u.op is Ops.CONST: return str(u.arg), ATOM if u.arg >= 0 else SUM
-  if u.op is Ops.SIZE: return _multiple(u.arg.name, u.arg.unit)
-  if u.op is Ops.RANGE: return f"a{u.arg[0]}", ATOM
-  if u.arg in _PRINTED:
+  arg = u.arg
+  if u.op is Ops.CONST: return str(arg), ATOM if arg >= 0 else SUM
+  if u.op is Ops.SIZE: return _multiple(arg.name, arg.unit)
+  if u.op is Ops.RANGE: return f"a{arg[0]}", ATOM
+  if arg in _PRINTED:
     divided = _written_parts(u)
     a, b = map(texts.__getitem__, divided)
     if divided[0] is not u.src[0]: return f"cdiv({a[0]}, {b[0]})", ATOM
-    if u.arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{u.arg.name.lower()}({a[0]}, {b[0]})", ATOM
-    return (f"{inside(a)}**{inside(b)}", UNARY) if u.arg is BinaryOps.POW else infix(u.arg, a, b)
+    if arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{arg.name.lower()}({a[0]}, {b[0]})", ATOM
+    return (f"{inside(a)}**{inside(b)}", UNARY) if arg is BinaryOps.POW else infix(arg, a, b)
   parts: list[tuple[bool, list[Text]]] = []   # whether it is taken away, and the factors of what
   terms, c = _terms(u)
   for k, factors, rounded in terms:

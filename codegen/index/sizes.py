@@ -102,12 +102,13 @@ def arg_text(arg: Any) -> str:
 def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, Text]:
   out: dict[UOp, Text] = {}
   for u in toposort((root,)):
+    op, arg = u.op, u.arg
     operands = [out[s] for s in u.src]
-    if u.op is Ops.CONST: out[u] = repr(u.arg), ATOM if u.arg >= 0 else UNARY
-    elif u.op is Ops.SIZE: out[u] = (called := name(u.arg)), PRODUCT if "/" in called else ATOM
-    elif u.arg in (BinaryOps.MAX, BinaryOps.MIN): out[u] = f"{u.arg.name.lower()}({', '.join(t for t, _ in operands)})", ATOM
-    elif u.arg is BinaryOps.POW: out[u] = "**".join(map(inside, operands)), UNARY
-    elif u.op is Ops.ALU and u.arg in _SIGNS: out[u] = infix(u.arg, operands[0], operands[1], _SIGNS)
+    if op is Ops.CONST: out[u] = repr(arg), ATOM if arg >= 0 else UNARY
+    elif op is Ops.SIZE: out[u] = (called := name(arg)), PRODUCT if "/" in called else ATOM
+    elif arg in (BinaryOps.MAX, BinaryOps.MIN): out[u] = f"{arg.name.lower()}({', '.join(t for t, _ in operands)})", ATOM
+    elif arg is BinaryOps.POW: out[u] = "**".join(map(inside, operands)), UNARY
+    elif op is Ops.ALU and arg in _SIGNS: out[u] = infix(arg, operands[0], operands[1], _SIGNS)
     else: raise ArgumentError(f"{u} is no expression of sizes and numbers")
   return out
 
@@ -120,5 +121,4 @@ def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[S
     if size in sizes: return f"v[{sizes.index(size)}]"
     raise ArgumentError(f"{bounds_text(size)} is none of the sizes {', '.join(map(bounds_text, sizes)) or '(there are none)'}")
   parts = "".join(f"{dim_text(e, value)}, " for e in exprs)
-  found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
-  return found
+  return eval(f"lambda v: ({parts})")

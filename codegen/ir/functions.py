@@ -9,7 +9,7 @@ from typing import Callable, Sequence
 
 from .dtype import DType, Number, dtypes, held
 from .elementwise import *
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from .uop import BinaryOps, TernaryOps, UnaryOps, UOp
 
 Fn = UnaryOps | BinaryOps | TernaryOps
 # a node and the gradient of its value -> the gradient of one of its sources; or a node further down, and that one's
@@ -51,7 +51,7 @@ def identity(combiner: BinaryOps, dtype: DType) -> Number:
 def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   x = u.src[0]
   # 1 / (1 + exp(y)), the sigmoid: its derivative from its own value is finite where exp overflows
-  if x.op is Ops.ALU and x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and const_value(x.src[1]) == 1:
+  if x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and const_value(x.src[1]) == 1:
     return x.src[0].src[0], negative(product(g, mul(u, sub(1.0, u))))
   return negative(product(g, mul(u, u)))
 

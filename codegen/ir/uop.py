@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from enum import Enum
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
@@ -227,6 +227,7 @@ class UOp:
     arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
     if src == self.src and dtype is self.dtype and arg == self.arg: return self
     return (UOp.unique if self.is_unique else UOp)(self.op, dtype, src, arg)
+  def with_arg(self, arg: Any) -> UOp: return self.replace(self.src, arg=arg)
 
   # ---- the tensor graph's shape and device
   @cached_property
@@ -331,8 +332,7 @@ def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
         for n in toposort(u.src, lambda n: name in n.__dict__):
           if name not in n.__dict__: n.__dict__[name] = fn(n)
       known[name] = fn(u)
-    value: _T = known[name]
-    return value
+    return known[name]
   return found
 
 
@@ -363,16 +363,17 @@ def step_of(loop: UOp) -> UOp | None:
 
 def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
   """A value combined with itself, ``n`` of them: what is left of reducing an axis along which it was expanded."""
+  times = partial(UOp.alu, BinaryOps.MUL)
   if isinstance(n, UOp):   # a run-time size
-    if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (n,)))
+    if combiner is BinaryOps.ADD: return times(x, UOp(Ops.CAST, x.dtype, (n,)))
     if combiner is BinaryOps.MUL: return UOp.alu(BinaryOps.POW, x, UOp(Ops.CAST, x.dtype, (n,)))
     if combiner is not BinaryOps.XOR: return x
-    return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (UOp(Ops.ALU, n.dtype, (n, UOp.const(n.dtype, 2)), BinaryOps.MOD),)))
+    return times(x, UOp(Ops.CAST, x.dtype, (UOp(Ops.ALU, n.dtype, (n, UOp.const(n.dtype, 2)), BinaryOps.MOD),)))
   if n == 1 or combiner not in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.XOR): return x
-  if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp.const(x.dtype, n))
+  if combiner is BinaryOps.ADD: return times(x, UOp.const(x.dtype, n))
   if combiner is BinaryOps.XOR: return x if n % 2 else UOp.const(x.dtype, 0)
-  half = repeated(combiner, UOp.alu(BinaryOps.MUL, x, x), n // 2)
-  return UOp.alu(BinaryOps.MUL, half, x) if n % 2 else half
+  half = repeated(combiner, times(x, x), n // 2)
+  return times(half, x) if n % 2 else half
 
 
 def prod(xs: Iterable[int]) -> int: return math.prod(xs)

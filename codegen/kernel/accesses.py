@@ -1,16 +1,15 @@
 """What the optimiser looks at: how each memory access moves along each axis, and what the arithmetic depends on."""
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Iterable
 
 from .. import index as ix
-from ..index.view import strides_of
-from ..ir import BinaryOps, Ops, TernaryOps, UOp, toposort
-from ..ir.functions import FUNCTIONS
-from .kernel import Kernel
+from ..index import strides_of
+from ..ir import FUNCTIONS, BinaryOps, Ops, TernaryOps, UOp, toposort
+from .kernel import LOAD_OR_STORE, Kernel
 
 
 @dataclass
@@ -61,7 +60,7 @@ def gate_or_true(u: UOp) -> UOp: return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD 
 
 def is_masked(u: UOp) -> bool:
   """Whether a value is another one, or 0 where a condition is false."""
-  return u.arg is TernaryOps.WHERE and u.op is Ops.ALU and u.src[2].op is Ops.CONST and u.src[2].arg == 0
+  return u.arg is TernaryOps.WHERE and u.src[2].op is Ops.CONST and u.src[2].arg == 0
 
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
@@ -98,26 +97,25 @@ def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
 
 def access_profile(kernel: Kernel) -> AccessProfile:
   """Collect accesses, arithmetic and reductions."""
-  out = AccessProfile([], {}, [], [])
+  out = AccessProfile([], defaultdict(int), [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth = reduce_depths(kernel.nodes)
-  params = {p.uop: p for p in kernel.params}
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
   in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
   for u in kernel.nodes:
     ids = ids_of(u)
-    if u.op in (Ops.LOAD, Ops.STORE):
-      p, gated = params[u.src[0]], gate_or_true(u) is not ix.TRUE
+    if u.op in LOAD_OR_STORE:
+      p, gated = kernel.by_uop[u.src[0]], gate_or_true(u) is not ix.TRUE
       steps = steps_of(flat_index(p.shape, u.src[1].src))
       out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize))
     elif u.op is Ops.REDUCE:
       bound, ids = frozenset(u.arg[1]), ids_of(u.src[0])
       out.reduces.append((ids | bound, bound))
       loops.setdefault((bound, depth[u]), []).append(ids | bound)
-      out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg[0]].cost
+      out.work[ids] += FUNCTIONS[u.arg[0]].cost
     elif u.op is Ops.ALU and u not in in_index:
       fused = u.arg is BinaryOps.MUL and u in summed and uses[u] == 1   # with the addition of a sum
-      if not fused: out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg].cost
+      if not fused: out.work[ids] += FUNCTIONS[u.arg].cost
   out.loops.extend((bound, operands) for (bound, _), operands in loops.items())
   return out

@@ -14,11 +14,26 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from .. import index as ix
-from ..index import minus, plus, times
-from ..index.assume import below, greater, same_size
-from ..index.size_text import shape_text, text_of
-from ..index.sizes import Dim, numbers
-from ..index.view import Pulled, Regrouped, Shape, View, pull, rest, window_count
+from ..index import (
+  Dim,
+  Pulled,
+  Regrouped,
+  Shape,
+  View,
+  below,
+  greater,
+  minus,
+  nested_text,
+  numbers,
+  plus,
+  pull,
+  rest,
+  same_size,
+  shape_text,
+  text_of,
+  times,
+  window_count,
+)
 from ..ir import ArgumentError, AxisError, IndexOutOfRangeError, Ops, ShapeError, UOp, toposort
 
 _Ints = int | Sequence[int]
@@ -180,7 +195,7 @@ class Arrangement:
 
   def _step(self, view: View, level: int, shapes: Sequence[Shape], name: str, *args: object, joined: int = 1) -> Arrangement:
     """The next arrangement, ``name(*args)``: ``shapes`` instead of ``level`` (and of the ``joined - 1`` levels after it)."""
-    text = ", ".join(map(_arg_text, (*args, f"level={level}") if level else args))
+    text = ", ".join(map(nested_text, (*args, f"level={level}") if level else args))
     levels = *self.levels[:level], *shapes, *self.levels[level + joined:]
     return Arrangement(view, levels, (*self.chain, f".{name}({text})"), self.first)
 
@@ -207,10 +222,11 @@ class Arrangement:
     window before it."""
     dims = self._dims("tile", level)
     n = len(dims)
-    sizes = tuple(d if s == -1 else s for s, d in zip(_sizes("tile", shape, n, "tile size"), dims))
+    asked = _sizes("tile", shape, n, "tile size")
+    sizes = tuple(d if s == -1 else s for s, d in zip(asked, dims))
     steps = tuple(z if s == -1 else s for s, z in zip(_sizes("tile", -1 if strides is None else strides, n, "stride"), sizes))
     gaps = _sizes("tile", 1 if dilation is None else dilation, n, "dilation")
-    whole = [s == -1 for s in _sizes("tile", shape, n, "tile size")]
+    whole = [s == -1 for s in asked]
     steps = tuple(1 if w and z == 0 and s == 0 else s for w, z, s in zip(whole, sizes, steps))
     if any(below(v, 1) for v in (*[z for z, w in zip(sizes, whole) if not w or z != 0], *steps, *gaps)):
       got = ", ".join(map(shape_text, (sizes, steps, gaps)))
@@ -230,9 +246,7 @@ class Arrangement:
       begin = times(minus(count, 1), stride)   # of the last one
       over = greater(minus(begin, behind), 0)
       if shift_inwards: rows.append((count, 0, (size, stride, gap, *[True] * (over != 0)), d))
-      else:
-        reach = d if over == 0 else plus(begin, plus(times(minus(size, 1), gap), 1))
-        rows.append((count, over, (size, stride, gap), reach))
+      else: rows.append((count, over, (size, stride, gap), d if over == 0 else plus(begin, plus(times(minus(size, 1), gap), 1))))
     counts, pads, specs, padded = zip(*rows) if rows else ((),) * 4
     view, first = self.view, self._start(level)
     if any(pads):
@@ -247,7 +261,7 @@ class Arrangement:
       view = view.then(Ops.RESHAPE, Regrouped.of([*_alone(view.shape[:rank + n]), *[(1, ())] * (rank - n)]))
     given = {"strides": steps, "dilation": gaps, "floor_mode": floor_mode, "shift_inwards": shift_inwards}
     usual = {"strides": sizes, "dilation": (1,) * n, "floor_mode": False, "shift_inwards": False}
-    options = [f"{name}={_arg_text(value)}" for name, value in given.items() if value != usual[name]]
+    options = [f"{name}={nested_text(value)}" for name, value in given.items() if value != usual[name]]
     return replace(self._step(view, level, [counts, sizes], "tile", sizes, *options), first=self.uncut)
 
   def expand(self, shape: Sequence[Dim], level: int = 0) -> Arrangement:
@@ -421,12 +435,6 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
   last = plus(start, times(minus(count, 1), step))
   first, last = (start, last) if step > 0 else (last, start)
   return first, plus(last, 1), step, count
-
-
-def _arg_text(x: object) -> str:
-  if isinstance(x, UOp): return text_of(x)
-  if isinstance(x, tuple): return f"({', '.join(map(_arg_text, x))}{',' * (len(x) == 1)})"
-  return str(x)
 
 
 def _alone(dims: Shape) -> list[tuple[int, Shape]]: return [(1, (d,)) for d in dims]

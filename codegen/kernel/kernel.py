@@ -11,9 +11,7 @@ from functools import cached_property
 from typing import Any, Iterable, Iterator
 
 from .. import index as ix
-from ..index.size_text import text_of
-from ..index.sizes import Dim, dim_text, sizes_of
-from ..index.view import Shape as Shape
+from ..index import Dim, Shape as Shape, dim_text, sizes_of, text_of
 from ..ir import DType, Ops, OptError, UOp, toposort
 
 
@@ -101,6 +99,8 @@ class LocalVariable(Param):
 
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
 EFFECTS = Ops.STORE, Ops.ATOMIC
+ACCESSES = Ops.LOAD, *EFFECTS
+LOAD_OR_STORE = Ops.LOAD, Ops.STORE
 REGIONS = Ops.FOR, Ops.WHILE, Ops.IF
 
 
@@ -155,6 +155,9 @@ class Kernel:
   def nodes(self) -> list[UOp]: return toposort(self.body)
 
   @cached_property
+  def by_uop(self) -> dict[UOp, Param]: return {p.uop: p for p in self.params}   # the params
+
+  @cached_property
   def sizes(self) -> tuple[ix.Size, ...]:
     """The run-time sizes that it is launched with, in order of their names."""
     return sizes_of([*self.body, *(a.size for a in self.axes), *(n for p in self.params for n in p.shape), *self.needs])
@@ -177,12 +180,10 @@ class Kernel:
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:
     """The dimensions of each buffer that people are shown: not those of size 1 that are indexed with 0 everywhere, if others are
     left."""
-    shapes = {p.uop: p.shape for p in self.params}
-    used: dict[UOp, set[int]] = {u: {d for d, n in enumerate(shape) if n != 1} for u, shape in shapes.items()}
+    used = {u: {d for d, n in enumerate(p.shape) if n != 1} for u, p in self.by_uop.items()}
     for u in self.nodes:
-      if u.op is not Ops.LOAD and u.op not in EFFECTS or u.src[0] not in used: continue
-      used[u.src[0]].update([d for d, i in enumerate(u.src[1].src) if i is not ix.ZERO])
-    return {u: tuple(sorted(dims)) or tuple(range(len(shapes[u])))[-1:] for u, dims in used.items()}
+      if u.op in ACCESSES and u.src[0] in used: used[u.src[0]].update([d for d, i in enumerate(u.src[1].src) if i is not ix.ZERO])
+    return {u: tuple(sorted(dims)) or tuple(range(len(self.by_uop[u].shape)))[-1:] for u, dims in used.items()}
 
   @cached_property
   def stores_only(self) -> bool: return not self.variables and all(s.op is Ops.STORE for s in self.body)   # and only to params
@@ -216,9 +217,9 @@ class Kernel:
 
   def apart(self, a: UOp, b: UOp) -> bool:
     """Whether two statements go through different parts of one axis."""
-    whole = {x.id: x.id if x.rest_of is None else x.rest_of for x in self.axes}
-    parts = {whole[r.arg[0]]: r for r in a.ranges if r.arg[0] in whole}
-    return any(parts.get(whole[r.arg[0]], r) is not r for r in b.ranges if r.arg[0] in whole)
+    whole = {x.rng: x.id if x.rest_of is None else x.rest_of for x in self.axes}
+    parts = {whole[r]: r for r in a.ranges if r in whole}
+    return any(parts.get(whole[r], r) is not r for r in b.ranges if r in whole)
 
   @cached_property
   def scans(self) -> list[UOp]:

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
-from ..index.sizes import arg_text, uncast
+from ..index import arg_text, uncast
 from ..ir import NO_VALUE, Ops, UOp, dtypes, number_text
 
 F32 = dtypes.float32
@@ -91,7 +91,7 @@ def block_axes(uops: Sequence[UOp]) -> defaultdict[UOp, frozenset[int]]:
 
 def block_shapes(uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
   """The shape of each value that is a block: the sizes of the TILE axes that it varies with, in one order for the program."""
-  sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+  sizes = dict(u.arg for u in uops if u.op is Ops.RANGE)
   if not sizes: return {}
   order, axes = axis_order(uops), block_axes(uops)
   return {u: tuple(sizes[i] for i in order if i in axes[u]) for u in uops if axes[u] and u.op not in NO_VALUE}

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ..index.size_text import sources_first
-from ..index.sizes import Dim
+from ..index import Dim, sources_first
 from ..ir import Ops, UOp
 from .rewrite import fold_node
 

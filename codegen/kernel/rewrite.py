@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Mapping, Union
 
-from ..index import algebra as ix
-from ..index.sizes import FOLDS
+from .. import index as ix
 from ..ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, toposort
 
 _DIVISIONS = BinaryOps.IDIV, BinaryOps.MOD
-_FOLDS = {**FOLDS, BinaryOps.POW: ix.power}
+_FOLDS = {**ix.FOLDS, BinaryOps.POW: ix.power}
 _Rule = Callable[[UOp, UOp], Union[UOp, None]]
 Rules = Mapping[Ops, _Rule]
 
@@ -44,22 +43,23 @@ def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...
 
 def fold_node(u: UOp) -> UOp | None:
   """Canonical form of one rebuilt node (its sources already canonical); None where there is nothing to do."""
-  if u.op is Ops.RANGE and u.src: return ix.rng(u.arg[0], u.src[0])
+  src = u.src
+  if u.op is Ops.RANGE and src: return ix.rng(u.arg[0], src[0])
   if u.op is not Ops.ALU: return None
-  a, fn = u.src[0], u.arg
+  a, fn = src[0], u.arg
   if u.dtype is ix.INT:
-    if fn in _DIVISIONS and not (ix.vmin(u.src[1]) > 0 or ix.of_sizes(u.src[1])): return None
+    if fn in _DIVISIONS and not (ix.vmin(src[1]) > 0 or ix.of_sizes(src[1])): return None
     fold = _FOLDS.get(fn)
-    return fold and fold(a, u.src[1])
+    return fold and fold(a, src[1])
   if u.dtype is dtypes.bool and a.dtype is ix.INT:
-    b = u.src[1]
+    b = src[1]
     if fn is BinaryOps.CMPLT and b.op is Ops.CONST: return ix.lt(a, b.arg)
     if fn is BinaryOps.CMPLT and a.op is Ops.CONST: return ix.ge(b, a.arg + 1)
     if fn is BinaryOps.CMPLT and (ix.has_sizes(a) or ix.has_sizes(b)): return ix.lt(a, b)
     if fn is BinaryOps.CMPEQ and b.op is Ops.CONST: return ix.eq(a, b.arg)
   elif fn is BinaryOps.AND and u.dtype is dtypes.bool:
-    if ix.FALSE in u.src: return ix.FALSE
-    if ix.TRUE in u.src: return u.src[a is ix.TRUE]
-  elif fn is TernaryOps.WHERE and a in (ix.TRUE, ix.FALSE): return u.src[1 if a is ix.TRUE else 2]
+    if ix.FALSE in src: return ix.FALSE
+    if ix.TRUE in src: return src[a is ix.TRUE]
+  elif fn is TernaryOps.WHERE and a in (ix.TRUE, ix.FALSE): return src[1 if a is ix.TRUE else 2]
   elif fn is UnaryOps.NOT and a in (ix.TRUE, ix.FALSE): return ix.FALSE if a is ix.TRUE else ix.TRUE
   return None

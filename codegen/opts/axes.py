@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, power_of_two, prod
-from ..ir.functions import identity
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.rewrite import Rules, fold_node, rewrite, substitute
+from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, identity, power_of_two, prod
+from ..kernel import ACCESSES, Axis, AxisKind, Kernel, Rules, fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
 __all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
@@ -44,12 +42,12 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
     fn, over = old.arg
     if axis.id not in over: return None
     if keep is not None: new = new.replace((masked(keep, new.src[0], old),))
-    return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
+    return new.with_arg((fn, those(over))) if those(over) else new.src[0]
   return rewritten(kernel, axis, by, axes, {
     Ops.REDUCE: reduced,
-    Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg)),
+    Ops.CACHE_READ: lambda old, new: new.with_arg(those(old.arg)),
     Ops.STORE: lambda old, new:
-      new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None})
+      new.with_arg((old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None})
 
 
 def rewritten(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], rules: Rules) -> Kernel:
@@ -86,22 +84,23 @@ class SplitOpt(SizedOpt, abstract=True):
   rule: ClassVar[str] = ""
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    n = self.n or axis.size
+    size = axis.size
+    n, kind = self.n or size, self.kind or axis.kind
     self.fits(kernel, axis)
-    uneven = (self.kind or axis.kind) is AxisKind.LOOP and (self.shorter or isinstance(axis.size, UOp))
+    uneven = kind is AxisKind.LOOP and (self.shorter or isinstance(size, UOp))
     if not isinstance(n, int) and not uneven: raise OptError(f"{self}: the size of {axis} is no number")
-    if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
+    if isinstance(n, int) and not uneven and not ix.divides(n, size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
-    whole = n == axis.size or self.shorter and isinstance(n, int) and isinstance(axis.size, int) and n > axis.size
-    if whole: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
-    return kernel if n == 1 else split_axis(kernel, axis, n, self.kind or axis.kind)
+    if n == size or self.shorter and isinstance(n, int) and isinstance(size, int) and n > size:
+      return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=kind)))
+    return kernel if n == 1 else split_axis(kernel, axis, n, kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
     self.plain(kernel, axis, self.kind in (None, AxisKind.LOOP))
     if self.kind is None: return
     if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)
     if self.reduced not in (None, axis.id in kernel.bound): raise OptError(f"{self}: {self.rule}")
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     if self.kind is AxisKind.LANE and kernel.lanes: raise OptError(f"{self}: the kernel has a LANE axis already")
 
 
@@ -145,19 +144,20 @@ class ShiftInwards(SplitOpt):
   blocks, optional = False, True
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    n = self.n or axis.size
+    size = axis.size
+    n = self.n or size
     self.fits(kernel, axis)
     if not isinstance(n, int): raise OptError(f"{self}: the size of {axis} is no number")
     self.steady(axis)
     self.alone(kernel, axis)
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     if axis.count < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
-    rounds = ix.rounds(axis.size, n)
-    again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
+    rounds = ix.rounds(size, n)
+    again = rounds * n - size if isinstance(rounds, int) and isinstance(size, int) else n - 1
     outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, self.kind or axis.kind, again=again)
-    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(axis.size, n))), inner.rng)
-    kernel = kernel.needing(ix.ge(ix.node(axis.size), n))
+    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(size, n))), inner.rng)
+    kernel = kernel.needing(ix.ge(ix.node(size), n))
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
 
 
@@ -186,7 +186,7 @@ class Peel(OnAxis):
     if axis.kind is not AxisKind.LOOP: raise OptError(f"{self}: {axis} is no loop")
     self.plain(kernel, axis)
     self.alone(kernel, axis)
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     whole = ix.times(ix.over(axis.size, self.n), self.n)
     if whole == axis.size: return kernel
     if whole == 0: raise OptError(f"{self}: the axis {axis} is shorter than {self.n}")
@@ -257,7 +257,7 @@ class Cover(OnAxis):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     if axis.kind is not AxisKind.TILE: self.plain(kernel, axis)
     if isinstance(axis.size, int): raise OptError(f"{self}: the size of {axis} is a number; block takes it")
-    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.unordered(kernel, axis)
     self.steady(axis)
     self.alone(kernel, axis)
     size = axis.size
@@ -316,7 +316,7 @@ def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Ker
     at = 2 if old.op is Ops.LOAD else 3
     return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
   return rewritten(kernel, axis, wide.rng, (wide,), {
-    **dict.fromkeys((Ops.LOAD, *EFFECTS), access), Ops.REDUCE: lambda old, new:
+    **dict.fromkeys(ACCESSES, access), Ops.REDUCE: lambda old, new:
     new.replace((or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None})
 
 

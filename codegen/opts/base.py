@@ -119,10 +119,13 @@ class OnAxis(Opt, abstract=True):
     if not loops and any(u.op is Ops.CACHE_READ for u in kernel.nodes):
       raise OptError(f"{self}: a copy in local memory is laid out; cache_read comes later")
 
-
   def steady(self, axis: Axis) -> None:
     """Raises OptError for an axis whose size varies with another, as that of a loop does whose last one is shorter."""
     if axis.varies: raise OptError(f"{self}: the size of {axis} varies")
+
+  def unordered(self, kernel: Kernel, axis: Axis) -> None:
+    """Raises OptError for an axis that the kernel goes through in order."""
+    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
 
   def alone(self, kernel: Kernel, axis: Axis) -> None:
     """Raises OptError where the size of another axis varies with this one."""

@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 
 from .. import index as ix
 from ..ir import Ops, OptError, UOp, dtypes, power_of_two, toposort
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
-from ..kernel.accesses import gate_or_true
-from ..kernel.rewrite import rewrite
+from ..kernel import ACCESSES, LOAD_OR_STORE, Axis, AxisKind, Kernel, gate_or_true, reads_its_place, rewrite
 from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]
@@ -39,18 +37,18 @@ class CacheRead(Opt):
   blocks, late, optional = False, True, True
 
   def change(self, kernel: Kernel) -> Kernel:
-    along = self.axis_of(kernel, self.axis).rng
+    along, nodes = self.axis_of(kernel, self.axis).rng, kernel.nodes
     what = f"data{self.param}"
-    if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in kernel.nodes):
+    if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in nodes):
       raise OptError(f"{self}: the kernel is one statement of several that work-items go through, each at its own pace")
     if kernel.tiles: raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
-    gates = [gate_or_true(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
-    indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
-    copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
-    summed = set(toposort([u for u in kernel.nodes if u.op is Ops.REDUCE]))
-    reads = {u for u in kernel.nodes if u.op is Ops.LOAD and u.src[0].arg[0] == self.param and along in u.ranges}
+    gates = [gate_or_true(u) for u in nodes if u.op in ACCESSES]
+    indexed = set(toposort([*gates, *(u for u in nodes if u.dtype is dtypes.index)]))
+    copied = {u.src[0] for u in nodes if u.op is Ops.CACHE_READ}
+    summed = set(toposort(kernel.reduces))
+    reads = {u for u in nodes if u.op is Ops.LOAD and u.src[0].arg[0] == self.param and along in u.ranges}
     wanted = reads & summed or reads
     def copy(old: UOp, new: UOp) -> UOp | None:
       if old not in wanted: return None
@@ -83,7 +81,7 @@ class NonTemporal(Opt):
     if not kernel.plain or not stored: raise OptError(f"{self}: the kernel has no STORE to data{self.param} that needs no order")
     if any(map(reads_its_place, stored)):
       raise OptError(f"{self}: what is written to data{self.param} depends on what was there, which is read")
-    return kernel.with_(body=tuple(s.replace(s.src, arg="nt") if s in stored else s for s in kernel.body))
+    return kernel.with_(body=tuple(s.with_arg("nt") if s in stored else s for s in kernel.body))
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,8 @@ class TensorDescriptor(Opt):
 
   def change(self, kernel: Kernel) -> Kernel:
     def is_plain(u: UOp) -> bool:
-      return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
+      return u.op in LOAD_OR_STORE and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
     if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
-    return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))
+    def marked(old: UOp, new: UOp) -> UOp | None: return new.with_arg("tma") if is_plain(old) else None
+    return kernel.with_(body=rewrite(kernel.body, dict.fromkeys(LOAD_OR_STORE, marked)))

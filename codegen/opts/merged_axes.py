@@ -6,8 +6,7 @@ import itertools
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, UOp
-from ..kernel import Kernel
-from ..kernel.accesses import access_profile
+from ..kernel import Kernel, access_profile
 from .axes import Fuse, Split, split_axis
 
 
@@ -31,9 +30,9 @@ def merge_axes(kernel: Kernel) -> Kernel:
     others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
               for s in u.src if s.dtype.name == "index" for r in s.ranges}
     for a, b in itertools.permutations(kernel.axes, 2):
-      if {a.id, b.id} & kernel.sequential: continue   # gone through in order
-      if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
-      if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
+      ids = {a.id, b.id}
+      if a.kind is not b.kind or ids & (kernel.sequential | others): continue   # sequential: gone through in order
+      if any(len(ids & bound) == 1 for bound in (kernel.bound, *(bound for _, bound in info.reduces))): continue   # one of them
       pairs = [(x.steps.get(a.id, 0), x.steps.get(b.id, 0)) for x in info.accesses]
       if all(sa is not None and sb is not None and sa == sb * b.count for sa, sb in pairs):
         kernel = Fuse(a.id, b.id).apply(kernel)

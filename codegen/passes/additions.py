@@ -13,8 +13,7 @@ from typing import Iterator
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, TernaryOps, UOp, prod
-from ..kernel import Axis, AxisKind, Kernel, volume
-from ..kernel.rewrite import rewrite
+from ..kernel import Axis, AxisKind, Kernel, rewrite, volume
 from ..opts import Pad, Serial, Split
 
 MOST_ADDITIONS = 64   # additions to one accumulator, one after another
@@ -34,7 +33,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
     kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
   while (found := too_long(kernel)) is not None:
     id, most = found
-    axis, size = kernel.axis(id), kernel.axis(id).size
+    size = (axis := kernel.axis(id)).size
     inner = _part(size, most) if isinstance(size, int) else most if kernel.free else max(most // 4, 2)
     if not isinstance(size, int) or size % inner == 0: kernel = Split(id, inner).apply(kernel)
     elif axis.kind is AxisKind.LOOP and not axis.programs:
@@ -96,9 +95,8 @@ def too_long(kernel: Kernel) -> tuple[int, int] | None:
 def most_additions(kernel: Kernel, u: UOp) -> int:
   """How many additions one after the other an accumulator of a REDUCE may take."""
   value = u.src[0]
-  while value.op is Ops.REDUCE or value.op is Ops.CAST or value.op is Ops.ALU and value.arg is TernaryOps.WHERE:
-    value = value.src[1 if value.op is Ops.ALU else 0]
-  if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return MOST_ADDITIONS
+  while value.op in (Ops.REDUCE, Ops.CAST) or value.arg is TernaryOps.WHERE: value = value.src[value.op is Ops.ALU]
+  if value.arg is not BinaryOps.MUL: return MOST_ADDITIONS
   return MOST_BLOCKS if kernel.tiles else MOST_PRODUCTS
 
 

@@ -6,9 +6,7 @@ from typing import Any, Iterable
 
 from .. import index as ix
 from ..ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import flat_index, steps_of
-from ..kernel.rewrite import rewrite, substitute
+from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, substitute
 from ..opts.axes import new_id
 
 _PROGRAM = 32768   # elements that a program is worth starting for
@@ -59,8 +57,8 @@ class Builder:
 
   def beside(self, buffer: UOp, index: UOp) -> Axis | None:
     """The outer axis along which neighbours of an access lie side by side in memory."""
-    shape = next((p.shape for p in self.kernel.params if p.uop is buffer), None)
-    steps = steps_of(flat_index(shape, index.src)) if shape is not None else {}
+    p = self.kernel.by_uop.get(buffer)
+    steps = {} if p is None else steps_of(flat_index(p.shape, index.src))
     return next((a for a in self.outer if steps.get(a.id) == 1 and a.size != 1), None)
 
   # ---- programs

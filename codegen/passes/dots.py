@@ -6,8 +6,7 @@ from typing import Sequence
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes
-from ..kernel.accesses import is_masked
-from ..kernel.linear import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
+from ..kernel import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, is_masked, loads_zero, prune
 
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
 
@@ -21,7 +20,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
       s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
       ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
   """
-  sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+  sizes = dict(u.arg for u in uops if u.op is Ops.RANGE)
   if len(sizes) < 3: return UOpList(uops)
   axes, order, uses = block_axes(uops), axis_order(uops), Counter(s for u in uops for s in u.src)
   new, out = dict[UOp, UOp](), list[UOp]()
@@ -49,7 +48,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   for u in uops:
     n = u.replace(tuple([new[s] for s in u.src]))
     if u.op is Ops.REDUCE and (found := factors(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(found), (DOT, u.arg[1]))
-    elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:
+    elif u.arg is BinaryOps.ADD:
       for x, acc in (u.src, u.src[::-1]):
         dot = new[x]
         if is_dot(dot) and len(dot.src) == 2 and uses[x] == 1 and axes[acc] == axes[x]: n = dot.replace((*dot.src, new[acc]))
@@ -67,9 +66,9 @@ def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
   a, b = map(_loaded, value.src)
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
-  narrow = NARROW if target is not None and target.fp8_dots else NARROW - FP8
+  narrow = NARROW if target and target.fp8_dots else NARROW - FP8
   if x.dtype is y.dtype and x.dtype in {F32: narrow, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()): return x, y, wheres
-  return (a, b, wheres) if u.dtype is F32 or u.dtype is dtypes.float64 and target is not None and target.double_dots else None
+  return (a, b, wheres) if u.dtype is F32 or u.dtype is dtypes.float64 and target and target.double_dots else None
 
 
 def _loaded(u: UOp) -> UOp:

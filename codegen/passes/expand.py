@@ -10,11 +10,9 @@ from functools import partial, reduce
 from typing import Iterable
 
 from .. import index as ix
-from ..index.size_text import sources_first
+from ..index import sources_first
 from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, dtypes, prod
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.accesses import flat_index, gate_or_true
-from ..kernel.rewrite import fold_node, rewrite, substitute
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, flat_index, fold_node, gate_or_true, rewrite, substitute
 from .additions import MOST_COPIES
 from .parts import Part, Parts
 
@@ -40,7 +38,7 @@ class Expander:
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
-    self.shapes, self.written = {p.uop: p.shape for p in kernel.params}, kernel.written
+    self.params, self.written = kernel.by_uop, kernel.written
     self.memo: dict[_Copy, UOp] = {}
     self.filled: dict[_Copy, UOp] = {}   # the same of indices and conditions
     self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
@@ -72,23 +70,24 @@ class Expander:
     return [_within(s, (*env, *more)) for more in self.envs(copied) for s in u.src]
 
   def _value(self, u: UOp, env: _Env, src: tuple[UOp, ...]) -> UOp:
-    if u.op is Ops.CONST: return u
+    op = u.op
+    if op is Ops.CONST: return u
     if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
-    if u.op is Ops.LOAD: return self.load(u, env)
-    if u.op is Ops.REDUCE: return self.reduce(u, src)
-    if u.op is Ops.CACHE_READ: return self.cache_read(u, env)
-    if u.op not in _VALUES: raise OptError(f"{u.op} cannot stand in a kernel body")
+    if op is Ops.LOAD: return self.load(u, env)
+    if op is Ops.REDUCE: return self.reduce(u, src)
+    if op is Ops.CACHE_READ: return self.cache_read(u, env)
+    if op not in _VALUES: raise OptError(f"{op} cannot stand in a kernel body")
     if _compares_indices(u):
       c = self.at(u, env)
       return self.uniform(c) or UOp(Ops.ALU, dtypes.bool.vec(self.width), tuple(map(self.index_lanes, c.src)), c.arg)
-    out = UOp(u.op, u.dtype.vec(max(s.dtype.count for s in src)), src, u.arg)
+    out = UOp(op, u.dtype.vec(max(s.dtype.count for s in src)), src, u.arg)
     return fold_node(out) or out
 
   def at(self, u: UOp, env: _Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
     if (key := _within(u, env)) not in self.filled:
       self.filled[key], = rewrite((u,), {Ops.LOAD: lambda old, new: _load(
-        new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))}, dict(key[1]))
+        new, flat_index(self.params[new.src[0]].shape, new.src[1].src), gate_or_true(new))}, dict(key[1]))
     return self.filled[key]
 
   def lanes_of(self, u: UOp) -> list[UOp]:
@@ -135,7 +134,7 @@ class Expander:
 
   def place(self, u: UOp, env: _Env) -> tuple[UOp, UOp]:
     """The flat index and the gate of a LOAD, STORE or ATOMIC."""
-    return flat_index(self.shapes[u.src[0]], [self.at(i, env) for i in u.src[1].src]), self.at(gate_or_true(u), env)
+    return flat_index(self.params[u.src[0]].shape, [self.at(i, env) for i in u.src[1].src]), self.at(gate_or_true(u), env)
 
   def gate(self, u: UOp, env: _Env) -> UOp:
     """The gate of a vector: scalar where all lanes agree, else a bool vector."""
@@ -171,13 +170,14 @@ class Expander:
 
   def vector_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
     """A vector of which a mask chooses all or lanes; where it lies in memory as a whole (the last source) it is read as such."""
+    buffer = u.src[0]
     zero, dtype, inside = UOp.const(u.dtype, 0), u.dtype.vec(self.width), ix.FALSE
-    if mask.dtype.count > 1 and u.src[0] not in self.written and u.src[0].op is Ops.DEFINE_GLOBAL:
-      room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
+    if mask.dtype.count > 1 and buffer not in self.written and buffer.op is Ops.DEFINE_GLOBAL:
+      room = ix.sub(ix.node(ix.product(self.params[buffer].shape)), self.width)
       inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
     if inside is ix.FALSE: return _load(u, at, mask, self.width)
     whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(
-      Ops.LOAD, dtype, (u.src[0], at, mask, zero, inside), u.arg)
+      Ops.LOAD, dtype, (buffer, at, mask, zero, inside), u.arg)
     return UOp.alu(TernaryOps.WHERE, mask, whole, zero, dtype=dtype)
 
   def beside(self, u: UOp) -> Axis | None:
@@ -202,7 +202,7 @@ class Expander:
 
   def transposed_store(self, u: UOp, axis: Axis) -> list[UOp]:
     """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
-    out, to = list[UOp](), u if axis.known * u.dtype.itemsize >= _LINE else u.replace(u.src, arg=None)
+    out, to = list[UOp](), u if axis.known * u.dtype.itemsize >= _LINE else u.with_arg(None)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
       at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.ZERO)))[0])
       values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
@@ -298,8 +298,7 @@ def transposed(rows: list[UOp], columns: int) -> list[UOp]:
   bits."""
   n, width = len(rows), rows[0].dtype.count
   for _ in range(n.bit_length() - 1):
-    pairs = [(a, b) for a, b in zip(rows[:n // 2], rows[n // 2:])]
-    both = [[lane_of(v, i) for i in range(width) for v in pair] for pair in pairs]
+    both = [[lane_of(v, i) for i in range(width) for v in pair] for pair in zip(rows[:n // 2], rows[n // 2:])]
     rows = [_vector(part) for lanes in both for part in (lanes[:width], lanes[width:])]
   if n == width: return rows
   flat = [(v, i) for v in rows for i in range(width)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Iterable
 
 from ..ir import DType, Ops, TernaryOps, UOp
-from ..kernel.linear import F32, NARROW, UOpList, prune
+from ..kernel import F32, NARROW, UOpList, prune
 
 # these have the dtype of memory, or of bits; arithmetic has float32
 _EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.BITCAST))
@@ -36,16 +36,17 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
     return out[-1]
 
   for u in uops:
-    if u.op in _EXACT or not any(x.dtype in NARROW for x in (u, *u.src)):
-      n = u.replace(tuple([cast(new[s], s.dtype) for s in u.src]))
+    src = u.src
+    if u.op in _EXACT or not any(x.dtype in NARROW for x in (u, *src)):
+      n = u.replace(tuple([cast(new[s], s.dtype) for s in src]))
     elif u.op is Ops.CAST:
-      n = wide(u.src[0])
+      n = wide(src[0])
       if n.dtype is not u.dtype:
         if u.dtype in NARROW and n.dtype.kind != "b": n = cast(n, F32)   # by way of float32
         n = u.replace((n,))
-    elif u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in u.src[1:]) and \
-        any(s.op is not Ops.CONST for s in u.src[1:]): n = u.replace(tuple([new[s] for s in u.src]))
-    else: n = u.replace(tuple([wide(s) for s in u.src]), dtype=F32 if u.dtype in NARROW else u.dtype)
+    elif u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in src[1:]) and \
+        any(s.op is not Ops.CONST for s in src[1:]): n = u.replace(tuple([new[s] for s in src]))
+    else: n = u.replace(tuple([wide(s) for s in src]), dtype=F32 if u.dtype in NARROW else u.dtype)
     new[u] = n
     out.append(n)
   return prune([x for n in out for x in (n, widened.get(n, n))])

@@ -12,11 +12,8 @@ from functools import reduce
 from typing import Sequence, Union
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, prod, repeated, toposort
-from ..ir.functions import identity
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.accesses import ids_of, reduce_depths
-from ..kernel.rewrite import fold_node
+from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, fold_node, ids_of, reduce_depths
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()
@@ -86,9 +83,9 @@ class LoopNest:
       bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
       found = self.loops[id, phase, outer] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
-      self.part[found] = (phase, id if axis.rest_of is None else axis.rest_of, id)
+      self.part[found] = phase, id if axis.rest_of is None else axis.rest_of, id
       # surrounding loops come first
-      self.order[found] = (len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis))
+      self.order[found] = len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis)
     return found
 
   def apart(self, a: UOp, b: UOp) -> bool:
@@ -124,26 +121,27 @@ class LoopNest:
 
   def lower(self, root: UOp, env: _Env) -> UOp:
     """``root`` with axes replaced by loops and positions."""
+    memo = self.memo
     def key(u: UOp, e: _Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
-      return (u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e))
+      return u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e)
     stack = [(root, env)]
     while stack:   # sources first: graphs are deeper than Python's stack
       u, e = stack[-1]
-      if (k := key(u, e)) in self.memo:
+      if (k := key(u, e)) in memo:
         stack.pop()
         continue
       inner, loops, outer = self.nest(u, e)
       at = [(s, inner) for s in u.src]
       if u.op is Ops.CACHE_READ: at[0] = u.src[0], e   # where to read, which the loops do not go through
-      missing = [x for x in at if key(*x) not in self.memo]
+      missing = [x for x in at if key(*x) not in memo]
       if missing:
         stack.extend(missing)
         continue
-      src = tuple([self.memo[key(*x)] for x in at])
-      if u.op is Ops.REDUCE: self.memo[k] = self.reduce(u, src, loops, outer)
-      elif u.op is Ops.CACHE_READ: self.memo[k] = self.cache_read(u, src, outer)
-      else: self.memo[k] = self.node(u, src, e)
-    return self.memo[key(root, env)]
+      src = tuple([memo[key(*x)] for x in at])
+      if u.op is Ops.REDUCE: memo[k] = self.reduce(u, src, loops, outer)
+      elif u.op is Ops.CACHE_READ: memo[k] = self.cache_read(u, src, outer)
+      else: memo[k] = self.node(u, src, e)
+    return memo[key(root, env)]
 
   def node(self, u: UOp, src: tuple[UOp, ...], env: _Env) -> UOp:
     """A node without loops of its own."""

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from typing import Iterable, Union
 
 from ..ir import Ops, Target, UOp, dtypes, prod, toposort
-from ..kernel import EFFECTS, is_variable
-from ..kernel.linear import UOpList
+from ..kernel import EFFECTS, UOpList, is_variable
 from .builder import new_name
 from .loops import LoopNest
 from .parts import Mark, Part, Parts
 
 # what stands first in a list, in this order
-_FIRST = (Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)
+_FIRST = Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST
 FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 
@@ -45,12 +44,12 @@ def _in_order(nest: LoopNest) -> UOpList:
 
   # the path to each node: the loops that it stands in, outermost first, and itself
   path: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
-  for l in loops: path[l] = (*path[parent[l]], l)
+  for l in loops: path[l] = *path[parent[l]], l
   members: dict[UOp | None, list[UOp]] = {l: [] for l in (None, *loops)}
   for u in nodes:
     block = parent[u] if u.op is Ops.LOOP else innermost(nest.inside[u])
     members[block].append(u)
-    path[u] = (*path[block], u)
+    path[u] = *path[block], u
 
   # a node waits for its sources; where their paths part, a loop stands for all that is in it
   waits: dict[UOp, set[UOp]] = {u: set() for u in nodes}
@@ -64,8 +63,8 @@ def _in_order(nest: LoopNest) -> UOpList:
 
   rank = {u: i for i, u in enumerate(nodes)}
   def priority(u: UOp) -> tuple[int, int, int, int]:
-    if u.op in (Ops.LOOP, Ops.PHI): return (1 if u.op is Ops.LOOP else 3, 0, 0, rank[u])
-    return (FIRST.get(u.op, 0), nest.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0, rank[u])
+    if u.op in (Ops.LOOP, Ops.PHI): return 1 if u.op is Ops.LOOP else 3, 0, 0, rank[u]
+    return FIRST.get(u.op, 0), nest.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0, rank[u]
   out = UOpList()
   def emit(block: UOp | None) -> None:
     heap = [priority(u) for u in members[block] if not waits[u]]
@@ -136,29 +135,31 @@ class _Writer:
     base = self.depth
     new: dict[UOp, UOp] = {}
     for u in _in_order(nest):
+      op = u.op
       src = tuple([new[s] for s in u.src])
       if u in self.values: new[u] = self.values[u]
-      elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
-      elif u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
-      elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
-      elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or u.op is Ops.LOAD and \
+      elif op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
+      elif op is Ops.LOOP: new[u] = self.open(UOp.unique(op, u.dtype, src, u.arg))
+      elif op is Ops.ENDLOOP: self.close(UOp.unique(op, u.dtype, src))
+      elif op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or op is Ops.LOAD and \
         (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
-      else: new[u] = self.pure(u, src, u.op is not Ops.LOAD and self.depth == base)
+      else: new[u] = self.pure(u, src, op is not Ops.LOAD and self.depth == base)
     return new[nest.out[-1]]
 
   def mark(self, mark: Mark) -> None:
     """Begin or end a loop or a branch."""
+    op = mark.op
     values = tuple([v for v in map(self.part, mark.values) if v is not None])
-    dtype = dtypes.index if mark.op in (Ops.LOOP, Ops.ENDLOOP) else dtypes.bool
-    if mark.op in (Ops.LOOP, Ops.WHILE, Ops.IF):
-      opened = self.open(UOp.unique(mark.op, dtype, values))
+    dtype = dtypes.index if op in (Ops.LOOP, Ops.ENDLOOP) else dtypes.bool
+    if op in (Ops.LOOP, Ops.WHILE, Ops.IF):
+      opened = self.open(UOp.unique(op, dtype, values))
       if mark.axis is not None: self.values[Mark.index(mark.axis)] = opened
-    elif mark.op is Ops.BREAK: self.unique(UOp(Ops.BREAK, dtype), values)
+    elif op is Ops.BREAK: self.unique(UOp(Ops.BREAK, dtype), values)
     else:
       assert (opener := self.blocks[-1].opener) is not None, f"{mark} without what it belongs to"
-      if mark.op is not Ops.ELSE: return self.close(UOp.unique(mark.op, dtype, (opener,)))
+      if op is not Ops.ELSE: return self.close(UOp.unique(op, dtype, (opener,)))
       self.blocks.pop()
-      self.open(UOp.unique(mark.op, dtype, (opener,)), opener)
+      self.open(UOp.unique(op, dtype, (opener,)), opener)
 
   def array(self, u: UOp) -> UOp:
     """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""

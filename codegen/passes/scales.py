@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from ..ir import DType, Ops, Target, UOp, cast_number, dtypes, scale_byte
 from ..ir.alu import add, equal, least_of, less, shift_left, shift_right
-from ..kernel import Kernel
-from ..kernel.rewrite import Rules, rewrite
+from ..kernel import Kernel, Rules, rewrite
 
 SCALE, UINT8, UINT32, FLOAT32 = dtypes.float8_e8m0, dtypes.uint8, dtypes.uint32, dtypes.float32
 _NAN, _HALF, _INF, _LEAST = 0x7fc00000, 0x400000, 0x7f800000, 0x400000   # bits of float32; the least scale is 2 ** -127

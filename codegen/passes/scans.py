@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, Target, UOp, power_of_two
-from ..ir.functions import identity
+from ..ir import BinaryOps, Ops, Target, UOp, identity, power_of_two
 from ..kernel import Axis, AxisKind, Kernel
 from ..opts import Warps
 from ..opts.axes import or_identity
@@ -20,7 +19,7 @@ from .builder import EACH, Builder, Loop, chooses, for_, keep, reduce_over, stor
 # ---- CPUs
 ONE = 128              # elements up to which one accumulator adds up all; else parts, whose sums go to another
 CHAINS = 4             # rows at a time: an addition takes as many cycles
-_COLUMNS = (1024, 64)  # columns at a time, at most and at least
+_COLUMNS = 1024, 64  # columns at a time, at most and at least
 # ---- targets with blocks
 _BLOCK = 4096                                # elements of a block
 WIDEST_COLUMNS, NARROWEST_COLUMNS = 128, 32  # columns of a block
@@ -38,7 +37,7 @@ class Scan(NamedTuple):
 def lower_scans(kernel: Kernel, target: Target | None = None) -> Kernel:
   """The scheduler's SCANs, which stand anywhere in a value, as a loop with a carry: SCAN -> FOR, run = run + x, y = run."""
   if not kernel.scans: return kernel
-  return (_Blocks if target is not None and target.blocks else _Loops)(kernel, target).lowered()
+  return (_Blocks if target and target.blocks else _Loops)(kernel, target).lowered()
 
 
 class _Lowering(Builder):
@@ -96,15 +95,16 @@ class _Loops(_Lowering):
 
   def lowered(self) -> Kernel:
     """The kernel with statements."""
+    scans = self.scans
     several = chooses(self.target)
     columns = self.side_by_side() if several else None
     if columns is not None and columns.count < self.target.lanes: columns = None  # type: ignore[union-attr]
     together, valid, loop = self.rows(several) if columns is None else self.columns(columns, self.width(columns))
     longest = ix.vmax(self.length) if self.known else 0
-    blocks = any(s.dtype.kind == "f" and s.arg[0] in (BinaryOps.ADD, BinaryOps.MUL) for s in self.scans) and \
+    blocks = any(s.dtype.kind == "f" and s.arg[0] in (BinaryOps.ADD, BinaryOps.MUL) for s in scans) and \
       (not self.known or longest > ONE)
-    runs, carries = ([variable(f"{name}{i}", s.dtype, *together) for i, s in enumerate(self.scans)] for name in ("run", "carry"))
-    none = [UOp.const(s.dtype, identity(s.arg[0], s.dtype)) for s in self.scans]
+    runs, carries = ([variable(f"{name}{i}", s.dtype, *together) for i, s in enumerate(scans)] for name in ("run", "carry"))
+    none = [UOp.const(s.dtype, identity(s.arg[0], s.dtype)) for s in scans]
     most = longest if self.known else self.spec.every or self.axis.size
     # as many parts as elements of a part: what an element goes through is rounded least often
     part = 1 << power_of_two(ix.count(most)).bit_length() // 2
@@ -113,10 +113,10 @@ class _Loops(_Lowering):
     begin = ix.mul(block.rng, part) if block is not None else ix.ZERO
     self.go_to(ix.add(begin, step.rng))
     add = [store_over(run, UOp.alu(s.arg[0], run, with_gated_loads(self.here(s.src[0]), valid)))
-           for run, s in zip(runs, self.scans)]
-    sums = [UOp.alu(s.arg[0], c, run) for s, c, run in zip(self.scans, carries, runs)] if blocks else runs
+           for run, s in zip(runs, scans)]
+    sums = [UOp.alu(s.arg[0], c, run) for s, c, run in zip(scans, carries, runs)] if blocks else runs
     end = ix.least(ix.sub(self.length, begin), part) if blocks else self.length
-    inner = for_(step, ix.number(end), *add, *self.stores(dict(zip(self.scans, sums)), valid, together))
+    inner = for_(step, ix.number(end), *add, *self.stores(dict(zip(scans, sums)), valid, together))
     body = [*map(store_over, runs, none), inner]
     if block is not None:
       body = [*map(store_over, carries, none),

@@ -26,11 +26,8 @@ from dataclasses import replace
 from .. import index as ix
 from ..ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes, power_of_two
 from ..ir.alu import add, and_, at_most, differ, equal, int_const, least_of, less, or_, shift_left, shift_right
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import gate_or_true
-from ..kernel.rewrite import substitute
-from ..opts import Warps
-from ..opts.merged_axes import merge_axes
+from ..kernel import Axis, AxisKind, Kernel, gate_or_true, substitute
+from ..opts import Warps, merge_axes
 from .builder import Builder, moved, put, reduce_over, store_over, variable, while_, with_gated_loads
 
 _LEAST = 16            # indices that it is worth for
@@ -40,10 +37,10 @@ _BLOCK = 2048          # elements of the rows for one, which are added up at onc
 _PROGRAMS = 8          # programs for each core
 _WARPS = 4             # warps of a program that looks for its rows
 # of entries that are compared with each other: how many a block has, and warps, from so many programs for each core on
-PAIRS = ((16, 32, 1), (4, 64, 2), (0, 128, 4))
+PAIRS = (16, 32, 1), (4, 64, 2), (0, 128, 4)
 MANY_ENTRIES, SORTED_ENTRIES = 128, 2048  # entries of a table from which on they are sorted, so many at a time
 SIDE = 8                                  # tables side by side that one program has, at most
-SIDE_PAIRS = (16, 2)                      # entries that are compared with each other then, and warps
+SIDE_PAIRS = 16, 2                        # entries that are compared with each other then, and warps
 # about what it takes: cycles for each entry in pairs, by how many entries a block has; of a program that looks for its rows for
 # each block, and for each entry that it finds
 PAIR_CYCLES = {32: 40, 64: 20, 128: 12}
@@ -55,9 +52,8 @@ MOST_PART_ENTRIES, RUN_ELEMENTS = 512, 2048  # entries of a part at most, and el
 
 def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A STORE that goes through an axis in order, as programs that have some rows each: STORE(y, at, x, add) -> FOR, WHILE."""
-  if target is None or not target.blocks or config.noopt: return kernel
-  if not kernel.plain or not kernel.sequential or kernel.reduces: return kernel
-  if len(kernel.body) != 1 or kernel.of_kind(AxisKind.TILE, AxisKind.LOCAL): return kernel
+  if target is None or not target.blocks or config.noopt or not kernel.plain or not kernel.sequential or kernel.reduces or \
+    len(kernel.body) != 1 or kernel.of_kind(AxisKind.TILE, AxisKind.LOCAL): return kernel
   merged = merge_axes(kernel)
   if (place := _row(merged)) is None: return kernel
   found = _Scatter(merged, target, *place)
@@ -119,7 +115,8 @@ class _Scatter(Builder):
     """The entries of a program, where equal ones stand side by side in these; 0 where they do not."""
     load = self.index
     if load.op is not Ops.LOAD or len(self.sequence) != 1 or load.src[1].src != (self.sequence[0].rng,): return 0
-    return next((p.runs for p in self.kernel.params if p.uop is load.src[0]), 0)
+    p = self.kernel.by_uop.get(load.src[0])
+    return p.runs if p else 0
 
   def pairs(self) -> bool:
     """Whether the entries of a block are compared with each other: there are many tables, each of rows of one element."""
@@ -180,16 +177,14 @@ class _Scatter(Builder):
     valid = and_(at_most(low or UOp.const(self.kind, 0), here), less(here, (end or self.rows).cast(self.kind)))
     return here, valid if inside is ix.TRUE else and_(valid, inside)
 
-  def to(self, row: UOp, gate: UOp) -> tuple[UOp, UOp]:
+  def to(self, row: UOp, gate: UOp) -> tuple[UOp, ...]:
     """The index that is stored at, and a condition, where a row goes to ``row``."""
-    index, gate = substitute((self.store.src[1], gate), {**self.table, self.row: row.cast(ix.INT)})
-    return index, gate
+    return substitute((self.store.src[1], gate), {**self.table, self.row: row.cast(ix.INT)})
 
   def added(self, target: UOp, gate: UOp, total: UOp | None, *axes: Axis) -> list[UOp]:
     """Statements that add ``total``, or the variable of that name, to what lies there, which is asked for first."""
     s, sums, old = self.store, variable("total", self.acc, *axes), variable("old", self.acc, *axes)
-    load = UOp(Ops.LOAD, s.dtype, (s.src[0], target, *[gate] * (gate is not ix.TRUE)))
-    return [store_over(old, load.cast(self.acc)),
+    return [store_over(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *[gate] * (gate is not ix.TRUE))).cast(self.acc)),
             *([] if total is None else [store_over(sums, total)]), put(s, target, add(old, sums).cast(s.dtype), gate)]
 
   def chosen(self, value: UOp, where: UOp) -> UOp:
@@ -329,9 +324,9 @@ class _Scatter(Builder):
     mine = and_(inside, equal(at, to))
     target, gate = self.to(to, ix.both(self.gate, within))
     value = self.chosen(self.value(self.stored, place, ix.both(mine, within)), mine)
-    count = reduce_over(BinaryOps.ADD, mine.where(int_const(1), int_const(0)), t)
     loop = while_(
       less(pos, end.cast(dtypes.int32)),
       store_over(to, self.value(self.index, pos.cast(ix.INT), ix.TRUE)), store_over(at, self.value(self.index, place, inside)),
-      *self.added(target, gate, reduce_over(BinaryOps.ADD, value, t), *tile), store_over(pos, add(pos, count)))
+      *self.added(target, gate, reduce_over(BinaryOps.ADD, value, t), *tile),
+      store_over(pos, add(pos, reduce_over(BinaryOps.ADD, mine.where(int_const(1), int_const(0)), t))))
     return self.made([store_over(pos, begin.cast(dtypes.int32)), loop], applied=(Warps(_WARPS),))

@@ -8,10 +8,8 @@ So a one-hot mask takes a row or a column out of a matrix, counts or looks up wi
 from __future__ import annotations
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes, toposort
-from ..ir.functions import identity
-from ..kernel import Kernel, is_variable
-from ..kernel.rewrite import rewrite, substitute
+from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes, identity, toposort
+from ..kernel import Kernel, is_variable, rewrite, substitute
 
 ADD, _BINDS = BinaryOps.ADD, frozenset({Ops.REDUCE, Ops.SCAN, Ops.SORT, Ops.SORTED})
 

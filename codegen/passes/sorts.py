@@ -37,7 +37,7 @@ def lower_sorts(kernel: Kernel, target: Target | None = None) -> Kernel:
   count[digit] + 1, FOR, y[count[digit]] = x."""
   if not kernel.sorts: return kernel
   lowering = _Sort(kernel, target)
-  if target is not None and target.blocks: return lowering.block()
+  if target and target.blocks: return lowering.block()
   return lowering.least() if lowering.spec.keep else lowering.digits()
 
 
@@ -68,24 +68,24 @@ class _Sort(Builder):
 
   def rows(self) -> Loop | None:
     """A program for each row; for several, and the loop over them, where one is too short to be worth it."""
-    n = self.outside
-    row, loop = self.programs(n, 8 * self.axis.count)
+    row, loop = self.programs(self.outside, 8 * self.axis.count)
     self.along(self.outer, row)
     return loop
 
   def digits(self) -> Kernel:
     """Every element behind those with lesser digits."""
+    size = self.axis.size
     loop, low, bits = self.rows(), self.spec.low, self.spec.high - self.spec.low
-    (i, j), (clear,), (sums,) = self.loops(self.axis.size, self.axis.size), self.tiles(1 << bits), self.loops(1 << bits)
+    (i, j), (clear,), (sums,) = self.loops(size, size), self.tiles(1 << bits), self.loops(1 << bits)
     count, x = variable("count", dtypes.int32, clear), variable("x", self.dtype)
     run, before, digit = (variable(name, dtypes.int32) for name in ("run", "before", "digit"))
     def number(v: UOp) -> UOp:
       if low: v = shift_right(v, UOp.const(self.dtype, low))
       return and_(v, UOp.const(self.dtype, (1 << bits) - 1)).cast(dtypes.int32)
     mine, each, one, zero = moved(count, digit.cast(ix.INT)), moved(count, sums.rng), int_const(1), int_const(0)
-    added = for_(i, self.axis.size, store_over(digit, number(self.value(i.rng))), store_over(mine, add(mine, one)))
+    added = for_(i, size, store_over(digit, number(self.value(i.rng))), store_over(mine, add(mine, one)))
     begins = for_(sums, 1 << bits, store_over(before, each), store_over(each, run), store_over(run, add(run, before)))
-    place = for_(j, self.axis.size, store_over(x, self.value(j.rng)), store_over(digit, number(x)), store_over(before, mine),
+    place = for_(j, size, store_over(x, self.value(j.rng)), store_over(digit, number(x)), store_over(before, mine),
                  store_over(mine, add(before, one)), *self.stores_of(before.cast(ix.INT), x))
     return self.made([store_over(count, zero), added, store_over(run, zero), begins, place], loop)
 

@@ -12,12 +12,21 @@ from dataclasses import replace
 from typing import Iterable, Sequence, Union
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, toposort
+from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, identity, toposort
 from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..ir.functions import identity
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, inner, is_variable
-from ..kernel.accesses import gate_or_true, ids_of
-from ..kernel.rewrite import substitute
+from ..kernel import (
+  EFFECTS,
+  LOAD_OR_STORE,
+  Axis,
+  AxisKind,
+  Kernel,
+  LocalVariable,
+  gate_or_true,
+  ids_of,
+  inner,
+  is_variable,
+  substitute,
+)
 from ..opts.axes import seen_by
 from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
 from .loops import positions
@@ -25,7 +34,7 @@ from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
 
 _Work = Union[UOp, Ops]   # a statement, or the mark that ends a region
-COPIED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
+COPIED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL
 
 
 def split_statements(kernel: Kernel, target: Target | None = None) -> Parts:
@@ -44,7 +53,7 @@ class _Statements:
 
   def __init__(self, kernel: Kernel, target: Target | None):
     self.kernel = kernel
-    self.keeps_blocks = bool(target is not None and target.blocks)
+    self.keeps_blocks = bool(target and target.blocks)
     self.chooses = chooses(target)
     self.axes = {a.id: a for a in kernel.axes}
     position = positions(kernel)
@@ -78,13 +87,13 @@ class _Statements:
     self.mark(Ops.LOOP, self.value(ix.ZERO), self.value(ix.least(end, axis.size)), axis=axis)
     self.outside.append(self.scalars)
     if axis.size != 1: self.scalars = {**self.scalars, axis.rng: Mark.index(axis)}
-    return (*s.src[1:], Ops.ENDLOOP)
+    return *s.src[1:], Ops.ENDLOOP
 
   def while_(self, s: UOp) -> Sequence[_Work]:
     """WHILE -> WHILE, the condition, BREAK, .. ENDWHILE"""
     self.mark(Ops.WHILE)
     self.mark(Ops.BREAK, self.value(s.src[0]))
-    return (*s.src[1:], Ops.ENDWHILE)
+    return *s.src[1:], Ops.ENDWHILE
 
   def branch(self, s: UOp) -> Sequence[_Work]:
     """IF -> IF .. [ELSE ..] ENDIF"""
@@ -175,10 +184,10 @@ class _Statements:
 def whole_tiles(s: UOp) -> dict[UOp, UOp]:
   """Conditions of gates, some of which depend on the statement's own axes, each with what makes it true for all their values."""
   out: dict[UOp, UOp] = {}
-  gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_or_true(u))]
+  gates = [c for u in toposort((s,)) if u.op in LOAD_OR_STORE for c in ix.conjuncts(gate_or_true(u))]
   if not any(c.ranges for c in gates): return out
   for c in gates:
-    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue
+    if c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Mapping, Sequence
 
 from ..ir import Ops, UOp
-from ..kernel.linear import UOpList, block_axes, is_dot
+from ..kernel import UOpList, block_axes, is_dot
 
 MOST_KEPT = 16384   # elements of a block that is an accumulator
 _MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))
@@ -80,6 +80,6 @@ def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozense
     here, total = total.src if total.src[0].op is Ops.REDUCE else total.src[::-1]
     if here.op is not Ops.REDUCE or here.arg[0] is not fn or uses[here] != 1 or here.src[0].dtype is not phi.dtype: return []
     found.append(here)
-  sizes = {u.arg[0]: u.arg[1] for u in axes if u.op is Ops.RANGE}
+  sizes = dict(u.arg for u in axes if u.op is Ops.RANGE)
   if math.prod(sizes[i] for r in found for i in axes[r.src[0]]) > MOST_KEPT ** len(found): return []
   return found if len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1 and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []

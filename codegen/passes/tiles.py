@@ -11,13 +11,9 @@ from dataclasses import replace
 from typing import Sequence
 
 from .. import index as ix
-from ..index.assume import greater, lesser
-from ..index.size_text import text_of
-from ..index.sizes import Dim
+from ..index import Dim, greater, lesser, text_of
 from ..ir import BinaryOps, Ops, OptError, Target, UOp, config, toposort
-from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import gate_or_true
-from ..kernel.rewrite import rewrite, substitute
+from ..kernel import LOAD_OR_STORE, Axis, AxisKind, Kernel, gate_or_true, rewrite, substitute
 from ..opts import Cover, Fuse
 
 
@@ -68,11 +64,12 @@ def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> 
   """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
   def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple(ids[i] for i in old.arg[1] if i in ids)
-  def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=over(old)) if over(old)[1] else new.src[0]
+  def reduced(old: UOp, new: UOp) -> UOp: return new.with_arg(over(old)) if over(old)[1] else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
     return UOp(Ops.STORE, new.dtype, new.src, over(old) if isinstance(old.arg, tuple) else old.arg)
-  rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
-           Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids[old.arg[1]], *old.arg[2:])), Ops.STORE: stored}
+  rules = {Ops.RANGE: lambda old, new: new.with_arg((ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
+           Ops.SCAN: lambda old, new: new.with_arg((old.arg[0], ids[old.arg[1]], *old.arg[2:])),
+           Ops.SORTED: lambda old, new: new.with_arg(type(old.arg)(ids[old.arg[0]], *old.arg[1:])), Ops.STORE: stored}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
 
 
@@ -101,7 +98,7 @@ def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
   """LOADs and STOREs whose gate has been proven have none."""
   def ungated(old: UOp, new: UOp) -> UOp:
     return new.replace(new.src[:2 if new.op is Ops.LOAD else 3]) if gate_or_true(new) is ix.TRUE else new
-  return rewrite(body, {Ops.LOAD: ungated, Ops.STORE: ungated})
+  return rewrite(body, dict.fromkeys(LOAD_OR_STORE, ungated))
 
 
 def upper(gate: UOp, axis: Axis) -> Dim | None:
@@ -116,7 +113,7 @@ def _summed(u: UOp, axis: Axis) -> Dim | None:
   for n in toposort((u,), stop=lambda n: n.op not in (Ops.ALU, Ops.CAST)):
     if n.op is Ops.CAST and n.src[0].dtype.kind == n.dtype.kind: found[n] = found[n.src[0]]
     elif n.op is Ops.LOAD: found[n] = upper(gate_or_true(n), axis)
-    elif n.op is Ops.ALU and n.arg is BinaryOps.MUL:
+    elif n.arg is BinaryOps.MUL:
       # both factors: past the end of one, the other must not be asked for an infinity
       ends = [found[s] for s in n.src if axis.rng in s.ranges]
       several = {e for e in ends if e is not None}

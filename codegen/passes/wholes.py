@@ -13,7 +13,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 from .. import index as ix
 from ..ir import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, config, dtypes, toposort
 from ..ir.alu import add, and_, less, mul
-from ..kernel.linear import UOpList, gate_or_none, is_dot, prune, terms
+from ..kernel import LOAD_OR_STORE, UOpList, gate_or_none, is_dot, prune, terms
 
 _WIDE = 16        # bytes that a thread moves at a time, at most
 MOST_NODES = 400  # of a program that is written twice
@@ -33,12 +33,12 @@ def branch_whole(uops: UOpList) -> UOpList:
       STORE(y, g*1024 + r, x, g*1024 + r < n)
       ->   IF(g*1024 < n - 1023); STORE(y, g*1024 + r, x); ELSE; STORE(y, g*1024 + r, x, g*1024 + r < n); ENDIF
   """
-  if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops): return uops
-  if _read_after_write(uops): return uops
+  if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops) or _read_after_write(uops):
+    return uops
   uniform: dict[UOp, None] = {}   # the integers that a program has one of from its beginning on
   for u in uops:
     if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in uniform for s in u.src): uniform[u] = None
-  masks = [gate for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (gate := gate_or_none(u)) is not None]
+  masks = [gate for u in uops if u.op in LOAD_OR_STORE and (gate := gate_or_none(u)) is not None]
   gates = dict.fromkeys(c for gate in masks for c in ix.conjuncts(gate))
   always = {c: found for c in gates if (found := _for_all(c, uniform)) is not None}
   if not always or not any(_widened(u, always) for u in uops): return uops
@@ -58,7 +58,7 @@ def _read_after_write(uops: Sequence[UOp]) -> bool:
 
 def _difference(c: UOp) -> tuple[dict[UOp, int], int] | None:
   """The sum that is less than 0 where a comparison holds: its terms, and its constant."""
-  if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or any(s.dtype.kind not in "iu" for s in c.src): return None
+  if c.arg is not BinaryOps.CMPLT or any(s.dtype.kind not in "iu" for s in c.src): return None
   found, constant = terms(c.src[0])
   more, other = terms(c.src[1])
   for x, k in more.items(): found[x] = found.get(x, 0) - k
@@ -81,7 +81,7 @@ def _for_all(c: UOp, uniform: Mapping[UOp, None]) -> _Condition | None:
 
 def _widened(u: UOp, always: Mapping[UOp, _Condition]) -> bool:
   """Whether an access would move vectors but for masks that whole programs do without."""
-  if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL or (gate := gate_or_none(u)) is None: return False
+  if u.op not in LOAD_OR_STORE or u.src[0].op is not Ops.DEFINE_GLOBAL or (gate := gate_or_none(u)) is None: return False
   most = _WIDE // u.src[0].dtype.itemsize
   found, constant = terms(u.src[1])
   along = next((x for x, k in found.items() if x.op is Ops.RANGE and k == 1), None)
@@ -136,16 +136,17 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
   """A program with a branch in which some conditions hold."""
   new: dict[UOp, UOp] = {}
   for u in uops:
+    op, arg = u.op, u.arg
     src = tuple([new[s] for s in u.src])
     if u in gone: n = _GONE
-    elif u.op in _SHARED: n = u
-    elif u.op is Ops.DEFINE_LOCAL: n = UOp.unique(u.op, u.dtype, src, (f"{u.arg[0]}_whole", *u.arg[1:]))
-    elif u.op in (Ops.LOAD, Ops.STORE) and (at := 2 if u.op is Ops.LOAD else 3) < len(src) and src[at] is _GONE:
-      n = UOp.unique(u.op, u.dtype, src[:at], u.arg) if u.op is Ops.STORE else u.replace(src[:at])
-    elif u.op in _OWN: n = UOp.unique(u.op, u.dtype, src, u.arg)
-    elif u.arg is BinaryOps.AND and _GONE in src and u.op is Ops.ALU: n = src[src[0] is _GONE]
-    elif u.arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
-    else: n = u.replace(src) if src != u.src else u
+    elif op in _SHARED: n = u
+    elif op is Ops.DEFINE_LOCAL: n = UOp.unique(op, u.dtype, src, (f"{arg[0]}_whole", *arg[1:]))
+    elif op in LOAD_OR_STORE and (at := 2 if op is Ops.LOAD else 3) < len(src) and src[at] is _GONE:
+      n = UOp.unique(op, u.dtype, src[:at], arg) if op is Ops.STORE else u.replace(src[:at])
+    elif op in _OWN: n = UOp.unique(op, u.dtype, src, arg)
+    elif arg is BinaryOps.AND and _GONE in src: n = src[src[0] is _GONE]
+    elif arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
+    else: n = u.replace(src)
     new[u] = n
   begin, without, masked = _apart([*new.items()], {x for sum_ in least for x, _ in sum_})
   condition = _condition(least)

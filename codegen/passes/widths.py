@@ -10,7 +10,7 @@ from typing import Iterable
 from .. import index as ix
 from ..index.algebra import DATA
 from ..ir import DType, Ops, Target, UOp, dtypes
-from ..kernel.linear import UOpList
+from ..kernel import UOpList
 
 
 def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:

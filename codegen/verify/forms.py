@@ -3,13 +3,12 @@ form, and where it may stand."""
 # ruff: noqa: F403, F405 - what rules are made of is rules.py's
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Iterable, Sequence
 
-from ..index import of_sizes, vmax
-from ..index.sizes import size_text
+from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
-from ..kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
-from ..kernel.linear import DOT, accumulator
+from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, ids_of, is_variable, reads_its_place
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *
@@ -18,10 +17,10 @@ from .rules import *
 
 _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
 REDUCTIONS = op_rules(
-  REDUCE=(argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
+  REDUCE=(argument(lambda a: tuple_of(a, 2) and isinstance(a[1], tuple), "(combiner, axis ids)"),
     same_dtype, lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None, _COMBINES),
   SCAN=(same_dtype,
-    argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
+    argument(lambda a: tuple_of(a, 3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
     _COMBINES),
   SORT=(same_dtype,
     argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)")))
@@ -32,7 +31,7 @@ REDUCTIONS = op_rules(
 def _loop(u: UOp) -> str | None:
   step = step_of(u)
   ends = [s.dtype for s in (*u.src[:2], step) if s is not None]
-  if any(d is not u.dtype for d in ends): return f"LOOP of {names(ends)} has an index of {u.dtype}: one dtype expected"
+  if {*ends} - {u.dtype}: return f"LOOP of {names(ends)} has an index of {u.dtype}: one dtype expected"
   return "LOOP goes up: its step is positive" if step is not None and vmax(step) < 1 else None
 
 
@@ -42,12 +41,11 @@ def _condition(u: UOp) -> str | None:
 
 
 def _phi(u: UOp) -> str | None:
-  acc, value = accumulator(u), u.src[1].dtype
+  acc, value, dtype = accumulator(u), u.src[1].dtype, u.dtype
   if acc.op is not Ops.DEFINE_ACC: return f"PHI assigns a DEFINE_ACC, got {acc.op}"
-  if u.dtype is not acc.dtype: return f"PHI of {u.dtype} on an accumulator of {acc.dtype}"
-  if not spreads(value, u.dtype.scalar(), u.dtype.count): return f"PHI assigns {value} to an accumulator of {u.dtype}"
-  other = next((x for x in u.src[2:] if x.op is not Ops.LOOP), None)
-  return None if other is None else f"the sources of PHI after the value are LOOPs, got {other.op}"
+  if dtype is not acc.dtype: return f"PHI of {dtype} on an accumulator of {acc.dtype}"
+  if not spreads(value, dtype.scalar(), dtype.count): return f"PHI assigns {value} to an accumulator of {dtype}"
+  return next((f"the sources of PHI after the value are LOOPs, got {x.op}" for x in u.src[2:] if x.op is not Ops.LOOP), None)
 
 
 def _ends(opener: Ops) -> Rule:
@@ -65,7 +63,7 @@ def _product(u: UOp) -> str | None:
   return argument(lambda a: fields(a, str, tuple) and len(a[1]) == 1, f"({DOT!r}, (axis id,))")(u)
 
 
-LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
+LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(partial(int_dtype, "the index")),
   REDUCE=_product,
   DEFINE_GLOBAL=(KERNEL[Ops.DEFINE_GLOBAL], no_sources),
   DEFINE_LOCAL=local_rule,
@@ -74,13 +72,13 @@ LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dt
     f"the arg of DEFINE_ACC is its start value, a Python {python_type(u.dtype).__name__}, got {u.arg!r}",
   DEFINE_VAR=KERNEL[Ops.SIZE],
   SPECIAL=(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and
+    argument(lambda a: tuple_of(a, 3) and a[0] in ("g", "l") and a[1] in (0, 1, 2) and
       (a[2] >= 1 if type(a[2]) is int else isinstance(a[2], UOp) and of_sizes(a[2])),
       "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
     no_sources,
-    lambda u: int_dtype("SPECIAL", u)),
-  LOOP=(source_count(2, "a start and an end", ANY), lambda u: int_dtype("a LOOP", u), _loop,
+    partial(int_dtype, "SPECIAL")),
+  LOOP=(source_count(2, "a start and an end", ANY), partial(int_dtype, "a LOOP"), _loop,
     argument(lambda a: a in (None, "flatten"), "None or 'flatten'")),
   ENDLOOP=_ends(Ops.LOOP),
   IF=_condition,
@@ -107,30 +105,31 @@ class _Scope:
 
   def stands(self, u: UOp) -> str | None:
     """Whether the node may come here: once, with sources that come before it and are in scope."""
-    if u in self.line: return f"stands twice (before in line {self.line[u]})"
+    line = self.line
+    if u in line: return f"stands twice (before in line {line[u]})"
     if self.widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE:
       return "has dtype index; a linear program has int32 or int64"
     if self.phis and u.op not in (Ops.PHI, Ops.ENDLOOP):
       return "stands between a PHI and its ENDLOOP; the PHIs of a loop are one parallel assignment just before its end"
     here = tuple(self.open)
     for s in u.src:
-      if s not in self.line: return f"reads a {s.op} that does not stand before it"
+      if s not in line: return f"reads a {s.op} that does not stand before it"
       if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.DEFINE_ACC): continue
       # LOOP and DEFINE_ACC may name what they come after
       extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
-      if s.op in NO_VALUE and not extra: return f"reads line {self.line[s]}, a {s.op}, which has no value"
-      if s.op in BUFFERS and not (u.op in (Ops.LOAD, *EFFECTS) and s is u.src[0]):
-        return f"reads line {self.line[s]}, a buffer, other than by LOAD or STORE"
+      if s.op in NO_VALUE and not extra: return f"reads line {line[s]}, a {s.op}, which has no value"
+      if s.op in BUFFERS and not (u.op in ACCESSES and s is u.src[0]):
+        return f"reads line {line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s
       if here[:len(home)] != home and not extra:
-        scope = f"{home[-1].op.name} (line {self.line[home[-1]]})"
-        return f"uses line {self.line[s]} after the end of the {scope} that it is defined in"
+        end = home[-1]
+        return f"uses line {line[s]} after the end of the {end.op.name} (line {line[end]}) that it is defined in"
       if s in self.assigned and u.op is not Ops.PHI:
         last = self.assigned[s]
         inside = self.path[last]
         if here[:len(inside)] != inside:
-          return f"reads the accumulator of line {self.line[s]} after its loop; line {self.line[last]}, its PHI, is meant"
+          return f"reads the accumulator of line {line[s]} after its loop; line {line[last]}, its PHI, is meant"
     return None
 
   def enter(self, u: UOp) -> str | None:
@@ -168,10 +167,10 @@ class _Scope:
     for x in self.open:
       if x.op is Ops.WHILE: return f"BARRIER inside line {self.line[x]}, a WHILE, whose rounds differ between work-items"
       conditions = x.src[0].src[:1] if x.op is Ops.ELSE else x.src[:1] if x.op is Ops.IF else x.src[:2]
-      bad = next((n for n in toposort(conditions) if n.op is Ops.LOAD or n.op is Ops.SPECIAL and n.arg[0] == "l"), None)
-      if bad is not None:
-        where = f"line {self.line[x]}, whose condition differs between work-items"
-        return f"BARRIER inside {where} (it depends on line {self.line[bad]})"
+      for n in toposort(conditions):
+        if n.op is Ops.LOAD or n.op is Ops.SPECIAL and n.arg[0] == "l":
+          return f"BARRIER inside line {self.line[x]}, whose condition differs between work-items " \
+            f"(it depends on line {self.line[n]})"
     return None
 
   def defines(self, u: UOp) -> str | None:
@@ -212,8 +211,8 @@ def _index(index: UOp) -> str | None:
 
 
 def _region(u: UOp) -> str | None:
-  bad = next((s for s in u.src[1:] if s.op not in _STATEMENTS), None)
-  return None if bad is None else f"{u.op.name} has statements ({', '.join(s.name for s in _STATEMENTS)}), got {bad.op}"
+  return next((f"{u.op.name} has statements ({', '.join(x.name for x in _STATEMENTS)}), got {s.op}"
+               for s in u.src[1:] if s.op not in _STATEMENTS), None)
 
 
 def _for(u: UOp) -> str | None:
@@ -224,8 +223,7 @@ def _for(u: UOp) -> str | None:
 
 def _cache_read(u: UOp) -> str | None:
   if len(u.src) != 1 or u.src[0].op is not Ops.LOAD: return "CACHE_READ copies one LOAD to local memory"
-  missing = [i for i in u.arg if i not in {r.arg[0] for r in u.ranges}]
-  return f"CACHE_READ along axis {missing[0]}, which its LOAD does not vary with" if missing else None
+  return next((f"CACHE_READ along axis {i}, which its LOAD does not vary with" for i in u.arg if i not in ids_of(u)), None)
 
 
 def _sorted(u: UOp) -> str | None:
@@ -264,21 +262,22 @@ def _misplaced(kernel: Kernel) -> Rule:
 def _fits(kernel: Kernel) -> Rule:
   """The axes, params and variables that a node refers to are the kernel's, with the size and dimensions that the node has."""
   sizes = {a.id: a.size for a in kernel.axes}
-  shapes = {p.uop: p.shape for p in kernel.params}
   def rule(u: UOp) -> str | None:
+    op, arg = u.op, u.arg
     axes: Iterable[int] = \
-      u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else (u.arg,) if u.op is Ops.FOR else ()
+      arg[:1] if op is Ops.RANGE else arg[1] if op is Ops.REDUCE else (arg,) if op is Ops.FOR else ()
     for i in axes:
       if i not in sizes:
-        have = ", ".join(map(str, sorted(sizes))) or "none"
-        return f"{u.op.name} over axis {i}, which the kernel does not have (axes: {have})"
-    if u.op is Ops.RANGE and sizes[u.arg[0]] != u.arg[1]:
-      return f"RANGE of {u.arg[1]} over axis {u.arg[0]}, whose size is {sizes[u.arg[0]]}"
-    if u.op not in (Ops.LOAD, *EFFECTS): return None
+        return f"{op.name} over axis {i}, which the kernel does not have " \
+          f"(axes: {', '.join(map(str, sorted(sizes))) or 'none'})"
+    if op is Ops.RANGE and sizes[arg[0]] != arg[1]:
+      return f"RANGE of {arg[1]} over axis {arg[0]}, whose size is {sizes[arg[0]]}"
+    if op not in ACCESSES: return None
     buffer, n = u.src[0], len(u.src[1].src)
     what, name = ("variable", buffer.arg[0]) if is_variable(buffer) else ("param", buffer.arg[1])
-    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in shapes: return f"{u.op.name} of {name!r}, which the kernel does not have"
-    shape = buffer.arg[1] if is_variable(buffer) else shapes.get(buffer)
+    param = kernel.by_uop.get(buffer)
+    if buffer.op is Ops.DEFINE_GLOBAL and param is None: return f"{op.name} of {name!r}, which the kernel does not have"
+    shape = buffer.arg[1] if is_variable(buffer) else None if param is None else param.shape
     if shape is None or len(shape) == n: return None
     return f"an INDEX of {n} dimensions into {what} {name!r} of shape {shape}"
   return rule
@@ -296,8 +295,7 @@ def _unordered(kernel: Kernel) -> Rule:
       place = u.src[1].ranges.union(*(s.ranges for s in u.src[3:]))
       free = sorted(r.arg for r in u.src[2].ranges - place if r.arg[0] not in ordered)
       if free:
-        axes = ", ".join(f"axis {i} of {n}" for i, n in free)
-        return f"STORE of a value that depends on {axes} to a place that does not"
+        return f"STORE of a value that depends on {', '.join(f'axis {i} of {n}' for i, n in free)} to a place that does not"
     if twice is not None and (u.op in EFFECTS and reads_its_place(u) or u.op is Ops.LOAD and u.src[0] in kernel.written):
       return f"axis {twice} has {twice.again} elements twice, and what is written depends on what was there"
     return None
@@ -318,19 +316,15 @@ def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
 
 # ---- expanded parts
 
-def _copies(u: UOp) -> str | None:
-  wrong = next((s for s in u.src if s.dtype.scalar() is not u.dtype.scalar()), None)
-  return f"{u.op.name} of {wrong.dtype} gives {wrong.dtype}, not {u.dtype}" if wrong is not None else None
-
-
 def _filled(u: UOp) -> str | None:
   if len(u.src) < 3 or u.src[1].op is not Ops.DEFINE_LOCAL:
     return "an expanded CACHE_READ has an index, a local array and the STOREs that fill it"
-  bad = next((s for s in u.src[2:] if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
-  return f"CACHE_READ is filled by STOREs to its array, got {bad.op}" if bad is not None else None
+  return next((f"CACHE_READ is filled by STOREs to its array, got {s.op}" for s in u.src[2:]
+               if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
 
 
-_EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)
+_EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), lambda u: next(
+  (f"{u.op.name} of {s.dtype} gives {s.dtype}, not {u.dtype}" for s in u.src if s.dtype.scalar() is not u.dtype.scalar()), None))
 EXPANDED = op_rules(KERNEL, VECTORS, access_rules(
   lambda i: None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"),
   REDUCE=_EACH_COPY, SCAN=_EACH_COPY, SORT=_EACH_COPY, SPECIAL=lambda u: None, CACHE_READ=_filled)

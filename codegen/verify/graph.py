@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from .. import index as ix
-from ..index.size_text import shape_text, text_of
-from ..index.view import TRANSFORMS, Shape
+from ..index import TRANSFORMS, Shape, nested_text, shape_text
 from ..ir import MOVEMENT, Ops, UOp, toposort
 from .rules import *
 
@@ -34,7 +33,7 @@ _FITS: dict[str, Callable[[Shape, Any], bool]] = dict(   # whether a tuple is th
   EXPAND=lambda s, a: len(a) == len(s) and all(n == 1 or ix.may_equal(n, m) for m, n in zip(a, s)),
   PAD=lambda s, a: len(a) == len(s) and all(len(p) == 2 and all(map(_natural, p)) for p in a),
   SHRINK=lambda s, a: len(a) == len(s) and all(
-    len(p) == 2 and _natural(p[0]) and _most(p[0], p[1]) and _most(p[1], n) for p, n in zip(a, s)),
+    len(p) == 2 and _natural(p[0]) and _most(*p) and _most(p[1], n) for p, n in zip(a, s)),
   FLIP=lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
   TILE=_tiles,
   UNTILE=lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s))
@@ -43,13 +42,8 @@ _FITS: dict[str, Callable[[Shape, Any], bool]] = dict(   # whether a tuple is th
 def _moves(u: UOp) -> str | None:
   """The argument of a movement operation fits the shape it moves."""
   s = u.src[0].shape
-  fits = isinstance(u.arg, tuple) and _FITS[u.op.name](s, u.arg)
-  return None if fits else f"{u.op.name} {_text(u.arg)} does not fit shape {shape_text(s)}"
-
-
-def _text(arg: Any) -> str:
-  if isinstance(arg, tuple): return f"({', '.join(map(_text, arg))}{',' * (len(arg) == 1)})"
-  return text_of(arg) if isinstance(arg, UOp) else repr(arg)
+  return None if isinstance(u.arg, tuple) and _FITS[u.op.name](s, u.arg) else \
+    f"{u.op.name} {nested_text(u.arg, repr)} does not fit shape {shape_text(s)}"
 
 
 def _reduces(u: UOp) -> str | None:
@@ -130,9 +124,9 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   IOTA=(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
   REDUCE_AXIS=(same_dtype, _reduces),
   SCAN_AXIS=(
-    same_dtype, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans),
+    same_dtype, argument(lambda a: tuple_of(a, 3, 4), "(combiner, axis, reverse)"), _scans),
   SORT_AXIS=(same_dtype,
-    argument(lambda a: isinstance(a, tuple) and len(a) in (4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
+    argument(lambda a: tuple_of(a, 4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
     _sorts),
   GATHER=(
     lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
@@ -145,12 +139,12 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   UPDATE=(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
   AFTER=(source_count(2, "memory and an effect"), lambda u: None if u.src[1].op in (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH) else
     f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}", one_dtype(0)),
-  CALL=(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"),
+  CALL=(argument(lambda a: tuple_of(a, 2), "(launcher, position)"),
     lambda u: None if 0 <= u.arg[1] < len(u.src) - 1 else f"CALL of argument {u.arg[1]}, of {len(u.src) - 1}",
     lambda u: None if _alike(u.src[0].shape, u.src[1 + u.arg[1]].shape) else
     f"CALL of argument {u.arg[1]}, whose shape is another", one_dtype(0)),
   LAUNCH=(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)),
+    argument(lambda a: tuple_of(a, 5), "(launcher, position, positions, call, number)"), one_dtype(0)),
   SLOPED=(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
   CUSTOM=lambda u: None)
 

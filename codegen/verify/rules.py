@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from ..index import Size
 from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
 from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..kernel.linear import UOpList
+from ..kernel import ACCESSES, UOpList
 
 ANY = 1 << 30   # sources: no limit
 
@@ -79,6 +79,9 @@ same_dtype = all_of(one_source, one_dtype())
 def fields(value: Any, *kinds: type) -> bool: return isinstance(value, tuple) and tuple(map(type, value)) == kinds
 
 
+def tuple_of(value: Any, *lengths: int) -> bool: return isinstance(value, tuple) and len(value) in lengths
+
+
 def int_dtype(what: str, u: UOp) -> str | None:
   """``what``, which ``u`` is, has a scalar int dtype."""
   return None if u.dtype.kind in "iu" and u.dtype.count == 1 else f"{what} has a scalar int dtype, got {u.dtype}"
@@ -97,20 +100,21 @@ def names(ds: Iterable[DType]) -> str: return " and ".join(dict.fromkeys(map(str
 
 def alu_rule(u: UOp) -> str | None:
   """The number of sources, their dtypes, and what the function takes."""
+  dtype = u.dtype
   fn, values = u.arg, u.src
   arity = _ARITY.get(type(fn))
   if arity is None: return f"ALU needs a function (UnaryOps, BinaryOps or TernaryOps), got {fn!r}"
   if len(values) != arity: return f"{fn} takes {arity} sources, got {len(values)}"
   for s in values:
-    if s.dtype.count not in (1, u.dtype.count):
-      return f"{fn} gives {u.dtype.count} elements, a source has {s.dtype.count} (1 or {u.dtype.count} expected)"
+    if s.dtype.count not in (1, dtype.count):
+      return f"{fn} gives {dtype.count} elements, a source has {s.dtype.count} (1 or {dtype.count} expected)"
   if fn is TernaryOps.WHERE:
     if values[0].dtype.scalar() is not dtypes.bool: return f"the condition of WHERE is bool, got {values[0].dtype}"
     values = values[1:]
   kind, *others = {s.dtype.scalar() for s in values}
   if others: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
   gives = FUNCTIONS[fn].gives or kind
-  if u.dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {u.dtype.scalar()}"
+  if dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {dtype.scalar()}"
   return refusal(fn, kind)
 
 
@@ -125,20 +129,19 @@ def cast_rule(u: UOp) -> str | None:
   """A source of the same count, or a scalar that is broadcast."""
   src = u.src[0].dtype
   if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
-  if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
-    return f"BITCAST keeps the item size: {src} has {src.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
-  return None
+  return None if u.op is not Ops.BITCAST or src.itemsize == u.dtype.itemsize else \
+    f"BITCAST keeps the item size: {src} has {src.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
 
 
 def const_rule(u: UOp) -> str | None:
   """A value of the dtype's kind that the dtype has."""
-  want = python_type(u.dtype)
+  arg, dtype = u.arg, u.dtype
+  want = python_type(dtype)
   if u.src: return "CONST has no sources"
-  if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
-  if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
-    return f"{u.arg} is outside {u.dtype}"
-  if want is float and u.arg == u.arg and held(u.arg, u.dtype) != u.arg: return f"{u.arg} is not rounded to {u.dtype}"
-  return None
+  if type(arg) is not want: return f"a {dtype} constant is a Python {want.__name__}, got {arg!r}"
+  if want is int and dtype is not dtypes.index and not dtypes.min(dtype.scalar()) <= arg <= dtypes.max(dtype.scalar()):
+    return f"{arg} is outside {dtype}"
+  return f"{arg} is not rounded to {dtype}" if want is float and arg == arg and held(arg, dtype) != arg else None
 
 
 VALUES = op_rules(CONST=const_rule, ALU=alu_rule, CAST=(one_source, cast_rule), BITCAST=(one_source, cast_rule))
@@ -151,7 +154,7 @@ def combiner_rule(op: Any, dtype: DType) -> str | None:
 
 
 _range = all_of(
-  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and
+  argument(lambda a: tuple_of(a, 2) and isinstance(a[0], int) and
            (isinstance(a[1], UOp) or isinstance(a[1], int) and a[1] >= 1), "(axis id, size >= 1)"),
   lambda u: None if u.src == (u.arg[1],) else "a RANGE whose size is no number has it as its source"
   if isinstance(u.arg[1], UOp) else no_sources(u),
@@ -163,32 +166,33 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
 
   ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them."""
   def rule(u: UOp) -> str | None:
-    store = u.op is not Ops.LOAD
+    op, src, arg = u.op, u.src, u.arg
+    store = op is not Ops.LOAD
     most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
     if wrong := source_count(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
-    buf = u.src[0]
-    if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
-    if wrong := index(u.src[1]): return wrong
-    dtype = u.src[2].dtype if store else u.dtype
-    if dtype.scalar() is not buf.dtype: return f"{u.op.name} of {dtype} in a buffer of {buf.dtype}"
-    gate, other = (*u.src[2 + store:], None, None)[:2]
+    buf = src[0]
+    if buf.op not in BUFFERS: return f"{op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
+    if wrong := index(src[1]): return wrong
+    dtype = src[2].dtype if store else u.dtype
+    if dtype.scalar() is not buf.dtype: return f"{op.name} of {dtype} in a buffer of {buf.dtype}"
+    gate, other = (*src[2 + store:], None, None)[:2]
     if gate is not None and not spreads(gate.dtype, dtypes.bool, dtype.count):
       return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
-    if u.src[4:] and u.src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {u.src[4].dtype}"
+    if src[4:] and src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {src[4].dtype}"
     if other is not None and not spreads(other.dtype, dtype.scalar(), dtype.count):
       return f"`other` of a LOAD of {dtype} is {other.dtype}"
     if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
-      return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
-    allowed = ATOMICS if u.op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
-    ordered = scatters and u.op is Ops.STORE
-    if u.arg not in allowed and not (ordered and fields(u.arg, str, tuple) and u.arg[0] in ("add", "set")):
+      return f"{op.name} into {buf.arg[1]!r}, which is declared as not written"
+    allowed = ATOMICS if op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
+    ordered = scatters and op is Ops.STORE
+    if arg not in allowed and not (ordered and fields(arg, str, tuple) and arg[0] in ("add", "set")):
       also = ", ('add' or 'set', axis ids)" if ordered else ""
-      return f"the arg of {u.op.name} is one of {', '.join(map(repr, allowed))}{also}, got {u.arg!r}"
-    if buf.op is Ops.DEFINE_LOCAL and u.op is Ops.ATOMIC:
+      return f"the arg of {op.name} is one of {', '.join(map(repr, allowed))}{also}, got {arg!r}"
+    if buf.op is Ops.DEFINE_LOCAL and op is Ops.ATOMIC:
       return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
-    if buf.op is Ops.DEFINE_LOCAL and u.arg == "tma": return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
-    return f"ATOMIC takes numbers, got {dtype}" if u.op is Ops.ATOMIC and dtype.kind == "b" else None
-  return dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), rule)
+    if buf.op is Ops.DEFINE_LOCAL and arg == "tma": return f"{op.name} of {buf.arg[0]!r} by descriptor: only params have one"
+    return f"ATOMIC takes numbers, got {dtype}" if op is Ops.ATOMIC and dtype.kind == "b" else None
+  return dict.fromkeys(ACCESSES, rule)
 
 
 def _elements(fits: Callable[[Any], bool], what: str) -> Rule:
@@ -206,8 +210,8 @@ _shaped = _elements(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a
 def _vectorize(u: UOp) -> str | None:
   """A scalar for each element of the vector."""
   if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
-  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
-  return None
+  found = [s.dtype for s in u.src]
+  return f"VECTORIZE to {u.dtype} of {names(found)}" if {*found} - {u.dtype.scalar()} else None
 
 
 def _gep(u: UOp) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ntgrad.codegen.explain.scheduler_form import inlined, with_aligns, with_numbered_sorts, without_tiles
+from ntgrad.codegen.explain.scheduler_form import inlined, with_aligns, with_numbered_axes, without_tiles
 from ntgrad.codegen.ir import MissingFileError, NtgradError, OverrideError
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel
@@ -39,9 +39,10 @@ class Exported:
     kernel = without_tiles(kernel)
     if not self.axes: return kernel
     if sorted(self.axes.values()) != [a.id for a in kernel.axes]:
-      raise OverrideError(f"{self.file}: AXES is {self.axes}, and the axes are {', '.join(map(str, kernel.axes))}; without it, "
-                          "and with OPTS = None (Opts have numbers of axes), they stay in this order")
-    return with_numbered_sorts(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes.values())), tuple(self.axes))
+      have = ", ".join(map(str, kernel.axes))
+      raise OverrideError(f"{self.file}: AXES is {self.axes}, and the axes are {have}; without it, and with "
+                          "OPTS = None (Opts have numbers of axes), they stay in this order")
+    return with_numbered_axes(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes.values())), tuple(self.axes))
 
 
 def read(text: str, file: str = "") -> Exported:
