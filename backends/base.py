@@ -10,8 +10,7 @@ from typing import Any, Callable, Iterable, Sequence, TypeAlias
 import numpy as np
 
 from ntgrad.codegen.choose.bound import Work
-from ntgrad.codegen.index import Size
-from ntgrad.codegen.index.sizes import evaluator, size_text
+from ntgrad.codegen.index import Size, evaluator, size_text
 from ntgrad.codegen.ir import CompileError, DeviceError, DType, Target, UOp
 
 Sizes: TypeAlias = tuple[int, ...]       # the numbers that a launch gives for its kernel's sizes

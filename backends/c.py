@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import CompileError, Ops, Target, UOp, dtypes
 
 from .cstyle.functions import COMMON, FLOATS, FUNCTIONS, Library, Templates, Type, helper

@@ -3,7 +3,7 @@ impossible. Metal has no ``double``, and atomic operations on 32 bits only. Valu
 memory, bfloat16 and the fp8 dtypes are integers of their size."""
 from __future__ import annotations
 
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import SUM, DType, Target, Text, dtypes, inside
 
 from .cstyle.functions import FUNCTIONS, Library, Type

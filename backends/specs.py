@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
+from ntgrad.codegen.index import evaluator
 from ntgrad.codegen.index.records import *
-from ntgrad.codegen.index.sizes import evaluator
 
 from .base import KernelSource, ProgramSpec, grid_of
 

@@ -7,7 +7,7 @@ from typing import Callable, Container, Iterable, Sequence
 
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import ATOM, UNARY, DType, Ops, Text, UOp, dtypes, number_text
-from ntgrad.codegen.kernel.linear import accumulator
+from ntgrad.codegen.kernel import accumulator
 
 from .base import size_names
 

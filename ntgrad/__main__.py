@@ -25,7 +25,7 @@ _LAYOUT = {
 def tokens(text: str) -> int:
   """The tokens of Python source, without layout, comments and docstrings."""
   count = sum(t.type not in _LAYOUT for t in tokenize.generate_tokens(io.StringIO(text).readline))
-  places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+  places = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
   return count - sum(isinstance(n, places) and ast.get_docstring(n, clean=False) is not None for n in ast.walk(ast.parse(text)))
 
 

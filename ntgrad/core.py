@@ -56,7 +56,7 @@ class Base(Valued):
   ``lazydata`` is the node of the tensor graph whose value this tensor is. ``grad`` is the gradient that ``backward`` left, or
   None. ``names`` are the names of its dimensions (docs/shapes.md).
   """
-  __slots__ = ("_alias", "_view", "_node", "grad", "_state", "_names", "__weakref__")
+  __slots__ = "_alias", "_view", "_node", "grad", "_state", "_names", "__weakref__"
   _alias: Alias
   _view: AliasView
   _node: UOp | None   # what the view shows of the newest version; None: not known since that changed
@@ -226,7 +226,7 @@ class Base(Valued):
       raise ArgumentError(f"requires_grad is {shown(value)}; it takes True, False or None")
     Stamped.changes += 1
     if not value:
-      if self._state == 1: self._view = (*self._view, (Ops.DETACH, None))
+      if self._state == 1: self._view = *self._view, (Ops.DETACH, None)
       self._state, self._node = 0 if value is None else -1, None
     elif self._state <= 0:
       if self.lazydata.dtype.kind != "f":

@@ -9,7 +9,7 @@ from typing import Sequence
 
 from ntgrad.codegen.index import bounds, linear, vmin
 from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, memoized
-from ntgrad.codegen.kernel.linear import NARROW, accumulator
+from ntgrad.codegen.kernel import NARROW, accumulator
 
 from ..writer import Usage, touched
 

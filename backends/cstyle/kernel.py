@@ -6,12 +6,23 @@ from __future__ import annotations
 import re
 from typing import Sequence
 
-from ntgrad.codegen.index import vmax, vmin
-from ntgrad.codegen.index.sizes import arguments
-from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, cast_number, dtypes, step_of
-from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
+from ntgrad.codegen.index import arguments, vmax, vmin
+from ntgrad.codegen.ir import (
+  COMPARE,
+  FUNCTIONS,
+  BinaryOps,
+  CompileError,
+  DType,
+  Ops,
+  UnaryOps,
+  UOp,
+  cast_number,
+  dtypes,
+  refusal,
+  step_of,
+)
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
-from ntgrad.codegen.kernel.linear import NARROW
+from ntgrad.codegen.kernel import NARROW
 
 from ..base import KernelSource
 from ..writer import Writer, parameters, touched

@@ -4,9 +4,9 @@ from __future__ import annotations
 import math
 from typing import Sequence
 
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import ATOM, SHIFT, SUM, UNARY, CompileError, DType, Text, UOp, dtypes, held, signs
-from ntgrad.codegen.kernel.linear import NARROW
+from ntgrad.codegen.kernel import NARROW
 
 from ..base import Renderer
 from ..writer import float_text, head_text

@@ -18,10 +18,9 @@ from itertools import pairwise
 from typing import Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import conjuncts
-from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms, uncast
+from ntgrad.codegen.index import Dim, as_sizes, conjuncts, dim_text, size_terms, uncast
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
+from ntgrad.codegen.kernel import gate_or_none, loads_zero
 
 from ..writer import touched
 

@@ -7,8 +7,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ntgrad.codegen.index import vmax, vmin
-from ntgrad.codegen.ir import BinaryOps, CompileError, DType, Ops, TernaryOps, UnaryOps, UOp, cast_number, dtypes, held
-from ntgrad.codegen.ir.functions import FUNCTIONS
+from ntgrad.codegen.ir import FUNCTIONS, BinaryOps, CompileError, DType, Ops, TernaryOps, UnaryOps, UOp, cast_number, dtypes, held
 from ntgrad.codegen.ir.spelling import (
   ATOM,
   BIT_AND,
@@ -22,7 +21,7 @@ from ntgrad.codegen.ir.spelling import (
   inside,
   operands,
 )
-from ntgrad.codegen.kernel.linear import FP8, NARROW, accesses_variable, gate_or_none, layout, terms
+from ntgrad.codegen.kernel import FP8, NARROW, accesses_variable, gate_or_none, layout, terms
 
 from ..writer import float_text
 from .descriptors import AxisIds

@@ -12,8 +12,7 @@ from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, power_of_two, toposort
-from ntgrad.codegen.kernel import linear
-from ntgrad.codegen.kernel.linear import NARROW, accesses_variable, accumulator, is_dot, named_sources, terms
+from ntgrad.codegen.kernel import NARROW, accesses_variable, accumulator, is_dot, linear, named_sources, terms
 
 from ..writer import Usage, Writer
 from .descriptors import AxisIds, Box, find_boxes

@@ -13,12 +13,10 @@ from typing import Callable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
-from ntgrad.codegen.index import Size
-from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
-from ntgrad.codegen.ir import NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes
-from ntgrad.codegen.ir.functions import FUNCTIONS, identity
+from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
+from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
-from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
+from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia

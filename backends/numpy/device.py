@@ -9,9 +9,9 @@ from typing import Sequence
 import numpy as np
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.sizes import arguments, bounds_text, dim_text, evaluator
+from ntgrad.codegen.index import arguments, bounds_text, dim_text, evaluator
 from ntgrad.codegen.ir import Ops, OutOfMemoryError, Target, UOp, VerifyError
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel import UOpList
 from ntgrad.codegen.verify.forms import verify_linear
 
 from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, Specs, grid_of

@@ -12,10 +12,9 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, 
 
 import numpy as np
 
-from ntgrad.codegen.index import Size
-from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.index import Size, evaluator
 from ntgrad.codegen.ir import Ops, UOp, VerifyError, dtypes, step_of
-from ntgrad.codegen.kernel.linear import UOpList, accumulator
+from ntgrad.codegen.kernel import UOpList, accumulator
 
 from ..writer import touched
 from .functions import cast, function

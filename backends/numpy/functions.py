@@ -7,8 +7,7 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.codegen.ir import BinaryOps, DType, TernaryOps, UnaryOps, dtypes, to_narrow
-from ntgrad.codegen.ir.functions import FUNCTIONS, Fn
+from ntgrad.codegen.ir import FUNCTIONS, BinaryOps, DType, Fn, TernaryOps, UnaryOps, dtypes, to_narrow
 
 from .memory import Array
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 import numpy as np
 
 from ntgrad.codegen.choose.bound import bound
-from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.index import evaluator
 from ntgrad.codegen.ir import CompileError, DeviceError
 
 from ..base import Program, ProgramSpec, Sizes, grid_of, remade

@@ -4,9 +4,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import DType, Ops, Target, UOp, config
-from ntgrad.codegen.kernel.linear import NARROW
+from ntgrad.codegen.kernel import NARROW
 
 from ..cstyle.kernel import CStyleRenderer
 from ..cstyle.language import STORED, VALUES, Atomic

@@ -175,7 +175,7 @@ def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:
 def key_axes(roles: Roles, left: list[Axis]) -> list[Axis]:
   """The axes of which every size of a block is tried: up to two that memory goes along, the last other one of each kind."""
   by_bytes = sorted([a for a in left if a.id in roles.along], key=lambda a: -roles.along[a.id])[:2]
-  for kind in (roles.bound, roles.free):
+  for kind in roles.bound, roles.free:
     rest = [a for a in kind if a in left and a not in by_bytes]
     if rest and len(by_bytes) < KEYS: by_bytes.append(rest[-1])
   return by_bytes
@@ -197,7 +197,7 @@ def filled(tiles: dict[int, int], keys: list[Axis], others: list[Axis], target: 
   """Some blocks, and where they have all of their axes, the same with the next axes too."""
   yield tiles
   if not others or any(tiles[a.id] < a.count for a in keys): return
-  for room in (target.mapped, target.block):
+  for room in target.mapped, target.block:
     more, left = dict(tiles), room // prod(tiles.values())
     for a in others:
       if left <= 1: break

@@ -47,7 +47,7 @@ class ProductWork:
   factors: int = 0
   beside: int = 0
   operations: float = 0.0
-  vectors: tuple[int, int] = (VECTOR_BYTES, VECTOR_BYTES)
+  vectors: tuple[int, int] = VECTOR_BYTES, VECTOR_BYTES
   crossed: bool = False
 
   @staticmethod
@@ -93,12 +93,12 @@ def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
   depth = target.row_bytes // work.read
   wide = work.multiplied > HALF
   if min(work.m, work.n) <= _FEW and not wide:   # long pieces of the large matrix
-    yield (*target.dots[-1], _LONG * depth)
+    yield *target.dots[-1], _LONG * depth
     return
   for bm, bn in target.dots[:1] if wide else target.dots:
     for rows, columns in dict.fromkeys(((bm, bn), (bn, bm))):
       if work.m >= rows and work.n >= columns: yield rows, columns, depth
-  yield (*target.dots[-1], depth)
+  yield *target.dots[-1], depth
 
 
 def multiplied_a_second(work: ProductWork, rows: int, columns: int, target: Target) -> float:

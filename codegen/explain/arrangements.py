@@ -91,7 +91,7 @@ def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) ->
   indices = tuple(map(now, index.src))
   axes = [replace(a, size=sized(a.size)) for a in kernel.axes]
   shape = [sized(n) for n in param.shape]
-  for way in (straight, by_digits):
+  for way in straight, by_digits:
     try:
       d = way(axes, shape, indices, gate)
       at, valid = d.arr.pull([[a.rng for a in level] for level in d.axes])

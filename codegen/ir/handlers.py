@@ -47,7 +47,7 @@ def _code(handler: Any) -> CodeType | None:
 def keep_handlers() -> None:
   """Python's handlers again where LLVM, which compiles in this process, has put its own over them for good."""
   if threading.get_ident() != threading.main_thread().ident: return
-  for s in (_signal.SIGUSR1, _signal.SIGQUIT):
+  for s in _signal.SIGUSR1, _signal.SIGQUIT:
     if callable(handler := _signal.getsignal(s)): _signal.signal(s, handler)
 
 

@@ -100,7 +100,7 @@ def block_shapes(uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
 def axis_order(uops: Sequence[UOp]) -> list[int]:
   """One order of the TILE axes for the whole program: STOREs, then LOADs, put what moves further through memory first."""
   later: dict[int, set[int]] = {u.arg[0]: set() for u in uops if u.op is Ops.RANGE}   # axis -> those that come after it
-  for kind in (Ops.STORE, Ops.LOAD):
+  for kind in Ops.STORE, Ops.LOAD:
     for u in uops:
       if u.op is not kind: continue
       steps = sorted([found for x, k in terms(u.src[1])[0].items() if (found := step(x, k)) is not None], key=lambda t: -t[0])

@@ -281,7 +281,7 @@ class Fuse(OnAxis):
     both = f"{self}: {axis} and {other}"
     if other is axis: raise OptError(f"{self}: another axis of the kernel is fused with {axis}")
     if axis.kind is not other.kind: raise OptError(f"{both} are not gone through alike")
-    for a in (axis, other):
+    for a in axis, other:
       self.plain(kernel, a, a.kind is AxisKind.GRID)
       self.steady(a)
       self.alone(kernel, a)

@@ -158,7 +158,7 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
 def _apart(copies: Sequence[tuple[UOp, UOp]], asked: set[UOp]) -> tuple[list[UOp], list[UOp], list[UOp]]:
   """What both branches need and is the same in them, or is ``asked`` for before they begin; what the one needs, and the other."""
   needed = set(asked), set(asked)
-  for side in (0, 1):
+  for side in 0, 1:
     for pair in reversed(copies):
       u = pair[side]
       if u.op in _OWN or u in needed[side]: needed[side].update((u, *u.src))

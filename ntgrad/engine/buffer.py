@@ -115,7 +115,7 @@ class Buffer:
     self.device, self.shape, self.dtype = device, shape, dtype
     self.offset = self.align = 0        # of a part of a storage that kernels read: its first byte, and the align of a Param
     self.storage = Storage(device, prod(shape) * dtype.itemsize) if storage is None else storage
-    self.signature: tuple[Any, ...] = (shape, dtype, device)
+    self.signature: tuple[Any, ...] = shape, dtype, device
     if self.storage.read_only: self.signature += ("read-only",)   # other kernels take it
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
     self.rng_from: Any = None           # and whose; None: the default generator's

@@ -17,9 +17,8 @@ from ntgrad.codegen import pipeline
 from ntgrad.codegen.choose import candidates
 from ntgrad.codegen.choose.bound import work_of
 from ntgrad.codegen.explain.printing import kernel_name as kernel_name
-from ntgrad.codegen.index import Dim, count, product, records
+from ntgrad.codegen.index import Dim, arguments, count, evaluator, product, records, sizes_of
 from ntgrad.codegen.index.records import CONDITION, TupleForm
-from ntgrad.codegen.index.sizes import arguments, evaluator, sizes_of
 from ntgrad.codegen.ir import CompileError, NtgradError, OverrideError, Recent, UOp, config, dtypes
 from ntgrad.codegen.kernel import AxisKind, Kernel, structure_text
 from ntgrad.codegen.opts import Told

@@ -68,7 +68,7 @@ def _available(name: str) -> tuple[bool, str]:
 def _found() -> list[str]:
   """The devices that the machine has."""
   out = [name for name in DEVICE_NAMES if _available(name)[0]]
-  for kind in ("CL", "CUDA"):
+  for kind in "CL", "CUDA":
     n = 1
     while kind in out and _available(f"{kind}:{n}")[0]:
       out.append(f"{kind}:{n}")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Callable, Hashable
 
 CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13   # types of devices
-DLPACK_VERSION = (1, 1)                    # major and minor version of the protocol
+DLPACK_VERSION = 1, 1                    # major and minor version of the protocol
 READ_ONLY, COPIED_FLAG = 1, 2              # flags
 _INT, _OBJECT, _ADDRESS, _TEXT = ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p   # of C
 _WORD, _LONG = ctypes.c_uint32, ctypes.c_uint64

@@ -11,8 +11,19 @@ from functools import lru_cache
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad.codegen.index.algebra import between
-from ntgrad.codegen.ir import ArgumentError, IndexOutOfRangeError, NtgradError, config, dtypes
-from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
+from ntgrad.codegen.ir import (
+  MOVEMENT,
+  ArgumentError,
+  BinaryOps,
+  IndexOutOfRangeError,
+  NtgradError,
+  Ops,
+  TernaryOps,
+  UOp,
+  config,
+  dtypes,
+  prod,
+)
 from ntgrad.graph import Alias, nodes as graph, origins
 
 from .device import default_device
@@ -62,7 +73,7 @@ def _marked(u: UOp, device: str | None, limits: tuple[Any, ...], name: str, of: 
   mark = graph.make(Ops.DETACH, u.dtype, (u,), ("index", *limits), u.shape, u.device or device)
   name, place = origins.called(name)
   site, known = Site(name, of, place, *more), mark.note or ()
-  if site not in known: mark.note = (*known[-_SITES + 1:], site)
+  if site not in known: mark.note = *known[-_SITES + 1:], site
   return mark
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.tile_source import kernel_key
-from ntgrad.codegen.index.size_text import shape_text
-from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.index import evaluator, shape_text
 from ntgrad.codegen.ir import DType, NtgradError, OverrideError, Recent, config
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel, Param

@@ -9,10 +9,9 @@ from typing import Any, Callable, Sequence
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, screen
-from ntgrad.codegen.index.size_text import shape_text
-from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.index import evaluator, shape_text
 from ntgrad.codegen.ir import DType, UOp
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import BoundInt
 
 from . import report

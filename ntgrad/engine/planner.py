@@ -13,7 +13,7 @@ import numpy as np
 from ntgrad.backends import memory_pool as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.size_text import text_of
+from ntgrad.codegen.index import text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins

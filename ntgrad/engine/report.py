@@ -20,12 +20,9 @@ from ntgrad.codegen.choose.bound import Bound, Work, bound
 from ntgrad.codegen.explain.arrangements import arranged_accesses
 from ntgrad.codegen.explain.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.explain.tile_source import tile_source
-from ntgrad.codegen.index import conjuncts, count
-from ntgrad.codegen.index.size_text import COMPARISONS, condition_text, text_of
-from ntgrad.codegen.index.sizes import dim_text, evaluator
+from ntgrad.codegen.index import COMPARISONS, condition_text, conjuncts, count, dim_text, evaluator, text_of
 from ntgrad.codegen.ir import ExportError, Ops, Recent, UOp, config
-from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.kernel.linear import UOpList, block_shapes
+from ntgrad.codegen.kernel import Kernel, UOpList, block_shapes
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.graph import origins
 from ntgrad.graph.buffer_names import BufferNames

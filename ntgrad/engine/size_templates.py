@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.sizes import evaluator, sizes_of
+from ntgrad.codegen.index import evaluator, sizes_of
 from ntgrad.codegen.ir import DType, Ops, UOp
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.passes.scatters import worth_sorting
 from ntgrad.graph import BoundInt, Derived
 

@@ -15,10 +15,9 @@ from typing import Callable, Container, Iterator, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.index.sizes import evaluator, sizes_of
+from ntgrad.codegen.index import evaluator, sizes_of
 from ntgrad.codegen.ir import BinaryOps, Ops, Recent, UOp, toposort
-from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import AxisKind, Kernel, substitute
 from ntgrad.codegen.opts.axes import seen_by
 
 ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Callable, NamedTuple, Sequence
 
-from ntgrad.codegen.index.sizes import dim_text, evaluator
+from ntgrad.codegen.index import dim_text, evaluator
 from ntgrad.codegen.ir import Recent, UOp
 
 from .planner import number_buffer

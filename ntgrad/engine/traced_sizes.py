@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import negated
-from ntgrad.codegen.index.sizes import evaluator, sizes_of
+from ntgrad.codegen.index import evaluator, negated, sizes_of
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import BoundInt, Derived, variable
 
 VariableValues = tuple[int, ...]

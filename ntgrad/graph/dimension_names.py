@@ -10,9 +10,8 @@ from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
+from ntgrad.codegen.index import TRANSFORMS, text_of
 from ntgrad.codegen.index.algebra import count
-from ntgrad.codegen.index.size_text import text_of
-from ntgrad.codegen.index.view import TRANSFORMS
 from ntgrad.codegen.ir import ArgumentError, AxisError, Ops, ShapeError, shown
 
 from .variable import BoundInt

@@ -13,10 +13,9 @@ from numbers import Integral
 from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import assumes, condition_holds, negated
-from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of, without_options
+from ntgrad.codegen.index import assumes, condition_holds, from_parts, negated, size_nodes, text_of, without_options
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, Ops, UOp, shown, toposort
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import substitute
 
 from .symbol_sympy import PLAIN_OPERATORS, as_comparison, from_sympy, is_sympy, never_negative, to_sympy
 

@@ -8,7 +8,7 @@ from functools import lru_cache, reduce
 from typing import Any, Callable, Mapping
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of
+from ntgrad.codegen.index import from_parts, size_nodes, text_of
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, Ops, UOp, toposort
 
 _SECONDS = 0.5   # for one question

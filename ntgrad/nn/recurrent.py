@@ -37,7 +37,7 @@ def _gru(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
   if bias is not None: y = y + bias
   (xr, xz, xn), (yr, yz, yn) = x.chunk(3, -1), y.chunk(3, -1)
   n = (xn + (xr + yr).sigmoid() * yn).tanh()
-  return (n + (xz + yz).sigmoid() * (h - n),)
+  return n + (xz + yz).sigmoid() * (h - n),
 
 
 _STEPS: dict[str, Callable[..., State]] = {"tanh": _plain("tanh"), "relu": _plain("relu"), "LSTM": _lstm, "GRU": _gru}

@@ -128,7 +128,7 @@ class _Walk(Instructions):
     if (levels := _EACH.get(kind)) is not None:
       inner = tuple([x for a in args for x in self.elements(a)])
       for _ in range(levels - 1): inner = ((Packed(inner), text),)
-      return ((Packed(inner), text),)
+      return (Packed(inner), text),
     if kind is type and len(args) == 1: return tuple([(type(x), text) for x, _ in args[0] if not isinstance(x, NO_OBJECTS)])
     if kind is map and args:
       self.call(args[0], [self.elements(a) for a in args[1:]], {})
@@ -201,4 +201,4 @@ def _identity(value: Value) -> tuple[Any, ...]:
                 if isinstance(x, Bound) else 0 if isinstance(x, NO_OBJECTS) else id(x) for x, _ in value])
 
 
-def _owner(x: Any, method: str) -> Value: return ((x, method.rpartition(".")[0] or "self"),)
+def _owner(x: Any, method: str) -> Value: return (x, method.rpartition(".")[0] or "self"),

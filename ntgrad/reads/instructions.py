@@ -71,7 +71,7 @@ class Frame:
 
 class Inner:
   """A function that the code makes, and the names around it."""
-  __slots__ = ("code", "frame")
+  __slots__ = "code", "frame"
   def __init__(self, code: CodeType, frame: Frame): self.code, self.frame = code, frame
 
 

@@ -90,7 +90,7 @@ class Objects:
     if x is ABSENT or not plain(x) or isinstance(x, tuple) or place.used and not self.reads.is_new:
       return self.obtained((x, text))
     place.used = False
-    return ((Leaf(place), text),)
+    return (Leaf(place), text),
 
   def obtained(self, *found: tuple[Any, str]) -> Value:
     """Objects that were read: what is known of each beside."""
@@ -158,7 +158,7 @@ class Objects:
     if isinstance(x, tuple) and name in getattr(type(x), "_fields", ()): return self.obtained((getattr(x, name), called))
     if isinstance(x, CONTAINERS) and type(x).__module__ in ("builtins", "collections"):
       if name not in MUTATORS and id(x) not in self.loose: self.reads.whole(x, text)
-      return ((Bound(name, x), called),)
+      return (Bound(name, x), called),
     if isinstance(x, type):
       found = self.of_class(x, name)
       return self.obtained((getattr(found, "__func__", found), called))
@@ -203,7 +203,7 @@ class Objects:
     for c in mro[mro.index(x.kind) + 1:] if x.kind in mro else ():
       if name not in c.__dict__: continue
       if is_users(c.__module__): self.reads.item(vars(c), name, f"{c.__name__}.{name}", c)
-      return ((Bound(c.__dict__[name], x.owner), called),)
+      return (Bound(c.__dict__[name], x.owner), called),
     return UNKNOWN
 
   def of_class(self, kind: type, name: str) -> Any:

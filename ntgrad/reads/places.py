@@ -121,7 +121,7 @@ class Reads:
 
   def __init__(self) -> None:
     self.unknown: dict[tuple[str, str, int], None] = {}
-    self.where: Where = ("", 0)   # what is noted is read there
+    self.where: Where = "", 0   # what is noted is read there
     self.why = ""                 # which place has something else, since ``hold`` said so
     self.returns = False          # whether what it had may come again
     self.latest = Place(lambda: None, "", ("", 0))   # what was noted last,

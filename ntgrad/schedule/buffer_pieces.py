@@ -10,7 +10,7 @@ import functools
 from typing import Iterable, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.view import Shape
+from ntgrad.codegen.index import Shape
 from ntgrad.codegen.ir import Ops, UOp, prod
 
 from .nodes import Idx

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
-from ntgrad.codegen.index.view import strides_of
+from ntgrad.codegen.index import strides_of
 from ntgrad.codegen.ir import Ops, Target, UOp, config, prod, toposort
-from ntgrad.codegen.kernel.rewrite import rewrite, substitute
+from ntgrad.codegen.kernel import rewrite, substitute
 
 from .layout import LAST, BufferAccess, Product, dimension_along, products
 from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, is_fixed, movement, node_bytes, reshaped, viewed

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel import AxisKind
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.kernel import AxisKind, rewrite
 
 from .nodes import Idx, at_place, axes_in, axes_size
 from .placement import GRAPH_EFFECTS
@@ -195,4 +194,4 @@ def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
     params=params, body=body, axes=tuple(next(grid) if a.kind is AxisKind.GRID else a for a in kernel.axes)))
 
 
-def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]: return (*values[:place], *values[place + 1:], values[place])
+def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]: return *values[:place], *values[place + 1:], values[place]

@@ -8,11 +8,9 @@ from typing import Any
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.explain.tile_source import tile_source
-from ntgrad.codegen.index.size_text import shape_text
+from ntgrad.codegen.index import shape_text
 from ntgrad.codegen.ir import MOVEMENT, BinaryOps, ExportError, Ops, TernaryOps, UOp, dtypes, repeated, toposort
-from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.kernel.accesses import ids_of
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, ids_of, rewrite
 from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import Origin, lines, worth_naming

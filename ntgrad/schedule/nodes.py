@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.view import Shape, pull
+from ntgrad.codegen.index import Shape, pull
 from ntgrad.codegen.ir import MOVEMENT, Ops, UOp
 
 LEAVES_WITHIN = 64   # nodes that are looked at for what a value is made of

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UOp, config, dtypes, toposort
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.kernel import rewrite
 
 from .nodes import Body, in_bounds
 

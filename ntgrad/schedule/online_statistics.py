@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import BinaryOps, Ops, Target, UnaryOps, UOp, config, dtypes, toposort
-from ntgrad.codegen.ir.functions import identity
+from ntgrad.codegen.ir import BinaryOps, Ops, Target, UnaryOps, UOp, config, dtypes, identity, toposort
 from ntgrad.graph import nodes as graph
 
 from .nodes import is_fixed, leaves, movement, node_bytes, reduced_size

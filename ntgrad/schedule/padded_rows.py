@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
-from ntgrad.codegen.index.view import Shape, strides_of
+from ntgrad.codegen.index import Shape, strides_of
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp, config
-from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.kernel.accesses import gate_or_true, is_masked
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.kernel import Kernel, gate_or_true, is_masked, rewrite
 from ntgrad.codegen.opts.axes import or_identity, with_longer_axis
 
 from .layout import FIXED, BufferAccess, buffer_accesses, buffers, products

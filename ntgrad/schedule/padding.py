@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UOp, toposort
-from ntgrad.codegen.kernel.accesses import ids_of
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.kernel import ids_of, rewrite
 
 from .nodes import Body, Copies, as_buffer, axes_size, in_bounds, indexed, movement
 from .placement import param_stand_in, stores

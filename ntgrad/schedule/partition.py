@@ -12,8 +12,7 @@ from functools import cached_property
 from itertools import islice
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
-from ntgrad.codegen.ir.functions import FUNCTIONS
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
 
 from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
 from .nodes import Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed

@@ -61,7 +61,7 @@ def load_element(u: UOp, idx: Idx, valid: UOp) -> UOp:
 
 def stores(root: UOp, idx: Idx, value: UOp) -> Body:
   """The statement that stores a value of a root."""
-  return (UOp(Ops.STORE, value.dtype, (param_stand_in(root), indexed(idx), value)),)
+  return UOp(Ops.STORE, value.dtype, (param_stand_in(root), indexed(idx), value)),
 
 
 def number_of(effect: UOp) -> int:

@@ -6,10 +6,8 @@ from typing import Any, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import sum_parts
 from ntgrad.codegen.choose.gpu_products import ProductWork, split_k_parts
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, power_of_two
-from ntgrad.codegen.ir.functions import identity
-from ntgrad.codegen.kernel.accesses import flat_index, steps_of
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, identity, power_of_two
+from ntgrad.codegen.kernel import flat_index, rewrite, steps_of
 from ntgrad.graph import nodes as graph
 
 from .nodes import LEAVES_WITHIN, Nodes, elements_of, is_fixed, leaves, movement, node_bytes, reduced_size, viewed, with_axis

@@ -7,8 +7,7 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import Ops, Target, UOp
-from ntgrad.codegen.ir.functions import identity
+from ntgrad.codegen.ir import Ops, Target, UOp, identity
 from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 

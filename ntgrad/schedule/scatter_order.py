@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import BinaryOps, Ops, Target, UOp, dtypes
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.passes.scatters import part_of, worth_sorting
 from ntgrad.graph import nodes as graph
 

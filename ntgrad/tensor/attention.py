@@ -71,7 +71,7 @@ class Attention(Products, Random):
                        grouped: bool) -> Self:
     """Attention of tensors of which some have names: the result has the queries' rows and the values' columns. Keys may have
     the name of the queries: they are summed in the end."""
-    tensors = (self, key, value)
+    tensors = self, key, value
     n = max([t.ndim for t in tensors])
     ends = (n - 2, n + 1), (n, n + 1), (n, n - 1)   # places n and n + 1 are summed: the keys, and what queries and keys have
     places = [(*range(n - t.ndim, n - 2), *end) for t, end in zip(tensors, ends)]

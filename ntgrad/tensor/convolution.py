@@ -305,7 +305,7 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
   """The same as ``_windowed``, by index."""
   n = len(lines)
   m = len(u.shape) - n
-  shape = (*[line.out for line in lines], *[line.taps for line in lines])
+  shape = *[line.out for line in lines], *[line.taps for line in lines]
   places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
   index = [expand(_along(minimum(maximum(j, 0), line.size - 1), k, 2 * n, n + k), shape)
            for k, (line, j) in enumerate(zip(lines, places))]

@@ -362,12 +362,12 @@ class Creation(Elementwise, Movement):
     of_kind("iu", "one_hot", "a tensor", u, "it takes ints")
     whole_number("one_hot", "num_classes", num_classes, 0)
     known_class("one_hot", u, num_classes)
-    shape = (*u.shape, num_classes)
+    shape = *u.shape, num_classes
     inside = within(index_of(u, num_classes), 0, num_classes, "one_hot",
                     f"the {num_classes} classes, which go from 0 to {num_classes - 1}", u.device)
     index = expand(reshape(inside, (*u.shape, 1)), shape)
     out = self._from_node(cast(eq(index, cast(index_along(len(u.shape), shape), index.dtype)), dtypes.int32))
-    if self._names is not None: out._names = (*self._names, None)
+    if self._names is not None: out._names = *self._names, None
     return out
 
   # ---- matrices of other matrices, of columns and of diagonals

@@ -252,7 +252,7 @@ class Copy:
     src = tuple([self.new[s] for s in n.src])
     if src == n.src: return n
     m = (UOp.unique if n.is_unique else UOp)(n.op, n.dtype, src, n.arg)
-    for k in ("shape", "device"):
+    for k in "shape", "device":
       if k in n.__dict__: m.__dict__[k] = n.__dict__[k]
     if n.op is Ops.CUSTOM and (value := values.get(n)) is not None: values.put(m, value)   # a kernel's result
     if not isinstance(n.note, graph.Result): m.note = n.note

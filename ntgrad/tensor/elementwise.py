@@ -11,9 +11,8 @@ from typing import Any, Callable, Self, TypeVar
 
 import numpy as np
 
-from ntgrad.codegen.ir import ArgumentError, BinaryOps, DTypeError, ShapeError, UnaryOps, UOp
+from ntgrad.codegen.ir import FUNCTIONS, ArgumentError, BinaryOps, DTypeError, ShapeError, UnaryOps, UOp, refusal
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, can_cast, dtypes
-from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.core import Base
 from ntgrad.graph import Operand, checked, foreign, formulas, mode, nodes as graph, operand
 from ntgrad.graph.dimension_names import Names, aligned_names, fit_aligned, text
@@ -23,8 +22,8 @@ from .families import member
 from .promotion import broadcast_shape, common_device, common_dtype, scalar_dtype, scalar_node
 
 Host = np.ndarray[Any, Any]   # values on the host
-_SCALARS = (bool, int, float)
-_NUMBERS = (bool, int, float, np.number, np.bool_)
+_SCALARS = bool, int, float
+_NUMBERS = bool, int, float, np.number, np.bool_
 _T = TypeVar("_T", bound="Elementwise")
 _BITS, _WHOLE = (frozenset(fn for fn in BinaryOps if refusal(fn, d)) for d in (dtypes.float32, dtypes.bool))
 
@@ -183,7 +182,7 @@ class Elementwise(Base):
       d = scalar_dtype(x, a.dtype)
       if d.kind == "f": return self._wrap(binary(fn, cast(a, d), detach(scalar_node(fn.name, x, d, a.shape))))
     if not isinstance(x, Base): return self._binary(fn, x)
-    pair: Any = (self, x)
+    pair: Any = self, x
     p, q = [t if graph.const_value(t.lazydata) is None else t._detached(detach(t.lazydata)) for t in pair]
     return p._binary(fn, q)
   maximum = member(_extreme_of, BinaryOps.MAX,

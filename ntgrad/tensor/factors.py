@@ -120,7 +120,7 @@ def _lu_by_host(x: Any) -> Any:
   every = np.arange(len(x))
   for j in range(n):
     p = j + np.abs(lu[:, j:, j]).argmax(1)
-    for rows in (lu, order): rows[every, j], rows[every, p] = rows[every, p].copy(), rows[every, j].copy()
+    for rows in lu, order: rows[every, j], rows[every, p] = rows[every, p].copy(), rows[every, j].copy()
     sign = np.where(p == j, sign, -sign)
     pivot = lu[:, j, j, None]
     lu[:, j + 1:, j] /= np.where(pivot == 0, 1, pivot)
@@ -171,7 +171,7 @@ def cholesky(a: Any) -> Any:
     # l^-T inner l^-1, inner being a lower triangle with half of the diagonal
     inner = (low.mT @ grads[0].tril()).tril() * (1 - eye(low, low.shape[-1]) * 0.5)
     g = triangular(low.mT, triangular(low.mT, inner.mT, False).mT, False)
-    return ((g + g.mT) * 0.5,)
+    return (g + g.mT) * 0.5,
   return with_rule("cholesky", [l], [a], rule)[0]
 
 
@@ -238,7 +238,7 @@ def cofactors(a: Any) -> Any:
   x = _by_lu(lu, order, eye(a, n).expand(lu.shape))
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     g, c, y = grads[0], outs[0], inverse(xs[0]).mT
-    return ((g * c).sum((1, 2), keepdim=True) * y - c @ g.mT @ y,)
+    return (g * c).sum((1, 2), keepdim=True) * y - c @ g.mT @ y,
   return with_rule("det", [x.mT * (sign * changed.prod(-1)).reshape(-1, 1, 1)], [a], rule)[0]
 
 
@@ -290,7 +290,7 @@ def _eigh_rule(grads: Any, xs: Any, outs: Any) -> Any:
   if grads[0] is not None: g = g + eye(v, v.shape[-1]) * grads[0].unsqueeze(-2)
   if grads[1] is not None: g = g + (v.mT @ grads[1]) * _over(w.unsqueeze(-2) - w.unsqueeze(-1))
   g = v @ g @ v.mT
-  return ((g + g.mT) * 0.5,)
+  return (g + g.mT) * 0.5,
 
 
 def _over(x: Any) -> Any:
@@ -339,7 +339,7 @@ def _svd_rule(grads: Any, xs: Any, outs: Any) -> Any:
     p = vt @ gvt.mT
     g = g + down * ((p - p.mT) * f)
     if vt.shape[2] > vt.shape[1]: out = out + (u * _over(across)) @ (gvt - p.mT @ vt)
-  return (out + u @ g @ vt,)
+  return out + u @ g @ vt,
 
 
 def pinv(a: Any, rtol: float) -> Any:
@@ -350,7 +350,7 @@ def pinv(a: Any, rtol: float) -> Any:
     y, p, gt = xs[0], outs[0], grads[0].mT
     k = gt @ p
     kp = k @ p.mT
-    return (kp - (p @ k).mT - (y @ p) @ kp + (p.mT @ p) @ (gt - k @ y),)
+    return kp - (p @ k).mT - (y @ p) @ kp + (p.mT @ p) @ (gt - k @ y),
   return with_rule("pinv", [x], [a], rule)[0]
 
 
@@ -476,7 +476,7 @@ def _partner(at: Any, step: Any, n: Any) -> Any:
   m = n - 1 + n % 2
   p = (step - at + m) % m
   if n % 2 == 1: return p
-  last = (step * (n // 2)) % m   # the column that the last one is paired with
+  last = step * (n // 2) % m   # the column that the last one is paired with
   return tl.where(at == m, last, tl.where(p == at, m, p))
 
 

@@ -43,7 +43,7 @@ class _Member(Generic[_P]):
     made = scope[name]
     made.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k in (*left, *by_name, "return") or f"*{k}" in star}
     made.__doc__, made.__qualname__ = self.doc.strip(), f"{owner.__qualname__}.{name}"
-    for k in ("__defaults__", "__kwdefaults__"): setattr(made, k, getattr(fn, k))
+    for k in "__defaults__", "__kwdefaults__": setattr(made, k, getattr(fn, k))
     made.__dict__.update(fn.__dict__)
     return made
 

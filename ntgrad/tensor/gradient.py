@@ -10,9 +10,8 @@ import itertools
 import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, GradientError, Ops, UOp, acc_dtype, dtypes
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, UOp, acc_dtype, dtypes
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
-from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk_nodes as computed_walk
@@ -99,7 +98,7 @@ def _scan(u: UOp, g: UOp) -> UOp | None:
   # rows, side by side, are one: element i of row r is r * n + i
   order = (*[d for d in range(len(s)) if d != axis], axis)
   chosen, g = permute(chosen, order), permute(g, order)
-  flat = (math.prod(s) // n, n)
+  flat = math.prod(s) // n, n
   index = index_along(0, flat), reshape(chosen, flat)
   return permute_back(reshape(scatter(const(0.0, g.dtype, flat), index, reshape(g, flat), "add"), g.shape), order)
 
@@ -120,7 +119,7 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   after."""
   s = x.shape
   rest = [i for i in range(len(s)) if i not in axes]
-  order = (*rest, *axes)
+  order = *rest, *axes
   flat = reshape(permute(x, order), (*[s[i] for i in rest], math.prod([s[a] for a in axes])))
   n, r = flat.shape[-1], len(rest)
   every = expand(reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
@@ -264,7 +263,7 @@ def total(parts: Sequence[UOp]) -> UOp:
   its weights and slices of its input, parts that stand side by side are joined, and products are one product of the joined
   factors: pad(a) + pad(b) + .. -> cat(a, b, ..), a*b + c*d + .. -> sum(stack(a, c, ..) * stack(b, d, ..))."""
   if len(parts) >= MANY:
-    for joined in (_side_by_side, _one_product): parts = joined(parts)
+    for joined in _side_by_side, _one_product: parts = joined(parts)
   return functools.reduce(add, parts)
 
 

@@ -275,7 +275,7 @@ class Linalg(Products):
     """The norm of matrices along two dimensions: "fro", the root of the sum of squares; "nuc", the sum of singular values; 2 and
     -2, the greatest and the least of these; 1 and -1, the greatest and the least sum of a column's sizes; inf and -inf, of a
     row's. Raises AxisError, ArgumentError, ShapeError."""
-    kinds = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
+    kinds = "fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf
     if isinstance(ord, (bool, complex)) or not isinstance(ord, (str, int, float)) or ord not in kinds:
       raise ArgumentError(f"matrix_norm: ord {shown(ord)}; it takes {', '.join(map(repr, kinds))}")
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:

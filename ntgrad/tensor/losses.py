@@ -219,7 +219,7 @@ class Losses(Activation, Reduction):
     """This tensor and others as floats of the dtype that the loss is computed in, then the dtype that it has."""
     out: DType = promote(as_float(self.dtype), *[t.dtype for t in others])
     work = acc_dtype(out)
-    return (*[t.cast(work) for t in (self, *others)], out)
+    return *[t.cast(work) for t in (self, *others)], out
 
   def _against(self, name: str, target: Any) -> Any:
     """The same of a target, which has this tensor's shape. Raises ShapeError."""

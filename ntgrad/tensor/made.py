@@ -13,7 +13,7 @@ from ntgrad.graph import checked
 from . import Tensor
 from .convolution import numbers
 
-_STATIC = (staticmethod, classmethod)
+_STATIC = staticmethod, classmethod
 _ROW = re.compile(r"(\w+)(?::(\w+))?(?:\((.*)\))?")   # name:method(further arguments)
 
 

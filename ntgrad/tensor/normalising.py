@@ -100,7 +100,7 @@ class Normalising(Reduction):
 
   def _by_channel(self, weight: Any, bias: Any) -> Self:
     """x * weight + bias, each of which has one element a channel."""
-    shape = (1, -1, *[1] * (self.ndim - 2))
+    shape = 1, -1, *[1] * (self.ndim - 2)
     return self._affine(None if weight is None else weight.reshape(shape), None if bias is None else bias.reshape(shape))
 
   def _moved(self, mean: Any, var: Any, axes: Shape, momentum: float) -> None:
@@ -121,7 +121,7 @@ class Normalising(Reduction):
     name, momentum = "batch_norm", real_number("batch_norm", "momentum", momentum)
     given = ("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)
     c = self._channels(name, 2, given)
-    axes = (0, *range(2, self.ndim))
+    axes = 0, *range(2, self.ndim)
     if training:
       each = math.prod([self.shape[a] for a in axes])
       if each == 1: raise ArgumentError(f"{name}: shape {text(self)} has one value a channel; training takes several")
@@ -131,7 +131,7 @@ class Normalising(Reduction):
     if running_mean is None or running_var is None:
       raise ArgumentError(f"{name}: no running_{'mean' if running_mean is None else 'var'} outside of training; give both, or "
                           "training=True")
-    shape = (1, c, *[1] * (self.ndim - 2))
+    shape = 1, c, *[1] * (self.ndim - 2)
     inv = (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
     return ((self._wide() - running_mean.reshape(shape)) * inv).cast(self.dtype)._by_channel(weight, bias)
 

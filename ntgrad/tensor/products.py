@@ -91,7 +91,7 @@ class Products(Reduction, Creation):
     except ShapeError:
       fit("matmul", (self, w), *_product_places(nx, ny), "factor")
       raise
-    full = (*batch, m, n, k)
+    full = *batch, m, n, k
     if nx > 1: a = reshape(a, sx[:-1] + (1, k))
     if ny > 1: b = permute(b, (*range(ny - 2), ny - 1, ny - 2))
     if ny > 2: b = reshape(b, sy[:-2] + (1, n, k))
@@ -280,7 +280,7 @@ class Products(Reduction, Creation):
     d = self.named().cast(acc).unsqueeze(-2) - other.named().cast(acc).unsqueeze(-3)
     if 0 < p < 1:   # the slope of |x| ** p at 0 is none, and must not become inf * 0
       none = d == 0
-      return (none.where(0.0, none.where(1.0, d).abs().pow(p)).sum(-1)._root(1 / p)).cast(out)
+      return none.where(0.0, none.where(1.0, d).abs().pow(p)).sum(-1)._root(1 / p).cast(out)
     if d.shape[-1] == 0: return d.sum(-1).cast(out)
     return d.norm(p, -1).cast(out)
 
@@ -470,7 +470,7 @@ def _best(sets: Sequence[frozenset[str]], output: frozenset[str], sizes: Mapping
     found, half = [], (m - 1) & m
     while half:
       if half > m ^ half: found.append((cost[half][0] + cost[m ^ half][0] + _work(left[half] | left[m ^ half], sizes), half))
-      half = (half - 1) & m
+      half = half - 1 & m
     cost[m] = min(found)
   steps: list[tuple[int, int]] = []
   def make(m: int) -> int:

@@ -32,7 +32,7 @@ class Generator:
   ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next ones at every replay.
   ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing. Raises ArgumentError;
   CaptureError where a sequence begins while a jit records, here and in the methods that set it."""
-  __slots__ = ("_seed", "_counter", "__weakref__")
+  __slots__ = "_seed", "_counter", "__weakref__"
 
   def __init__(self, seed: int | None = None, device: str | None = None):
     self._seed = self._counter = 0
@@ -41,7 +41,7 @@ class Generator:
   def __repr__(self) -> str: return f"<Generator of seed {self._seed}, {self._counter} numbers drawn>"
 
   def _begin(self, name: str, seed: int, counter: int = 0) -> None:
-    for n in (seed, counter):
+    for n in seed, counter:
       if not 0 <= n < 2 ** 64: raise ArgumentError(f"{name}: {n!r}; a seed is an int from 0 to 2**64 - 1")
     for w in transfer_watchers: w.seeded(name)
     self._seed, self._counter = seed, counter
@@ -189,7 +189,7 @@ def _few_of(rate: Any, u: Any) -> Any:
 
 def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   """Numbers of the Poisson distribution of rates from 10 on, (1, ..) -> (..), as PTRS draws them."""
-  shape = (attempts, *rate.shape[1:])
+  shape = attempts, *rate.shape[1:]
   u, v = rate._uniform(generator, shape) - 0.5, 1 - rate._uniform(generator, shape)
   b = rate.sqrt() * 2.53 + 0.931
   a = b * 0.02483 - 0.059

@@ -256,7 +256,7 @@ class Resampling(Pooling):
   def _read_at(self, places: Sequence[Any]) -> Any:
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
     n, *out = places[0].shape
-    s = (n, self.shape[1], *out)
+    s = n, self.shape[1], *out
     index = [expand(reshape(p.lazydata, (n, 1, *out)), s) for p in places]
     return self._wrap_many(graph.gather(self.lazydata, index_along(0, s), index_along(1, s), *index), ())
 

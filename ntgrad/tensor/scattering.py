@@ -20,7 +20,7 @@ from .promotion import broadcast_shape, common_device
 from .reduction import at_places
 from .sorting import bits_of, places_of
 
-_REDUCE = ("sum", "prod", "mean", "amax", "amin")
+_REDUCE = "sum", "prod", "mean", "amax", "amin"
 
 
 def _products(value: UOp, row: UOp) -> UOp:

@@ -64,7 +64,7 @@ def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   return cast(out & (1 << min(shift, 31)) - 1, dtypes.int32)
 
 
-_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+_INTERPOLATIONS = "linear", "lower", "higher", "midpoint", "nearest"
 _WAYS = 16  # elements that a search compares with at once
 _FEW = 64   # elements that every other one is compared with; more are sorted
 _READ = "find it outside of what is recorded"
@@ -494,7 +494,7 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
-    every = (*shape, min(_WAYS - 1, n // step))
+    every = *shape, min(_WAYS - 1, n // step)
     def spread(x: UOp) -> UOp: return expand(reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
     at = cast(index_along(axis, every), places) * step + spread(count)
     at = at + (step - 1)

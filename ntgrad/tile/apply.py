@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from ntgrad.codegen.index.sizes import numbers
+from ntgrad.codegen.index import numbers
 from ntgrad.codegen.ir import ApplicationError, config
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.core import Base as Tensor

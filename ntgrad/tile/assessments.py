@@ -11,10 +11,7 @@ from functools import cache
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import assume
-from ntgrad.codegen.index.assume import below, lesser, same_size
-from ntgrad.codegen.index.size_text import shape_text, text_of
-from ntgrad.codegen.index.sizes import Dim, sizes_of
+from ntgrad.codegen.index import Dim, assume, below, lesser, same_size, shape_text, sizes_of, text_of
 from ntgrad.codegen.ir import ArgumentError, Ops, ShapeError, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.kernel.arrangement import onward

@@ -7,13 +7,26 @@ import operator
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import same_size
-from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, ShapeError, dtypes, promote, shown
-from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.index import Dim, same_size
+from ntgrad.codegen.ir import (
+  FUNCTIONS,
+  ArgumentError,
+  AxisError,
+  BinaryOps,
+  DType,
+  DTypeError,
+  Ops,
+  ShapeError,
+  TernaryOps,
+  UnaryOps,
+  UOp,
+  dtypes,
+  promote,
+  refusal,
+  shown,
+)
+from ntgrad.codegen.kernel import fold_node
 from ntgrad.codegen.kernel.renaming import renamed
-from ntgrad.codegen.kernel.rewrite import fold_node
 from ntgrad.graph.symbol import Symbol
 
 if TYPE_CHECKING:
@@ -71,7 +84,7 @@ class BlockValue:
   numbers take part by kind only. dtype ``index`` is that of positions (loop variables, ``arange``, ``offsets``): exact integers
   of known bounds; they become int32 or int64 where they meet other values. ``level`` says in how many regions of the kernel
   (sides of an `if`, bodies of loops) it was made: what it reads has not changed since."""
-  __slots__ = ("value", "axes", "level")
+  __slots__ = "value", "axes", "level"
 
   def __init__(self, value: UOp, axes: AnyAxes = ()):
     self.value, self.axes, self.level = value, tuple(axes), len(_tracers[-1].outer) if _tracers else 0

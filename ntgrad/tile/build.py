@@ -19,13 +19,11 @@ import numpy as np
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import estimate
-from ntgrad.codegen.index.assume import assuming, negated
-from ntgrad.codegen.index.sizes import evaluator, sizes_of
+from ntgrad.codegen.index import assuming, evaluator, negated, sizes_of
 from ntgrad.codegen.ir import UOp, config as settings, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import Kernel, substitute
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.measuring import Bench, CandidateMemory

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Sequence
 
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import ApplicationError, ArgumentError, BinaryOps, NtgradError, UnaryOps
 from ntgrad.graph.symbol import Symbol, evaluate_size
 

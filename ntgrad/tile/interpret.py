@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import same_size
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim, same_size
 from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, UOp, dtypes, promote
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.reads.places import contents
@@ -146,7 +145,7 @@ class Interpreter(Expressions):
     what stands under ``else``. ``rest``: the statements behind."""
     what, unless, where = ("loop", "and may not run", "a loop of the kernel") if isinstance(s, ast.For) else (
       "`if`", "on one side only", "an `if` whose condition is known only when the kernel runs")
-    bodies = ((s.body, begin), (s.orelse, lambda inner: None))
+    bodies = (s.body, begin), (s.orelse, lambda inner: None)
     # the statements behind belong to whichever side has not returned
     returned = any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b))
     (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (

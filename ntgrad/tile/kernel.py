@@ -11,12 +11,10 @@ from typing import Any, Callable, ClassVar, Mapping, Sequence
 from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import assuming
-from ntgrad.codegen.index.sizes import Dim, sizes_of
+from ntgrad.codegen.index import Dim, assuming, sizes_of
 from ntgrad.codegen.ir import Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
-from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel import Kernel, UOpList
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device

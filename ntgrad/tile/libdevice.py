@@ -69,7 +69,7 @@ def _mask(step: int, bits: int) -> int:
 def _count(u: BlockValue, bits: int) -> BlockValue:
   u = u - ((u >> 1) & _mask(1, bits))
   u = (u & _mask(2, bits)) + ((u >> 2) & _mask(2, bits))
-  u = (u + (u >> 4)) & _mask(4, bits)
+  u = u + (u >> 4) & _mask(4, bits)
   step = 8
   while step < bits: u, step = u + (u >> step), step * 2
   return block_cast(u & 0xFF, int32)
@@ -157,7 +157,7 @@ class libdevice:
   def brev(x: Any) -> BlockValue:
     u, bits = _unsigned("brev", x)
     step = 1
-    while step < bits: u, step = ((u >> step) & _mask(step, bits)) | ((u & _mask(step, bits)) << step), step * 2
+    while step < bits: u, step = (u >> step) & _mask(step, bits) | ((u & _mask(step, bits)) << step), step * 2
     b = block(x)
     return reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else int32)
 

@@ -13,11 +13,11 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.backends.base import Device, Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.index import evaluator
 from ntgrad.codegen.ir import ArgumentError, DeviceError, NtgradError, Recent, ShapeError, StateError, UOp, dtypes
 from ntgrad.codegen.ir.paths import reason, shown_path
+from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
-from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step

@@ -8,8 +8,7 @@ from unicodedata import normalize
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
-from ntgrad.codegen.index.size_text import text_of, without_options
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim, text_of, without_options
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, Ops, UOp, dtypes
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 

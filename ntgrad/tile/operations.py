@@ -6,9 +6,19 @@ import sys
 from typing import Any, Protocol, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import same_size
-from ntgrad.codegen.ir import ApplicationError, ArgumentError, DTypeError, ShapeError, acc_dtype, dtypes
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.index import same_size
+from ntgrad.codegen.ir import (
+  ApplicationError,
+  ArgumentError,
+  BinaryOps,
+  DTypeError,
+  Ops,
+  ShapeError,
+  UnaryOps,
+  UOp,
+  acc_dtype,
+  dtypes,
+)
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted
 from ntgrad.graph.symbol import Symbol, cdiv as _cdiv

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.index.view import Indices, Pulled, strides_of
+from ntgrad.codegen.index import Dim, Indices, Pulled, strides_of
 from ntgrad.codegen.ir import BinaryOps, DType, Ops, UOp
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.kernel.arrangement import Arrangement

@@ -6,9 +6,7 @@ from functools import partial
 from typing import Any, Callable, ClassVar, Container, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import below, same_size
-from ntgrad.codegen.index.size_text import shape_text
-from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index import Dim, below, same_size, shape_text
 from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, Recent, ShapeError, config, did_you_mean, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine import report

@@ -12,9 +12,7 @@ from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import NtgradError, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk_statements
-from ntgrad.codegen.kernel.linear import UOpList
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, UOpList, inner, substitute, walk_statements
 from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy

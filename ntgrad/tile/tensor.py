@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.index.sizes import Dim, numbers
+from ntgrad.codegen.index import Dim, numbers
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement, full_key, key_text
 from ntgrad.graph import checked, no_flag

@@ -11,16 +11,26 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
-from ntgrad.codegen.index.assume import same_size
-from ntgrad.codegen.index.size_text import text_of
-from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir import ApplicationError, DType, DTypeError, IndexOutOfRangeError, ShapeError, dtypes
-from ntgrad.codegen.ir.functions import FUNCTIONS
-from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.kernel.accesses import gate_or_true
+from ntgrad.codegen.index import Dim, same_size, text_of
+from ntgrad.codegen.ir import (
+  COMPARE,
+  FUNCTIONS,
+  ApplicationError,
+  BinaryOps,
+  DType,
+  DTypeError,
+  IndexOutOfRangeError,
+  Ops,
+  ShapeError,
+  TernaryOps,
+  UnaryOps,
+  UOp,
+  dtypes,
+  prod,
+  toposort,
+)
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
-from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
 

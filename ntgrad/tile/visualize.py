@@ -14,7 +14,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.index.sizes import numbers
+from ntgrad.codegen.index import numbers
 from ntgrad.codegen.ir import ArgumentError
 from ntgrad.codegen.ir.paths import shown_path, usable
 from ntgrad.codegen.kernel.arrangement import Arrangement

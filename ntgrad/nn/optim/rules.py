@@ -197,7 +197,7 @@ class AdamLike(Optimizer):
     """The direction from the new means (which may take more state with them)."""
     v = new["exp_avg_sq"]
     if "max_exp_avg_sq" in flat.states: v = new["max_exp_avg_sq"] = flat["max_exp_avg_sq"].maximum(v)
-    return (new["exp_avg"] / n.bias1) / ((v / n.bias2).sqrt() + n.eps)
+    return new["exp_avg"] / n.bias1 / ((v / n.bias2).sqrt() + n.eps)
 
   def _direction(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
     """The direction, with the weight decay, and the new state."""

@@ -213,8 +213,8 @@ def _large(fifth: bool) -> Callable[[Tensor], Tensor]:
 
 def _q6_k(b: Tensor) -> Tensor:
   # two halves of 128 numbers, each four times 32: the lower four bits in 64 bytes, the upper two in 32
-  low = (b[:, :128].reshape(-1, 2, 1, 2, 32) >> _counted(2, 4, b, (2, 1, 1))) & 15
-  high = (b[:, 128:192].reshape(-1, 2, 1, 32) >> _counted(4, 2, b, (4, 1))) & 3
+  low = b[:, :128].reshape(-1, 2, 1, 2, 32) >> _counted(2, 4, b, (2, 1, 1)) & 15
+  high = b[:, 128:192].reshape(-1, 2, 1, 32) >> _counted(4, 2, b, (4, 1)) & 3
   q = (low.reshape(-1, 2, 4, 32) | (high << 4)).cast(dtypes.float32) - 32
   scale = b[:, 192:208].bitcast(dtypes.int8).cast(dtypes.float32) * _half(b[:, 208:210])
   return (q.reshape(-1, 16, 16) * scale.reshape(-1, 16, 1)).reshape(-1, 256)
