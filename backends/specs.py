@@ -28,9 +28,9 @@ def check(spec: ProgramSpec) -> None:
   if not spec.name.isidentifier() or len(spec.grid) > 3 or len(spec.local) > 3:
     raise RecordError(f"{spec.name!r:.80} is no kernel")
   if not 1 <= prod(spec.local) <= MOST: raise RecordError(f"{spec.name}: groups of {spec.local} work-items")
-  if source.sizes and len(source.sizes) != count or any([slot >= spec.nparams for slot, _ in source.parts]):
+  if source.sizes and len(source.sizes) != count or any(slot >= spec.nparams for slot, _ in source.parts):
     raise RecordError(f"{spec.name}: its source has other parameters than it")
   if source.signature and len(source.signature) - count - len(source.parts) > spec.nparams:
     raise RecordError(f"{spec.name}: {len(source.signature)} parameters for {spec.nparams} buffers")
   grid_of(spec)
-  if not all([isinstance(n, int) for n in spec.work.numbers]): evaluator(spec.work.numbers, spec.sizes)
+  if not all(isinstance(n, int) for n in spec.work.numbers): evaluator(spec.work.numbers, spec.sizes)

@@ -68,7 +68,7 @@ class Facts(Writer):
         if place.axis is not None: through[u.src[0], dim].add(place.axis)
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
-      v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
+      v: tuple(max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape))
       for v, shape in self.shapes.items()}
     self.boxes = dict[UOp, Box]()
     self.pointers = dict[str, str]()                  # params whose marked accesses are no boxes, and why

@@ -46,7 +46,7 @@ def pack(source: str, files: Path | None, cl: Any, program: Any) -> bytes:
   """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them. Raises
   ValueError for files that PoCL has not written to the end."""
   if files is None: return packed(FORM, (source, bytes(program.get_info(cl.program_info.BINARIES)[0]), ()), "program")
-  found = tuple([(p.relative_to(folder()).as_posix(), p.read_bytes()) for p in sorted(files.rglob("*")) if p.is_file()])
+  found = tuple((p.relative_to(folder()).as_posix(), p.read_bytes()) for p in sorted(files.rglob("*")) if p.is_file())
   for path, data in found: _check(path, data)
   return packed(FORM, (source, None, found), "program")
 

@@ -150,7 +150,7 @@ class OpenCLProgram(Program):
     """Give a launch its sizes, and with them its grid. False where there is no machine code for that. Raises DeviceError."""
     grid = self._grid(sizes)
     for i, n in self._numbers(sizes): launch.values[i] = int(n)
-    small = all([g*n < SMALL_GRID for g, n in zip(grid, self._local)])
+    small = all(g*n < SMALL_GRID for g, n in zip(grid, self._local))
     if not (False in self.code or small and True in self.code): self.take_code(again=True)
     code = self.code.get(True) if small else None
     if code is None: code = self.code.get(False)
@@ -192,7 +192,7 @@ class OpenCLProgram(Program):
     grid, self._sizes = self._grid(sizes), None
     direct = self._launch is not None and self.cover(self._launch, sizes)
     if sizes and not direct: self._kernel._set_arg_buf_multi(tuple(chain(*self._numbers(sizes))))
-    self._global = tuple([g*n for g, n in zip(grid, self._local)]) if all(grid) else ()
+    self._global = tuple(g*n for g, n in zip(grid, self._local)) if all(grid) else ()
     if direct != self._direct: self._args, self._direct = [], direct
     self._sizes = sizes
 

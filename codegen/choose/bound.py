@@ -62,7 +62,7 @@ class Work:
   def with_numbers(self, numbers: Sequence[Dim]) -> Work:
     """The work with these in place of ``numbers``."""
     n = 1 + len(self.axes)
-    return Work(numbers[0], tuple([replace(o, count=c) for o, c in zip(self.operations, numbers[n:])]), tuple(numbers[1:n]))
+    return Work(numbers[0], tuple(replace(o, count=c) for o, c in zip(self.operations, numbers[n:])), tuple(numbers[1:n]))
 
   def likely(self) -> Work:
     """The work with numbers for all sizes, about what they may be."""
@@ -75,7 +75,7 @@ class Work:
   def rounded(self) -> Work:
     """The work where factors of float32 products may be rounded to tf32."""
     def name(o: Operations) -> str: return "tf32" if o.unit is Unit.MATRIX and o.dtype == "float32" else o.dtype
-    return replace(self, operations=tuple([replace(o, dtype=name(o)) for o in self.operations]))
+    return replace(self, operations=tuple(replace(o, dtype=name(o)) for o in self.operations))
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
       elif op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
         unit = Unit.SPECIAL if u.arg in SPECIAL and dtype.kind == "f" else Unit.VECTOR
         note(unit, dtype, u.ranges | around, _SEVERAL.get(u.arg, 1))
-  return tuple([Operations(*key, n) for key, n in sorted(found.items(), key=lambda f: (f[0][0].value, f[0][1])) if n != 0])
+  return tuple(Operations(*key, n) for key, n in sorted(found.items(), key=lambda f: (f[0][0].value, f[0][1])) if n != 0)
 
 
 def _adds_to(u: UOp) -> bool:

@@ -338,7 +338,7 @@ class Search:
     for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
     chain, copied = 0.0, prod(copies.values())
     for bound, operands in self.info.loops:
-      accumulators = copied * sum([vec if lane in operand else 1 for operand in operands])
+      accumulators = copied * sum(vec if lane in operand else 1 for operand in operands)
       rounds = math.prod([inner[a] for a in bound])
       chain += CHAIN * rounds * outer
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer

@@ -59,7 +59,7 @@ def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
 
 def local_bytes(kernel: Kernel) -> int:
   """The bytes that copies take once long sums are sums of sums: that rounds their axes up, unless they have room (``most``)."""
-  if not any([a.most and isinstance(a.size, int) for a in kernel.axes]): kernel = limit_additions(kernel)
+  if not any(a.most and isinstance(a.size, int) for a in kernel.axes): kernel = limit_additions(kernel)
   copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
   return sum(u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies)
 

@@ -156,7 +156,7 @@ class Streams:
       if inner and times > 1 and size // shared * min(shared, fit * cores) > REST * target.cache: again *= times
       memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * itemsize))
     elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
-    alu = touched + sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
+    alu = touched + sum(n * prod([elements[i] for i in ids]) for ids, n in self.work)
     if side in self.bound and row > 1:
       parts = row * min(warps, max(1, along // (each_thread * row)))   # lanes that have a part of one sum
       alu += self.joins * programs * (block // along) * parts * (row.bit_length() - 1) * SHUFFLE

@@ -138,7 +138,7 @@ def flat(kernel: Kernel) -> Kernel:
     if old.src[0] not in changed: return None
     at = new.src[1].replace((flat_index(shapes[old.src[0]], new.src[1].src),))
     return new.replace((new.src[0], at, *new.src[2:]))
-  params = tuple([replace(p, shape=(ix.product(p.shape),)) if p.uop in changed else p for p in kernel.params])
+  params = tuple(replace(p, shape=(ix.product(p.shape),)) if p.uop in changed else p for p in kernel.params)
   return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys(ACCESSES, access)))
 
 

@@ -43,9 +43,9 @@ def with_numbers(kernel: Kernel) -> Kernel:
   # an axis of several elements stays one: its RANGE must not vanish
   def numbered(a: Axis) -> Axis:
     return replace(a, size=max(ix.count(known(a.size)), 2), most=-(-max(most_along(a), 2) // ROUNDED) * ROUNDED)
-  axes = tuple([a if isinstance(a.size, int) else numbered(a) for a in kernel.axes])
+  axes = tuple(a if isinstance(a.size, int) else numbered(a) for a in kernel.axes)
   ranges = {a.rng: b.rng for a, b in zip(kernel.axes, axes) if a is not b}
-  params = tuple([replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params])
+  params = tuple(replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params)
   return kernel.with_(params=params, axes=axes, body=substitute(kernel.body, {**table, **ranges}), needs=())
 
 

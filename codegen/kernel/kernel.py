@@ -289,7 +289,7 @@ def structure_text(kernel: Kernel) -> str:
 def _within(x: Any) -> tuple[Any, ...]:
   """What a tuple, or an object of a dataclass, is made of."""
   if isinstance(x, tuple): return x
-  return tuple([getattr(x, f.name) for f in fields(x)]) if is_dataclass(x) else ()
+  return tuple(getattr(x, f.name) for f in fields(x)) if is_dataclass(x) else ()
 
 
 def _nodes_in(x: Any) -> list[UOp]:
@@ -307,5 +307,5 @@ def _arg_text(x: Any, number: dict[UOp, int]) -> str:
   if type(x) is float: return x.hex()
   if isinstance(x, (Enum, DType)): return f"{type(x).__name__} {x!r}"
   if isinstance(x, tuple) or is_dataclass(x):   # of whichever class: a Size, an Axis, an Opt
-    return f"{type(x).__name__}({', '.join([_arg_text(y, number) for y in _within(x)])})"
+    return f"{type(x).__name__}({', '.join(_arg_text(y, number) for y in _within(x))})"
   raise TypeError(f"{x!r} has no text that is the same in every process")

@@ -25,7 +25,7 @@ def renamed(value: UOp, table: Mapping[UOp, UOp], axis: Callable[[Dim], UOp]) ->
       fresh = {r: axis(r.arg[1]) for r in operand.ranges if r.arg[0] in ids}
       operand = renamed(operand, fresh, axis)  # new axes have nobody's name: no further renaming comes of it
       now = {r.arg[0]: f.arg[0] for r, f in fresh.items()}
-      ids = tuple([now.get(i, i) for i in ids])
+      ids = tuple(now.get(i, i) for i in ids)
     args[key] = fn, ids
     return [(operand, outer & operand.ranges)]
   root = value, value.ranges.intersection(table)
@@ -34,6 +34,6 @@ def renamed(value: UOp, table: Mapping[UOp, UOp], axis: Callable[[Dim], UOp]) ->
     u, live = key
     if not live or u in live: new[key] = table[u] if live else u
     else:
-      made = UOp(u.op, u.dtype, tuple([new[r] for r in read]), args.get(key, u.arg))
+      made = UOp(u.op, u.dtype, tuple(new[r] for r in read), args.get(key, u.arg))
       new[key] = fold_node(made) or made
   return new[root]

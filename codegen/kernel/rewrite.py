@@ -29,13 +29,13 @@ def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None 
   for n in toposort(roots, new.__contains__):
     if n in new: continue
     m = n
-    src = tuple([new[s] for s in n.src])
+    src = tuple(new[s] for s in n.src)
     if src != n.src:
       m = n.replace(src)
       m = fold_node(m) or m
     rule = rules.get(n.op)
     new[n] = m if rule is None else rule(n, m) or m
-  return tuple([new[r] for r in roots])
+  return tuple(new[r] for r in roots)
 
 
 def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]: return rewrite(roots, {}, table)

@@ -30,7 +30,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
   """Float sums of more than 64 values one after the other -> sums of sums: sum[a0:2048] -> sum[a0:32](sum[a1:64])."""
   if kernel.free:
     def far(a: Axis) -> bool: return isinstance(a.size, UOp) and not a.most and ix.vmax(a.size) > FARTHEST
-    kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
+    kernel = kernel.with_(axes=tuple(replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes))
   while (found := too_long(kernel)) is not None:
     id, most = found
     size = (axis := kernel.axis(id)).size
@@ -39,7 +39,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
     elif axis.kind is AxisKind.LOOP and not axis.programs:
       kernel = Serial(id, inner).apply(kernel)
       # copies in local memory have room for whole parts
-      kernel = kernel.with_(axes=tuple([replace(a, most=inner) if a.varies and not a.most else a for a in kernel.axes]))
+      kernel = kernel.with_(axes=tuple(replace(a, most=inner) if a.varies and not a.most else a for a in kernel.axes))
     else: kernel = Split(id, most).apply(Pad(id, most).apply(kernel))
 
   def nested(old: UOp, u: UOp) -> UOp:

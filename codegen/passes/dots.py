@@ -46,7 +46,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
     return value
 
   for u in uops:
-    n = u.replace(tuple([new[s] for s in u.src]))
+    n = u.replace(tuple(new[s] for s in u.src))
     if u.op is Ops.REDUCE and (found := factors(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(found), (DOT, u.arg[1]))
     elif u.arg is BinaryOps.ADD:
       for x, acc in (u.src, u.src[::-1]):

@@ -60,7 +60,7 @@ class Expander:
     """The value of ``u`` where the copied axes have the numbers of ``env``; a vector where it varies along the lane axis."""
     first = _within(u, env)
     for at, sources in sources_first(first, lambda at: [] if at in self.memo else self.sources(*at)).items():
-      if at not in self.memo: self.memo[at] = self._value(*at, tuple([self.memo[s] for s in sources]))
+      if at not in self.memo: self.memo[at] = self._value(*at, tuple(self.memo[s] for s in sources))
     return self.memo[first]
 
   def sources(self, u: UOp, env: _Env) -> list[_Copy]:
@@ -194,7 +194,7 @@ class Expander:
 
   def transposed_load(self, u: UOp, env: _Env, axis: Axis) -> UOp:
     """A vector of lanes that lie apart, of a block that is loaded by vectors along the copied axis."""
-    rest = tuple([(r, n) for r, n in env if r is not axis.rng])
+    rest = tuple((r, n) for r, n in env if r is not axis.rng)
     if (u, rest) not in self.transposed:
       at = self.lanes_of(self.place(u, (*rest, (axis.rng, ix.ZERO)))[0])
       self.transposed[u, rest] = transposed([_load(u, a, ix.TRUE, axis.known) for a in at], axis.known)
@@ -230,7 +230,7 @@ class Expander:
   def cache_read(self, u: UOp, env: _Env) -> UOp:
     """An element of the copy: CACHE_READ(index, local array, stores that fill it), with the loops that the stores go through."""
     load, axes = u.src[0], [self.by_id[i] for i in u.arg]
-    shape = tuple([a.most or a.known for a in axes])
+    shape = tuple(a.most or a.known for a in axes)
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
     first: _Env = ((self.lane, ix.ZERO),) if self.lane is not None else ()
     def position(at: _Env) -> UOp: return flat_index(shape, [dict(at).get(a.rng, a.rng) for a in axes])
@@ -258,7 +258,7 @@ class Expander:
     dtype = u.dtype.vec(max(p.dtype.count for p in parts))
     combined = partial(UOp.alu, fn, dtype=dtype)
     if fn is BinaryOps.ADD and u.dtype.kind == "f":
-      while len(parts) > MOST_COPIES: parts = tuple([reduce(combined, parts[i:i + 2]) for i in range(0, len(parts), 2)])
+      while len(parts) > MOST_COPIES: parts = tuple(reduce(combined, parts[i:i + 2]) for i in range(0, len(parts), 2))
     total = UOp(Ops.REDUCE, dtype, parts, (fn, loops)) if loops else reduce(combined, parts)
     return across_lanes(total, fn) if across else total
 
@@ -317,5 +317,5 @@ def expand_axes(parts: Parts, target: Target | None = None) -> Parts:
   1]."""
   def expanded(p: Part) -> Part:
     e = Expander(p.kernel)
-    return replace(p, roots=tuple([out for s in p.kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)])]))
+    return replace(p, roots=tuple(out for s in p.kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)])))
   return parts.map(expanded)

@@ -38,15 +38,15 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
   for u in uops:
     src = u.src
     if u.op in _EXACT or not any(x.dtype in NARROW for x in (u, *src)):
-      n = u.replace(tuple([cast(new[s], s.dtype) for s in src]))
+      n = u.replace(tuple(cast(new[s], s.dtype) for s in src))
     elif u.op is Ops.CAST:
       n = wide(src[0])
       if n.dtype is not u.dtype:
         if u.dtype in NARROW and n.dtype.kind != "b": n = cast(n, F32)   # by way of float32
         n = u.replace((n,))
     elif u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in src[1:]) and \
-        any(s.op is not Ops.CONST for s in src[1:]): n = u.replace(tuple([new[s] for s in src]))
-    else: n = u.replace(tuple([wide(s) for s in src]), dtype=F32 if u.dtype in NARROW else u.dtype)
+        any(s.op is not Ops.CONST for s in src[1:]): n = u.replace(tuple(new[s] for s in src))
+    else: n = u.replace(tuple(wide(s) for s in src), dtype=F32 if u.dtype in NARROW else u.dtype)
     new[u] = n
     out.append(n)
   return prune([x for n in out for x in (n, widened.get(n, n))])

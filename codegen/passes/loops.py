@@ -99,7 +99,7 @@ class LoopNest:
     axes: tuple[int, ...]
     phase: Phase
     if u.op is Ops.REDUCE:
-      axes, phase, ranges = tuple([i for i in u.arg[1] if i not in self.tiles]), self.phase[u], self.ranges(u)
+      axes, phase, ranges = tuple(i for i in u.arg[1] if i not in self.tiles), self.phase[u], self.ranges(u)
     elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], _NONE.union(*(f.ranges for f in u.src[2:]))
     else: return env, [], _NONE
     outer = _NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
@@ -137,7 +137,7 @@ class LoopNest:
       if missing:
         stack.extend(missing)
         continue
-      src = tuple([memo[key(*x)] for x in at])
+      src = tuple(memo[key(*x)] for x in at)
       if u.op is Ops.REDUCE: memo[k] = self.reduce(u, src, loops, outer)
       elif u.op is Ops.CACHE_READ: memo[k] = self.cache_read(u, src, outer)
       else: memo[k] = self.node(u, src, e)

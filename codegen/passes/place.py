@@ -28,7 +28,7 @@ def _in_order(nest: LoopNest) -> UOpList:
     if u.op is Ops.LOAD: loads.setdefault(u.src[0], []).append(u)
   for u in nodes:   # what is read of a parameter that the part also writes is the old contents
     if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads:
-      nest.after[u] = tuple([x for x in loads[u.src[0]] if not nest.apart(u, x)])
+      nest.after[u] = tuple(x for x in loads[u.src[0]] if not nest.apart(u, x))
 
   # the tree of loops: a loop stands in all that some node stands in together with it, and that come before it in the nesting
   loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=nest.order.__getitem__)
@@ -136,7 +136,7 @@ class _Writer:
     new: dict[UOp, UOp] = {}
     for u in _in_order(nest):
       op = u.op
-      src = tuple([new[s] for s in u.src])
+      src = tuple(new[s] for s in u.src)
       if u in self.values: new[u] = self.values[u]
       elif op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
       elif op is Ops.LOOP: new[u] = self.open(UOp.unique(op, u.dtype, src, u.arg))
@@ -149,7 +149,7 @@ class _Writer:
   def mark(self, mark: Mark) -> None:
     """Begin or end a loop or a branch."""
     op = mark.op
-    values = tuple([v for v in map(self.part, mark.values) if v is not None])
+    values = tuple(v for v in map(self.part, mark.values) if v is not None)
     dtype = dtypes.index if op in (Ops.LOOP, Ops.ENDLOOP) else dtypes.bool
     if op in (Ops.LOOP, Ops.WHILE, Ops.IF):
       opened = self.open(UOp.unique(op, dtype, values))

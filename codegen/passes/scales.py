@@ -26,7 +26,7 @@ def lower_scales(kernel: Kernel, target: Target | None = None) -> Kernel:
   rules: Rules = {op: bytes_of for op in {u.op for u in kernel.nodes if u.dtype is SCALE}} | {
     Ops.CONST: lambda old, new: UOp.const(UINT8, scale_byte(old.arg)) if old.dtype is SCALE else None,
     Ops.CAST: _cast, Ops.BITCAST: _bitcast}
-  params = tuple([replace(p, dtype=UINT8) if p.dtype is SCALE else p for p in kernel.params])
+  params = tuple(replace(p, dtype=UINT8) if p.dtype is SCALE else p for p in kernel.params)
   return kernel.with_(params=params, body=rewrite(kernel.body, rules))
 
 

@@ -308,7 +308,7 @@ class _Scatter(Builder):
     """The kernel where no two entries have the same row: all may be stored at once."""
     s = self.store
     value = add(UOp(Ops.LOAD, s.dtype, (*s.src[:2], *s.src[3:])), self.stored) if self.adds else self.stored
-    axes = tuple([replace(a, kind=AxisKind.GRID) if a in self.sequence else a for a in self.kernel.axes])
+    axes = tuple(replace(a, kind=AxisKind.GRID) if a in self.sequence else a for a in self.kernel.axes)
     return self.kernel.with_(axes=axes, body=(put(s, s.src[1], value, *s.src[3:]),))
 
   def runs(self, part: int) -> Kernel:

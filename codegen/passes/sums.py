@@ -62,7 +62,7 @@ def _reduced_later(uops: UOpList) -> UOpList:
     if u in inside:
       new[u] = new[inside[u]]
       continue
-    new[u] = u.replace(tuple([new[s] for s in u.src]))
+    new[u] = u.replace(tuple(new[s] for s in u.src))
     out.append(new[u])
     if u in sums: waiting[u.src[2]].append(u)
     for phi in waiting.pop(u.src[0], ()) if u.op is Ops.ENDLOOP else ():

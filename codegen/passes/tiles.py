@@ -35,7 +35,7 @@ def tiles_for(kernel: Kernel, target: Target | None) -> Kernel:
   if target and target.blocks: return cover_tiles(kernel, target.row)
   if not kernel.plain: return kernel
   if not config.noopt: return lower_tiles(kernel)
-  axes = tuple([replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes])
+  axes = tuple(replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes)
   return kernel.with_(axes=axes) if axes != kernel.axes else kernel
 
 

@@ -137,7 +137,7 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
   new: dict[UOp, UOp] = {}
   for u in uops:
     op, arg = u.op, u.arg
-    src = tuple([new[s] for s in u.src])
+    src = tuple(new[s] for s in u.src)
     if u in gone: n = _GONE
     elif op in _SHARED: n = u
     elif op is Ops.DEFINE_LOCAL: n = UOp.unique(op, u.dtype, src, (f"{arg[0]}_whole", *arg[1:]))

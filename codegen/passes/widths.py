@@ -42,7 +42,7 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     width = dtypes.int64 if u in must or freely else dtypes.int32
     dtype = width.vec(u.dtype.count) if is_index(u) and u.op is not Ops.ENDLOOP else u.dtype
     together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
-    src = tuple([widen(s, width) if together else new[s] for s in u.src])
+    src = tuple(widen(s, width) if together else new[s] for s in u.src)
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
     else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
     if n.op is Ops.ALU and not is_index(u) and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap

@@ -54,7 +54,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any 
   wanted = _listed("grad", "inputs", inputs)
   found = gradient(_one("grad", outputs, grad_outputs), wanted, None, bool(allow_unused or materialize_grads))
   if materialize_grads: found = [x.zeros_like() if g is None else g for g, x in zip(found, wanted)]
-  return tuple([g if g is None or create_graph else g.detach() for g in found])
+  return tuple(g if g is None or create_graph else g.detach() for g in found)
 
 
 @checked

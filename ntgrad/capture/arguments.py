@@ -39,7 +39,7 @@ def inside(value: Any) -> tuple[Any, str, Sequence[Any], Sequence[Any]] | None:
   if isinstance(value, (tuple, list)): return len(value), "[%r]", range(len(value)), value
   if isinstance(value, dict): return tuple(value), "[%r]", tuple(value), list(value.values())
   if not dataclasses.is_dataclass(value) or isinstance(value, (type, Base, *VALUES)): return None
-  names = tuple([f.name for f in dataclasses.fields(value) if hasattr(value, f.name)])
+  names = tuple(f.name for f in dataclasses.fields(value) if hasattr(value, f.name))
   return names, ".%s", names, [getattr(value, n) for n in names]
 
 
@@ -79,7 +79,7 @@ def put(value: Any, tensor: Callable[[], Any]) -> Any:
 
 def with_parts(value: Any, parts: list[Any]) -> Any:
   """A container with other things in it; itself where they are the same."""
-  if all([a is b for a, b in zip(parts, parts_of(value))]): return value
+  if all(a is b for a, b in zip(parts, parts_of(value))): return value
   kind = type(value)
   if kind is list or isinstance(value, tuple): return kind(*parts) if hasattr(value, "_fields") else kind(parts)
   if kind is dict: return dict(zip(value, parts))

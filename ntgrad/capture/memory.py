@@ -44,7 +44,7 @@ def exact(tensors: list[Any]) -> list[Buffer]:
   for t in tensors:
     u = u if (u := t.lazydata).op is Ops.BUFFER else engine.without_reshapes(u)
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
-  if all([type(b) is Buffer for b in out]): return out
+  if all(type(b) is Buffer for b in out): return out
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 

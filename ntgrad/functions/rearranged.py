@@ -45,7 +45,7 @@ def _each(name: str, tensors: tuple[Any, ...]) -> Any:
   wrong = [t for t in found if not isinstance(t, Tensor)]
   if not found: raise ArgumentError(f"{name}: no tensors; give at least one")
   if wrong: raise ArgumentError(f"{name}: {shown(wrong[0])} is no Tensor")
-  out = tuple([getattr(t, name)() for t in found])
+  out = tuple(getattr(t, name)() for t in found)
   return out if several or len(out) > 1 else out[0]
 
 
@@ -69,7 +69,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
   """Tensors in the shape that they broadcast to. Raises ShapeError."""
   if not tensors: return ()
   shape = broadcast_shape("broadcast_tensors", *[t.shape for t in tensors])
-  return tuple([t.broadcast_to(shape) for t in tensors])
+  return tuple(t.broadcast_to(shape) for t in tensors)
 
 
 @checked

@@ -52,7 +52,7 @@ def _stacked(results: list[Any], dims: Any) -> Any:
   if not isinstance(results[0], (tuple, list)):
     raise ArgumentError(f"vmap: a function gives {shown(results[0])}; it gives Tensors")
   every = list(dims) if isinstance(dims, (tuple, list)) else [dims] * len(results[0])
-  return tuple([_stacked([r[i] for r in results], d) for i, d in enumerate(every)])
+  return tuple(_stacked([r[i] for r in results], d) for i, d in enumerate(every))
 
 
 # ---- devices and threads

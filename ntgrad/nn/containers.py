@@ -21,7 +21,7 @@ class _Many(Module):
 
   def __len__(self) -> int: return len(self._all())
   def __iter__(self) -> Iterator[Any]: return iter(self._all())
-  def __contains__(self, x: Any) -> bool: return any([x is y for y in self._all()])
+  def __contains__(self, x: Any) -> bool: return any(x is y for y in self._all())
   def _at(self, index: Any) -> int:
     n = len(self)
     if not isinstance(index, int) or not -n <= index < n:

@@ -72,7 +72,7 @@ class Conv2d(_Convolution):
     padding = self.padding
     if self.padding_mode != "zeros":
       # a flat padding has the last dimension first
-      x = x.pad(padding if len(padding) > self._rank else tuple([p for n in padding[::-1] for p in (n, n)]),
+      x = x.pad(padding if len(padding) > self._rank else tuple(p for n in padding[::-1] for p in (n, n)),
                 mode=self.padding_mode)
       padding = (0,) * self._rank
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=padding)
@@ -106,7 +106,7 @@ class ConvTranspose2d(_Convolution):
     self._sizes(in_channels, out_channels, kernel_size, stride, dilation, groups)
     self.padding = ints(name, "padding", padding, rank, 0)
     self.output_padding = ints(name, "output_padding", output_padding, rank, 0)
-    if not all([e < max(s, d) for e, s, d in zip(self.output_padding, self.stride, self.dilation)]):
+    if not all(e < max(s, d) for e, s, d in zip(self.output_padding, self.stride, self.dilation)):
       raise ArgumentError(f"nn.{name}: output_padding is {self.output_padding}, it must be less than the stride {self.stride} "
                           f"or the dilation {self.dilation}")
     self._make(in_channels, out_channels // groups, bias)
@@ -121,11 +121,11 @@ class ConvTranspose2d(_Convolution):
     if output_size is not None:
       want = ints(name, "output_size", output_size if isinstance(output_size, int) else tuple(output_size)[-self._rank:],
                   self._rank, 1)
-      extra = tuple([n - m for n, m in zip(want, least)])
-      if not all([0 <= e < max(s, d) for e, s, d in zip(extra, self.stride, self.dilation)]):
+      extra = tuple(n - m for n, m in zip(want, least))
+      if not all(0 <= e < max(s, d) for e, s, d in zip(extra, self.stride, self.dilation)):
         raise ShapeError(f"nn.{name}: output_size {want} from an input of shape {tuple(x.shape)}; it may be from {tuple(least)} "
-                         f"to {tuple([n + max(s, d) - 1 for n, s, d in zip(least, self.stride, self.dilation)])}")
-    out = tuple([n + e for n, e in zip(least, extra)])
+                         f"to {tuple(n + max(s, d) - 1 for n, s, d in zip(least, self.stride, self.dilation))}")
+    out = tuple(n + e for n, e in zip(least, extra))
     if min(out) < 1: raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)} leaves an output of {out}")
     return x.conv_transpose2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation,
                               padding=self.padding, output_padding=extra)

@@ -71,7 +71,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
   out, into = tensor.shape[:2]
   if groups < 1 or out % groups: raise ArgumentError(f"nn.init.dirac_: {out} channels cannot be divided into {groups} groups")
   a = np.zeros(tensor.shape, np.float32)
-  centre = tuple([k // 2 for k in tensor.shape[2:]])
+  centre = tuple(k // 2 for k in tensor.shape[2:])
   for g in range(groups):
     for d in range(min(out // groups, into)): a[(g * (out // groups) + d, d, *centre)] = 1
   return _write(tensor, Tensor(a, device=tensor.device).cast(tensor.dtype))

@@ -41,7 +41,7 @@ def layer(cls: C) -> C:
   if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
   if "inplace" in vars(kind).get("__annotations__", ()): kind.__call__ = _written(f"nn.{kind.__name__}", kind.__call__)
   made: Any = checked(dataclass(repr=False, eq=False)(cls))
-  made._said = " ".join([f.name for f in fields(made) if f.name != "inplace" and f.name not in getattr(made, "_unsaid", ())])
+  made._said = " ".join(f.name for f in fields(made) if f.name != "inplace" and f.name not in getattr(made, "_unsaid", ()))
   return made
 
 
@@ -92,7 +92,7 @@ class MadeLayer:
     self.defaults = {a.arg: ast.unparse(v) for a, v in zip([*arguments.args, *arguments.kwonlyargs], [
       *[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]) if v is not None}
     words = [w for w in given.split(", ") if w]
-    self.unsaid = frozenset([w[1:] for w in words if w[0] == "-"])
+    self.unsaid = frozenset(w[1:] for w in words if w[0] == "-")
     self.fields = [w.removeprefix("-") for w in words]
     self.called = [self.function.first, *[w for w in also.split(", ") if w]]
     self.rank = int((re.findall(r"\d", self.name) or [0])[0]) if "Pool" in self.name or "Unpool" in self.name else 0

@@ -84,7 +84,7 @@ class BatchNorm(_Tracking):
     """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another sz or number of dimensions, in training ArgumentError for one
     value a channel."""
     if x.ndim < 2 or x.shape[1] != self.sz or (self._ranks and x.ndim not in self._ranks):
-      wanted = " or ".join([f"(n, {self.sz}{', ' * (n > 2)}{spatial(n - 2)})" for n in self._ranks]) or f"(n, {self.sz}, ..)"
+      wanted = " or ".join(f"(n, {self.sz}{', ' * (n > 2)}{spatial(n - 2)})" for n in self._ranks) or f"(n, {self.sz}, ..)"
       raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected {wanted}")
     mean, var = self.calc_stats(x)
     if self.track_running_stats and self.training:
@@ -200,7 +200,7 @@ class CrossMapLRN2d(LocalResponseNorm):
 
 class _OverLast(Module):
   def _over(self, name: str, what: str, sizes: Ints) -> tuple[int, ...]:
-    shape = tuple([size(name, what, n) for n in (sizes if isinstance(sizes, (tuple, list)) else (sizes,))])
+    shape = tuple(size(name, what, n) for n in (sizes if isinstance(sizes, (tuple, list)) else (sizes,)))
     if not shape: raise ArgumentError(f"nn.{name}: {what} is empty, expected the sizes of the last dimensions")
     self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
     return shape

@@ -23,7 +23,7 @@ class _Adaptive(Module):
     given = tuple(output_size) if isinstance(output_size, (list, tuple)) else (output_size,) * self._rank
     if len(given) != self._rank:
       raise ArgumentError(f"nn.{type(self).__name__}: output_size {shown(output_size)}, expected {self._rank} numbers")
-    self.output_size = tuple([None if n is None else count(type(self).__name__, "output_size", n) for n in given])
+    self.output_size = tuple(None if n is None else count(type(self).__name__, "output_size", n) for n in given)
 
   def _pooled(self, x: Tensor) -> Any:
     """Part i of n of s elements goes from i·s // n to the next whole number of (i + 1)·s / n. One dimension after the other:
@@ -108,7 +108,7 @@ class Upsample(Module):
     given = {k: v for k in Upsample._said.split() if (v := getattr(self, k)) is not None}
     if self.recompute_scale_factor and (scale := given.pop("scale_factor", None)) is not None:
       scales = scale if isinstance(scale, (tuple, list)) else [scale] * (x.ndim - 2)
-      given["size"] = tuple([int(n * s) for n, s in zip(x.shape[2:], scales)])
+      given["size"] = tuple(int(n * s) for n, s in zip(x.shape[2:], scales))
     return x.interpolate(**given)
 
 

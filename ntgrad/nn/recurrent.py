@@ -74,7 +74,7 @@ class _Cell(Module):
     for s in state:
       if s is not None and s.shape != shape: raise ShapeError(f"nn.{name}: a state of shape {s.shape}, expected {shape}")
     one_width(f"nn.{name}", x, self.weight_ih, *state)
-    given = tuple([Tensor.zeros(*shape, dtype=x.dtype, device=x.device) if s is None else s for s in state])
+    given = tuple(Tensor.zeros(*shape, dtype=x.dtype, device=x.device) if s is None else s for s in state)
     return _STEPS[self._kind](_from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh), given,
                               self.weight_hh.transpose(0, 1), self.bias_hh)
 
@@ -169,8 +169,8 @@ class _Recurrent(Module):
         outputs.append(out)
         ends.append(state)
       x = outputs[0] if len(outputs) == 1 else outputs[0].cat(outputs[1], dim=-1)
-    final = tuple([s[0].stack(*s[1:], dim=0) for s in zip(*ends)])
-    if one: return x.squeeze(1), tuple([s.squeeze(1) for s in final])
+    final = tuple(s[0].stack(*s[1:], dim=0) for s in zip(*ends))
+    if one: return x.squeeze(1), tuple(s.squeeze(1) for s in final)
     return x.transpose(0, 1) if self.batch_first else x, final
 
   def _states(self, name: str, x: Tensor, given: tuple[Tensor, ...] | None, one: bool) -> list[State]:
@@ -178,7 +178,7 @@ class _Recurrent(Module):
     n = self.num_layers * len(self._ends())
     shapes = [(n, x.shape[1], self.proj_size or self.hidden_size), (n, x.shape[1], self.hidden_size)]
     if given is None:
-      return [tuple([x.new_zeros(*s[1:]) for s in shapes[:1 + (self._kind == "LSTM")]])] * n
+      return [tuple(x.new_zeros(*s[1:]) for s in shapes[:1 + (self._kind == "LSTM")])] * n
     for t, s in zip(given, shapes):
       want = (s[0], s[2]) if one else s
       if t.shape != want: raise ShapeError(f"nn.{name}: a state of shape {t.shape}, expected {want}")

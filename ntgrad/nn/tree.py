@@ -17,8 +17,8 @@ class ModuleBase(Stamped):
 
   def extra_repr(self) -> str:
     """What ``repr`` shows in brackets."""
-    return ", ".join([f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}"
-                      for n in self._said.split()])
+    return ", ".join(f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}"
+                      for n in self._said.split())
   def __repr__(self) -> str: return summary(self) if _has_parts(self) else f"{type(self).__name__}({self.extra_repr()})"
 
 
@@ -111,11 +111,11 @@ def summary(model: Any) -> Summary:
   ``model`` is a Module or any object that holds layers and tensors; nothing is computed. What is held twice counts once."""
   found = tensors(model).values()
   parameters, buffers = [[p.value for p in found if is_buffer(p) is b] for b in (False, True)]
-  numbers = sum([t.numel() for t in parameters])
-  total = f"{numbers:,} parameter{'s' * (numbers != 1)} ({size_text(sum([t.nbytes() for t in parameters]))})"
-  still = sum([t.numel() for t in parameters if t.requires_grad is False])
+  numbers = sum(t.numel() for t in parameters)
+  total = f"{numbers:,} parameter{'s' * (numbers != 1)} ({size_text(sum(t.nbytes() for t in parameters))})"
+  still = sum(t.numel() for t in parameters if t.requires_grad is False)
   if still: total += f", {still:,} of them not trained"
-  if buffers: total += f", {sum([t.numel() for t in buffers]):,} numbers in buffers"
+  if buffers: total += f", {sum(t.numel() for t in buffers):,} numbers in buffers"
   lines = _lines(model)
   name = min(max([len(x.what) for x in lines], default=0), 60)
   number = max([len(x.counted) for x in lines], default=0)
@@ -125,7 +125,7 @@ def summary(model: Any) -> Summary:
 
 def _lines(root: Any) -> list[_Line]:
   """A line for each object beneath a model that is a Module or holds tensors. Lists and dicts are part of the path."""
-  def shapes(x: Any) -> str: return ", ".join([f"{k} {tuple(t.shape)}" for k, t in parts_of(x) if isinstance(t, Tensor)])
+  def shapes(x: Any) -> str: return ", ".join(f"{k} {tuple(t.shape)}" for k, t in parts_of(x) if isinstance(t, Tensor))
   out = [_Line("  (itself)", own, "")] if (own := shapes(root)) else []
   seen, opened = {id(root)}, {id(root)}   # a list may have itself
   stack = [(root, iter(parts_of(root)), "", 1)]
@@ -141,7 +141,7 @@ def _lines(root: Any) -> list[_Line]:
       again = id(v) in seen
       inside = {} if again else tensors(v)
       if not inside and not again and not isinstance(v, ModuleBase): continue
-      count = sum([p.value.numel() for p in inside.values() if not is_buffer(p)])
+      count = sum(p.value.numel() for p in inside.values() if not is_buffer(p))
       seen.add(id(v))
       out.append(_Line(f"{'  ' * depth}{path}: {_name(v)}", "" if again else shapes(v),
                        "as above" if again else f"{count:,}" if count else ""))
@@ -161,7 +161,7 @@ def _name(x: Any) -> str:
   return f"{type(x).__name__}({said})" if said or not _has_parts(x) else type(x).__name__
 
 
-def _has_parts(x: Any) -> bool: return any([isinstance(p.value, ModuleBase) for p in walk(x, False)])
+def _has_parts(x: Any) -> bool: return any(isinstance(p.value, ModuleBase) for p in walk(x, False))
 
 
 def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x

@@ -26,7 +26,7 @@ def elements_of(u: UOp) -> int: return ix.elements(u.shape)
 def reduced_size(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])
 def node_bytes(u: UOp) -> int: return ix.elements(u.shape) * u.dtype.itemsize
 def axes_size(axes: Iterable[UOp]) -> int: return ix.elements([r.arg[1] for r in axes])
-def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all([isinstance(n, int) for n in shape])
+def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all(isinstance(n, int) for n in shape)
 
 
 # the axes that indices, or conditions, go along; where a movement finds an element in its source, and when there is one

@@ -116,7 +116,7 @@ class Partition:
 
   def _cost(self, u: UOp) -> int:
     if u.op in LEAVES: return 0
-    return _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum([self.cost[s] for s in u.src]))
+    return _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
     """Operations to compute ``u`` in one more kernel, and the values beneath it that are in memory, or will be because several
@@ -406,7 +406,7 @@ class Partition:
         if node.op in MOVEMENT: at = pulled(node, at)[0]
         if missing := [(s, at) for s in node.src if (s, at) not in values]: todo += missing
         else:
-          found = tuple([values[s, at] for s in node.src])
+          found = tuple(values[s, at] for s in node.src)
           values[here] = UOp(node.op, node.dtype, found, node.arg) if node.op in (Ops.ALU, Ops.CAST) else found[0]
     return values[u, idx]
 

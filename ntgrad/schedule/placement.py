@@ -157,7 +157,7 @@ class Placing:
     """The graph with effects: one node for each sink."""
     for u in self.order:
       if is_write(u): self.new[u] = self._write(u) if past_empty(u) is u else self.new[past_empty(u)]
-      else: self.new[u] = u.replace(tuple([self.new[s] for s in u.src]))
+      else: self.new[u] = u.replace(tuple(self.new[s] for s in u.src))
       if u in self.first: self.new[u], self.stored[u] = self._assign(self.first[u], self.new[u], self.number[u])
     out = []
     for i, (s, target) in enumerate(self.sinks):

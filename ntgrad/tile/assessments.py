@@ -211,7 +211,7 @@ class Whole:
     of = [{w for w, r in zip(where, through) if r in i.ranges} for i in a.cut.pull(through)[0]]
     exact = a.cut.pull([ix.rng(d, n) if n else ix.ZERO for d, n in enumerate(a.view.shape)])[0]
     covered = [last_of(i, n, a.partly) for i, n in zip(exact, shape)]
-    named = [bool(s) and all([t._source.given[d] is not None for d in s]) for s in parts]
+    named = [bool(s) and all(t._source.given[d] is not None for d in s) for s in parts]
     same_size = [s[0] if len(s) == 1 and parts.count(s) == 1 and a.source[s[0]] == n else None for s, n in zip(parts, shape)]
     return Whole(p, shape, covered, [offset(i) for i in exact], named, of, same_size)
 
@@ -288,7 +288,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
       if counter is not another or n != 1 or same_size(n, m): continue
       first, second = whole(short), whole(long)
       mine, theirs = first.through(here), second.through(there)
-      if all([first.named[i] for i in mine]) and all([second.named[i] for i in theirs]): continue
+      if all(first.named[i] for i in mine) and all(second.named[i] for i in theirs): continue
       few = ", ".join(first.text(i, tensors[short.name], " elements") for i in mine) or f"{short.name} has one tile"
       many = ", ".join(second.text(i, tensors[long.name]) for i in theirs) or f"{long.name} {text_of(m)}"
       raise ShapeError(f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the "

@@ -47,7 +47,7 @@ class SizedKernel:
 
   def sizes(self, values: _Values) -> Sizes:
     """What a launch gives for the kernel's sizes."""
-    return tuple([values[s.name] for s in self.specialised.sizes])
+    return tuple(values[s.name] for s in self.specialised.sizes)
 
   def of_shapes(self, kernel: Signature, shapes: Sequence[Sizes]) -> Shapes | None:
     """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another. Names that are in no shape
@@ -63,7 +63,7 @@ class SizedKernel:
       if to is not d: conditions.append(compares(BinaryOps.CMPEQ, d, to))
     known = {n: first.get(n) or ix.const(v) for n, v in self.values.items()}
     conditions += rewrite((self.condition,), {Ops.SIZE: lambda old, new: known[old.arg.name]})
-    return evaluator((ix.both(*conditions), *[known[s.name] for s in self.specialised.sizes]), tuple([d.arg for d in dims]))
+    return evaluator((ix.both(*conditions), *[known[s.name] for s in self.specialised.sizes]), tuple(d.arg for d in dims))
 
 
 @dataclass
@@ -132,7 +132,7 @@ def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol]
 
 def form_for(specialised: Any, condition: UOp, values: _Values) -> SizedKernel:
   """The form of a kernel that serves values which fulfil a condition on names without options."""
-  return SizedKernel(specialised, condition, dict(values), evaluator((condition,), tuple([ix.Size(n) for n in values])))
+  return SizedKernel(specialised, condition, dict(values), evaluator((condition,), tuple(ix.Size(n) for n in values)))
 
 
 def equal_in(c: UOp) -> list[tuple[str, Dim]]:

@@ -137,7 +137,7 @@ class Tracer:
     """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
     self.reached.setdefault(p.slot, self.at_line)
     self.materialize(p)
-    if any([q.one is not None for q in self.parameters]): value = self.refer(value)   # what was kept, rather than reading it anew
+    if any(q.one is not None for q in self.parameters): value = self.refer(value)   # what was kept, rather than reading it anew
     if order is not None: value, valid, *at = [self.now(u, p) for u in (value, valid, *at)]
     p.written = True
     self.written.add(p.uop)

@@ -187,7 +187,7 @@ class _Iteration:
   def __iter__(self) -> _Iteration: return self
 
   def __next__(self) -> Any:
-    if transfer_watchers and any([w.thread == threading.get_ident() for w in transfer_watchers]):
+    if transfer_watchers and any(w.thread == threading.get_ident() for w in transfer_watchers):
       raise CaptureError("DataLoader: a batch is taken within a captured function, which a replay cannot repeat; take it before "
                          "the call, and pass it as an argument")
     loader = self.loader

@@ -45,7 +45,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
   def __init__(self, *tensors: Any):
     if not tensors: raise ArgumentError("TensorDataset: no tensors; give one or more, each with a row for every sample")
-    self.tensors = tuple([_rows_in(t) for t in tensors])
+    self.tensors = tuple(_rows_in(t) for t in tensors)
     if len({len(t) for t in self.tensors}) > 1:
       raise ShapeError(f"TensorDataset: {', '.join(str(len(t)) for t in self.tensors)} rows; all must have as many")
 
@@ -56,9 +56,9 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
       try: return self.__getbatch__(np.arange(*index.indices(len(self))))
       except TypeError: raise ArgumentError(f"TensorDataset: {shown(index)}; a slice has whole numbers") from None
     i = row_of("TensorDataset", index, len(self))
-    return tuple([t[i] for t in self.tensors])
+    return tuple(t[i] for t in self.tensors)
 
-  def __getbatch__(self, rows: Rows) -> tuple[Any, ...]: return tuple([taken(t, rows) for t in self.tensors])
+  def __getbatch__(self, rows: Rows) -> tuple[Any, ...]: return tuple(taken(t, rows) for t in self.tensors)
 
 
 @checked
@@ -202,6 +202,6 @@ def _joined(parts: list[Any], back: Rows) -> Any:
     if isinstance(first, Mapping) and all(p.keys() == first.keys() for p in parts):
       return {k: _joined([p[k] for p in parts], back) for k in first}
     if isinstance(first, (tuple, list)) and all(len(p) == len(first) for p in parts):
-      return tuple([_joined(list(column), back) for column in zip(*parts)])
+      return tuple(_joined(list(column), back) for column in zip(*parts))
   raise (DTypeError if len({getattr(p, "dtype", None) for p in parts}) > 1 else ShapeError)(
     f"ConcatDataset: rows of different shapes or dtypes in one batch: {', '.join(map(shown, parts))}")

@@ -45,7 +45,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
     folders = sorted([f for f in root.iterdir() if f.is_dir() and f.name[0] != "."])
     if not folders: raise ArgumentError(f"image_folder: {str(root)!r} has no folders, one for each class; it has {listing(root)}")
     self.root, self.transform, self.channels = root, transform, channels
-    self.classes = tuple([f.name for f in folders])
+    self.classes = tuple(f.name for f in folders)
     self.paths = list[Path]()
     counts = []
     for folder in folders:

@@ -21,8 +21,8 @@ NEVER = -1e30   # the logarithm of no probability: finite, so that differences a
 
 def _arranged(*parameters: Any) -> Any:
   """All that belongs to a sample for each program: it is the middle one of three dimensions, or the first."""
-  return tuple([p.tile((-1, 1, -1)).squeeze((0, 2)) if p.ndim == 3 else p if p.constexpr else p.tile((1, -1)).squeeze(1)
-                for p in parameters])
+  return tuple(p.tile((-1, 1, -1)).squeeze((0, 2)) if p.ndim == 3 else p if p.constexpr else p.tile((1, -1)).squeeze(1)
+                for p in parameters)
 
 
 def _either(a: Any, b: Any, c: Any) -> Any:

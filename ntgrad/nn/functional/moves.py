@@ -113,8 +113,8 @@ def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | S
     if len(scales) != n:
       raise ShapeError(f"interpolate: scale_factor {scales} for shape {text(input)}; give one number, or one for each spatial "
                        "dimension")
-    if not all([math.isfinite(f) for f in scales]): raise ArgumentError(f"interpolate: scale_factor {scales}; it must be finite")
-    size, scale_factor = tuple([int(s * f) for s, f in zip(input.shape[2:], scales)]), None
+    if not all(math.isfinite(f) for f in scales): raise ArgumentError(f"interpolate: scale_factor {scales}; it must be finite")
+    size, scale_factor = tuple(int(s * f) for s, f in zip(input.shape[2:], scales)), None
   return input.interpolate(size, scale_factor, mode, align_corners)
 
 

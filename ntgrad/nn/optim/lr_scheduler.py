@@ -117,7 +117,7 @@ def _alike(given: Any, mine: Any) -> bool:
   if isinstance(mine, (list, tuple, Mapping)):
     if not isinstance(given, (list, tuple, Mapping)): return False
     first = next(iter(_inside(mine)), None)
-    return all([_alike(n, first) if isinstance(first, (list, tuple)) else isinstance(n, _PLAIN) for n in _inside(given)])
+    return all(_alike(n, first) if isinstance(first, (list, tuple)) else isinstance(n, _PLAIN) for n in _inside(given))
   if isinstance(mine, (bool, str)): return isinstance(given, type(mine))
   return isinstance(given, int if isinstance(mine, int) else (int, float, type(None), type(mine)))
 

@@ -90,7 +90,7 @@ def tar_members(data: Mapped | Bytes, refuse: Refuse) -> tuple[Mapped | Bytes, d
     header = whole[at:at + _BLOCK].tobytes()
     if not any(header): return data, found
     summed = header[:148] + b" " * 8 + header[156:]   # old programs took bytes with signs
-    if _octal(header[148:156]) not in (sum(summed), sum(summed) - 256 * sum([b > 127 for b in summed])):
+    if _octal(header[148:156]) not in (sum(summed), sum(summed) - 256 * sum(b > 127 for b in summed)):
       raise refuse(f"there is no header of a member at byte {at}")
     if (n := _octal(header[124:136]) if size is None else size) is None: raise refuse(f"the header at byte {at} has no size")
     kind, begin = header[156:157], at + _BLOCK
@@ -101,7 +101,7 @@ def tar_members(data: Mapped | Bytes, refuse: Refuse) -> tuple[Mapped | Bytes, d
       if kind == b"L": name = text.split(b"\0")[0]
       elif kind == b"x":
         said = _attributes(text, refuse)
-        if any([k.startswith(b"GNU.sparse") for k in said]): raise refuse("it has a sparse file, which is not read")
+        if any(k.startswith(b"GNU.sparse") for k in said): raise refuse("it has a sparse file, which is not read")
         name, size = said.get(b"path", name), _number(said[b"size"], refuse) if b"size" in said else size
       continue
     if kind == b"S": raise refuse(f"{shown(header[:100].rstrip(bytes(1)))} is a sparse file, which is not read")
@@ -120,7 +120,7 @@ def _octal(text: bytes) -> int | None:
   """A number of a header: in octal, or as GNU has large ones, in bytes."""
   if text[:1] == b"\x80": return int.from_bytes(text[1:], "big")
   text = text.strip(b" \0")
-  return int(text or b"0", 8) if all([c in b"01234567" for c in text]) else None
+  return int(text or b"0", 8) if all(c in b"01234567" for c in text) else None
 
 
 def _attributes(text: bytes, refuse: Refuse) -> dict[bytes, bytes]:
@@ -173,7 +173,7 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dic
     own = _HEADER.unpack_from(whole, begin) if begin + _HEADER.size <= start else (b"",)
     if own[0] != b"PK\3\4" or whole[begin + 30:begin + 30 + length] != raw or own[9] != length or own[3] != method:
       raise refuse(f"there is no header for {shown(name)} at byte {begin}")
-    if not own[2] & 8 and (own[6] != crc or any([a not in (b, _LARGE) for a, b in zip(own[7:9], (packed, n))])):
+    if not own[2] & 8 and (own[6] != crc or any(a not in (b, _LARGE) for a, b in zip(own[7:9], (packed, n)))):
       raise refuse(f"the header of {shown(name)} at byte {begin} says something else than the directory")
     first = begin + _HEADER.size + length + own[10]
     places.append((begin, first + packed))
@@ -337,7 +337,7 @@ def array_header(begins: bytes, name: str, refuse: Refuse) -> tuple[tuple[int, .
   while (pair := _PAIR.match(text, at)) is not None and pair[1] not in found: found[pair[1]], at = pair[2], pair.end()
   if text[:1] != "{" or text[at:].strip() != "}" or len(found) != 3 or found["fortran_order"] not in ("True", "False") \
      or found["shape"][0] != "(": raise refuse(f"{shown(name)} has no header of an array, but {shown(text)}")
-  shape = tuple([int(n) for n in re.findall(r"\d+", found["shape"])])
+  shape = tuple(int(n) for n in re.findall(r"\d+", found["shape"]))
   there: Any = found["descr"][1:-1]
   try:
     there = np.dtype(there)

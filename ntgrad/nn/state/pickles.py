@@ -74,7 +74,7 @@ def load(data: memoryview, known: Mapping[str, Any], persistent: Callable[[Any],
 def key(x: Any) -> Any:
   """A key of a dict, or what is in a set: a number, text, or a short tuple of them, whose hash takes no time and which cannot all
   have the same one. Raises ValueError."""
-  if len(x) <= 8 and all([_flat(n, 1 << 31) for n in x]) if type(x) is tuple else _flat(x, _KEY): return x
+  if len(x) <= 8 and all(_flat(n, 1 << 31) for n in x) if type(x) is tuple else _flat(x, _KEY): return x
   raise ValueError(f"a key {shown(x)}, expected a number, text or a short tuple of them")
 
 
@@ -274,7 +274,7 @@ class _Machine:
 
 def _larger(args: tuple[Any, ...]) -> int:
   """What copies of some values take at most, but for what they hold."""
-  return sum([_COPIED.get(type(a), 0) * len(a) for a in args if type(a) in _COPIED])
+  return sum(_COPIED.get(type(a), 0) * len(a) for a in args if type(a) in _COPIED)
 
 
 def _name_of(op: int) -> str:

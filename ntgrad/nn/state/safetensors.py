@@ -159,7 +159,7 @@ def _json(text: bytes, refuse: Refuse, what: str, size: int) -> dict[str, Any]:
       out[k] = v
     return out
   # what it takes in memory, at most: files come from strangers
-  takes = 5 * len(text) + sum([text.count(c) * n for c, n in ((b"{", 240), (b"[", 80), (b":", 100), (b'"', 30), (b",", 40))])
+  takes = 5 * len(text) + sum(text.count(c) * n for c, n in ((b"{", 240), (b"[", 80), (b":", 100), (b'"', 30), (b",", 40)))
   if takes > (room := (40 << 20) + 4 * size): raise refuse(f"{what} may take {takes} bytes, at most {room} for a file of {size}")
   try: found = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
   except StateError: raise

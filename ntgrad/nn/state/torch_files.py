@@ -163,7 +163,7 @@ class _Reader:
 
 
 def _natural(n: Any) -> bool: return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 63
-def _are_text(*x: Any) -> bool: return all([isinstance(s, str) for s in x])
+def _are_text(*x: Any) -> bool: return all(isinstance(s, str) for s in x)
 
 
 def _said(what: str, x: Any, fits: bool) -> Any:
@@ -177,7 +177,7 @@ def _device(kind: Any, index: Any = None) -> str:
 
 
 def _numbers(*x: Any) -> tuple[Any, ...]:
-  if not all([n is None or isinstance(n, (int, float)) for n in x]): raise TypeError(f"{shown(x)} where numbers are expected")
+  if not all(n is None or isinstance(n, (int, float)) for n in x): raise TypeError(f"{shown(x)} where numbers are expected")
   return x
 
 
@@ -193,7 +193,7 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
   """Elements of a tensor of one dimension at offset, size and strides: a view of it; where windows overlap they are looked up
   when they are used."""
   size = tuple(map(int, size))
-  if all([n == 1 or s == math.prod(size[i + 1:]) for i, (n, s) in enumerate(zip(size, strides))]):
+  if all(n == 1 or s == math.prod(size[i + 1:]) for i, (n, s) in enumerate(zip(size, strides))):
     return flat._seen((Ops.SHRINK, ((begin, end),)), (Ops.RESHAPE, size))
   from ntgrad.engine.interchange import gather_strided, strided
   base = flat.lazydata
@@ -371,7 +371,7 @@ class _Writer:
     if number in self.above or len(self.above) > 100: raise self.refuse(f"{shown(x)} is in itself, or a hundred others deep")
     if number in self.kept: return b"j" + struct.pack("<I", self.kept[number][0])
     self.above.append(number)
-    if isinstance(x, Mapping): out = b"}(" + b"".join([self.code(k) + self.code(v) for k, v in x.items()]) + b"u"
+    if isinstance(x, Mapping): out = b"}(" + b"".join(self.code(k) + self.code(v) for k, v in x.items()) + b"u"
     elif isinstance(x, list): out = b"](" + b"".join(map(self.code, x)) + b"e"
     else: out = b"(" + b"".join(map(self.code, x)) + b"t"
     self.above.pop()
