@@ -1,5 +1,5 @@
 """ntgrad: lazy tensors, scheduled into a few fused kernels, each an arrangement plus an application."""
-# ruff: noqa: F403 - what a file has to give is its __all__
+# ruff: noqa: F401, F403 - what a file has to give is its __all__
 from __future__ import annotations
 
 from importlib import import_module
@@ -12,9 +12,9 @@ from ntgrad.graph import Variable, no_grad
 from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:   # what is imported when it is asked for
-  from ntgrad import errors as errors, helpers as helpers, nn as nn
-  from ntgrad.capture.jit import TinyJit as TinyJit, jit as jit
-  from ntgrad.engine.profile import profile as profile
+  from ntgrad import errors, helpers, nn
+  from ntgrad.capture.jit import TinyJit, jit
+  from ntgrad.engine.profile import profile
   from ntgrad.functions.files import *
   from ntgrad.functions.kinds import *
   from ntgrad.functions.making import *
@@ -23,36 +23,34 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad.functions.settings import *
   from ntgrad.functions.top import *
   from ntgrad.graph.modes import (
-    enable_grad as enable_grad,
-    inference_mode as inference_mode,
-    is_grad_enabled as is_grad_enabled,
-    set_grad_enabled as set_grad_enabled,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    set_grad_enabled,
   )
-  from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
-  from ntgrad.tensor.custom import Function as Function
-  from ntgrad.tensor.random import Generator as Generator, default_generator as default_generator
-  from ntgrad.tile.eject import override as override
+  from ntgrad.helpers import Context, GlobalCounters, getenv
+  from ntgrad.tensor.custom import Function
+  from ntgrad.tensor.random import Generator, default_generator
+  from ntgrad.tile.eject import override
 
 from_dlpack = Tensor.from_dlpack
 Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 
 __version__ = "0.1.0"
 
-_LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
-         "Function": ("ntgrad.tensor.custom", "Function"), "profile": ("ntgrad.engine.profile", "profile"),
-         "override": ("ntgrad.tile.eject", "override"),
-         "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
-         "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
-         "getenv": ("ntgrad.helpers", "getenv"),
-         **{name: ("ntgrad.graph.modes", name)
-            for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
-         "Generator": ("ntgrad.tensor.random", "Generator"), "default_generator": ("ntgrad.tensor.random", "default_generator")}
+_LAZY = {name: module for module, names in (row.split(": ") for row in """
+ntgrad.capture.jit: jit TinyJit
+ntgrad.tensor.custom: Function
+ntgrad.engine.profile: profile
+ntgrad.tile.eject: override
+ntgrad.helpers: Context GlobalCounters getenv
+ntgrad.graph.modes: enable_grad inference_mode is_grad_enabled set_grad_enabled
+ntgrad.tensor.random: Generator default_generator
+""".strip().splitlines()) for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-  if name in _LAZY:
-    module, attribute = _LAZY[name]
-    found = import_module(module) if attribute is None else getattr(import_module(module), attribute)
+  if name in _LAZY: found = getattr(import_module(_LAZY[name]), name)
   else:
     from ntgrad.functions import MISSING, find
     from ntgrad.functions.namespace import dtype, room

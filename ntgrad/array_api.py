@@ -117,18 +117,6 @@ def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, devic
   return Tensor.linspace(start, stop, num + 1, dtype=d, device=device)[:num]
 
 
-def _full(value: Any) -> Callable[..., Tensor]:
-  def function(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    return full(shape, value, dtype=dtypes.default_float if dtype is None else dtype, device=device)
-  return function
-
-
-def _full_like(value: Any) -> Callable[..., Tensor]:
-  def function(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    return full_like(x, value, dtype=dtype, device=device)
-  return function
-
-
 def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
   """A number everywhere."""
   return Tensor.full((shape,) if isinstance(shape, int) else tuple(shape), fill_value, dtype=dtype, device=device)
@@ -137,10 +125,6 @@ def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: str | None
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
   """A number everywhere, in x's shape and dtype."""
   return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
-
-
-zeros, ones, empty = _full(0), _full(1), _full(0)
-zeros_like, ones_like, empty_like = _full_like(0), _full_like(1), _full_like(0)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -185,8 +169,7 @@ def can_cast(from_: Any, to: Any, /) -> Any:
 def astype(x: Tensor, dtype: Any, /, *, copy: Any = True, device: str | None = None) -> Tensor:
   """x in another dtype; the same tensor where nothing changes and ``copy=False``."""
   d = dtypes.of(dtype)
-  if d is x.dtype and not copy and device is None: return x
-  return x.to(device=device or x.device, dtype=d).clone()
+  return x if d is x.dtype and not copy and device is None else x.to(device=device or x.device, dtype=d).clone()
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:

@@ -433,8 +433,7 @@ def _union(texts: Sequence[_Block]) -> Dims: return tuple(sorted({d for *_, dims
 
 def _tuple(xs: Sequence[object] | range, always: bool = False) -> str:
   """Numbers as written; one alone without brackets unless ``always``."""
-  if len(xs) == 1 and not always: return str(xs[0])
-  return f"({', '.join(map(str, xs))}{',' * (len(xs) == 1)})"
+  return str(xs[0]) if len(xs) == 1 and not always else f"({', '.join(map(str, xs))}{',' * (len(xs) == 1)})"
 
 
 def _dtype(d: DType) -> str: return f"tl.{d.name}"

@@ -640,8 +640,7 @@ def _lt_sizes(a: UOp, b: int) -> UOp | None:
   end = _build({t: k if down else -k for t, k in known.items()}, 0)
   if end.arg is IDIV and end.src[1].op is CONST:
     x, n = end.src[0], end.src[1].arg
-    if down: return lt(x, mul(add(rest, b - c), n))
-    return lt(mul(add(rest, c - b), n), sub(x, n - 1))
+    return lt(x, mul(add(rest, b - c), n)) if down else lt(mul(add(rest, c - b), n), sub(x, n - 1))
   return UOp(ALU, dtypes.bool, ((add(end, c - b), rest) if down else (rest, add(end, b - c))), BinaryOps.CMPLT)
 
 

@@ -52,8 +52,7 @@ def negated(c: UOp) -> UOp:
 
 def same_size(a: Dim, b: Dim) -> bool:
   """a == b"""
-  if isinstance(a, int) and isinstance(b, int): return a == b
-  return a is b or condition_holds(ix.eq(ix.node(a), ix.node(b)))
+  return a == b if isinstance(a, int) and isinstance(b, int) else a is b or condition_holds(ix.eq(ix.node(a), ix.node(b)))
 
 
 def below(a: Dim, b: Dim) -> bool:

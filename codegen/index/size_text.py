@@ -16,8 +16,7 @@ _R = TypeVar("_R")
 @memoized
 def without_options(u: UOp) -> UOp:
   """The expression of names of which nothing else is known."""
-  if u.op is Ops.SIZE: return ix.Size(u.arg.name).node
-  return u.replace(tuple(map(without_options, u.src)))
+  return ix.Size(u.arg.name).node if u.op is Ops.SIZE else u.replace(tuple(map(without_options, u.src)))
 
 
 def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:

@@ -82,8 +82,7 @@ def _extreme(i: int) -> _Rule:
   def rule(u: UOp, g: UOp) -> UOp:
     pair = u.src[i], u.src[1 - i]
     chosen = lt(*(pair if u.arg is BinaryOps.MIN else pair[::-1]))
-    if const_value(pair[1]) is not None: return select(chosen, g)
-    return where(chosen, g, select(eq(*u.src), scaled(g, 0.5)))
+    return select(chosen, g) if const_value(pair[1]) is not None else where(chosen, g, select(eq(*u.src), scaled(g, 0.5)))
   return rule
 
 

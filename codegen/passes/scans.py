@@ -36,8 +36,7 @@ class Scan(NamedTuple):
 
 def lower_scans(kernel: Kernel, target: Target | None = None) -> Kernel:
   """The scheduler's SCANs, which stand anywhere in a value, as a loop with a carry: SCAN -> FOR, run = run + x, y = run."""
-  if not kernel.scans: return kernel
-  return (_Blocks if target and target.blocks else _Loops)(kernel, target).lowered()
+  return kernel if not kernel.scans else (_Blocks if target and target.blocks else _Loops)(kernel, target).lowered()
 
 
 class _Lowering(Builder):

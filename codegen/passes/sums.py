@@ -45,8 +45,7 @@ def load_late(uops: UOpList) -> UOpList:
       if ends := [end for start, end, outside in loops if i < start and end < used and outside == path[i]]:
         place[u] = max(ends) + 0.5
     for s in u.src: first[s] = min(first.get(s, math.inf), place.get(u, i))
-  if not place: return uops
-  return UOpList(u for _, u in sorted(enumerate(uops), key=lambda t: place.get(t[1], t[0])))
+  return uops if not place else UOpList(u for _, u in sorted(enumerate(uops), key=lambda t: place.get(t[1], t[0])))
 
 
 def _reduced_later(uops: UOpList) -> UOpList:

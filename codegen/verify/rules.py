@@ -114,8 +114,7 @@ def alu_rule(u: UOp) -> str | None:
   kind, *others = {s.dtype.scalar() for s in values}
   if others: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
   gives = FUNCTIONS[fn].gives or kind
-  if dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {dtype.scalar()}"
-  return refusal(fn, kind)
+  return f"{fn} of {kind} gives {gives}, not {dtype.scalar()}" if dtype.scalar() is not gives else refusal(fn, kind)
 
 
 size_rule = all_of(

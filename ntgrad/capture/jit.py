@@ -246,6 +246,3 @@ if TYPE_CHECKING:
 else: jit = TinyJit
 
 wrappers[TinyJit] = lambda captured: captured.fn
-
-
-__all__ = ["TinyJit", "jit"]

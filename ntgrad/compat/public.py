@@ -110,6 +110,3 @@ def _reasons() -> dict[str, str]:
       parts = name.split(".")
       for i in range(1, len(parts)): out.setdefault(f"{'.'.join(parts[:i])}.", why)
   return out
-
-
-__all__ = ["explain", "present", "reason", "show"]

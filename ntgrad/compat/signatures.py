@@ -228,6 +228,8 @@ ARRAY = {
     "log1p log2 log10 logical_not negative:neg positive:clone reciprocal round sign signbit sin sinh sqrt square tan tanh trunc",
   "x, /, *, axis=None, keepdims=False": "all any max mean min argmax argmin",
   "x, /, *, axis=None, correction=0.0, keepdims=False": "std var",
+  "shape, *, dtype=None, device=None": "zeros ones empty:zeros",
+  "x, /, *, dtype=None, device=None": "zeros_like ones_like empty_like:zeros_like",
   "x, /, *, k=0": "tril triu",
   "x, /, *, axis=0": "expand_dims:unsqueeze unstack:unbind",
   "x, source, destination, /": "moveaxis:movedim",
@@ -332,6 +334,3 @@ MaxUnpoolNd(kernel_size, stride, padding): max_unpoolNd(indices, output_size)
 def each_layer() -> list[str]:
   """The rows of ``LAYERS``, those with Nd three times: for 1, 2 and 3 spatial dimensions."""
   return [row.replace("Nd", f"{n}d") for row in LAYERS.strip().split("\n") for n in ((1, 2, 3) if "Nd(" in row else (0,))]
-
-
-__all__ = ["ARRAY", "ARRAY_OF_TWO", "AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]

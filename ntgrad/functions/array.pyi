@@ -145,6 +145,24 @@ def var(x: Tensor, /, *, axis: Axis=None, correction: float=0.0, keepdims: bool=
   """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
     Raises AxisError."""
 
+def zeros(shape: Any, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
+
+def ones(shape: Any, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
+
+def empty(shape: Any, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
+
+def zeros_like(x: Tensor, /, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """Zeros of this shape, dtype and device."""
+
+def ones_like(x: Tensor, /, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """Ones of this shape, dtype and device."""
+
+def empty_like(x: Tensor, /, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """Zeros of this shape, dtype and device."""
+
 def tril(x: Tensor, /, *, k: int=0) -> Tensor:
   """The lower triangle of the last two dims, zeros above. Raises ShapeError."""
 

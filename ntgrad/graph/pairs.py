@@ -52,5 +52,3 @@ def _refuse(self: Any, *operands: Any, **how: Any) -> Any: raise self.refused()
 
 
 for _name in _MEANT_OF_ONE: setattr(Several, f"__{_name}__", _refuse)
-
-__all__ = ["Several"]

@@ -4,7 +4,7 @@ train on in ``nn.datasets``, values to begin with in ``nn.init``.
 A layer is a Module: an object with Tensors for attributes and a ``__call__``. A model may inherit from Module or be any object
 that holds layers. Every name is loaded when it is used first.
 """
-# ruff: noqa: F403 - what a file has to give is its __all__
+# ruff: noqa: F401, F403 - what a file has to give is its __all__
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,16 @@ from ntgrad.compat.public import show
 from ntgrad.compat.signatures import each_layer
 
 if TYPE_CHECKING:
-  from ntgrad.tensor.custom import checkpoint as checkpoint
+  from ntgrad.tensor.custom import checkpoint
 
   from . import (
-    data as data,
-    datasets as datasets,
-    functional as functional,
-    init as init,
-    optim as optim,
-    state as state,
-    utils as utils,
+    data,
+    datasets,
+    functional,
+    init,
+    optim,
+    state,
+    utils,
   )
   from .activations import *
   from .attention import *

@@ -54,6 +54,3 @@ def activation_of(name: str, x: str | Callable[..., Any]) -> Callable[[Tensor], 
     raise ArgumentError(f"{name}: activation {shown(x)}; it takes a function, or one of {', '.join(_NAMED)}")
   if x == "gelu": return lambda t: t.gelu("none")
   return lambda t: getattr(t, x)()
-
-
-__all__ = ["PReLU", "Softmax2d"]

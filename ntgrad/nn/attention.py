@@ -294,7 +294,3 @@ class Transformer(Module):
     """What is added to scores so that step i looks at steps 0 to i: (sz, sz), 0 there, -inf elsewhere."""
     size("Transformer", "sz", sz)
     return Tensor.full((sz, sz), -math.inf, device=device, dtype=dtypes.default_float if dtype is None else dtype).triu(1)
-
-
-__all__ = ["MultiHeadAttention", "MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
-           "TransformerEncoder", "TransformerEncoderLayer"]

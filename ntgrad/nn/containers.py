@@ -140,6 +140,3 @@ def _name_of(x: Any, container: str, key: Any) -> str:
 def _function(container: str, x: Any) -> Any:
   if not callable(x): raise ArgumentError(f"nn.{container}: {shown(x)} cannot be called; it takes layers, or functions")
   return x
-
-
-__all__ = ["ModuleDict", "ModuleList", "Sequential"]

@@ -140,6 +140,3 @@ class ConvTranspose3d(ConvTranspose2d):
   """The adjoint of a 3-d convolution: ``(n, in_channels, d, h, w) -> (n, out_channels, d', h', w')``. See
   :class:`ConvTranspose2d`."""
   _rank = 3
-
-
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]

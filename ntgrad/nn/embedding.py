@@ -140,6 +140,3 @@ class EmbeddingBag(_Table):
     if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
     return bagged(rows, None if self.padding_idx is None else idx == self.padding_idx, self.mode, offsets,
                   self.include_last_offset)
-
-
-__all__ = ["Embedding", "EmbeddingBag"]

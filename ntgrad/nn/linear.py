@@ -129,6 +129,3 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     of_kind("iu", name, "a target", target, "it takes class indices, ints")
     each: Any = self.log_prob(input).nll_loss(target, reduction="none")
     return ASMoutput(-each, each.mean())
-
-
-__all__ = ["AdaptiveLogSoftmaxWithLoss", "Bilinear", "Linear"]

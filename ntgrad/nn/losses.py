@@ -21,6 +21,3 @@ class CTCLoss(Layer):
     ArgumentError."""
     from .functional import ctc_loss
     return ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
-
-
-__all__ = ["CTCLoss"]

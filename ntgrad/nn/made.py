@@ -99,8 +99,7 @@ class MadeLayer:
 
   def field(self, name: str) -> str:
     """An argument of the class: operands are tensors here, since what is kept is shown, loaded and moved as such."""
-    if name == "*": return "_: KW_ONLY"
-    return self._said(name, self.kinds[name].replace("Operand", "Tensor"))
+    return "_: KW_ONLY" if name == "*" else self._said(name, self.kinds[name].replace("Operand", "Tensor"))
 
   def parameter(self, name: str) -> str:
     """A parameter of the call."""
@@ -143,6 +142,3 @@ def class_of(name: str) -> Any:
            "KW_ONLY": KW_ONLY, "__name__": "ntgrad.nn.layers"}
   exec(compile(made.source(), f"{os.path.dirname(__file__)}/<layer {name}>", "exec"), scope)
   return scope[name]
-
-
-__all__ = ["Layer", "MadeLayer", "class_of", "layer"]

@@ -308,6 +308,3 @@ def _become(t: Tensor, value: Tensor) -> None:
   if value.dtype is t.dtype and value.device == t.device: return
   t._rehome(Alias(graph.detach(value.lazydata)), ())
   if t.grad is not None: t.grad = t.grad.cast(value.dtype).to(value.device)
-
-
-__all__ = ["Module", "Parameter"]

@@ -138,8 +138,3 @@ class _CircularPad(_Pad):
 class CircularPad1d(_CircularPad): _rank = 1
 class CircularPad2d(_CircularPad): _rank = 2
 class CircularPad3d(_CircularPad): _rank = 3
-
-
-__all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Flatten",
-           "Fold", "Identity", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
-           "ReplicationPad3d", "Unflatten", "Unfold", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]

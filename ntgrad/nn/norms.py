@@ -274,7 +274,3 @@ class RMSNorm(_OverLast):
     """``(.., dim) -> (.., dim)``, in the dtype of ``x``. Raises ShapeError for another last dimension."""
     self._fits(x)
     return x.rms_norm(self.normalized_shape, self.weight, self.eps)
-
-
-__all__ = ["BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm", "InstanceNorm",
-           "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LayerNorm2d", "LocalResponseNorm", "RMSNorm"]

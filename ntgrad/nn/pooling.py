@@ -125,7 +125,3 @@ class UpsamplingBilinear2d(Upsample):
   _said = "size scale_factor"
   def __init__(self, size: Ints | None = None, scale_factor: Scale = None):
     super().__init__(size, scale_factor, "bilinear", True)
-
-
-__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-           "AdaptiveMaxPool3d", "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"]

@@ -250,6 +250,3 @@ class LSTM(_Recurrent):
 def _nonlinearity(name: str, x: str) -> str:
   if x not in ("tanh", "relu"): raise ArgumentError(f"nn.{name}: nonlinearity {shown(x)}; it takes 'tanh' or 'relu'")
   return x
-
-
-__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNCell"]

@@ -172,6 +172,3 @@ def size_text(n: int) -> str:
   size, units = float(n), "bytes KiB MiB GiB".split()
   while size >= 1024 and len(units) > 1: size, units = size / 1024, units[1:]
   return f"{n} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
-
-
-__all__ = ["summary"]

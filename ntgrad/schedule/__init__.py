@@ -103,6 +103,3 @@ def sink_of(o: Any) -> UOp | Sink:
   """What is to be computed for a Tensor: its value, or the newest value of its memory, which is then written."""
   if isinstance(o, UOp): return o
   return (o._alias.node, o._alias.memory.node) if o._alias.pending else o.lazydata
-
-
-__all__ = ["create_schedule", "schedule_graph", "sink_of", "Schedule", "ScheduleItem"]

@@ -254,8 +254,7 @@ def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[Sizes, Any]]:
   def number(n: Any, declared: Any) -> int:
     if isinstance(n, int): return n
     s = n if isinstance(n, Symbol) else Symbol(n) if isinstance(n, str) and n != "?" else declared
-    if isinstance(s, int): return s
-    return int(evaluate(s, {m.name: likely.get(m.name, likely_size(m)) for m in s.names()}))
+    return s if isinstance(s, int) else int(evaluate(s, {m.name: likely.get(m.name, likely_size(m)) for m in s.names()}))
   given = kernel.takes
   if not c.arguments: return [(tuple(number(None, e) for e in t.shape), t.element or "float32") for t in given]
   if len(c.arguments) != len(given): raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")

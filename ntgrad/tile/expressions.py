@@ -107,8 +107,7 @@ class Expressions:
         return out
       case ast.IfExp():
         c = of(e.test)
-        if not computed(c): return of(e.body if c else e.orelse)
-        return select_value(truth(c), of(e.body), of(e.orelse))
+        return of(e.body if c else e.orelse) if not computed(c) else select_value(truth(c), of(e.body), of(e.orelse))
       case ast.Attribute():
         x = of(e.value)
         try: return self.with_number(getattr(x, e.attr))

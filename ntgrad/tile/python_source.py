@@ -97,8 +97,7 @@ def standard_input() -> str:
   """What a file has that is standard input; "" where it is none."""
   try:
     info = os.fstat(0)
-    if not stat.S_ISREG(info.st_mode) or info.st_size > _BYTES: return ""
-    return os.pread(0, info.st_size, 0).decode()
+    return "" if not stat.S_ISREG(info.st_mode) or info.st_size > _BYTES else os.pread(0, info.st_size, 0).decode()
   except (OSError, ValueError, AttributeError): return ""   # closed; no text; a system without pread
 
 

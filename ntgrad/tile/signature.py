@@ -243,8 +243,7 @@ def unbounded(t: Any) -> Tensor | None:
   if not isinstance(t, Tensor) or t.operations: return None
   s = t._source
   options = tuple({k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options))
-  if options == tuple(map(dict, s.shape_options)): return None
-  return t._of(replace(s, shape_options=options).named(s.name))
+  return None if options == tuple(map(dict, s.shape_options)) else t._of(replace(s, shape_options=options).named(s.name))
 
 
 def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:

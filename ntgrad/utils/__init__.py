@@ -1,10 +1,11 @@
 """``torch.utils``: ``data``, ``checkpoint``."""
+# ruff: noqa: F401 - what is handed on
 from typing import TYPE_CHECKING
 
 from ntgrad.compat.public import show
 
 if TYPE_CHECKING:
-  from . import checkpoint as checkpoint, data as data
+  from . import checkpoint, data
 
 __all__ = _FILES = ["checkpoint", "data"]
 

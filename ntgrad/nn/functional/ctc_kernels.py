@@ -95,6 +95,3 @@ def _made(states: int) -> tuple[Function, Function]:
 
 def forward(states: int) -> Function: return _made(states)[0]
 def backward(states: int) -> Function: return _made(states)[1]
-
-
-__all__ = ["NEVER", "backward", "forward"]

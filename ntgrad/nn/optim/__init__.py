@@ -1,7 +1,8 @@
 """Optimizers, schedules of learning rates (``lr_scheduler``), averages of weights (``EMA``, ``swa_utils``)."""
+# ruff: noqa: F401 - what is handed on
 from ntgrad.compat.public import show
 
-from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
+from . import lr_scheduler, swa_utils
 from .base import Optimizer, OptimizerGroup
 from .rules import ASGD, LAMB, LARS, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Lion, Muon, NAdam, RAdam, RMSprop, Rprop
 from .swa_utils import EMA
