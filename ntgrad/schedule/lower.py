@@ -9,7 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import shape_text
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, ExportError, Ops, TernaryOps, UOp, dtypes, repeated, toposort
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, ExportError, Ops, TernaryOps, UOp, config, dtypes, repeated, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, ids_of, rewrite
 from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
@@ -18,8 +18,7 @@ from ntgrad.graph.origins import Origin, lines, worth_naming
 from .buffer_pieces import touched_parts
 from .copied_factors import copy_factors
 from .kernel_groups import Group
-from .nodes import Body, Copies, Idx, Nodes, at_place, axes_in, indexed, node_bytes, pulled
-from .one_hot_sums import read_chosen
+from .nodes import Body, Copies, Idx, Nodes, at_place, axes_in, in_bounds, indexed, node_bytes, pulled
 from .padding import multiplies, pad_inputs
 from .partition import Asked, Partition, Use
 from .placement import load_element, param_stand_in, storage, storage_index
@@ -198,3 +197,35 @@ def make_item(body: Body, writes: Nodes, reads: frozenset[UOp], given: Nodes) ->
   return ScheduleItem(
     Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads,
     tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else (), given)
+
+
+# ---- a sum that leaves one element, chosen by an index, reads that element alone (the logit of a class):
+#     sum[a1](a1 == i[a0] ? x[a0, a1] : 0)   ->   0 <= i[a0] < n ? x[a0, i[a0]] : 0
+
+def read_chosen(body: Body) -> Body:
+  """The statements of a kernel with such sums replaced by what they choose."""
+  if config.noopt or not any(u.op is Ops.REDUCE for u in toposort(body)): return body
+  return rewrite(body, {Ops.REDUCE: lambda old, u: _read(u)})
+
+
+def _read(u: UOp) -> UOp | None:
+  """What a REDUCE chooses; None where it does more than that."""
+  if u.arg[0] is not BinaryOps.ADD or u.src[0].arg is not TernaryOps.WHERE: return None
+  test, chosen, other = u.src[0].src
+  if other.op is not Ops.CONST or other.arg != 0 or test.arg is not BinaryOps.CMPEQ: return None
+  for number, index in test.src, test.src[::-1]:
+    axis = number.src[0] if number.op is Ops.CAST else number
+    if axis.op is not Ops.RANGE or axis.arg[0] not in u.arg[1] or axis in index.ranges or number.dtype.kind not in "iu": continue
+    if number is not axis and ix.vmax(axis) > dtypes.max(number.dtype): continue   # numbers that come more than once
+    # what is reduced along the axis itself (the sum of a softmax) stays
+    known = {n: n for n in toposort((chosen,)) if n.op is Ops.REDUCE and axis.arg[0] in n.arg[1]}
+    if any(n.op is Ops.SCAN for n in toposort((chosen,), known.__contains__)): return None
+    at = index.cast(ix.INT)
+    inside = in_bounds((at,), (axis.arg[1],))
+    def load(old: UOp, new: UOp, gate: UOp = inside, a: UOp = axis) -> UOp | None:
+      return new.replace((*new.src[:2], ix.both(gate, *new.src[2:]))) if a in old.ranges else None
+    found = rewrite((chosen,), {Ops.LOAD: load}, {**known, axis: at})[0]
+    found = UOp.alu(TernaryOps.WHERE, inside, found, UOp.const(found.dtype, 0))
+    rest = tuple(i for i in u.arg[1] if i != axis.arg[0])
+    return UOp(Ops.REDUCE, u.dtype, (found,), (u.arg[0], rest)) if rest else found.cast(u.dtype)
+  return None

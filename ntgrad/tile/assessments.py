@@ -16,11 +16,11 @@ from ntgrad.codegen.ir import ArgumentError, Ops, ShapeError, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.kernel.arrangement import onward
 from ntgrad.graph import caller, checked
+from ntgrad.graph.origins import Line, at_lines
 from ntgrad.graph.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, evaluate_size, symbols_of
 
 from .parameters import Parameter
 from .tensor import Tensor
-from .user_lines import Line, at_lines
 
 
 @dataclass(frozen=True)

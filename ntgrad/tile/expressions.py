@@ -11,6 +11,7 @@ from typing import Any, Callable, Hashable, Iterable, Sequence
 
 from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import ApplicationError, ArgumentError, BinaryOps, NtgradError, UnaryOps
+from ntgrad.graph.origins import pointed
 from ntgrad.graph.symbol import Symbol, evaluate_size
 
 from .block import block, block_unary, seen, truth
@@ -19,7 +20,6 @@ from .parameters import Tile
 from .python_source import Closure, Code, NamedValues, Scope, Statements, code_of, of_language, returns
 from .refusals import as_foreign, is_library, no_attribute, no_expression, python_said
 from .trace import Tracer
-from .user_lines import pointed
 
 _MOST_CALLS = 64   # functions within each other
 _P = inspect.Parameter

@@ -17,7 +17,8 @@ from ntgrad.engine.device import canonical, get_device
 from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
 from ntgrad.engine.interchange import Foreign, adopt, interchange_error, not_while_captured, speaks, take
 
-from .jagged import Jagged, is_meta, of_entries
+from .jagged import Jagged, of_entries
+from .parameters import is_meta
 
 if TYPE_CHECKING:
   from .signature import Signature

@@ -14,6 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, same_size
 from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, UOp, dtypes, promote
 from ntgrad.codegen.kernel import AxisKind
+from ntgrad.graph.origins import Line
 from ntgrad.reads.places import contents
 
 from . import control_flow as flow
@@ -24,7 +25,6 @@ from .parameters import Counter, Place, SourceTensor, Tile
 from .python_source import NamedValues, Scope, Statements, Unbound, assigned, assigned_names, code_of, read_of
 from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
-from .user_lines import Line
 
 
 class Interpreter(Expressions):

@@ -74,8 +74,3 @@ def of_entries(a: Any) -> tuple[Any, np.ndarray[Any, Any]]:
     raise ArgumentError("the entries of a nested tensor do not lie one behind the other; make it contiguous()")
   offsets = np.concatenate([[0], np.cumsum(sizes[:, 0])])
   return a.values().reshape((int(offsets[-1]), *sizes[0, 1:].tolist())), offsets
-
-
-def is_meta(a: Any) -> bool:
-  """Whether another library's tensor has a shape and a dtype only."""
-  return getattr(getattr(a, "device", None), "type", None) == "meta"

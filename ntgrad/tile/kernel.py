@@ -20,6 +20,7 @@ from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.graph import checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
+from ntgrad.graph.origins import pointed
 from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers
 
@@ -35,7 +36,6 @@ from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
-from .user_lines import pointed
 
 
 @checked

@@ -24,9 +24,9 @@ from ntgrad.engine.traced_sizes import traces
 from ntgrad.graph import BoundInt, caller, mode, nodes as graph, origins, repeats, write_watchers
 
 from .block import dtype_of
-from .jagged import Jagged, is_meta
+from .jagged import Jagged
 from .open_sizes import Sizes
-from .parameters import Parameter
+from .parameters import Parameter, is_meta
 
 if TYPE_CHECKING:
   from .library import Built

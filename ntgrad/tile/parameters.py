@@ -421,3 +421,8 @@ def ends_of(p: Parameter, batch: UOp, valid: UOp) -> tuple[UOp, UOp]:
   assert p.offsets is not None
   begin, end = (as_index(tracer().load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
   return begin, end
+
+
+def is_meta(a: Any) -> bool:
+  """Whether another library's tensor has a shape and a dtype only."""
+  return getattr(getattr(a, "device", None), "type", None) == "meta"

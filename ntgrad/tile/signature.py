@@ -10,6 +10,7 @@ from ntgrad.codegen.index import Dim, below, same_size, shape_text
 from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, Recent, ShapeError, config, did_you_mean, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine import report
+from ntgrad.graph.origins import Line, at_lines
 from ntgrad.graph.symbol import Symbol, evaluate, evaluate_size, solved
 from ntgrad.reads import Reads
 
@@ -18,7 +19,6 @@ from .launch import Argument, ByName, Positional
 from .open_sizes import SizedKernel, Sizes
 from .parameters import Parameter, Tile
 from .tensor import DTYPE_KINDS, Tensor
-from .user_lines import Line, at_lines
 
 Found = Union[tuple[Any, Sizes, Union[SizedKernel, None]], None]   # what ``_specialise`` gives
 ByParameter = Sequence[Union[Argument, None]]   # None for a compile-time number

@@ -15,12 +15,12 @@ from ntgrad.codegen.index import Dim, numbers
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement, full_key, key_text
 from ntgrad.graph import checked, no_flag
+from ntgrad.graph.origins import Line, at_lines, here
 from ntgrad.graph.symbol import Expr, Symbol, evaluate_size, symbols_of
 from ntgrad.graph.symbol_sympy import is_sympy
 
 from . import shapes
 from .block import dtype_of
-from .user_lines import Line, at_lines, here
 
 _Shape = tuple[Expr, ...]
 SYMBOL_OPTIONS = "constexpr meta lower_bound upper_bound power_of_two".split()

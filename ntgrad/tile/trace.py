@@ -33,11 +33,11 @@ from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Para
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
+from ntgrad.graph.origins import Line
 
 from . import block as _b
 from .block import BlockValue, DimSize, as_index, block, dim, plain_value, seen
 from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
-from .user_lines import Line
 
 
 @dataclass

@@ -5,7 +5,7 @@ import ast
 
 from ntgrad.__main__ import counts, tokens
 
-LINES, TOKENS = 61_700, 629_600   # when this was written, of codegen, backends and ntgrad without stubs
+LINES, TOKENS = 61_100, 618_600   # when this was written, of codegen, backends and ntgrad without stubs
 ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
 }
 SLACK = 1.005   # for what is mended
