@@ -82,7 +82,7 @@ def test_finds_and_shortens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compiling_for_each_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(planner._Sized, "known", lambda self: None)
+  for finds in ("known", "new"): monkeypatch.setattr(planner._Sized, finds, lambda self: None)
   calls = tuple([(13 + i, 20 + i, 3) for i in range(10)])
   problem = run(SizedCalls(X, ("t0 = x0 + 1",), ("t0",), calls, "steady"), "NUMPY")
   assert problem is not None and problem.what == "compiles late"
