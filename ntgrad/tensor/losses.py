@@ -241,16 +241,21 @@ class Losses(Activation, Reduction):
     x, y, out = self._against(name, target)
     return self._lost(name, loss(x, y), reduction, out)
 
-  def _weighed(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, reduction: str = "mean",
-               weight: Operand | None = None, by_weight: bool = True) -> Self:
-    """The same with a weight for each element (None: 1); ``by_weight``: the mean is over their sum."""
-    if weight is None: return self._loss_of(name, loss, target, reduction)
+  def _elements(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, weight: Any) -> Any:
+    """Losses of elements, each times its weight (None: 1), the weights, and the dtype that the loss has."""
     x, y, out = self._against(name, target)
+    if weight is None: return loss(x, y), None, out
     if weight.shape != x.shape:
       raise ShapeError(f"{name}: a weight of shape {text(weight)} for a loss of shape {text(x)}; they must be equal")
-    each, w = loss(x, y), weight.cast(x.dtype)
-    if by_weight and reduction == "mean": return self._lost(name, (each * w).sum() / w.sum(), "sum", out)
-    return self._lost(name, each * w, reduction, out)
+    w = weight.cast(x.dtype)
+    return loss(x, y) * w, w, out
+
+  def _weighed(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, reduction: str = "mean",
+               weight: Operand | None = None) -> Self:
+    """``_loss_of`` whose mean is over the sum of the weights."""
+    each, w, out = self._elements(name, loss, target, weight)
+    if w is not None and reduction == "mean": each, reduction = each.sum() / w.sum(), "sum"
+    return self._lost(name, each, reduction, out)
 
   mse_loss = member(_weighed, lambda x, y: (x - y).square(), """
     (x - target)², reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError.""")
@@ -270,7 +275,8 @@ class Losses(Activation, Reduction):
     """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, times a weight for each element, reduced
     (Huber, Robust Estimation of a Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
     delta = _positive("huber_loss", "delta", delta)
-    return self._weighed("huber_loss", lambda x, y: (x - y)._huber(delta), target, reduction, weight, False)
+    each, _, out = self._elements("huber_loss", lambda x, y: (x - y)._huber(delta), target, weight)
+    return self._lost("huber_loss", each, reduction, out)
 
   def _huber(self, delta: float) -> Any:
     """d²/2 for d = |x| up to delta, delta * (d - delta/2) from there: with m the lesser of d and delta, m * (d - m/2)."""
