@@ -170,17 +170,17 @@ def triu(x: Tensor, /, *, k: int=0) -> Tensor:
   """The upper triangle of the last two dims, zeros below. Raises ShapeError."""
 
 def expand_dims(x: Tensor, /, *, axis: int | str=0) -> Tensor:
-  """A new axis of 1 at ``axis``. Raises AxisError."""
+  """A new dim of 1 at ``axis``. Raises AxisError."""
 
 def unstack(x: Tensor, /, *, axis: int | str=0) -> tuple[Tensor, ...]:
-  """Views of the slices along a axis, without it: (n, ..) -> n of (..). Raises AxisError."""
+  """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""
 
 def moveaxis(x: Tensor, source: Dims, destination: Dims, /) -> Tensor:
   """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
     for a dim named twice, ArgumentError for another number of places than dims."""
 
 def permute_dims(x: Tensor, /, axes: Any) -> Tensor:
-  """Dims in another axes: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
+  """Dims in another order: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
 
 def broadcast_to(x: Tensor, /, shape: Any) -> Tensor:
   """Dims of 1 repeated to other sizes, new dims in front; -1 or None keeps a size. Raises ShapeError."""
@@ -189,48 +189,48 @@ def tile(x: Tensor, repetitions: Any, /) -> Tensor:
   """``repeat``, with counts of 1 in front where fewer than dims are given. Raises ArgumentError."""
 
 def roll(x: Tensor, /, shift: Ints, *, axis: int | str | Sequence[int | str] | None=None) -> Tensor:
-  """Elements moved along axis, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
+  """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
 
 def take_along_axis(x: Tensor, indices: Any, /, *, axis: int | str | None=-1) -> Tensor:
-  """``gather`` with the other dims broadcast; axis None: of the flattened tensor, by flattened indices. Raises ShapeError,
+  """``gather`` with the other dims broadcast; dim None: of the flattened tensor, by flattened indices. Raises ShapeError,
     DTypeError, AxisError."""
 
 def argsort(x: Tensor, /, *, axis: int | str=-1, descending: bool=False, stable: bool=True) -> Tensor:
-  """The indices (int32) of what stands along a axis in rising order; see :meth:`sort`. Raises AxisError."""
+  """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
 
 def add(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self + alpha * x``."""
+  """``self + alpha * x2``."""
 
 def atan2(x1: Tensor, x2: Any, /) -> Tensor:
-  """The angle of the point (x2, self), from -pi to pi. No slope at (0, 0)."""
+  """The angle of the point (other, self), from -pi to pi. No slope at (0, 0)."""
 
 def bitwise_and(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self & x`` for ints and bools."""
+  """``self & x2`` for ints and bools."""
 
 def bitwise_left_shift(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self << x`` for ints: 0 where x is the width or more, or below 0."""
+  """``self << x2`` for ints: 0 where x2 is the width or more, or below 0."""
 
 def bitwise_or(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self | x`` for ints and bools."""
+  """``self | x2`` for ints and bools."""
 
 def bitwise_right_shift(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self >> x`` for ints, arithmetic on signed ones: 0 or -1, as the sign, where x is the width or more, or below 0."""
+  """``self >> x2`` for ints, arithmetic on signed ones: 0 or -1, as the sign, where x2 is the width or more, or below 0."""
 
 def bitwise_xor(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self ^ x`` for ints and bools."""
+  """``self ^ x2`` for ints and bools."""
 
 def copysign(x1: Tensor, x2: Any, /) -> Tensor:
-  """The size of the value with the sign of the x2 one, zeros and NaN included; of ints float32. No slope at 0."""
+  """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
 
 def divide(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self / x``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
+  """``self / x2``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
     stay ints. Raises ArgumentError for another mode, and for an int that is so divided by the number 0."""
 
 def equal(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self == x``, elementwise."""
+  """``self == x2``, elementwise."""
 
 def floor_divide(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self // x``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
+  """``self // x2``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
 
 def greater(x1: Tensor, x2: Any, /) -> Tensor:
   """``self > x2``, elementwise."""
@@ -239,7 +239,7 @@ def greater_equal(x1: Tensor, x2: Any, /) -> Tensor:
   """``self >= x2``, elementwise."""
 
 def hypot(x1: Tensor, x2: Any, /) -> Tensor:
-  """sqrt(self**2 + x2**2), without overflow. No slope at (0, 0)."""
+  """sqrt(self**2 + other**2), without overflow. No slope at (0, 0)."""
 
 def less(x1: Tensor, x2: Any, /) -> Tensor:
   """``self < x2``, elementwise."""
@@ -248,7 +248,7 @@ def less_equal(x1: Tensor, x2: Any, /) -> Tensor:
   """``self <= x2``, elementwise."""
 
 def logaddexp(x1: Tensor, x2: Any, /) -> Tensor:
-  """log(exp(self) + exp(x2)), without overflow."""
+  """log(exp(self) + exp(other)), without overflow."""
 
 def logical_and(x1: Tensor, x2: Operand, /) -> Tensor:
   """Whether neither value is zero."""
@@ -260,7 +260,7 @@ def logical_xor(x1: Tensor, x2: Operand, /) -> Tensor:
   """Whether exactly one of both values is not zero."""
 
 def matmul(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self @ x``; see ``dot``."""
+  """``self @ x2``; see ``dot``."""
 
 def maximum(x1: Tensor, x2: Any, /) -> Tensor:
   """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
@@ -269,24 +269,24 @@ def minimum(x1: Tensor, x2: Any, /) -> Tensor:
   """The lesser of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
 
 def multiply(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self * x``."""
+  """``self * x2``."""
 
 def nextafter(x1: Tensor, x2: Any, /) -> Tensor:
-  """The float of this dtype that is next to the value on the x2 one's side; of ints float32. No gradient."""
+  """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
 
 def not_equal(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self != x``, elementwise."""
+  """``self != x2``, elementwise."""
 
 def pow(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self ** x``. Ints to a negative int number are refused (DTypeError)."""
+  """``self ** x2``. Ints to a negative int number are refused (DTypeError)."""
 
 def remainder(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self % x`` with the sign of the divisor, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
+  """``self % x2`` with the sign of the divisor, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
 
 def subtract(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self - alpha * x``; bools are refused (DTypeError)."""
+  """``self - alpha * x2``; bools are refused (DTypeError)."""
 
 def tensordot(x1: Tensor, x2: Operand, /, *, axes: Any=2) -> Tensor:
-  """The sum of products over several dimensions, then the x2 ones of the first and of the second. ``axes`` is a number (that
+  """The sum of products over several dimensions, then the other ones of the first and of the second. ``axes`` is a number (that
     many last ones of the first with as many first ones of the second), or two lists, the dimensions of the first and those of the
     second. Raises ShapeError, AxisError, ArgumentError."""

@@ -72,7 +72,7 @@ def diagonal(A: Tensor, *, offset: int=0, dim1: int | str=-2, dim2: int | str=-1
     first. A view: what is written to it is written to the tensor. Raises ShapeError, AxisError."""
 
 def matmul(input: Tensor, other: Any) -> Tensor:
-  """``self @ x``; see ``dot``."""
+  """``self @ other``; see ``dot``."""
 
 def cross(input: Tensor, other: Operand, *, dim: int | str=-1) -> Tensor:
   """The vector product along a dimension of 3; the others broadcast. Raises ShapeError, AxisError."""

@@ -53,7 +53,7 @@ def logsumexp(input: Tensor, dim: Axis, keepdim: bool=False) -> Tensor:
   """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""
 
 def log_softmax(input: Tensor, dim: int | str, dtype: DType | str | None=None) -> Tensor:
-  """log(softmax(x)) along an dim; small floats are computed in float32. Raises AxisError."""
+  """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
 
 def softmax(input: Tensor, dim: int | str, dtype: DType | str | None=None) -> Tensor:
-  """exp(x) / sum(exp(x)) along an dim; small floats are computed in float32. Raises AxisError."""
+  """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""

@@ -339,25 +339,25 @@ def atan2(input: Tensor, other: Any) -> Tensor:
   """The angle of the point (other, self), from -pi to pi. No slope at (0, 0)."""
 
 def bitwise_and(input: Tensor, other: Any) -> Tensor:
-  """``self & x`` for ints and bools."""
+  """``self & other`` for ints and bools."""
 
 def bitwise_left_shift(input: Tensor, other: Any) -> Tensor:
   """``self << other``; see ``lshift``."""
 
 def bitwise_or(input: Tensor, other: Any) -> Tensor:
-  """``self | x`` for ints and bools."""
+  """``self | other`` for ints and bools."""
 
 def bitwise_right_shift(input: Tensor, other: Any) -> Tensor:
   """``self >> other``; see ``rshift``."""
 
 def bitwise_xor(input: Tensor, other: Any) -> Tensor:
-  """``self ^ x`` for ints and bools."""
+  """``self ^ other`` for ints and bools."""
 
 def copysign(input: Tensor, other: Any) -> Tensor:
   """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
 
 def eq(input: Tensor, other: Any) -> Tensor:
-  """``self == x``, elementwise."""
+  """``self == other``, elementwise."""
 
 def equal(input: Tensor, other: Tensor) -> bool:
   """Whether the other tensor has this shape and these values (NaN equals nothing), as Python's bool; computes it now. Raises
@@ -436,7 +436,7 @@ def lt(input: Tensor, other: Any) -> Tensor:
   """``self < other``, elementwise."""
 
 def matmul(input: Tensor, other: Any) -> Tensor:
-  """``self @ x``; see ``dot``."""
+  """``self @ other``; see ``dot``."""
 
 def maximum(input: Tensor, other: Any) -> Tensor:
   """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
@@ -445,13 +445,13 @@ def minimum(input: Tensor, other: Any) -> Tensor:
   """The lesser of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
 
 def mul(input: Tensor, other: Any) -> Tensor:
-  """``self * x``."""
+  """``self * other``."""
 
 def multiply(input: Tensor, other: Any) -> Tensor:
   """``self * other``."""
 
 def ne(input: Tensor, other: Any) -> Tensor:
-  """``self != x``, elementwise."""
+  """``self != other``, elementwise."""
 
 def nextafter(input: Tensor, other: Any) -> Tensor:
   """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
@@ -475,16 +475,16 @@ def xlogy_(input: Tensor, other: Any) -> Tensor:
   """``xlogy``, written in place; see ``add_``."""
 
 def add(input: Tensor, other: Any, *, alpha: float=1) -> Tensor:
-  """``self + alpha * x``."""
+  """``self + alpha * other``."""
 
 def sub(input: Tensor, other: Any, *, alpha: float=1) -> Tensor:
-  """``self - alpha * x``; bools are refused (DTypeError)."""
+  """``self - alpha * other``; bools are refused (DTypeError)."""
 
 def subtract(input: Tensor, other: Any, *, alpha: float=1) -> Tensor:
   """``self - alpha * other``."""
 
 def div(input: Tensor, other: Any, *, rounding_mode: str | None=None) -> Tensor:
-  """``self / x``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
+  """``self / other``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
     stay ints. Raises ArgumentError for another mode, and for an int that is so divided by the number 0."""
 
 def divide(input: Tensor, other: Any, *, rounding_mode: str | None=None) -> Tensor:
@@ -618,11 +618,11 @@ def any(input: Tensor, dim: Axis=None, keepdim: bool=False) -> Tensor:
   """Whether one along axes (None: all) is not zero. Raises AxisError."""
 
 def argmax(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Tensor:
-  """Where the greatest is along an dim (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
+  """Where the greatest is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
     equals, a NaN before all. Raises AxisError."""
 
 def argmin(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Tensor:
-  """Where the least is along an dim; see ``argmax``. Raises AxisError."""
+  """Where the least is along an axis; see ``argmax``. Raises AxisError."""
 
 def median(input: Tensor, dim: int | str | None=None, keepdim: bool=False) -> Any:
   """The median along a dim as ``(values, indices)``, or (None) of all elements as one value. Of an even number of elements the
@@ -657,7 +657,7 @@ def cumprod(input: Tensor, dim: int | str, *, dtype: DType | str | None=None) ->
   """Running products along a dim, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
 
 def cumsum(input: Tensor, dim: int | str, *, dtype: DType | str | None=None) -> Tensor:
-  """Running sums along an dim, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
+  """Running sums along an axis, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
 
 def cummax(input: Tensor, dim: int | str) -> Picked:
   """The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
@@ -769,7 +769,7 @@ def flip(input: Tensor, dims: Any) -> Tensor:
   """Dims with their elements in reverse order. Raises AxisError."""
 
 def permute(input: Tensor, dims: Any) -> Tensor:
-  """Dims in another dims: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
+  """Dims in another order: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
 
 def moveaxis(input: Tensor, source: Dims, destination: Dims) -> Tensor:
   """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
@@ -811,16 +811,16 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int | str=0) -> tuple[Tensor, 
   """At most so many equal pieces along a dim (the last may be smaller). Raises AxisError, ArgumentError."""
 
 def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int | str=0) -> tuple[Tensor, ...]:
-  """Pieces of a size (the last may be smaller), or of the given split_size_or_sections, along a dim. Raises AxisError, ArgumentError."""
+  """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
 
 def unsafe_split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int | str=0) -> tuple[Tensor, ...]:
-  """Pieces of a size (the last may be smaller), or of the given split_size_or_sections, along a dim. Raises AxisError, ArgumentError."""
+  """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
 
 def split_with_sizes(tensor: Tensor, split_sizes: int | Sequence[int], dim: int | str=0) -> tuple[Tensor, ...]:
-  """Pieces of a size (the last may be smaller), or of the given split_sizes, along a dim. Raises AxisError, ArgumentError."""
+  """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
 
 def unsafe_split_with_sizes(tensor: Tensor, split_sizes: int | Sequence[int], dim: int | str=0) -> tuple[Tensor, ...]:
-  """Pieces of a size (the last may be smaller), or of the given split_sizes, along a dim. Raises AxisError, ArgumentError."""
+  """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
 
 def dsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
   """The same of the third dim. Raises AxisError, ArgumentError."""
@@ -976,7 +976,7 @@ def unravel_index(indices: Tensor, shape: Ints) -> tuple[Tensor, ...]:
     ShapeError, DTypeError, ArgumentError."""
 
 def tensordot(a: Tensor, b: Operand, dims: Any=2) -> Tensor:
-  """The sum of products over several dimensions, then the b ones of the first and of the second. ``dims`` is a number (that
+  """The sum of products over several dimensions, then the other ones of the first and of the second. ``dims`` is a number (that
     many last ones of the first with as many first ones of the second), or two lists, the dimensions of the first and those of the
     second. Raises ShapeError, AxisError, ArgumentError."""
 
@@ -994,7 +994,7 @@ def cholesky_inverse(input: Tensor, upper: bool=False) -> Tensor:
   """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
 
 def cholesky_solve(input: Tensor, input2: Operand, upper: bool=False) -> Tensor:
-  """The X with ``A @ X = self``, where input2 is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
+  """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
     ShapeError."""
 
 def matrix_power(input: Tensor, n: int) -> Tensor:
@@ -1005,7 +1005,7 @@ def pinverse(input: Tensor, rcond: float | None=1e-15) -> Tensor:
   """``pinv``."""
 
 def linspace(start: float, end: float, steps: int, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
-  """``steps`` evenly spaced numbers from start to end, both included exactly. Raises ArgumentError."""
+  """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
 
 def logspace(start: float, end: float, steps: int, base: float=10.0, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
   """``base`` to the powers of ``linspace(start, end, steps)``. Raises ArgumentError for a base that is not above 0."""

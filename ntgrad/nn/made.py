@@ -95,7 +95,8 @@ class MadeLayer:
     self.unsaid = frozenset(w[1:] for w in words if w[0] == "-")
     self.fields = [w.removeprefix("-") for w in words]
     self.called = [self.function.first, *[w for w in also.split(", ") if w]]
-    self.rank = int((re.findall(r"\d", self.name) or [0])[0]) if "Pool" in self.name or "Unpool" in self.name else 0
+    self.rank = int(re.findall(r"\d", self.name)[0]) if "kernel_size" in self.fields else 0
+    self.drops = "training" in self.function.values and "p" in self.fields
 
   def field(self, name: str) -> str:
     """An argument of the class: operands are tensors here, since what is kept is shown, loaded and moved as such."""
@@ -117,13 +118,13 @@ class MadeLayer:
     """The class."""
     values = {n: (n if n in self.called else f"self.{n}" if n in self.fields else "") for n in self.function.values}
     if "training" in values:
-      without = "the slope is the mean of both" if self.name == "RReLU" else "nothing is dropped"
-      values["training"] = f"{'self.p != 0 and ' * ('p' in self.fields)}self._trains({without!r})"
+      without = "nothing is dropped" if self.drops else "the slope is the mean of both"
+      values["training"] = f"{'self.p != 0 and ' * self.drops}self._trains({without!r})"
     call = self.function.call(self.function.first, {n: self._converted(n, v) for n, v in values.items() if v})
     checks = [f"_batched_or_not({self.name!r}, {self.function.first}, {self.rank})"] if self.rank else []
     return "\n".join([
       "from __future__ import annotations", "@_layer", f"class {self.name}(_Layer):", f"  {self.function.text!r}",
-      f"  _rank, _unsaid, _drops = {self.rank}, {self.unsaid!r}, {'Dropout' in self.name}",
+      f"  _rank, _unsaid, _drops = {self.rank}, {self.unsaid!r}, {self.drops}",
       f"  _buffers = frozenset({[n for n in self.fields if 'Operand' in self.kinds.get(n, '')]!r})",
       *[f"  {self.field(n)}" for n in self.fields],
       f"  {self.heading}:", f'    """See the class. Raises as :func:`nn.functional.{self.function.name}`."""',

@@ -151,11 +151,10 @@ class Made:
 
   @property
   def text(self) -> str:
-    """The method's docstring, with parameters as the function calls them."""
-    out, own = self.method.__doc__ or "", [p for p in self.theirs if p not in ("self", "x")]
-    for n, m in self.at.items():
-      if n != m and m in own: out = re.sub(rf"\b{m}\b", n, out)
-    return out
+    """The method's docstring, with parameters as the function calls them: in code, and those that are no words."""
+    known = {m: n for n, m in self.at.items()}
+    def renamed(m: re.Match[str]) -> str: return re.sub(r"\w+", lambda w: known.get(w[0], w[0]), m[0])
+    return re.sub(r"``.*?``|\b\w+_\w+\b|\bx\b", renamed, self.method.__doc__ or "", flags=re.S)
 
 
 def function(name: str, row: Row, module: str = __name__) -> Callable[..., Any]:

@@ -107,13 +107,13 @@ def softplus(input: Tensor, beta: float=1.0, threshold: float=20.0) -> Tensor:
     0."""
 
 def softmax(input: Tensor, dim: Any=None, _stacklevel: int=3, dtype: DType | str | None=None) -> Tensor:
-  """exp(x) / sum(exp(x)) along an dim; small floats are computed in float32. Raises AxisError."""
+  """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
 
 def softmin(input: Tensor, dim: Any=None, _stacklevel: int=3, dtype: DType | str | None=None) -> Tensor:
   """softmax(-x) along a dim. Raises AxisError."""
 
 def log_softmax(input: Tensor, dim: Any=None, _stacklevel: int=3, dtype: DType | str | None=None) -> Tensor:
-  """log(softmax(x)) along an dim; small floats are computed in float32. Raises AxisError."""
+  """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
 
 def gumbel_softmax(logits: Tensor, tau: float=1, hard: bool=False, eps: float=1e-10, dim: int | str=-1) -> Tensor:
   """softmax((x + g) / tau) along a dim with Gumbel noise g: nearly one-hot samples of the classes whose logits x are; ``hard``:
