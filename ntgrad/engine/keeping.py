@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from weakref import WeakSet
 
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, UOp
-from ntgrad.graph import Alias, live_aliases
-from ntgrad.graph.alias import alive, companions, view_covers
+from ntgrad.graph import Alias, live_aliases, values
+from ntgrad.graph.alias import alive, companions, compute_together, view_covers
 
-from .buffer import resolved
+from .buffer import Buffer, resolved
 from .walks import without_reshapes
 
 FEW_OPERATIONS = 6        # of a value, up to which it is computed again from what is in memory
@@ -20,6 +21,9 @@ _PASSED = frozenset({*MOVEMENT, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.DETACH, Ops.
 
 # the gradients that values have at the leaves beneath them, without a call of what users wrote (set by ntgrad/tensor/gradient.py)
 gradients_of: list[Callable[[Sequence[UOp]], list[UOp]]] = []
+
+
+captured_calls: list[object] = []   # calls of captured functions that run: no gradient of what they give is asked for later
 
 
 @dataclass(eq=False)
@@ -38,6 +42,9 @@ class Kept:
     return bool(self.asked) and not self.last
 
 
+# memory of values that no tensor shows, kept for gradients; and that of which these have been asked for
+saved: WeakSet[Buffer] = WeakSet()
+due: WeakSet[Buffer] = WeakSet()
 lost: NodeTable[tuple[Kept, int]] = NodeTable()   # values that tensors held when they were computed and not stored
 
 
@@ -83,17 +90,28 @@ def worth_keeping(order: Sequence[UOp], number: Mapping[UOp, int], asked: Collec
 
 def attached(found: Iterable[Alias]) -> list[UOp]:
   """The nodes of what is computed, requires a gradient, and of which no gradient has been asked for yet."""
+  if captured_calls: return []
   return [t.lazydata for a in found if not a.differentiated for t in a.seen() if t._state == 1 and t.lazydata.dtype.kind == "f"]
 
 
 def beside(number: Mapping[UOp, int]) -> list[Alias]:
   """What is computed because a companion is that a graph has (``number``: its nodes)."""
-  found = []
+  found = list[Alias]()
   for r, group in list(companions.items()):
     if (a := r()) is None or without_reshapes(a.node) not in number: continue
     found += alive(group)
     for each in group: companions.pop(each, None)
   return found
+
+
+def gradients_asked(nodes: Iterable[UOp], of: Alias, made: Iterable[Alias]) -> None:
+  """Gradients of a value, with ``nodes`` beneath it, have been asked for: ``made``. They are computed together, and the value
+  with them; what was kept for them is not needed after that."""
+  beneath = set(nodes)
+  for a in live_aliases:
+    if a.node in beneath: a.differentiated = True
+  if saved: due.update(u.arg for n in beneath if (u := values.get(n)) is not None and u.op is Ops.BUFFER and u.arg in saved)
+  compute_together(made, of)
 
 
 def note(kept: Kept, order: Sequence[UOp], found: Iterable[int]) -> None:

@@ -37,18 +37,19 @@ class Alias:
   weights, the tensor that the value is unpacked from wherever it is used; nobody may write it. ``differentiated``: whether
   gradients of it, or of what is made of it, have been asked for.
   """
-  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "__weakref__"
+  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "made", "__weakref__"
   node: UOp
   memory: Any
   tensors: dict[ref[Any], None]
   place: str   # where the last write stands, in the user's code
   packed: Any
   differentiated: bool
+  made: int    # how many tensors there were before it
   beneath: AliasView = ()   # what the value shows of another Alias's
 
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
-    self.differentiated = False
+    self.differentiated, self.made = False, results[0]
     if node.op is Ops.BUFFER: self.claim()
     _add(ref(self, _drop))
 
@@ -205,6 +206,9 @@ unplaced: dict[ref[Alias], None] = {}                  # those written before th
 values: NodeTable[UOp] = NodeTable()
 # values that are computed with others: the gradients that one backward pass has made
 companions: dict[ref[Alias], Sequence[ref[Alias]]] = {}
+MOST_RESULTS = 2048        # tensors that operations make without a value being asked for, until ``engine.realize.cut`` looks
+results = [0]              # tensors that operations have made
+limit = [MOST_RESULTS]     # how many they may be before a value is asked for
 write_watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
