@@ -15,6 +15,7 @@ from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import BoundInt
 
 from . import report
+from .keeping import Kept
 from .size_variants import SizedProgram
 
 _Ints = tuple[int, ...]
@@ -46,7 +47,8 @@ class Plan:
   inputs: int
   made: tuple[tuple[str, _Ints, DType], ...]   # device, shape, dtype of each made slot
   steps: tuple[Step, ...]
-  outputs: _Ints                               # the slot of each sink
+  outputs: _Ints                               # the slot of each sink, then of each value that is kept
+  kept: Kept = field(default_factory=Kept, compare=False)
   again: Any = field(default=None, compare=False, repr=False)   # of one that was read from the disk: plan_cache.Again
 
   def __str__(self) -> str:

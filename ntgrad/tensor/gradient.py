@@ -13,9 +13,12 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, UOp, acc_dtype, dtypes
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.core import Base, Leaf
-from ntgrad.engine.buffer import overwritten
+from ntgrad.engine.buffer import Buffer, overwritten
+from ntgrad.engine.device import Device
+from ntgrad.engine.keeping import gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
-from ntgrad.graph import apply_view, nodes as graph, origins, values
+from ntgrad.graph import apply_view, live_aliases, nodes as graph, origins, values
+from ntgrad.graph.alias import compute_together
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
@@ -366,12 +369,31 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     leaves = [(t, n) for t, n in leaves if any([t is x for x in inputs])]
   found = gradients(order, {order[-1]: cotangent}, [n for _, n in leaves])
   _refuse_gone("backward", loss, found.values())
+  nodes = set(order)
+  for a in live_aliases:
+    if a.node in nodes: a.differentiated = True
+  made = []
   for t, n in leaves:
     g = found.get(n)
     if g is None: continue
     t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
+    made.append(t.grad._alias)
+  compute_together(made, loss._alias)
   for t, n in leaves:   # used, but without slope
     if t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))
+
+
+def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
+  """The gradients at the leaves beneath values that they will have, of about the kernels; none where a user's rule gives some."""
+  order = walk(*values)
+  leaves = [n for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
+  if not leaves or any([_call_of(n) is not None for n in order]): return []
+  def given(u: UOp) -> UOp:
+    return const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node
+  return list(gradients(order, {u: given(u) for u in values}, leaves).values())
+
+
+gradients_of.append(_gradients_beneath)
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: bool = False) -> list[Any]:

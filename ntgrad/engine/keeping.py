@@ -1,0 +1,116 @@
+"""Which values are kept that are computed on the way to others: those that living tensors hold, and what the gradients of such
+values read. A plan stores them beside what it was asked for (docs/engine.md, What is alive is kept)."""
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from typing import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, UOp
+from ntgrad.graph import Alias, live_aliases
+from ntgrad.graph.alias import alive, companions, view_covers
+
+from .buffer import resolved
+from .walks import without_reshapes
+
+FEW_OPERATIONS = 6        # of a value, up to which it is computed again from what is in memory
+LARGE_OPERATIONS = 40     # the same of a value that is large
+LARGE_PART = 20           # a value is large that takes more than one part in so many of a plan's peak
+_PASSED = frozenset({*MOVEMENT, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.DETACH, Ops.GATHER, Ops.SLOPED})   # made of their sources
+
+# the gradients that values have at the leaves beneath them, without a call of what users wrote (set by ntgrad/tensor/gradient.py)
+gradients_of: list[Callable[[Sequence[UOp]], list[UOp]]] = []
+
+
+@dataclass(eq=False)
+class Kept:
+  """What is known of keeping in the graphs of one structure. ``places``: what the plan stores beside what it was asked for, as
+  places in the order of the graph. ``cheap``: what tensors held at some run and is not worth it. ``asked``: what they held, was
+  not stored, and was computed again. ``last``: whether this is the second plan; there are no more than two."""
+  places: tuple[int, ...] = ()
+  cheap: set[int] = field(default_factory=set)
+  asked: set[int] = field(default_factory=set)
+  last: bool = False
+
+  @property
+  def outdated(self) -> bool:
+    """Whether another plan would keep what was asked for again."""
+    return bool(self.asked) and not self.last
+
+
+lost: NodeTable[tuple[Kept, int]] = NodeTable()   # values that tensors held when they were computed and not stored
+
+
+def held(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
+  """The values that living tensors hold among the nodes of a graph (``number``: their places), but for what is ``asked`` for."""
+  for a in live_aliases:
+    u = a.node
+    if u.op is Ops.BUFFER or a.memory is not None or a.packed is not None: continue
+    for u in map(without_reshapes, _shown(a)):
+      if u in number and u not in asked and u.op is not Ops.BUFFER and u.device is not None: yield number[u], a
+
+
+def _shown(a: Alias) -> list[UOp]:
+  """The value of an Alias; where no tensor shows all of it, the parts that they show."""
+  tensors = list(a.seen())
+  return [a.node] if any([view_covers(t._view) for t in tensors]) else [t.lazydata for t in tensors]
+
+
+def is_dear(u: UOp, most: int = FEW_OPERATIONS) -> bool:
+  """Whether a value is more than a view or a few operations on what is in memory."""
+  stack, seen, cost = [u], set[UOp](), 0
+  while stack:
+    n = stack.pop()
+    if n in seen or n.op in (Ops.BUFFER, Ops.CONST, Ops.IOTA): continue
+    if n.op not in _PASSED: return True
+    seen.add(n)
+    cost += FUNCTIONS[n.arg].recompute if n.op is Ops.ALU else 0
+    if cost > most: return True
+    stack += [resolved(s) for s in n.src[:1 if n.op is Ops.SLOPED else None]]
+  return False
+
+
+def worth_keeping(order: Sequence[UOp], number: Mapping[UOp, int], asked: Collection[UOp], kept: Kept | None) -> tuple[int, ...]:
+  """The places of what a new plan keeps; ``kept``: what is known of the plan in whose place it comes. Garbage that waits for
+  the collector holds nothing: else what a plan is would depend on when that runs."""
+  def dear() -> list[int]: return sorted({i for i, _ in held(number, asked) if is_dear(order[i])})
+  found = dear()
+  if found:
+    gc.collect()
+    found = dear()
+  return tuple(sorted({*found, *kept.places, *kept.asked})) if kept is not None else tuple(found)
+
+
+def attached(found: Iterable[Alias]) -> list[UOp]:
+  """The nodes of what is computed, requires a gradient, and of which no gradient has been asked for yet."""
+  return [t.lazydata for a in found if not a.differentiated for t in a.seen() if t._state == 1 and t.lazydata.dtype.kind == "f"]
+
+
+def beside(number: Mapping[UOp, int]) -> list[Alias]:
+  """What is computed because a companion is that a graph has (``number``: its nodes)."""
+  found = []
+  for r, group in list(companions.items()):
+    if (a := r()) is None or without_reshapes(a.node) not in number: continue
+    found += alive(group)
+    for each in group: companions.pop(each, None)
+  return found
+
+
+def note(kept: Kept, order: Sequence[UOp], found: Iterable[int]) -> None:
+  """A plan has run while tensors held what lies at the places ``found``."""
+  for i in found:
+    if i in kept.places or i in kept.cheap: continue
+    if is_dear(order[i]): lost.put(order[i], (kept, i))
+    else: kept.cheap.add(i)
+
+
+def note_again(number: Mapping[UOp, int]) -> None:
+  """A graph is computed: what of it was computed before, held, and not stored?"""
+  for u in lost.nodes():
+    if u in number and (found := lost.pop(u)) is not None: found[0].asked.add(found[1])
+
+
+def gradients(roots: Sequence[UOp]) -> list[UOp]:
+  """What will be computed for the gradients of some values; nothing where that cannot be said."""
+  try: return [g for find in gradients_of for g in find(roots)] if roots else []
+  except NtgradError: return []
