@@ -1,9 +1,13 @@
 """Recipes: graphs that are made again of other nodes, without the rules that made them the first time."""
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from operator import itemgetter
+from typing import Any, Iterable, Mapping, Sequence
 
-from ntgrad.codegen.ir import Ops, UOp, toposort
+from ntgrad.codegen.ir import Ops, UOp, config, toposort
+from ntgrad.codegen.ir.elementwise import make
+
+from .origins import Origin
 
 
 class Recipe:
@@ -11,12 +15,13 @@ class Recipe:
   devices, gives what the rules would have given for them.
 
   ``exp(a) * 2`` of a -> EXP(input 0), MUL(node 1, 2). What no input is beneath, constants alone, is the same node each time.
-  Raises AssertionError where memory lies beneath that is no input.
+  ``lines`` says of a node which input's line it is a gradient of. Raises AssertionError where memory lies beneath that is no input.
   """
   __slots__ = "_steps", "_outputs", "_kept"
 
-  def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp]) -> None:
+  def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp], lines: Mapping[UOp, Origin] | None = None) -> None:
     place = {u: i for i, u in enumerate(inputs)}
+    made_by = {id(u.origin): i for i, u in enumerate(inputs) if u.origin is not None}
     outputs, n = list(outputs), len(inputs)
     order = [u for u in toposort(outputs, lambda u: u in place) if u not in place]
     made: set[UOp] = set(place)
@@ -30,16 +35,17 @@ class Recipe:
     for u in order:
       if u not in made: continue
       place[u] = len(place)
-      steps.append((u.op, u.dtype, tuple([place[s] for s in u.src]), u.arg, u.shape, u.device, u.is_unique))
+      src: Any = [place[s] for s in u.src]
+      line = made_by.get(id(lines.get(u)), -1) if lines else -1
+      steps.append((u.op, u.dtype, itemgetter(*src) if len(src) > 1 else src[0], u.arg, u.shape, u.device, u.is_unique, line))
     self._steps, self._outputs = tuple(steps), tuple([place[u] for u in outputs])
 
   def __call__(self, inputs: Sequence[UOp]) -> list[UOp]:
     """The outputs for these inputs."""
     nodes = [*inputs, *self._kept]
-    add = nodes.append
-    for op, dtype, src, arg, shape, device, alone in self._steps:
-      u = (UOp.unique if alone else UOp)(op, dtype, tuple([nodes[i] for i in src]), arg)
-      known = u.__dict__
-      if "shape" not in known: known["shape"], known["device"] = shape, device
+    add, lines = nodes.append, config.origins
+    for op, dtype, src, arg, shape, device, alone, line in self._steps:
+      u = make(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device, alone)
+      if line >= 0 and u.origin is None and lines and (origin := nodes[line].origin) is not None: u.origin = *origin[:2], True
       add(u)
     return [nodes[i] for i in self._outputs]
