@@ -4,8 +4,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any, Iterable, Mapping, Sequence
 
-from ntgrad.codegen.ir import Ops, UOp, config, toposort
-from ntgrad.codegen.ir.elementwise import make
+from ntgrad.codegen.ir import DType, Ops, UOp, config, make, toposort
 
 from .origins import Origin
 
@@ -45,7 +44,14 @@ class Recipe:
     nodes = [*inputs, *self._kept]
     add, lines = nodes.append, config.origins
     for op, dtype, src, arg, shape, device, alone, line in self._steps:
-      u = make(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device, alone)
+      u = (_alone if alone else make)(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device)
       if line >= 0 and u.origin is None and lines and (origin := nodes[line].origin) is not None: u.origin = *origin[:2], True
       add(u)
     return [nodes[i] for i in self._outputs]
+
+
+def _alone(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None) -> UOp:
+  """A node that equals no other."""
+  u = UOp.unique(op, dtype, src, arg)
+  u.__dict__.update(shape=shape, device=device)
+  return u
