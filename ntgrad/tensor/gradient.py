@@ -11,7 +11,7 @@ import itertools
 import math
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
-from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, Recent, UOp, acc_dtype, dtypes
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, Recent, UOp, acc_dtype, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
@@ -232,6 +232,7 @@ def walk(*roots: UOp) -> list[UOp]:
 
 class _Graph(NamedTuple):
   """What a gradient can reach, in an order that its structure gives; ``key`` is None where rules have to be asked each time."""
+  root: UOp
   nodes: list[UOp]
   place: dict[UOp, int]        # of each of them
   end: int                     # from there on they are only beneath the gradient that is given
@@ -240,9 +241,15 @@ class _Graph(NamedTuple):
   constants: tuple[UOp, ...]
 
 
+def _followed(u: UOp) -> bool:
+  """Whether rules look beneath a node: a gradient passes it, or there may be a constant beneath."""
+  op = u.op
+  return op is Ops.RESHAPE or op is Ops.EXPAND or u.dtype.kind == "f" and op not in _STOPS and u.src != ()
+
+
 def _graph(root: UOp, start: UOp) -> _Graph:
-  """What a gradient ``start`` at the root can reach. The key has of each node what it does and the places of its sources, in one
-  row, of those that no gradient passes also shape and device."""
+  """What a gradient ``start`` at the root can reach. The key has of each node, in one row, what it does and the places of its
+  sources; of one that is not followed shape and device."""
   place, nodes = {root: 0}, [root]
   leaves: list[UOp] = []
   constants: list[UOp] = []
@@ -255,34 +262,32 @@ def _graph(root: UOp, start: UOp) -> _Graph:
     add(place[top])
     for u in itertools.islice(nodes, end, None):   # they become more on the way
       op, d, src = u.op, u.dtype, u.src
-      if not src or op in _STOPS or d.kind != "f":
-        if op is Ops.CONST:
-          constants.append(u)
-          src = ()
-          key += op, d
-        else:
-          if isinstance(u.note, Leaf): leaves.append(u)
-          elif isinstance(u.note, Result): return _plain_graph(root)
-          if op is not Ops.EXPAND and op is not Ops.RESHAPE: src = ()   # beneath these there may be a constant
-          key += op, d, u.shape, u.device
+      if op is Ops.CONST:
+        constants.append(u)
+        key += op, d
+      elif not _followed(u):
+        if isinstance(u.note, Leaf): leaves.append(u)
+        elif isinstance(u.note, Result): return _plain_graph(root)
+        key += op, d, u.shape, u.device
       else:
         if op is Ops.CUSTOM or op is Ops.CALL: return _plain_graph(root)
         key += op, d, u.arg
         if op is Ops.SLOPED:
           add(u.shape)
           src = src[1:]
-      for s in src:
-        if (at := place.get(s)) is None:
-          at = place[s] = len(nodes)
-          found(s)
-        add(at)
+        for s in src:
+          if (at := place.get(s)) is None:
+            at = place[s] = len(nodes)
+            found(s)
+          add(at)
     if top is root: end, reached = len(nodes), leaves.copy()
-  return _Graph(nodes, place, end, reached, None if variable.looks else tuple(key), tuple(constants))
+  return _Graph(root, nodes, place, end, reached, None if variable.looks else tuple(key), tuple(constants))
 
 
 def _plain_graph(root: UOp) -> _Graph:
   nodes = walk(root)
-  return _Graph(nodes, {n: i for i, n in enumerate(nodes)}, len(nodes), [n for n in nodes if isinstance(n.note, Leaf)], None, ())
+  leaves = [n for n in nodes if isinstance(n.note, Leaf)]
+  return _Graph(root, nodes, {n: i for i, n in enumerate(nodes)}, len(nodes), leaves, None, ())
 
 
 # by structure and targets, then by constants: the recipe, and the places of the targets in the order of a walk, first those that
@@ -291,23 +296,36 @@ _recipes: Recent[Any, Recent[tuple[UOp, ...], tuple[Recipe, list[int]] | None]] 
 
 
 def _found(g: _Graph, start: UOp, targets: Sequence[UOp]) -> dict[UOp, UOp | None]:
-  """The gradient, or None, of each target: in the order of a walk, first those that have one. A structure is remembered when it is
-  met with the same constants again: those that change each time fill no table."""
-  known: Recent[Any, Any] | None = None
+  """The gradient, or None, of each target: in the order of a walk, first those that have one. A structure has a recipe when it is
+  met with the same constants again, so those that change each time fill no table."""
   if g.key is not None:
     at = g.key, tuple(sorted({g.place[n] for n in targets}))
     if (known := _recipes[at]) is None: known = _recipes[at] = Recent(CONSTANTS)
-    if (made := known[g.constants]) is not None:
-      return {g.nodes[i]: x for i, x in itertools.zip_longest(made[1], made[0](g.nodes))}
-  lines: dict[UOp, origins.Origin] = {}
-  order, wanted = walk(g.nodes[0]) if g.key is not None else g.nodes, set(targets)
-  by_rule = gradients(order, {order[-1]: start}, wanted, lines)
-  inner = [n for n in order if n in wanted]
-  out: dict[UOp, UOp | None] = {n: by_rule[n] for n in inner if n in by_rule}
-  if known is not None:
-    recipe = Recipe(g.nodes, out.values(), lines) if g.constants in known else None   # type: ignore[arg-type]
-    known[g.constants] = recipe and (recipe, [g.place[n] for n in (*out, *(n for n in inner if n not in out))])
-  return out | dict.fromkeys(n for n in inner if n not in out)
+    if (made := known[g.constants]) is None:
+      made = known[g.constants] = _recorded(g, start, targets) if g.constants in known else None
+    if made is not None: return {g.nodes[i]: x for i, x in itertools.zip_longest(made[1], made[0](g.nodes))}
+  return _by_rules(g.root, start, set(targets))
+
+
+def _by_rules(root: UOp, start: UOp, targets: set[UOp], lines: dict[UOp, origins.Origin] | None = None) -> dict[UOp, UOp | None]:
+  order = walk(root)
+  found = gradients(order, {root: start}, targets, lines)
+  return {n: found[n] for n in order if n in found} | {n: None for n in order if n in targets and n not in found}
+
+
+def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, list[int]]:
+  """The recipe of a structure: what rules make of nodes of which no more is known than the key has, so that it is the same for
+  every graph with that key."""
+  new: dict[UOp, UOp] = {}
+  for n in toposort(g.nodes, lambda n: not _followed(n)):
+    new[n] = u = (n if n.op is Ops.CONST else n.replace(tuple([new[s] for s in n.src])) if _followed(n) else
+                  UOp.unique(n.op, n.dtype))
+    u.__dict__.update(shape=n.shape, device=n.device)
+    origins.carry(n, u)
+  nodes, lines = [new[n] for n in g.nodes], dict[UOp, origins.Origin]()
+  place = {u: i for i, u in enumerate(nodes)}
+  found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
+  return Recipe(nodes, [x for x in found.values() if x is not None], lines), [place[n] for n in found]
 
 
 def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
