@@ -175,7 +175,7 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    return make(op, dtype, src, arg, None, None, arg.hex() if op is Ops.CONST and isinstance(arg, float) else None)
+    return interned(op, dtype, src, arg, None, None, arg.hex() if op is Ops.CONST and isinstance(arg, float) else None)
 
   @staticmethod
   def unique(op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -252,10 +252,12 @@ class UOp:
     return out
 
 
-def make(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None, text: str | None = None,
-         new: Callable[[type[UOp]], UOp] = object.__new__, known: Callable[[Any], _Entry | None] = _interned.get,
-         keep: Callable[[Any, _Entry], _Entry] = _interned.setdefault) -> UOp:
-  """The node that is so: interned. Its shape and device where they are known, else None; ``text`` stands for arg in the table."""
+def interned(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None,
+             text: str | None = None, new: Callable[[type[UOp]], UOp] = object.__new__,
+             known: Callable[[Any], _Entry | None] = _interned.get,
+             keep: Callable[[Any, _Entry], _Entry] = _interned.setdefault) -> UOp:
+  """The node that is so: a new one, or the one that there is. ``shape`` and ``device`` are its own where they are known, else
+  None; ``text`` stands for arg in the table."""
   key = op, dtype, src, arg if text is None else text
   entry = known(key)
   if entry is not None and (found := entry()) is not None:

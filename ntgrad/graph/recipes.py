@@ -5,8 +5,8 @@ from functools import wraps
 from operator import itemgetter
 from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 
-from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, make, toposort
-from ntgrad.codegen.ir.elementwise import const_value
+from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, toposort
+from ntgrad.codegen.ir.elementwise import const_value, make
 
 from . import variable
 from .checks import Valued
