@@ -107,10 +107,9 @@ def with_companions(number: Mapping[UOp, int]) -> list[Alias]:
   return found
 
 
-def gradients_asked(nodes: Iterable[UOp], of: Alias, made: Iterable[Alias]) -> None:
-  """Gradients of a value, with ``nodes`` beneath it, have been asked for: ``made``. They are computed together, and the value
+def gradients_asked(beneath: Collection[UOp], of: Alias, made: Iterable[Alias]) -> None:
+  """Gradients of a value, with these nodes beneath it, have been asked for: ``made``. They are computed together, and the value
   with them; what was kept for them is not needed after that."""
-  beneath = set(nodes)
   for a in live_aliases:
     if a.node in beneath: a.differentiated = True
   if saved: due.update(u.arg for n in beneath if (u := values.get(n)) is not None and u.op is Ops.BUFFER and u.arg in saved)
