@@ -1,74 +1,85 @@
-"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what is patched in it."""
+"""Launches that are made again and again on other memory: a run of kernels that the device takes as one graph is one call."""
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Hashable, Iterable, Mapping, Sequence
 
-from ntgrad.backends.base import Device, Node, Sizes
+from ntgrad.backends.base import Argument, Device, Graph, Node, Sizes
 
 from . import memory_plan
-
-_At = Callable[[Any], Any] | None
 
 
 @dataclass(eq=False, slots=True)
 class Launched:
-  """A program or a copy, its arguments, and the numbers of its run-time sizes."""
+  """A program or a copy (which has no device of its own), where its arguments lie, and the numbers of its run-time sizes."""
   program: Any
-  args: list[Any]
+  device: Device | None
+  args: Sequence[Argument]
   sizes: Sizes = ()
 
 
 @dataclass(eq=False, slots=True)
-class Slot:
-  """An allocation that is another one at every replay, and the arguments that it is, or that (``_At``) are a part of it."""
-  raw: Any = None
-  args: list[tuple[list[Any], int, _At]] = field(default_factory=list)
-  # how to change a graph, launch, argument
-  nodes: list[tuple[Callable[[int, int, Any], None], int, int, _At]] = field(default_factory=list)
+class _Run:
+  """Steps on one device: the first, one past the last, their one call if there is, and the number of each allocation there."""
+  start: int
+  end: int
+  memory: dict[int, Any]
+  graph: Graph | None = None
 
-  def fill(self, raw: Any) -> None:
-    """Make the arguments that allocation."""
-    if raw is self.raw: return
-    self.raw = None   # until all arguments are: an interrupt may come between, and the pool give the same allocation again
-    for args, i, at in self.args: args[i] = raw if at is None else at(raw)
-    for change, node, i, at in self.nodes: change(node, i, raw if at is None else at(raw))
-    self.raw = raw
+  def placed(self, args: Iterable[Argument]) -> list[Argument]:
+    """Arguments with the numbers that allocations have in the call."""
+    return [a._replace(memory=self.memory[a.memory]) for a in args]
 
 
-def one_by_one(steps: Sequence[Launched]) -> None:
-  """Launch each step by itself."""
-  for s in steps: s.program(s.args, False, s.sizes)
+@dataclass(eq=False, slots=True)
+class LaunchList:
+  """Steps on allocations that each call gives. Raises what ``Device.graph`` does, once it is asked for graphs."""
+  steps: list[Launched]
+  graphs: list[_Run] = field(default_factory=list)
+  parts: dict[Argument, tuple[Any, Any]] = field(default_factory=dict)   # an allocation, and a piece of it
 
+  def make_graphs(self, accesses: Sequence[memory_plan.MemoryUse]) -> None:
+    """Have each run of kernels be one call, where its device makes graphs. ``accesses`` says what each step touches."""
+    graphs = []
+    for start, end in runs([s.device for s in self.steps]):
+      mine, device = self.steps[start:end], self.steps[start].device
+      run = _Run(start, end, dict.fromkeys([a.memory for s in mine for a in s.args]))
+      for i, k in enumerate(run.memory): run.memory[k] = i
+      if device is not None:
+        after = reduced(memory_plan.dependencies(accesses[start:end])[0])
+        run.graph = device.graph([Node(s.program, run.placed(s.args), a, s.sizes) for s, a in zip(mine, after)])
+      graphs.append(run)
+    self.graphs = graphs
 
-def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory_plan.MemoryUse],
-          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[Sizes], None]]]:
-  """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
-  step that is in a graph what gives it other sizes there. ``devices`` has None for steps that are no kernels, ``accesses`` what
-  each step touches. ``slots`` learn where they are in graphs. All arguments must be there. Raises what ``Device.graph`` does."""
-  out: list[Callable[[], None]] = []
-  single: list[Launched] = []
-  places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
-  resize: dict[int, Callable[[Sizes], None]] = {}
-  for start, end in runs(devices):
-    device, mine, graph = devices[start], steps[start:end], None
-    if device is not None:
-      graph = device.graph([Node(s.program, s.args, tuple(after), s.sizes) for s, after in zip(
-        mine, reduced(memory_plan.dependencies(accesses[start:end])[0]))])
-    if graph is None:
-      if not single: out.append(partial(one_by_one, single := []))
-      single += mine
-      continue
-    out.append(graph)
-    single = []
-    for i, s in enumerate(mine):
-      places[id(s.args)] = graph, i
-      resize[start + i] = partial(graph.resize, i)
-  for slot in slots:
-    slot.nodes = [(found[0].change, found[1], i, at) for args, i, at in slot.args if (found := places.get(id(args)))]
-  return out, resize
+  def change(self, i: int, args: Sequence[Argument], sizes: Sizes) -> None:
+    """Give a step other places and sizes."""
+    step = self.steps[i]
+    if (step.args, step.sizes) == (args, sizes): return
+    step.args, step.sizes = args, ()   # until the graph has them
+    for run in self.graphs:
+      if run.start <= i < run.end and run.graph is not None: run.graph.change(i - run.start, run.placed(args), sizes)
+    step.sizes = sizes
+
+  def __call__(self, memory: Sequence[Any]) -> None:
+    """Launch all steps, in their order."""
+    for run in self.graphs:
+      if run.graph is not None and run.graph.ready(): run.graph([memory[k] for k in run.memory])
+      else:
+        for s in self.steps[run.start:run.end]: s.program(self.raws(s, memory), False, s.sizes)
+
+  def raws(self, step: Launched, memory: Sequence[Any]) -> list[Any]:
+    """The arguments of a step, for launching it by itself."""
+    out = []
+    for i, a in enumerate(step.args):
+      raw = memory[a.memory]
+      device: Device = step.device or (step.program.to, step.program.source)[i]
+      if a.nbytes:
+        whole, part = self.parts.get(a, (None, None))
+        if whole is not raw: self.parts[a] = raw, (part := device.part(raw, a.place, a.nbytes))
+        raw = part
+      out.append(device.at(raw, a.offset) if a.offset else raw)
+    return out
 
 
 def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:
