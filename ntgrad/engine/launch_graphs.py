@@ -1,13 +1,20 @@
 """Launches that are made again and again on other memory: a run of kernels that the device takes as one graph is one call."""
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import Any, Hashable, Iterable, Mapping, Sequence
 
 from ntgrad.backends.base import Argument, Device, Graph, Node, Sizes
+from ntgrad.codegen.ir import OutOfMemoryError, prod
+from ntgrad.graph import caller
 
 from . import memory_plan
+from .buffer import LARGE_BYTES, Buffer, Storage
+from .device import get_device
+from .plan import Plan
+
+MORE_BYTES, MORE_PART = 64 << 10, 32   # bytes, or one part in so many, that a plan may take more when it is one call
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +87,77 @@ class LaunchList:
         raw = part
       out.append(device.at(raw, a.offset) if a.offset else raw)
     return out
+
+
+@dataclass(eq=False, slots=True)
+class PlanLaunch:
+  """All steps of a plan as one call. A run allocates what outlives it, and one arena for the inner buffers that do not lie in the
+  former before it is written. ``slots``: whose memory the call is given, before the arena's. ``moves``: whether some of it may be a
+  part of its memory."""
+  device: Device
+  graph: Graph
+  arena: int
+  slots: Sequence[int]
+  inner: frozenset[int]
+  moves: bool
+
+  def __call__(self, plan: Plan, buffers: list[Any]) -> bool:
+    """Launch on ``buffers``, which get those that the plan makes, None for inner ones. False where that cannot be, for want of
+    memory too: nothing has been launched then. Raises DeviceError, likewise."""
+    arena, place = Storage(self.device.name, self.arena), ""
+    buffers += [None if i in self.inner else Buffer(*m) for i, m in enumerate(plan.made, plan.inputs)]
+    made = [b.storage for b in buffers[plan.inputs:] if b is not None]
+    for s in (arena, *made):
+      if s.nbytes >= LARGE_BYTES: s.place = place = place or caller()
+    try:
+      memory = [buffers[s].storage.raw for s in self.slots]
+      if self.arena: memory.append(arena.raw)
+      self.graph(memory, [*[buffers[s].offset for s in self.slots], 0] if self.moves else ())
+      return True
+    except OutOfMemoryError:
+      for s in made: s.release()
+      del buffers[plan.inputs:]
+      return False
+    finally: arena.release()
+
+
+def plan_launch(plan: Plan) -> PlanLaunch | None:
+  """A plan's steps as one call; None where the device has none, where there are copies, or where that would take notably more
+  memory than releasing each buffer after its last use does."""
+  steps, end = plan.steps, len(plan.steps)
+  programs = [s.program.clone() for s in steps if s.program is not None and s.device == steps[0].device]
+  if not steps or len(programs) < end: return None
+  life: dict[int, memory_plan.Lifetime] = {}   # of what the plan makes
+  for i, step in enumerate(steps):
+    for s in step.slots:
+      if s < plan.inputs: continue
+      _, shape, dtype = plan.made[s - plan.inputs]
+      first = life[s].first if s in life else i
+      life[s] = memory_plan.Lifetime(first, end if s in plan.outputs else i, max(prod(shape) * dtype.itemsize, 1))
+  inner = {s: x for s, x in life.items() if x.last < end}
+  rooms = {s: x for s, x in life.items() if x.last == end}
+  begins = memory_plan.room_begins([*rooms.values()])
+  offsets, total = memory_plan.arrange([*inner.values()], [*rooms.values()])
+  arena = total - begins[-1]
+  least = memory_plan.peak(plan.uses(), {s: x.nbytes for s, x in life.items()})
+  if arena + sum(x.nbytes for x in rooms.values()) > least + max(least // MORE_PART, MORE_BYTES): return None
+  slots = [*dict.fromkeys(s for step in steps for s in step.slots if s not in inner)]
+  number = {s: i for i, s in enumerate(slots)}
+  homes = [*[number[s] for s in rooms], len(slots)]
+  places = {s: (i, 0, 0) for s, i in number.items()}
+  for (s, x), offset in zip(inner.items(), offsets):
+    home = bisect_right(begins, offset) - 1
+    places[s] = homes[home], offset - begins[home], memory_plan.rounded(x.nbytes)
+  device = get_device(steps[0].device)
+  # one after another, as they are without a graph: two inputs may be the same memory
+  nodes = []
+  for i, (step, program) in enumerate(zip(steps, programs)):
+    args = [Argument(*places[s], offset, bool(step.offsets) and s < plan.inputs)
+            for s, offset in zip(step.slots, step.offsets or (0,) * len(step.slots))]
+    nodes.append(Node(program, args, (i - 1,) if i else (), step.sizes))
+  if (graph := device.graph(nodes)) is None: return None
+  return PlanLaunch(device, graph, arena, slots, frozenset(range(plan.inputs, plan.inputs + len(plan.made))) - {*plan.outputs},
+                    any([step.offsets for step in steps]))
 
 
 def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:
