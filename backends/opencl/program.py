@@ -47,6 +47,7 @@ class OpenCLProgram(Program):
     self._work: Any = None      # the numbers of its work at some sizes
     self._records: Any = None   # its launch by our own threads, from then on
     self._launch: Launch | None = None
+    self._ran = False           # whether the queue has run it: its machine code comes then
     self._linkable = True       # whether that may come
     self._direct = False        # whether the grid is one that they launch
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
@@ -58,7 +59,7 @@ class OpenCLProgram(Program):
     """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     device = self._device
     if self._kernel is None: self.ready()
-    elif self._launch is None and self._linkable and device.direct: self._link()
+    elif self._ran and self._launch is None and self._linkable and device.direct: self._link()
     if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
     if not self._global: return 0.0 if wait else None
     if buffers != self._args: self._set(buffers)
@@ -69,7 +70,7 @@ class OpenCLProgram(Program):
       raise DeviceError(
         f"kernel {self.spec.label}: launch with grid {self._grid(sizes)} and local {self.spec.local} failed: {e}") from None
     finally: device.enqueued += 1   # after it was enqueued, and whatever comes in between: an interrupt too
-    device.last = event
+    device.last, self._ran = event, True
     if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
     if not wait: return None
     device.settle()

@@ -7,10 +7,9 @@ from typing import Any, Hashable, Iterable, Mapping, Sequence
 
 from ntgrad.backends.base import Argument, Device, Graph, Node, Sizes
 from ntgrad.codegen.ir import OutOfMemoryError, prod
-from ntgrad.graph import caller
 
 from . import memory_plan
-from .buffer import LARGE_BYTES, Buffer, Storage
+from .buffer import Buffer, Storage, note_place
 from .device import get_device
 from .plan import Plan
 
@@ -91,9 +90,9 @@ class LaunchList:
 
 @dataclass(eq=False, slots=True)
 class PlanLaunch:
-  """All steps of a plan as one call. A run allocates what outlives it, and one arena for the inner buffers that do not lie in the
-  former before it is written. ``slots``: whose memory the call is given, before the arena's. ``moves``: whether some of it may be a
-  part of its memory."""
+  """All steps of a plan as one call. A run allocates what outlives it, and one arena for those inner buffers that do not lie in
+  the former before it is written. ``slots``: whose memory the call is given, before the arena's. ``moves``: whether arguments may
+  begin at another place in it at every run."""
   device: Device
   graph: Graph
   arena: int
@@ -104,11 +103,10 @@ class PlanLaunch:
   def __call__(self, plan: Plan, buffers: list[Any]) -> bool:
     """Launch on ``buffers``, which get those that the plan makes, None for inner ones. False where that cannot be, for want of
     memory too: nothing has been launched then. Raises DeviceError, likewise."""
-    arena, place = Storage(self.device.name, self.arena), ""
+    arena = Storage(self.device.name, self.arena)
     buffers += [None if i in self.inner else Buffer(*m) for i, m in enumerate(plan.made, plan.inputs)]
     made = [b.storage for b in buffers[plan.inputs:] if b is not None]
-    for s in (arena, *made):
-      if s.nbytes >= LARGE_BYTES: s.place = place = place or caller()
+    note_place([arena, *made])
     try:
       memory = [buffers[s].storage.raw for s in self.slots]
       if self.arena: memory.append(arena.raw)

@@ -13,7 +13,7 @@ from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, keeping, memory_plan, report
-from .buffer import LARGE_BYTES, Buffer, Storage, resolved, transfer_watchers
+from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
@@ -342,16 +342,14 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
 
 
 def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:
-  """Run the steps on ``buffers``, one for each input, which get those that the plan makes. A plan that has been found twice is one
-  call, else inner buffers are released after their last use. ``left``: the steps to run, the next one last."""
+  """Run the steps on ``buffers``, one for each input, which get those that the plan makes. A plan that has been found twice is
+  one call, else inner buffers are released after their last use. ``left``: the steps to run, the next one last."""
   wait = report.timing()
   if not (wait or captures or transfer_watchers) and _at_once(plan, buffers):
     counters.count_launches(plan.steps)
     return left.clear()
   buffers += [Buffer(*m) for m in plan.made]
-  place = ""
-  for b in buffers[plan.inputs:]:
-    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or alias.caller()
+  note_place([b.storage for b in buffers[plan.inputs:]])
   for w in transfer_watchers:
     for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)
@@ -362,22 +360,22 @@ def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:
       del left[-1]
   except OutOfMemoryError as e:
     made: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
+    most, read = memory_plan.peak(plan.uses(), made), sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]})
     raise OutOfMemoryError(
-      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {memory_plan.peak(plan.uses(), made):,} bytes at most, beside "
-      f"the {sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]}):,} that it reads; smaller batches, or fewer "
-      "tensors that are kept, take less") from None
+      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {most:,} bytes at most, beside the {read:,} that it reads; "
+      "smaller batches, or fewer tensors that are kept, take less") from None
 
 
 def _at_once(plan: Plan, buffers: list[Any]) -> bool:
-  """Run all steps by one call. False where they have to be run one by one: in the plan's first runs, of which the first but one
-  comes before machine code can be called, and where there is no call, or it is not ready."""
+  """Run all steps by one call. False where they have to be run one by one: in a plan's first runs, and where there is no call, or
+  it is not ready."""
   runs = plan.runs
   runs.count += 1
   if (n := runs.count - FOUND) < 0: return False
   if runs.launch is None and not n & n - 1: runs.launch = plan_launch(plan) or False
   if not runs.launch: return False
   if runs.launch.graph.ready(): return bool(runs.launch(plan, buffers))
-  runs.launch = None   # the programs may have been launched for the first time since it was made: it is made again, ever less often
+  runs.launch = None   # programs may have been launched for the first time since it was made: it is made again, ever less often
   return False
 
 
