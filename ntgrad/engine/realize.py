@@ -166,7 +166,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
   walk = Walk()
   order, there = walk.order, walk.number
-  count = 0
+  count, before = 0, set[UOp]()
   while True:
     walk.add([n for s in list(sinks)[count:] for n in s if n is not None])   # of what has come
     count = len(sinks)
@@ -191,7 +191,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
         found = values_before_call[u]() if u in values_before_call else None
         if found is not None and found.node is u and found not in wanted.aliases: wanted.ask(found, u)
     written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
-    if written:
+    if written != before:
+      before = written
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
   alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
