@@ -6,6 +6,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import Ops, Recent, UOp, dtypes
 from ntgrad.engine.device import Device
+from ntgrad.graph.nodes import detach
 from ntgrad.graph.recipes import Recipe
 from ntgrad.graph.variable import looks
 from ntgrad.tensor import Tensor
@@ -30,29 +31,35 @@ class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
     attached to a graph, and while comparisons of sizes are noted."""
     if key is None or looks or not all([t._plain is Tensor and t._names is None and t._state <= 0 for t in tensors]):
       return code(tensors)
-    nodes, inputs, at = [t.lazydata for t in tensors], list[UOp](), [key, dtypes.default_float, Device.DEFAULT]
-    for u in nodes:
+    at: list[Any] = [key, dtypes.default_float, Device.DEFAULT]
+    nodes, inputs = [t.lazydata for t in tensors], dict[int, UOp]()   # by place: one may come twice
+    for i, u in enumerate(nodes):
       base = u
       while base.op in _THROUGH: base = base.src[0]
       if base.op is Ops.CONST: at.append(u)   # it is folded into what reads it
       else:
-        at += u.op, base.op, u.dtype, u.shape, u.device
-        inputs.append(u)
+        at += u.op, u.is_unique, base.op, u.dtype, u.shape, u.device
+        inputs[i] = u
     if (known := self[tuple(at)]) is None:
-      # nodes that equal no others: what is made of one is never another
-      alone = {u: _alone(u) for u in inputs}
-      made = code([Tensor._from_node(alone.get(u, u)) for u in nodes])
-      known = self[tuple(at)] = tuple(made), Recipe([alone[u] for u in inputs], [t.lazydata for t in made.values()])
-    return dict(zip(known[0], known[1](inputs)))
+      # each by a node that equals no other: what is made of one is never another
+      alone = {i: _alone(u) for i, u in inputs.items()}
+      made = code([Tensor._from_node(alone.get(i, u)) for i, u in enumerate(nodes)])
+      known = self[tuple(at)] = tuple(made), Recipe([*alone.values()], [t.lazydata for t in made.values()])
+    return dict(zip(known[0], known[1]([*inputs.values()])))
 
 
 def _alone(u: UOp) -> UOp:
+  """A node of the same operation that equals no other; a DETACH of one, as that may be dropped, of such a node."""
+  if u.op is Ops.DETACH and not u.is_unique: return detach(_alone(u.src[0]))
   node = UOp.unique(u.op, u.dtype, u.src, u.arg)
   node.__dict__.update(shape=u.shape, device=u.device)
   return node
 
 
-def write(t: Tensor, made: Any) -> None:
-  """Assign what was made: a Tensor, or a node of the same shape and dtype."""
+def write(t: Tensor, made: Any, leaf: bool = False) -> None:
+  """Assign what was made: a Tensor, or a node of the same shape and dtype. ``leaf``: what shares the memory is a leaf."""
+  a = t._alias
   if isinstance(made, Tensor): t.assign(made)
-  else: t._write("assign", made)
+  elif t._view or a.beneath or a.packed is not None or made is a.node or not leaf and any([x._state > 0 for x in a.seen()]):
+    t._write("assign", made)
+  else: a.write(made, "assign")   # all of it, and nothing that gradients pass

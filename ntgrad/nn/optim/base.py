@@ -61,7 +61,7 @@ class Flat:
     """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""
     padded = []
     for (begin, end), after, part in zip(self.slices, [b for b, _ in self.slices[1:]] + [self.size], parts):
-      part = part.detach().reshape(end - begin)
+      part = part.reshape(end - begin)
       padded.append(part.pad(((0, after - end),)) if after > end else part)
     return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
 
@@ -95,9 +95,11 @@ class Flat:
   def show_gradients(self, grads: Sequence[Tensor | None], flat: Tensor) -> None:
     """Make the gradients that may be views of the flat one."""
     for (begin, end), g in zip(self.slices, grads):
-      if g is None or (u := g.lazydata).dtype is not self.dtype or not moves(g): continue
+      if g is None or (u := g.lazydata).dtype is not self.dtype: continue
       view: AliasView = ((Ops.RESHAPE, u.shape),) if u.shape != (end - begin,) else ()
-      show(g, flat._alias, view if end - begin == self.size else ((Ops.SHRINK, ((begin, end),)), *view))
+      if end - begin != self.size: view = (Ops.SHRINK, ((begin, end),)), *view
+      if not g._view and len(g._alias.tensors) == 1 and g._alias.memory is None: g._rehome(flat._alias, view)
+      elif moves(g): show(g, flat._alias, view)
 
   def mask(self, have: tuple[bool, ...]) -> Tensor:
     """Where there is a gradient, of some parameters that have one."""
@@ -473,7 +475,7 @@ class Optimizer:
         if not isinstance(grad, Tensor): grad = Tensor._from_node(grad)
         flat.show_gradients(grads, grad)
         for k, s in made.items(): write(flat.states[k], s)
-        write(flat.flat, new)
+        write(flat.flat, new, any([p._state == 2 for p in flat.params]))
         out.append(grad)
     return [*out, *[t for g in self.param_groups for t in g.tensors()], *self.buffers]
 
@@ -495,7 +497,7 @@ class Optimizer:
       flat.flat, flat.states = p, dict(zip(flat.states, inputs[1:k]))
     grads = iter(inputs[k + 2:])
     grad = flat.join([(next(grads) if h else Tensor.zeros(*p.shape, dtype=flat.dtype, device=flat.device)).cast(flat.dtype)
-                      for h, p in zip(have, flat.params)]).contiguous()
+                      for h, p in zip(have, flat.params)]).detach().contiguous()
     old, g = p.cast(flat.wide), grad.cast(flat.wide)
     n = Numbers(*[(x.to(flat.device).cast(flat.wide), names) for x, names in (
       (inputs[k], group.names), (inputs[k + 1], group.scalar_names))])
