@@ -45,10 +45,11 @@ class Kept:
 # memory of values that no tensor shows, kept for gradients; and that of which these have been asked for
 saved: WeakSet[Buffer] = WeakSet()
 due: WeakSet[Buffer] = WeakSet()
-lost: NodeTable[tuple[Kept, int]] = NodeTable()   # values that tensors held when they were computed and not stored
+# values that tensors held when they were computed, and not stored; with a Kept those for which another plan may be made
+lost: NodeTable[tuple[Kept | None, int]] = NodeTable()
 
 
-def held(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
+def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
   """The values that living tensors hold among the nodes of a graph (``number``: their places), but for what is ``asked`` for."""
   for a in live_aliases:
     u = a.node
@@ -64,12 +65,13 @@ def _shown(a: Alias) -> list[UOp]:
 
 
 def is_dear(u: UOp, most: int = FEW_OPERATIONS) -> bool:
-  """Whether a value is more than a view or a few operations on what is in memory."""
+  """Whether a value is more than a view or a few operations on what is in memory. It is if it is made of another that was not
+  worth storing: what a loop carries would get longer with every round."""
   stack, seen, cost = [u], set[UOp](), 0
   while stack:
     n = stack.pop()
     if n in seen or n.op in (Ops.BUFFER, Ops.CONST, Ops.IOTA): continue
-    if n.op not in _PASSED: return True
+    if n.op not in _PASSED or n is not u and n in lost: return True
     seen.add(n)
     cost += FUNCTIONS[n.arg].recompute if n.op is Ops.ALU else 0
     if cost > most: return True
@@ -80,7 +82,7 @@ def is_dear(u: UOp, most: int = FEW_OPERATIONS) -> bool:
 def worth_keeping(order: Sequence[UOp], number: Mapping[UOp, int], asked: Collection[UOp], kept: Kept | None) -> tuple[int, ...]:
   """The places of what a new plan keeps; ``kept``: what is known of the plan in whose place it comes. Garbage that waits for
   the collector holds nothing: else what a plan is would depend on when that runs."""
-  def dear() -> list[int]: return sorted({i for i, _ in held(number, asked) if is_dear(order[i])})
+  def dear() -> list[int]: return sorted({i for i, _ in held_in(number, asked) if is_dear(order[i])})
   found = dear()
   if found:
     gc.collect()
@@ -88,13 +90,13 @@ def worth_keeping(order: Sequence[UOp], number: Mapping[UOp, int], asked: Collec
   return tuple(sorted({*found, *kept.places, *kept.asked})) if kept is not None else tuple(found)
 
 
-def attached(found: Iterable[Alias]) -> list[UOp]:
+def to_be_differentiated(found: Iterable[Alias]) -> list[UOp]:
   """The nodes of what is computed, requires a gradient, and of which no gradient has been asked for yet."""
   if captured_calls: return []
   return [t.lazydata for a in found if not a.differentiated for t in a.seen() if t._state == 1 and t.lazydata.dtype.kind == "f"]
 
 
-def beside(number: Mapping[UOp, int]) -> list[Alias]:
+def with_companions(number: Mapping[UOp, int]) -> list[Alias]:
   """What is computed because a companion is that a graph has (``number``: its nodes)."""
   found = list[Alias]()
   for r, group in list(companions.items()):
@@ -117,15 +119,17 @@ def gradients_asked(nodes: Iterable[UOp], of: Alias, made: Iterable[Alias]) -> N
 def note(kept: Kept, order: Sequence[UOp], found: Iterable[int]) -> None:
   """A plan has run while tensors held what lies at the places ``found``."""
   for i in found:
-    if i in kept.places or i in kept.cheap: continue
-    if is_dear(order[i]): lost.put(order[i], (kept, i))
-    else: kept.cheap.add(i)
+    if i in kept.places: continue
+    if i not in kept.cheap and not is_dear(order[i]): kept.cheap.add(i)
+    lost.put(order[i], (None if i in kept.cheap else kept, i))
 
 
 def note_again(number: Mapping[UOp, int]) -> None:
   """A graph is computed: what of it was computed before, held, and not stored?"""
   for u in lost.nodes():
-    if u in number and (found := lost.pop(u)) is not None: found[0].asked.add(found[1])
+    if u not in number or (found := lost.get(u)) is None or found[0] is None: continue
+    found[0].asked.add(found[1])
+    lost.pop(u)
 
 
 def gradients(roots: Sequence[UOp]) -> list[UOp]:

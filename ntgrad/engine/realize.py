@@ -9,7 +9,7 @@ from weakref import ref
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
 from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, waiting
-from ntgrad.graph.alias import MOST_RESULTS, companions, limit, results
+from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, keeping, memory_plan, report
@@ -128,13 +128,13 @@ def cut(t: Any) -> None:
   that is made of half of them at least. All that lies between two cuts has one plan, as tensors are counted from there."""
   walk = Walk()
   walk.add((t.lazydata,))
-  limit[0] = results[0] + MOST_RESULTS
+  next_look[0] = results[0] + MOST_RESULTS
   if len(walk.order) < MOST_RESULTS: return
-  a = min([a for i, a in keeping.held(walk.number, ()) if 2 * i >= len(walk.order)], key=lambda a: a.made, default=t._alias)
+  a = min([a for i, a in keeping.held_in(walk.number, ()) if 2 * i >= len(walk.order)], key=lambda a: a.made, default=t._alias)
   report.note_line(f"computes a tensor of shape {a.node.shape} that was not asked for, as {MOST_RESULTS} tensors were made since "
                    "one was")
   compute((a,))
-  limit[0] = a.made + MOST_RESULTS
+  next_look[0] = a.made + MOST_RESULTS
 
 
 @synchronized
@@ -159,7 +159,7 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
 
 def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
-  limit[0] = results[0] + MOST_RESULTS
+  next_look[0] = results[0] + MOST_RESULTS
   if config.debug >= 1: take_phase_seconds()
   checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
   walk = Walk()
@@ -182,7 +182,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       for a in homeless():
         if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
     if companions:
-      for a in keeping.beside(there):
+      for a in keeping.with_companions(there):
         if not is_view(a.node): wanted.add(a)
     if values_before_call:
       for u in order:
@@ -192,9 +192,9 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
-  alive = list(keeping.held(there, {resolved(s) for s, _ in sinks}))
+  alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
   if keeping.lost.known: keeping.note_again(there)
-  try: plan, inputs = plan_of(list(sinks), walk, started, keeping.attached([*wanted.aliases, *[a for _, a in alive]]))
+  try: plan, inputs = plan_of(list(sinks), walk, started, keeping.to_be_differentiated([*wanted.aliases, *[a for _, a in alive]]))
   except NtgradError as e:   # about no kernel that is known
     origins.blame(e, [s for s, _ in sinks], order)
     raise

@@ -16,6 +16,7 @@ from . import nodes as graph, origins
 from .lock import lock, synchronized
 
 _T = TypeVar("_T")
+MOST_RESULTS = 2048   # tensors that operations make without a value being asked for, until ``engine.realize.cut`` looks
 Move = tuple[Ops, Any]
 # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
 AliasView = tuple[Move, ...]
@@ -206,9 +207,8 @@ unplaced: dict[ref[Alias], None] = {}                  # those written before th
 values: NodeTable[UOp] = NodeTable()
 # values that are computed with others: the gradients that one backward pass has made
 companions: dict[ref[Alias], Sequence[ref[Alias]]] = {}
-MOST_RESULTS = 2048        # tensors that operations make without a value being asked for, until ``engine.realize.cut`` looks
-results = [0]              # tensors that operations have made
-limit = [MOST_RESULTS]     # how many they may be before a value is asked for
+results = [0]   # tensors that operations have made
+next_look = [MOST_RESULTS]   # how many they are when it is looked whether any value has been asked for
 write_watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
