@@ -23,7 +23,8 @@ _LAUNCHES = 2     # of a step that is no part of a kernel: the product of the st
 _TRIPS = 3        # to memory and back in a step, one after the other, where threads of a program exchange values
 
 
-def rows(target: Target, steps: int, n: int, directions: int, gates: int, hidden: int, state: int, dtype: DType) -> int:
+def rows_of_programs(target: Target, steps: int, n: int, directions: int, gates: int, hidden: int, state: int,
+                     dtype: DType) -> int:
   """How many sequences a program has. 0: steps that are kernels of their own, each on all cores, take less time."""
   cores, weights = max(target.cores, 1), gates * hidden * state
   vector = target.rates.vector.get(dtype.name, target.rates.vector["float32"])
@@ -122,7 +123,8 @@ def _backward(kind: str, directions: int, some: bool, projected: bool) -> Any:
   def backward(weight: Any, narrow: Any, h0: Any, c0: Any, lengths: Any, kept: Any, out: Any, grad_out: Any, grad_last: Any,
                into: Any, apart: Any, grad_h0: Any, grad_c0: Any) -> None:
     steps = out.shape[0]
-    dh, dc = tl.zeros(h0.shape, h0.dtype), grad_last
+    wide = tl.float64 if h0.dtype == tl.float64 else tl.float32
+    dh, dc = tl.zeros(h0.shape, wide), tl.cast(grad_last, wide) if kind == "LSTM" else None
     for back in range(steps):
       k = steps - 1 - back
       t, earlier = _place(k, steps, directions), _place(max(k - 1, 0), steps, directions)

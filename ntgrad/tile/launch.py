@@ -454,9 +454,10 @@ def call_later(s: Specialised, sizes: Sizes, given: ByName, device: str) -> bool
   if _share(tensors): return False
   nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node for p, a in arguments]
   launcher = s.launcher(device, (), sizes)
+  empty = tuple([slot for slot, _ in written if (u := nodes[slot]).op is Ops.BUFFER and not u.arg.allocated])
   def result(slot: int) -> UOp:
     u = nodes[slot]
-    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot), u.shape, device))
+    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, empty), u.shape, device))
   for t, value in [(t, result(slot)) for slot, t in written]: t._write("a kernel called", value)
   return True
 
