@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
 from ntgrad.engine.device import get_device
 from ntgrad.graph import no_grad, one_width
@@ -20,6 +22,7 @@ from ntgrad.tensor.gradient import gradients, walk
 from . import recurrent_kernels as kernels
 from .common import count, last, leaf, probability, size
 from .module import Module, placed
+from .utils.rnn import PackedSequence, pad_packed_sequence
 
 State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
 
@@ -250,14 +253,19 @@ class _Recurrent(Module):
   def flatten_parameters(self) -> None:
     """Does nothing: weights may lie anywhere. For programs written for PyTorch."""
 
-  def __call__(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The outputs, and the last states, from the states ``hx`` (None: zeros). Raises ShapeError."""
+  def __call__(self, input: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+    """The outputs, packed as the input is, and the last states, from the states ``hx`` (None: zeros). Raises ShapeError."""
     out, (h,) = self._run(input, None if hx is None else (hx,))
     return out, h
 
-  def _run(self, x: Tensor, given: tuple[Tensor, ...] | None) -> tuple[Tensor, State]:
-    """The outputs of the last layer, and the last states of all."""
-    name = type(self).__name__
+  def _run(self, x: Any, given: tuple[Tensor, ...] | None) -> tuple[Any, State]:
+    """The outputs of the last layer, and the last states of all; of packed sequences each one's at its own end."""
+    name, packed, lengths = type(self).__name__, x if isinstance(x, PackedSequence) else None, list[Tensor]()
+    if packed is not None:
+      if packed.data.ndim != 2:
+        raise ShapeError(f"nn.{name}: packed elements of shape {packed.data.shape}, expected (.., {self.input_size})")
+      x, _ = pad_packed_sequence(packed, self.batch_first)
+      lengths = [Tensor(np.array(packed._lengths(), np.int32), device=x.device)]
     if x.ndim not in (2, 3):
       raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected ({'n, steps' if self.batch_first else 'steps, n'}, "
                        f"{self.input_size}) or (steps, {self.input_size})")
@@ -272,10 +280,11 @@ class _Recurrent(Module):
     ends, d = list[State](), len(self._ends())
     for k in range(self.num_layers):
       if k and self.dropout: x = x.dropout(self.dropout, self._trains("nothing is dropped between layers"))
-      x, *end = self._layer(x, k, tuple([s[k * d:k * d + d] for s in states]) if given else states, given is None)
+      x, *end = self._layer(x, k, tuple([s[k * d:k * d + d] for s in states]) if given else states, given is None, lengths)
       ends.append(tuple(end))
     final = tuple(s[0].cat(*s[1:], dim=0) for s in zip(*ends))
     if one: return x.squeeze(1), tuple(s.squeeze(1) for s in final)
+    if packed is not None: return packed._with(x), final
     return x.transpose(0, 1) if self.batch_first else x, final
 
   def _states(self, name: str, x: Tensor, given: tuple[Tensor, ...] | None, one: bool) -> State:
@@ -289,7 +298,7 @@ class _Recurrent(Module):
       if t.shape != want: raise ShapeError(f"nn.{name}: a state of shape {t.shape}, expected {want}")
     return tuple([(t.unsqueeze(1) if one else t).named() for t in given])
 
-  def _layer(self, x: Tensor, k: int, states: State, zeros: bool) -> list[Any]:
+  def _layer(self, x: Tensor, k: int, states: State, zeros: bool, lengths: Sequence[Tensor]) -> list[Any]:
     """One layer: the outputs, and the last states of its directions, (directions, n, size) each."""
     def of(what: str) -> list[Any]: return [getattr(self, f"{what}_l{k}{end}") for end in self._ends()]
     def joined(xs: list[Any]) -> Any: return xs[0] if len(xs) == 1 or xs[0] is None else xs[0].cat(*xs[1:], dim=0)
@@ -299,7 +308,7 @@ class _Recurrent(Module):
     before = x.linear(joined(of("weight_ih")).transpose(0, 1), joined(bias))
     out, *cells = _steps(self._kind, _Inputs(
       [before.reshape(*before.shape[:2], d, -1)], states, of("weight_hh"), of("bias_hh") if gru and self.bias else (),
-      of("weight_hr") if self.proj_size else ()), zeros)
+      of("weight_hr") if self.proj_size else (), lengths), zeros)
     ends = [out[0 if i else -1, :, i] for i in range(d)]
     return [out.reshape(*out.shape[:2], -1), ends[0].stack(*ends[1:], dim=0), *cells]
 
@@ -309,7 +318,8 @@ class RNN(_Recurrent):
   """``h_t = tanh(x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh)`` (or relu) over a sequence, in num_layers layers.
 
   ``(steps, n, input_size) -> (steps, n, hidden_size)`` (with ``batch_first`` n comes first; without n one sequence), and the last
-  state of each layer (num_layers, n, hidden_size). ``dropout`` is of what each layer but the last gives, in training.
+  state of each layer (num_layers, n, hidden_size). A ``nn.utils.rnn.PackedSequence`` is taken too, and one is given back; last
+  states are those at the end of each sequence. ``dropout`` is of what each layer but the last gives, in training.
   ``bidirectional`` has each layer read the sequence in both directions, with weights of their own: twice as many outputs and
   states, forward first.
   """
@@ -344,9 +354,10 @@ class LSTM(_Recurrent):
                dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size)
 
-  def __call__(self, input: Tensor,  # type: ignore[override]
-               hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The outputs, and the last states (h, c), from the states ``hx`` (None: zeros). Raises ShapeError."""
+  def __call__(self, input: Tensor | PackedSequence,  # type: ignore[override]
+               hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
+    """The outputs, packed as the input is, and the last states (h, c), from the states ``hx`` (None: zeros). Raises
+    ShapeError."""
     out, (h, c) = self._run(input, hx)
     return out, (h, c)
 
