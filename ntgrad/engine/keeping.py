@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from weakref import WeakSet
 
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, UOp
-from ntgrad.graph import Alias, live_aliases
-from ntgrad.graph.alias import alive, companions, view_covers
+from ntgrad.graph import Alias, live_aliases, values
+from ntgrad.graph.alias import alive, companions, compute_together, view_covers
 
-from .buffer import resolved
+from .buffer import Buffer, resolved
 from .walks import without_reshapes
 
 FEW_OPERATIONS = 6        # of a value, up to which it is computed again from what is in memory
@@ -20,6 +21,9 @@ _PASSED = frozenset({*MOVEMENT, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.DETACH, Ops.
 
 # the gradients that values have at the leaves beneath them, without a call of what users wrote (set by ntgrad/tensor/gradient.py)
 gradients_of: list[Callable[[Sequence[UOp]], list[UOp]]] = []
+
+
+captured_calls: list[object] = []   # calls of captured functions that run: no gradient of what they give is asked for later
 
 
 @dataclass(eq=False)
@@ -38,10 +42,14 @@ class Kept:
     return bool(self.asked) and not self.last
 
 
-lost: NodeTable[tuple[Kept, int]] = NodeTable()   # values that tensors held when they were computed and not stored
+# memory of values that no tensor shows, kept for gradients; and that of which these have been asked for
+saved: WeakSet[Buffer] = WeakSet()
+due: WeakSet[Buffer] = WeakSet()
+# values that tensors held when they were computed, and not stored; with a Kept those for which another plan may be made
+lost: NodeTable[tuple[Kept | None, int]] = NodeTable()
 
 
-def held(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
+def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
   """The values that living tensors hold among the nodes of a graph (``number``: their places), but for what is ``asked`` for."""
   for a in live_aliases:
     u = a.node
@@ -57,12 +65,13 @@ def _shown(a: Alias) -> list[UOp]:
 
 
 def is_dear(u: UOp, most: int = FEW_OPERATIONS) -> bool:
-  """Whether a value is more than a view or a few operations on what is in memory."""
+  """Whether a value is more than a view or a few operations on what is in memory. It is if it is made of another that was not
+  worth storing: what a loop carries would get longer with every round."""
   stack, seen, cost = [u], set[UOp](), 0
   while stack:
     n = stack.pop()
     if n in seen or n.op in (Ops.BUFFER, Ops.CONST, Ops.IOTA): continue
-    if n.op not in _PASSED: return True
+    if n.op not in _PASSED or n is not u and n in lost: return True
     seen.add(n)
     cost += FUNCTIONS[n.arg].recompute if n.op is Ops.ALU else 0
     if cost > most: return True
@@ -73,7 +82,7 @@ def is_dear(u: UOp, most: int = FEW_OPERATIONS) -> bool:
 def worth_keeping(order: Sequence[UOp], number: Mapping[UOp, int], asked: Collection[UOp], kept: Kept | None) -> tuple[int, ...]:
   """The places of what a new plan keeps; ``kept``: what is known of the plan in whose place it comes. Garbage that waits for
   the collector holds nothing: else what a plan is would depend on when that runs."""
-  def dear() -> list[int]: return sorted({i for i, _ in held(number, asked) if is_dear(order[i])})
+  def dear() -> list[int]: return sorted({i for i, _ in held_in(number, asked) if is_dear(order[i])})
   found = dear()
   if found:
     gc.collect()
@@ -81,14 +90,15 @@ def worth_keeping(order: Sequence[UOp], number: Mapping[UOp, int], asked: Collec
   return tuple(sorted({*found, *kept.places, *kept.asked})) if kept is not None else tuple(found)
 
 
-def attached(found: Iterable[Alias]) -> list[UOp]:
+def to_be_differentiated(found: Iterable[Alias]) -> list[UOp]:
   """The nodes of what is computed, requires a gradient, and of which no gradient has been asked for yet."""
+  if captured_calls: return []
   return [t.lazydata for a in found if not a.differentiated for t in a.seen() if t._state == 1 and t.lazydata.dtype.kind == "f"]
 
 
-def beside(number: Mapping[UOp, int]) -> list[Alias]:
+def with_companions(number: Mapping[UOp, int]) -> list[Alias]:
   """What is computed because a companion is that a graph has (``number``: its nodes)."""
-  found = []
+  found = list[Alias]()
   for r, group in list(companions.items()):
     if (a := r()) is None or without_reshapes(a.node) not in number: continue
     found += alive(group)
@@ -96,18 +106,30 @@ def beside(number: Mapping[UOp, int]) -> list[Alias]:
   return found
 
 
+def gradients_asked(nodes: Iterable[UOp], of: Alias, made: Iterable[Alias]) -> None:
+  """Gradients of a value, with ``nodes`` beneath it, have been asked for: ``made``. They are computed together, and the value
+  with them; what was kept for them is not needed after that."""
+  beneath = set(nodes)
+  for a in live_aliases:
+    if a.node in beneath: a.differentiated = True
+  if saved: due.update(u.arg for n in beneath if (u := values.get(n)) is not None and u.op is Ops.BUFFER and u.arg in saved)
+  compute_together(made, of)
+
+
 def note(kept: Kept, order: Sequence[UOp], found: Iterable[int]) -> None:
   """A plan has run while tensors held what lies at the places ``found``."""
   for i in found:
-    if i in kept.places or i in kept.cheap: continue
-    if is_dear(order[i]): lost.put(order[i], (kept, i))
-    else: kept.cheap.add(i)
+    if i in kept.places: continue
+    if i not in kept.cheap and not is_dear(order[i]): kept.cheap.add(i)
+    lost.put(order[i], (None if i in kept.cheap else kept, i))
 
 
 def note_again(number: Mapping[UOp, int]) -> None:
   """A graph is computed: what of it was computed before, held, and not stored?"""
   for u in lost.nodes():
-    if u in number and (found := lost.pop(u)) is not None: found[0].asked.add(found[1])
+    if u not in number or (found := lost.get(u)) is None or found[0] is None: continue
+    found[0].asked.add(found[1])
+    lost.pop(u)
 
 
 def gradients(roots: Sequence[UOp]) -> list[UOp]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Collection, Sequence
 
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
@@ -50,6 +50,12 @@ class Plan:
   outputs: _Ints                               # the slot of each sink, then of each value that is kept
   kept: Kept = field(default_factory=Kept, compare=False)
   again: Any = field(default=None, compare=False, repr=False)   # of one that was read from the disk: plan_cache.Again
+
+  def releasing(self, slots: Collection[int]) -> Plan:
+    """The plan that also gives back inputs once it has read them."""
+    last = {s: i for i, step in enumerate(self.steps) for s in step.slots if s in slots}
+    more = [tuple([s for s in last if last[s] == i]) for i in range(len(self.steps))]
+    return replace(self, steps=tuple([replace(x, last_use=(*x.last_use, *m)) if m else x for x, m in zip(self.steps, more)]))
 
   def __str__(self) -> str:
     made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]

@@ -93,7 +93,7 @@ class _Keeping:
     """The places of values in memory that gradients of the roots read, and the peak of a plan that computes these at once."""
     found, walk = gradients(self.roots), self.walk
     if not found or _declared(walk.order): return (), 0
-    order = walk_nodes([*[s for s, _ in self.sinks], *found])
+    order = walk_nodes([*[n for s in self.sinks for n in s if n is not None], *found])
     try: return _read_by_gradients(self.sinks, found, order, walk.number)
     except NtgradError: return (), 0   # what has no schedule is told of when it is asked for
 
@@ -148,10 +148,11 @@ def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ..
   name, make = plan_cache.plan_key((full, keeping.places), devices), partial(make_plan, sinks, order, inputs, None, keeping)
   def memory(u: UOp) -> plan_cache.SlotMemory: return u.device or device, math.prod(u.shape), u.dtype
   given, made = list(map(memory, inputs)), [memory(resolved(u) if target is None else target) for u, target in sinks]
-  plan = None if name is None else plan_cache.found(name, make, len(order), frozenset(devices), given, made)
+  plan = None if name is None else plan_cache.found(name, make, list(map(memory, order)), frozenset(devices), given, made)
   if plan is None:
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
+  plan.kept.last = keeping.before is not None
   _plans[full] = plan
   return plan, inputs, False
 
@@ -404,7 +405,7 @@ def _schedule(asked: _Sinks, keep: list[tuple[int, UOp]], keeping: _Keeping | No
   while True:
     ready, items = schedule_graph([*asked, *[(u, None) for _, u in keep]], target)
     items = frugal(items, {*inputs, *map(storage, ready)})
-    if not keep: break
+    if keeping is None or not keep: break
     uses, outputs = memory_uses(items), list(map(storage, ready[:len(asked)]))
     sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for x in items for n in x.nodes if n not in inputs}
     least = memory.peak([*uses, memory.MemoryUse(tuple(outputs), ())], sizes)

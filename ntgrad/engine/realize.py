@@ -9,7 +9,7 @@ from weakref import ref
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
 from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, waiting
-from ntgrad.graph.alias import companions
+from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, keeping, memory_plan, report
@@ -22,6 +22,7 @@ from .planner import plan_of
 from .walks import CHANGES, Walk, walk_nodes, without_reshapes
 
 _NEAR = 256   # nodes that are looked at for it
+RELEASED_BYTES = 16 << 20   # of values kept for gradients, from which on each goes as soon as it has been read
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
@@ -122,6 +123,21 @@ def realize(tensors: Sequence[Any]) -> None:
 
 
 @synchronized
+def cut(t: Any) -> None:
+  """Compute what a loop carries, where ``t`` is made of many rounds of it in which no value was asked for: the first tensor
+  that is made of half of them at least. All that lies between two cuts has one plan, as tensors are counted from there."""
+  walk = Walk()
+  walk.add((t.lazydata,))
+  next_look[0] = results[0] + MOST_RESULTS
+  if len(walk.order) < MOST_RESULTS: return
+  a = min([a for i, a in keeping.held_in(walk.number, ()) if 2 * i >= len(walk.order)], key=lambda a: a.made, default=t._alias)
+  report.note_line(f"computes a tensor of shape {a.node.shape} that was not asked for, as {MOST_RESULTS} tensors were made since "
+                   "one was")
+  compute((a,))
+  next_look[0] = a.made + MOST_RESULTS
+
+
+@synchronized
 def compute(aliases: Iterable[Alias]) -> None:
   """Compute the newest values of Aliases, in one schedule."""
   wanted = _Wanted()
@@ -143,6 +159,7 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
 
 def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
+  next_look[0] = results[0] + MOST_RESULTS
   if config.debug >= 1: take_phase_seconds()
   checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
   walk = Walk()
@@ -165,7 +182,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       for a in homeless():
         if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
     if companions:
-      for a in keeping.beside(there):
+      for a in keeping.with_companions(there):
         if not is_view(a.node): wanted.add(a)
     if values_before_call:
       for u in order:
@@ -175,9 +192,9 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
-  alive = list(keeping.held(there, {resolved(s) for s, _ in sinks}))
+  alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
   if keeping.lost.known: keeping.note_again(there)
-  try: plan, inputs = plan_of(list(sinks), walk, started, keeping.attached([*wanted.aliases, *[a for _, a in alive]]))
+  try: plan, inputs = plan_of(list(sinks), walk, started, keeping.to_be_differentiated([*wanted.aliases, *[a for _, a in alive]]))
   except NtgradError as e:   # about no kernel that is known
     origins.blame(e, [s for s, _ in sinks], order)
     raise
@@ -192,18 +209,35 @@ def _compute(wanted: _Wanted, started: float) -> None:
           except NtgradError as e:
             origins.blame(e, [order[i] for i in step.nodes], order)
             raise
+    spent = _spent(inputs, wanted.aliases)
+    if spent: plan = plan.releasing(spent)
     with phase("running"):
       if together:
         with uninterrupted(): _perform(plan, inputs, sinks, order)
       else: _perform(plan, inputs, sinks, order)
+      for i in spent: inputs[i].overwritten("what came after its gradients, which it was kept for")
   finally:
     if plan.again is not None: plan.again.make = None   # it keeps the graph
   if shown:
     with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
     report.first_run(time.perf_counter() - started, take_phase_seconds())
-  keeping.note(plan.kept, order, [i for i, _ in alive])
+  held = {i for i, _ in alive}
+  keeping.saved.update(base_of(order[i]).arg for i in plan.kept.places if i not in held and is_view(order[i]))
+  keeping.note(plan.kept, order, held)
   for c in checked.values(): device_asserts.watch(c)
+
+
+def _spent(inputs: Sequence[Buffer], computed: Collection[Alias]) -> list[int]:
+  """The places of inputs, where they are large, that were kept for gradients which are computed, and that nothing else needs."""
+  if not keeping.due: return []
+  mine = {b.storage: i for i, b in enumerate(inputs) if b in keeping.due}
+  if sum([s.nbytes for s in mine]) < RELEASED_BYTES: return []
+  known: dict[UOp, None] = {}
+  for a in live_aliases:
+    for u in () if a in computed else walk_nodes((a.node,), known):
+      if u.op is Ops.BUFFER: mine.pop(u.arg.storage, None)
+  return list(mine.values())
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]],

@@ -16,6 +16,7 @@ from . import nodes as graph, origins
 from .lock import lock, synchronized
 
 _T = TypeVar("_T")
+MOST_RESULTS = 2048   # tensors that operations make without a value being asked for, until ``engine.realize.cut`` looks
 Move = tuple[Ops, Any]
 # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
 AliasView = tuple[Move, ...]
@@ -37,18 +38,19 @@ class Alias:
   weights, the tensor that the value is unpacked from wherever it is used; nobody may write it. ``differentiated``: whether
   gradients of it, or of what is made of it, have been asked for.
   """
-  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "__weakref__"
+  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "made", "__weakref__"
   node: UOp
   memory: Any
   tensors: dict[ref[Any], None]
   place: str   # where the last write stands, in the user's code
   packed: Any
   differentiated: bool
+  made: int    # how many tensors there were before it
   beneath: AliasView = ()   # what the value shows of another Alias's
 
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
-    self.differentiated = False
+    self.differentiated, self.made = False, results[0]
     if node.op is Ops.BUFFER: self.claim()
     _add(ref(self, _drop))
 
@@ -205,6 +207,8 @@ unplaced: dict[ref[Alias], None] = {}                  # those written before th
 values: NodeTable[UOp] = NodeTable()
 # values that are computed with others: the gradients that one backward pass has made
 companions: dict[ref[Alias], Sequence[ref[Alias]]] = {}
+results = [0]   # tensors that operations have made
+next_look = [MOST_RESULTS]   # how many they are when it is looked whether any value has been asked for
 write_watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 

@@ -15,10 +15,9 @@ from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, is
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import Buffer, overwritten
 from ntgrad.engine.device import Device
-from ntgrad.engine.keeping import gradients_of
+from ntgrad.engine.keeping import gradients_asked, gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
-from ntgrad.graph import apply_view, live_aliases, nodes as graph, origins, values
-from ntgrad.graph.alias import compute_together
+from ntgrad.graph import apply_view, nodes as graph, origins, values
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
@@ -369,16 +368,13 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     leaves = [(t, n) for t, n in leaves if any([t is x for x in inputs])]
   found = gradients(order, {order[-1]: cotangent}, [n for _, n in leaves])
   _refuse_gone("backward", loss, found.values())
-  nodes = set(order)
-  for a in live_aliases:
-    if a.node in nodes: a.differentiated = True
   made = []
   for t, n in leaves:
     g = found.get(n)
     if g is None: continue
     t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
     made.append(t.grad._alias)
-  compute_together(made, loss._alias)
+  gradients_asked(order, loss._alias, made)
   for t, n in leaves:   # used, but without slope
     if t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))
 
