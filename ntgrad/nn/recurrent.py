@@ -138,9 +138,10 @@ def _by_kernels(kind: str, x: _Inputs, rows: int, zeros: bool) -> list[Any]:
     return ruled(found, [*above, *xs], again)
 
   def again(grads: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """The gradients of gradients: those of the steps by themselves."""
-    above, given = xs[:1 + lstm], form.others(xs[1 + lstm:])
-    return _slopes(_slopes(_unrolled(kind, given), above, given.all), grads, xs)
+    """The gradients of gradients: those of the steps by themselves, in which nothing is made of another of the ``xs``."""
+    leaves = [ruled([x.detach()], [x], lambda gs, *_: gs)[0] for x in xs]
+    above, given = leaves[:1 + lstm], form.others(leaves[1 + lstm:])
+    return _slopes(_slopes(_unrolled(kind, given), above, given.all), grads, leaves)
 
   plain = x.others([t.detach() for t in x.all])
   biases = _stacked(plain.biases, gates, 1, hidden)
@@ -158,7 +159,8 @@ def _steps(kind: str, x: _Inputs, zeros: bool) -> list[Any]:
   last cells (directions, n, hidden)."""
   before, (wide, state) = x.before[0], x.weights[0].shape
   target, gates = get_device(before.device).renderer.target, kernels.GATES[kind]
-  rows = 0 if 0 in before.shape else kernels.rows_of_programs(
+  mixed = any([t.dtype is not before.dtype for t in x.all[:len(x.all) - len(x.lengths)]])
+  rows = 0 if mixed or 0 in before.shape else kernels.rows_of_programs(
     target, *before.shape[:3], gates, wide // gates, state, before.dtype)
   return _by_kernels(kind, x, rows, zeros) if rows else _unrolled(kind, x)
 
