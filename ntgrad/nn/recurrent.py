@@ -61,7 +61,7 @@ def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bi
 # ---- all steps of a layer
 class _Inputs(NamedTuple):
   """What all steps of a layer take, in its directions; of what there is none, an empty sequence."""
-  before: Sequence[Any]        # what the input gives to the gates: (steps, n, directions, gates * hidden)
+  before: Sequence[Any]        # what the input gives to the gates: (directions, steps, n, gates * hidden)
   states: Sequence[Any]        # to begin with, (directions, n, size) each
   weights: Sequence[Any]       # of each direction (gates * hidden, size),
   biases: Sequence[Any] = ()   # of a GRU (gates * hidden,)
@@ -82,8 +82,8 @@ def _unrolled(kind: str, x: _Inputs) -> list[Any]:
   for d, weight in enumerate(x.weights):
     state, bias = tuple([s[d] for s in x.states]), x.biases[d] if x.biases else None
     out = list[Any]()
-    for t in range(x.before[0].shape[0])[::-1 if d else 1]:
-      new = step(x.before[0][t, :, d], state, weight.transpose(0, 1), bias)
+    for t in range(x.before[0].shape[1])[::-1 if d else 1]:
+      new = step(x.before[0][d, t], state, weight.transpose(0, 1), bias)
       if x.narrow: new = new[0].dot(x.narrow[d].transpose(0, 1)), *new[1:]
       if x.lengths: new = tuple([(x.lengths[0] > t).unsqueeze(1).where(a, b) for a, b in zip(new, state)])
       state = new
@@ -109,7 +109,7 @@ def _stacked(xs: Sequence[Any], *shape: int, turned: bool = False) -> list[Any]:
 
 def _by_kernels(kind: str, x: _Inputs, rows: int, zeros: bool) -> list[Any]:
   """``_unrolled`` by kernels, whose programs have so many ``rows``; ``zeros`` are the states to begin with."""
-  (steps, n, directions, wide), gates = x.before[0].shape, kernels.GATES[kind]
+  (directions, steps, n, wide), gates = x.before[0].shape, kernels.GATES[kind]
   hidden, state = wide // gates, x.weights[0].shape[1]
   forward, backward = kernels.made(kind, directions, hidden, state, bool(x.lengths))
   lstm, form = kind == "LSTM", x.others(range(len(x.all)))   # without what it holds
@@ -122,14 +122,14 @@ def _by_kernels(kind: str, x: _Inputs, rows: int, zeros: bool) -> list[Any]:
     first, apart = found[len(found) - 1 - lstm:], found[0]   # what is apart, if there is
     of_state, weights, narrow, biases = apart if kind == "GRU" else into, list[Any](), list[Any](), list[Any]()
     for d in range(directions):
-      g, h = of_state[:, :, d].reshape(steps, n, wide), out[:, :, d]
+      g, h = of_state[d].reshape(steps, n, wide), out[:, :, d]
       later, earlier, start = (g[:-1], h[1:], g[-1]) if d else (g[1:], h[:-1], g[0])
       weight = later.reshape(-1, wide).transpose(0, 1).dot(earlier.reshape(-1, state))
       weights.append(weight if zeros else weight + start.transpose(0, 1).dot(given.states[0][d]))
       if given.biases: biases.append(g.sum((0, 1)))
-      if given.narrow: narrow.append(apart[:, :, d, 0].reshape(-1, state).transpose(0, 1).dot(
-        kept[0][:, :, d, 6].reshape(-1, hidden)))
-    return [into.reshape(steps, n, directions, wide), *first, *weights, *biases, *narrow]
+      if given.narrow: narrow.append(apart[d, :, :, 0].reshape(-1, state).transpose(0, 1).dot(
+        kept[0][d, :, :, 6].reshape(-1, hidden)))
+    return [into.reshape(directions, steps, n, wide), *first, *weights, *biases, *narrow]
 
   def rule(grads: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
     above = [x.new_zeros(*x.shape) if g is None else g for x, g in zip(outs, grads[:1 + lstm])]
@@ -147,7 +147,7 @@ def _by_kernels(kind: str, x: _Inputs, rows: int, zeros: bool) -> list[Any]:
   biases = _stacked(plain.biases, gates, 1, hidden)
   if kind == "GRU" and not biases: biases = [plain.before[0].new_zeros(directions, gates, 1, hidden)]
   made = forward(
-    plain.before[0].reshape(steps, n, directions, gates, hidden),
+    plain.before[0].reshape(directions, steps, n, gates, hidden),
     *_stacked(plain.weights, gates, hidden, state, turned=True), *biases, *_stacked(plain.narrow, state, hidden, turned=True),
     *plain.states, *plain.lengths, ROWS=rows)
   *kept, out = [made] if isinstance(made, Tensor) else made[:len(made) - lstm]
@@ -303,13 +303,14 @@ class _Recurrent(Module):
   def _layer(self, x: Tensor, k: int, states: State, zeros: bool, lengths: Sequence[Tensor]) -> list[Any]:
     """One layer: the outputs, and the last states of its directions, (directions, n, size) each."""
     def of(what: str) -> list[Any]: return [getattr(self, f"{what}_l{k}{end}") for end in self._ends()]
-    def joined(xs: list[Any]) -> Any: return xs[0] if len(xs) == 1 or xs[0] is None else xs[0].cat(*xs[1:], dim=0)
     gru, d = self._kind == "GRU", len(self._ends())
-    bias = of("bias_ih") if self.bias else [None]
-    if self.bias and not gru: bias = [a + b for a, b in zip(bias, of("bias_hh"))]
-    before = x.linear(joined(of("weight_ih")).transpose(0, 1), joined(bias))
+    before, *weights = x.unsqueeze(0), *of("weight_ih")
+    before = before.dot(weights[0].stack(*weights[1:], dim=0).transpose(1, 2).unsqueeze(1))
+    if self.bias:
+      biases = of("bias_ih") if gru else [a + b for a, b in zip(of("bias_ih"), of("bias_hh"))]
+      before = before + biases[0].stack(*biases[1:], dim=0).reshape(d, 1, 1, -1)
     out, *cells = _steps(self._kind, _Inputs(
-      [before.reshape(*before.shape[:2], d, -1)], states, of("weight_hh"), of("bias_hh") if gru and self.bias else (),
+      [before], states, of("weight_hh"), of("bias_hh") if gru and self.bias else (),
       of("weight_hr") if self.proj_size else (), lengths), zeros)
     ends = [out[0 if i else -1, :, i] for i in range(d)]
     return [out.reshape(*out.shape[:2], -1), ends[0].stack(*ends[1:], dim=0), *cells]

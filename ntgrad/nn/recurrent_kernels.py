@@ -1,8 +1,8 @@
 """Kernels of recurrent layers in the tile language: a program has some sequences of a batch in one direction, and goes through all
 of their steps.
 
-``before`` (steps, n, directions, gates, hidden) is what the input gives to the gates, ``out`` (steps, n, directions, state) what
-a layer gives. What the way back needs of each step is ``kept`` (steps, n, directions, parts, hidden): the values of the gates,
+``before`` (directions, steps, n, gates, hidden) is what the input gives to the gates, ``out`` (steps, n, directions, state) what
+a layer gives. What the way back needs of each step is ``kept`` (directions, steps, n, parts, hidden): the values of the gates,
 then of a GRU what the state gives to the third, of an LSTM the cell, its tanh and, with a projection, what is projected. Weights
 have along memory what they give. A sequence that has ended (``lengths``) stays in its last state.
 """
@@ -23,7 +23,7 @@ _LAUNCHES = 2     # of a step that is no part of a kernel: the product of the st
 _TRIPS = 3        # to memory and back in a step, one after the other, where threads of a program exchange values
 
 
-def rows_of_programs(target: Target, steps: int, n: int, directions: int, gates: int, hidden: int, state: int,
+def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates: int, hidden: int, state: int,
                      dtype: DType) -> int:
   """How many sequences a program has. 0: steps that are kernels of their own, each on all cores, take less time."""
   cores, weights = max(target.cores, 1), gates * hidden * state
@@ -48,8 +48,9 @@ def _arrangement(directions: int) -> Any:
   size = tile.Symbol("ROWS", constexpr=True)
 
   def of_steps(p: Any) -> Any:
-    """(steps, n, directions, .., size) -> for each program (steps, ..) of (rows, size)."""
+    """(directions, steps, n, parts, size) or (steps, n, directions, size) -> for each program (steps, ..) of (rows, size)."""
     inner = p.ndim - 4
+    if inner: p = p.permute((1, 2, 0, 3, 4))
     p = p.tile((1, size, 1, *(1,) * inner, -1)).squeeze(3 + inner).permute((1, 2, 0, *range(3, 3 + inner)))
     p = p.tile((1, 1, *(-1,) * (1 + inner))).squeeze(tuple(range(2, 3 + inner)))
     p.dtype = p.dtype.squeeze((0, 1))
@@ -169,12 +170,12 @@ def made(kind: str, directions: int, hidden: int, state: int, some: bool) -> tup
   parts, apart = {"LSTM": 6 + projected, "GRU": 4}.get(kind, 0), (1, state) if projected else (3, hidden) if kind == "GRU" else ()
   d, n = directions, "n"
   shapes = {
-    "before": ("steps", n, d, gates, hidden), "weight": (d, gates, state, hidden), "bias": kind == "GRU" and (d, gates, 1, hidden),
+    "before": (d, "steps", n, gates, hidden), "weight": (d, gates, state, hidden), "bias": kind == "GRU" and (d, gates, 1, hidden),
     "narrow": projected and (d, hidden, state), "h0": (d, n, state), "c0": cell and (d, n, hidden), "lengths": some and (n,),
-    "kept": parts and ("steps", n, d, parts, hidden), "out": ("steps", n, d, state), "last": cell and (d, n, hidden)}
+    "kept": parts and (d, "steps", n, parts, hidden), "out": ("steps", n, d, state), "last": cell and (d, n, hidden)}
   back = shapes | {
     "weight": (d, gates, hidden, state), "narrow": projected and (d, state, hidden), "grad_out": shapes["out"],
-    "grad_last": shapes["c0"], "into": shapes["before"], "apart": apart and ("steps", n, d, *apart), "grad_h0": shapes["h0"],
+    "grad_last": shapes["c0"], "into": shapes["before"], "apart": apart and (d, "steps", n, *apart), "grad_h0": shapes["h0"],
     "grad_c0": shapes["c0"]}
   def function(application: Any, name: str, shapes: dict[str, Any], *written: str) -> Function:
     names = application.__code__.co_varnames[:application.__code__.co_argcount]
