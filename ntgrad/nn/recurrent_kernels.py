@@ -20,27 +20,34 @@ from ntgrad.tile.function import Function
 GATES = {"tanh": 1, "relu": 1, "LSTM": 4, "GRU": 3}
 ROWS = 16, 4, 1   # sequences that a program may have
 _LAUNCHES = 2     # of a step that is no part of a kernel: the product of the state with its weights, and the gates
-_TRIPS = 3        # to memory and back in a step, one after the other, where threads of a program exchange values
+_TRIPS = 4        # to memory and back in a step, beside one for each gate, where threads of a program exchange values
+# how many times longer a program takes for a product of a few rows, on a chip with blocks, without matrix units (H200)
+_WITHOUT_UNITS = 16
 
 
 def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates: int, hidden: int, state: int,
                      dtype: DType) -> int:
   """How many sequences a program has. 0: steps that are kernels of their own, each on all cores, take less time."""
-  cores, weights = max(target.cores, 1), gates * hidden * state
-  vector = target.rates.vector.get(dtype.name, target.rates.vector["float32"])
-  operations, loads = max(vector, target.rates.matrix.get(dtype.name, 0)) / cores, target.rates.cache / cores
-  def work(sequences: int, programs: int) -> float:
-    """Seconds of a step: all programs multiply by the weights, and load them."""
-    each = weights * max(2 * sequences / operations, dtype.itemsize / loads)
-    return -(-programs // cores) * each
-  found, least = 0, 0.0
-  for r in ROWS[:1] if target.blocks else ROWS:   # a block of a product on a GPU has that many rows at least
-    seconds = work(r, -(-n // r) * directions) + target.blocks * _TRIPS * target.latency
-    if not found or seconds <= least / 2: found, least = r, seconds   # each number of rows is one more kernel
-  apart = _LAUNCHES * directions * target.launch + directions * weights * max(
-    2 * n / operations, dtype.itemsize / loads) / cores
+  rates, cores, weights = target.rates, max(target.cores, 1), gates * hidden * state
+  by_vector, by_unit = rates.vector.get(dtype.name, rates.vector["float32"]), rates.matrix.get(dtype.name, 0)
+  loads = dtype.itemsize * cores / rates.cache   # of a weight, by a core
+  def least(sequences: int, operations: float) -> float:
+    """Seconds of a core to multiply by all weights, and to load them."""
+    return weights * max(2 * sequences * cores / operations, loads)
+  def step(rows: int) -> float:
+    """Seconds of a step of programs with so many rows."""
+    waves = -(-(-(-n // rows) * directions) // cores)
+    if not target.blocks: return waves * least(rows, by_vector)
+    product = least(rows, by_unit) if by_unit else least(rows, by_vector) * _WITHOUT_UNITS
+    return waves * product + (_TRIPS + gates) * target.latency
+  if target.blocks and hidden * state * dtype.itemsize > target.register_file: return 0   # a gate's weights are one block
+  found = ROWS[0]   # a block of a product on a GPU has that many at least
+  for rows in ROWS[1:]:
+    if not target.blocks and step(rows) <= step(found) / 2: found = rows   # each number of rows is one more kernel
+  launch = target.launch + target.blocks * target.latency
+  apart = directions * (_LAUNCHES * launch + least(n, max(by_vector, by_unit)) / cores)
   # before the first step the weights are turned, and states are filled
-  return found if _LAUNCHES * target.launch + steps * least < steps * apart else 0
+  return found if _LAUNCHES * target.launch + steps * step(found) < steps * apart else 0
 
 
 # ---- kernels (mypy does not know the language's blocks)
@@ -186,7 +193,7 @@ def made(kind: str, directions: int, hidden: int, state: int, some: bool) -> tup
         sizes = {s: a for x, p in zip(inputs, given) for s, a in zip(shapes[p], x.shape)}
         return tuple(sizes[s] if isinstance(s, str) else s for s in shapes[p]), inputs[0].dtype
       return shape
-    kernel = tile.make(_arrangement(d), application, tensors, kernel_name=f"{name}_{kind.lower()}")
+    kernel = tile.make(_arrangement(d), application, tensors, kernel_name=f"{name}_{kind.lower()}", num_warps=8)
     return tile.function(kernel, outputs={p: like(p) for p in written if shapes[p]})
   return (function(_forward(kind, d, some, projected), "steps", shapes, "kept", "out", "last"),
           function(_backward(kind, d, some, projected), "steps_back", back, "into", "apart", "grad_h0", "grad_c0"))
