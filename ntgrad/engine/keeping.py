@@ -103,7 +103,7 @@ def with_companions(number: Mapping[UOp, int]) -> list[Alias]:
   for r, group in list(companions.items()):
     if (a := r()) is None or without_reshapes(a.node) not in number: continue
     found += alive(group)
-    for each in group: companions.pop(each, None)
+    for each in group[:-1]: companions.pop(each, None)   # the last is what they are beside
   return found
 
 
