@@ -260,8 +260,9 @@ class Search:
 
   def transposed(self, x: MemoryAccess, trial: Trial) -> int:
     """How many copies lie beside each other where lanes lie apart (``Expander.beside`` transposes them); 0 where none do."""
-    if x.gated or not x.linear or trial.width not in POWERS: return 0
     lane, width, copies, _ = trial
+    gated = x.gated or any(self.padded(a, c) for a, c in copies.items())
+    if gated or not x.linear or width not in POWERS: return 0
     return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
 
   def spaced(self, x: MemoryAccess, trial: Trial) -> int:
@@ -369,7 +370,7 @@ class Search:
     for bound, operands in self.info.loops:
       accumulators = copied * sum(vec if lane in operand else 1 for operand in operands)
       rounds = math.prod([inner[a] for a in bound])
-      chain += CHAIN * rounds * outer
+      chain += CHAIN * rounds * outer * math.prod([part for _, part in made])
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
       if lane in bound: alu += JOIN * outer * copied * len(operands)
       alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT_VECTORS) + 1 - self.target.registers, 0)

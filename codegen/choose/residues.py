@@ -9,16 +9,16 @@ from typing import Callable, Iterable, Mapping
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, UOp
-from ..kernel import Kernel, ids_of, is_masked
+from ..kernel import Kernel, gate_or_true, is_masked
 
 
 @dataclass(frozen=True)
 class Residue:
-  """(the sum of factors times axes + ``start``) % ``modulus`` == ``rest``."""
+  """(the sum of factors times axes + ``start``) % ``modulus`` is one of ``rests``."""
   factors: tuple[tuple[int, int], ...]   # axis id, factor
   start: int
   modulus: int
-  rest: int
+  rests: range
 
   def copies(self, axis: int) -> int:
     """Of how many copies of an axis a multiple is needed for its value in each to be known."""
@@ -27,7 +27,7 @@ class Residue:
   def left(self, copies: Callable[[int], int]) -> tuple[float, float]:
     """Of the copies of its axes the part where it holds, and the part with different sums among those."""
     sums = [self.start + sum(ns) for ns in itertools.product(*[[k * n for n in range(copies(a))] for a, k in self.factors])]
-    there = [n for n in sums if n % self.modulus == self.rest]
+    there = [n for n in sums if n % self.modulus in self.rests]
     return len(there) / len(sums), len({*there}) / len(sums)
 
 
@@ -35,10 +35,13 @@ def residues(conditions: Iterable[UOp]) -> list[Residue]:
   """Those of some conditions, or of what they are made of, that are about a remainder of axes."""
   out = list[Residue]()
   for c in {c: None for whole in conditions for c in ix.conjuncts(whole)}:
-    if c.arg is not BinaryOps.CMPEQ or c.src[0].arg is not BinaryOps.MOD or c.src[1].op is not Ops.CONST: continue
-    (terms, start), by = ix.linear(c.src[0].src[0]), c.src[0].src[1]
-    if by.op is Ops.CONST and all(t.op is Ops.RANGE for t, _ in terms):
-      out.append(Residue(tuple([(t.arg[0], k) for t, k in terms]), start, by.arg, c.src[1].arg))
+    if c.arg not in (BinaryOps.CMPEQ, BinaryOps.CMPLT): continue
+    at = int(c.src[0].op is Ops.CONST)
+    mod, number = c.src[at], c.src[1 - at]
+    if mod.arg is not BinaryOps.MOD or number.op is not Ops.CONST or mod.src[1].op is not Ops.CONST: continue
+    (terms, start), by, n = ix.linear(mod.src[0]), mod.src[1].arg, number.arg
+    rests = range(n, n + 1) if c.arg is BinaryOps.CMPEQ else range(n + 1, by) if at else range(n)
+    if all(t.op is Ops.RANGE for t, _ in terms): out.append(Residue(tuple([(t.arg[0], k) for t, k in terms]), start, by, rests))
   return out
 
 
@@ -47,6 +50,7 @@ def reduced_where(kernel: Kernel) -> list[Residue]:
   if len(kernel.reduces) != 1: return []
   value, masks = kernel.reduces[0].src[0], list[UOp]()
   while is_masked(value): masks, value = [*masks, value.src[0]], value.src[1]
+  if value.arg is BinaryOps.MUL: masks += [gate_or_true(s) for s in value.src if s.op is Ops.LOAD]
   return residues(masks)
 
 

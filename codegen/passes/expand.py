@@ -249,8 +249,11 @@ class Expander:
   # ---- reductions
 
   def reduce(self, u: UOp, parts: tuple[UOp, ...]) -> UOp:
-    """A REDUCE of the copies of its value over the loops that are left; without loops, the copies combined."""
+    """A REDUCE of the copies of its value over the loops that are left; without loops, the copies combined. A product with what
+    no gate lets be read adds nothing."""
     fn, ids = u.arg
+    zero = UOp.const(u.dtype, 0)
+    if fn is BinaryOps.ADD: parts = tuple(zero if p.arg is BinaryOps.MUL and zero in p.src else p for p in parts)
     kinds = {i: self.by_id[i].kind for i in ids}
     across = self.lane is not None and AxisKind.LANE in kinds.values()
     if across: parts = tuple(map(self.wide, parts))
