@@ -11,6 +11,8 @@ from .. import index as ix
 from ..ir import BinaryOps, Ops, UOp
 from ..kernel import Kernel, gate_or_true, is_masked
 
+_MOST = 16   # of what is divided by: for more, there are too few registers for the copies
+
 
 @dataclass(frozen=True)
 class Residue:
@@ -18,7 +20,7 @@ class Residue:
   factors: tuple[tuple[int, int], ...]   # axis id, factor
   start: int
   modulus: int
-  rests: range
+  rests: frozenset[int]
 
   def copies(self, axis: int) -> int:
     """Of how many copies of an axis a multiple is needed for its value in each to be known."""
@@ -35,13 +37,15 @@ def residues(conditions: Iterable[UOp]) -> list[Residue]:
   """Those of some conditions, or of what they are made of, that are about a remainder of axes."""
   out = list[Residue]()
   for c in {c: None for whole in conditions for c in ix.conjuncts(whole)}:
-    if c.arg not in (BinaryOps.CMPEQ, BinaryOps.CMPLT): continue
-    at = int(c.src[0].op is Ops.CONST)
-    mod, number = c.src[at], c.src[1 - at]
-    if mod.arg is not BinaryOps.MOD or number.op is not Ops.CONST or mod.src[1].op is not Ops.CONST: continue
-    (terms, start), by, n = ix.linear(mod.src[0]), mod.src[1].arg, number.arg
-    rests = range(n, n + 1) if c.arg is BinaryOps.CMPEQ else range(n + 1, by) if at else range(n)
-    if all(t.op is Ops.RANGE for t, _ in terms): out.append(Residue(tuple([(t.arg[0], k) for t, k in terms]), start, by, rests))
+    if c.arg not in (BinaryOps.CMPEQ, BinaryOps.CMPLT) or c.src[0].dtype is not ix.INT: continue
+    terms, start = ix.linear(ix.sub(*c.src))   # compared with 0
+    if len(terms) != 1 or (mod := terms[0][0]).arg is not BinaryOps.MOD: continue
+    (within, at), by = ix.linear(mod.src[0]), ix.number(mod.src[1])
+    if not isinstance(by, int) or by > _MOST: continue
+    values = [terms[0][1] * n + start for n in range(by)]
+    rests = frozenset(n for n, v in enumerate(values) if (v == 0 if c.arg is BinaryOps.CMPEQ else v < 0))
+    if all(t.op is Ops.RANGE for t, _ in within):
+      out.append(Residue(tuple([(t.arg[0], k) for t, k in within]), at, by, rests))
   return out
 
 
