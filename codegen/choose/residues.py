@@ -39,10 +39,13 @@ def residues(conditions: Iterable[UOp]) -> list[Residue]:
   for c in {c: None for whole in conditions for c in ix.conjuncts(whole)}:
     if c.arg not in (BinaryOps.CMPEQ, BinaryOps.CMPLT) or c.src[0].dtype is not ix.INT: continue
     terms, start = ix.linear(ix.sub(*c.src))   # compared with 0
-    if len(terms) != 1 or (mod := terms[0][0]).arg is not BinaryOps.MOD: continue
-    (within, at), by = ix.linear(mod.src[0]), ix.number(mod.src[1])
+    if len(terms) != 1: continue
+    (atom, k), = terms
+    if atom.arg is BinaryOps.MOD: (within, at), by = ix.linear(atom.src[0]), ix.number(atom.src[1])
+    elif atom.op is Ops.RANGE and c.arg is BinaryOps.CMPEQ: within, at, by = ((atom, 1),), 0, atom.arg[1]   # what a split left of one
+    else: continue
     if not isinstance(by, int) or by > _MOST: continue
-    values = [terms[0][1] * n + start for n in range(by)]
+    values = [k * n + start for n in range(by)]
     rests = frozenset(n for n, v in enumerate(values) if (v == 0 if c.arg is BinaryOps.CMPEQ else v < 0))
     if all(t.op is Ops.RANGE for t, _ in within):
       out.append(Residue(tuple([(t.arg[0], k) for t, k in within]), at, by, rests))

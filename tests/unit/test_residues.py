@@ -37,6 +37,7 @@ MADE: dict[str, tuple[Callable[[], Tensor], int, int]] = {
   "gradient": (lambda: gradient((4, 32, 8, 8), (64, 32, 3, 3), stride=2, padding=1), 9, 4),
   "one dimension": (lambda: gradient((4, 32, 16), (64, 32, 5), stride=2, padding=2), 5, 2),
   "dilated": (lambda: gradient((2, 32, 12, 12), (64, 32, 3, 3), stride=3, padding=2, dilation=2), 9, 9),
+  "even taps": (lambda: gradient((2, 32, 16, 16), (64, 32, 3, 3), stride=2, padding=2, dilation=2), 9, 4),
   "odd": (lambda: gradient((4, 32, 15, 15), (64, 32, 3, 3), stride=2, padding=1), 9, 4),
   "transposed": (lambda: transposed((64, 32, 4, 4), stride=2, padding=1), 16, 4),
   "transposed by 3": (lambda: transposed((64, 32, 3, 3), stride=3), 9, 9),
