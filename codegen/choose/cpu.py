@@ -216,7 +216,7 @@ class Search:
     yield {}
     useful = self.useful(lane)
     for a in useful: yield from [{a: c} for c in self.numbers(a, lane, width)]
-    for a in useful if self.needed and lane not in self.needed else (): yield from self.known([(a, c)] for c in self.numbers(a, lane, width))
+    if lane not in self.needed: yield from self.known([(a, c)] for a in useful for c in self.numbers(a, lane, width))
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if any(x.write and x.axes & self.bound for x in self.info.accesses): return
@@ -231,11 +231,11 @@ class Search:
     """Register copies of two such axes."""
     for (a, some), (b, others) in itertools.combinations([(a, self.numbers(a, lane, width)) for a in self.useful(lane)], 2):
       yield from [{a: c, b: d} for c in some for d in others if c * d <= self.most]
-      if self.needed and lane not in self.needed: yield from self.known([(a, c), (b, d)] for c in some for d in others)
+      if lane not in self.needed: yield from self.known([(a, c), (b, d)] for c in some for d in others)
 
   def known(self, every: Iterable[list[tuple[int, int]]]) -> Iterator[dict[int, int]]:
     """Copies with those of more axes that make conditions on remainders known."""
-    for some in every:
+    for some in every if self.needed else ():
       copies = self.needed | dict(some)
       if all(copies[a] % n == 0 for a, n in self.needed.items()) and prod(copies.values()) <= self.most: yield copies
 

@@ -42,7 +42,7 @@ def residues(conditions: Iterable[UOp]) -> list[Residue]:
     if len(terms) != 1: continue
     (atom, k), = terms
     if atom.arg is BinaryOps.MOD: (within, at), by = ix.linear(atom.src[0]), ix.number(atom.src[1])
-    elif atom.op is Ops.RANGE and c.arg is BinaryOps.CMPEQ: within, at, by = ((atom, 1),), 0, atom.arg[1]   # what a split left of one
+    elif atom.op is Ops.RANGE and c.arg is BinaryOps.CMPEQ: within, at, by = ((atom, 1),), 0, atom.arg[1]   # left by a split
     else: continue
     if not isinstance(by, int) or by > _MOST: continue
     values = [k * n + start for n in range(by)]

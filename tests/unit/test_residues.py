@@ -1,4 +1,4 @@
-"""Conditions on remainders, as gradients of strided convolutions have them: copies that make them known, and what is left then."""
+"""Conditions on remainders, as gradients of strided convolutions have them: copies that make them known, and what is left."""
 from __future__ import annotations
 
 from typing import Callable
@@ -29,7 +29,8 @@ def gradient(x: tuple[int, ...], w: tuple[int, ...], **how: int) -> Tensor:
   return (y * filled(*y.shape)).sum().gradient(a)[0]
 
 
-def transposed(w: tuple[int, ...], **how: int) -> Tensor: return filled(2, w[0], *[6] * (len(w) - 2)).conv_transpose2d(filled(*w), **how)
+def transposed(w: tuple[int, ...], **how: int) -> Tensor:
+  return filled(2, w[0], *[6] * (len(w) - 2)).conv_transpose2d(filled(*w), **how)
 
 
 # what is computed, and the products of a group of so many elements of the output
