@@ -47,7 +47,6 @@ torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch
 FILE = HERE / "RESULTS-first-hour.md"
 NOTES = "## Predictions and outcomes"   # of that file, from here on
 AGREE = 1e-3       # the most that a loss may differ from torch's, as a part of it
-FIRST = 6          # steps whose losses are compared: plain, recorded and replayed ones of a captured function
 TOKENS, ROUNDS = 40, 150
 MINUTES = 10       # a measurement may take
 PAUSE = 0.1        # seconds between turns: threads of torch's libraries spin for a while after their last call
@@ -180,13 +179,14 @@ def steps(how: str, name: str, quick: bool) -> list[Row]:
   ours, theirs = both(WORKS[name], lambda work: work.model)
   step = ntgrad.jit(ours.step) if how == "captured" else ours.step
   sides = [losses(ntgrad, ours, step), *([losses(torch, theirs, theirs.step)] if theirs is not None else [])]
-  first = [[next(side)[1] for _ in range(FIRST)] for side in sides]
+  first = [[next(side)[1] for _ in range(ours.steady)] for side in sides]   # plain, recorded, replayed
   wrong = differ(first[0], first[-1], "loss")
   if how == "captured" and not step.captured: wrong = wrong or "not captured"
   budget, least = (0.2, 3) if quick else (2.0, 15)
   took = measure.turns([lambda side=side: next(side)[0] for side in sides], budget, least, 200, PAUSE)
   must, aim = EACH[how]
-  return [Row(f"{how}: {name}", f"{took[0] * 1e3:.2f} ms", f"{took[1] * 1e3:.2f} ms" if theirs is not None else "no torch",
+  work = f"{how}: {name}" + (f", {ours.steady} losses compared" if ours.steady < Work.steady else "")
+  return [Row(work, f"{took[0] * 1e3:.2f} ms", f"{took[1] * 1e3:.2f} ms" if theirs is not None else "no torch",
               took[1] / took[0] if theirs is not None else None, "×", FAST, must, aim, wrong)]
 
 
@@ -311,7 +311,7 @@ def in_process(name: str, cores: int, quick: bool, shared: str) -> list[Row]:
     except subprocess.TimeoutExpired: return [failed(name, f"over {MINUTES} minutes")]
   if not done.returncode: return [Row(**r) for r in json.loads(done.stdout.splitlines()[-1])]
   print(done.stderr[-4000:], file=sys.stderr)
-  return [failed(name, (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:100].replace("|", "/"))]
+  return [failed(name, (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:160].translate({ord("|"): "/"}))]
 
 
 def failed(name: str, why: str) -> Row: return Row(name, "–", "–", None, "", "", None, None, f"failed: {why}")
@@ -337,12 +337,14 @@ def main() -> None:
   args = parser.parse_args()
   if args.one:
     if torch is not None: torch.set_num_threads(args.cores)
-    print(json.dumps([asdict(r) for r in MEASUREMENTS[args.one].rows(args.quick)]))
+    rows = MEASUREMENTS[args.one].rows(args.quick)
+    if refused := measure.dropped(): sys.exit(f"Opts that were chosen do not apply: {refused[0]}")
+    print(json.dumps([asdict(r) for r in rows]))
     return
   words = [w for w in args.only.lower().split(",") if w]
   names = [n for n in MEASUREMENTS if not words or any(w in n.lower() for w in words)]
   if not names: sys.exit(f"bench: --only {args.only}: there are {', '.join(MEASUREMENTS)}")
-  head, rows = about(args.cores), list[Row]()
+  head, rows = about(args.cores), []
   with tempfile.TemporaryDirectory(prefix="ntgrad-bench-") as shared:
     for name in names:
       rows += (new := in_process(name, args.cores, args.quick, shared))
