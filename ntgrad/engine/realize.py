@@ -363,8 +363,8 @@ def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:
     made: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
     most, read = memory_plan.peak(plan.uses(), made), sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]})
     raise OutOfMemoryError(
-      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {most:,} bytes at most, beside the {read:,} that it reads; "
-      "smaller batches, or fewer tensors that are kept, take less") from None
+      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {most:,} bytes at most, beside the {read:,} that it "
+      "reads; smaller batches, or fewer tensors that are kept, take less") from None
 
 
 def _at_once(plan: Plan, buffers: list[Any]) -> bool:
