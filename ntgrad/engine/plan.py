@@ -38,7 +38,7 @@ class Step:
   sizes: _Ints = ()
   of: SizedProgram | None = None
   asked: _Ints = ()
-  takes: tuple[ix.Size, ...] = ()
+  takes: tuple[UOp, ...] = ()
   nodes: _Ints = ()
 
 
@@ -90,7 +90,7 @@ class SizedPlan:
   def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
     """A plan that :func:`make_plan` made of a graph with ``sizes``."""
     exprs: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
-    exprs += [s.node for step in plan.steps for s in step.takes]
+    exprs += [n for step in plan.steps for n in step.takes]
     return SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
 
   def at(self, values: _Ints, table: dict[UOp, UOp] | None = None) -> Plan:

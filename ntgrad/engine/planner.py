@@ -129,8 +129,8 @@ def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ..
     again = _plans[general] is not None
     if keeping.outdated(plan := _plans[general]): plan = None
     again = again or general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
-  # kernels that somebody wrote are for these sizes
-  if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL for u in order]):
+  # kernels that somebody wrote may be for these sizes
+  if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL and not u.arg[0].sizes for u in order]):
     sized = _Sized(sinks, walk, keeping, numbers, declared, rest)
     if keeping.outdated(known := sized.known()): known = None
     plan = sized.new() if known is None else known
@@ -342,6 +342,7 @@ def cleaned(order: Sequence[UOp], stand_ins: Mapping[UOp, UOp]) -> dict[UOp, UOp
 
 
 def memory_uses(items: Iterable[ScheduleItem]) -> list[memory.MemoryUse]:
+  """What each step of a schedule touches, and writes."""
   return [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
 
 
@@ -384,7 +385,7 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
   last = {s: i for i, ss in enumerate(placed) for s in ss}
   where = [item.nodes[0].device or device for item in items]
   programs_of: dict[int, Program] = {i: item.call.program for i, item in enumerate(items) if item.call is not None}
-  takes: dict[int, tuple[ix.Size, ...]] = {}
+  takes = {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
   def refused(numbers: list[int], n: int, e: NtgradError) -> None:
     origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
@@ -392,7 +393,7 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
              if (k := item.ast) is not None and where[i] == name}
     found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
     programs_of.update(zip(named, found))
-    takes |= {i: sizes for i, (_, sizes) in named.items()}
+    takes |= {i: tuple([s.node for s in sizes]) for i, (_, sizes) in named.items()}
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
