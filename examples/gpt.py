@@ -210,7 +210,7 @@ def train(folder: Path, steps: int, every: int, pieces: int) -> float:
     loss = loss_of(model, letters, following)
     loss.backward()
     optimizer.step()
-    return loss.realize()
+    return loss
 
   started = time.perf_counter()
   bar = trange(begin, steps, initial=begin, total=steps, mininterval=1.0)

@@ -14,7 +14,7 @@ from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.graph import BoundInt, dimension_names as dimensions, mode, nodes as graph, origins
-from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, repeats, write_watchers
+from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, next_look, repeats, results, write_watchers
 from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checked_names, names_at, text
@@ -120,7 +120,19 @@ class Base(Valued):
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)
     if self._names is not None and len(self._names) == len(node.shape): t._names = self._names
-    return t
+    results[0] += 1
+    return t if results[0] < next_look[0] else t._cut()
+
+  def _counted(self) -> Self:
+    """This tensor, a result that no ``_wrap`` has made."""
+    results[0] += 1
+    return self if results[0] < next_look[0] else self._cut()
+
+  def _cut(self) -> Self:
+    """Many tensors have been made without a value being asked for: compute this one, if that is what it is made of."""
+    from ntgrad.engine.realize import cut
+    cut(self)
+    return self
 
   def _called(self, names: Names | None) -> Self:
     """This tensor, which is new, with names."""

@@ -11,7 +11,7 @@ def kmeans(x: Tensor, k: int, rounds: int = 20) -> tuple[Tensor, Tensor]:
   centres = x[:1]
   for _ in range(k - 1):   # begin with points that lie far from those before
     nearest = (x.unsqueeze(1) - centres.unsqueeze(0)).square().sum(-1).min(axis=1)
-    centres = Tensor.cat(centres, x[nearest.argmax()].reshape(1, -1)).realize()
+    centres = Tensor.cat(centres, x[nearest.argmax()].reshape(1, -1))
 
   @TinyJit
   def step(c: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Collection, Sequence
 
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
@@ -15,6 +15,7 @@ from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import BoundInt
 
 from . import report
+from .keeping import Kept
 from .size_variants import SizedProgram
 
 _Ints = tuple[int, ...]
@@ -46,8 +47,15 @@ class Plan:
   inputs: int
   made: tuple[tuple[str, _Ints, DType], ...]   # device, shape, dtype of each made slot
   steps: tuple[Step, ...]
-  outputs: _Ints                               # the slot of each sink
+  outputs: _Ints                               # the slot of each sink, then of each value that is kept
+  kept: Kept = field(default_factory=Kept, compare=False)
   again: Any = field(default=None, compare=False, repr=False)   # of one that was read from the disk: plan_cache.Again
+
+  def releasing(self, slots: Collection[int]) -> Plan:
+    """The plan that also gives back inputs once it has read them."""
+    last = {s: i for i, step in enumerate(self.steps) for s in step.slots if s in slots}
+    more = [tuple([s for s in last if last[s] == i]) for i in range(len(self.steps))]
+    return replace(self, steps=tuple([replace(x, last_use=(*x.last_use, *m)) if m else x for x, m in zip(self.steps, more)]))
 
   def __str__(self) -> str:
     made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]

@@ -17,6 +17,7 @@ from ntgrad.codegen.ir import DType, config
 from . import overrides
 from .compile import from_specs
 from .device import get_device
+from .keeping import Kept
 from .plan import Plan, Step
 
 PLAN_TABLE, MOST_SLOT_BYTES = "plan", 1 << 48   # bytes that a slot has at most
@@ -24,8 +25,8 @@ _Made = tuple[str, tuple[int, ...], DType]
 SlotMemory = tuple[str, int, DType]   # device, number of elements, dtype
 # the kernel, None for a copy; and fields of a Step
 Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...]]
-PLAN_FORM = TupleForm(   # inputs, made, outputs, steps
-  COUNT, Sequence(TupleForm(STR, COUNTS, DTYPE)), COUNTS,
+PLAN_FORM = TupleForm(   # inputs, made, outputs, places of what is kept, steps
+  COUNT, Sequence(TupleForm(STR, COUNTS, DTYPE)), COUNTS, COUNTS,
   Sequence(TupleForm(Maybe(SPEC), COUNTS, COUNTS, COUNTS, STR, COUNTS, COUNTS)))
 
 
@@ -45,29 +46,30 @@ def load_plan(key: str) -> Plan | None:
   if (kept := cache.get(PLAN_TABLE, key, PLAN_FORM)) is None: return None
   try:
     _check(*kept)
-    inputs, made, outputs, steps = kept
+    inputs, made, outputs, places, steps = kept
     again = Again(key)
     programs = _ready([(spec and replace(spec, again=partial(again, i)), *rest) for i, (spec, *rest) in enumerate(steps)])
     return Plan(inputs, made, tuple(
       Step(program, slots, writes, last_use, device, offsets, nodes=nodes)
       for program, (_, slots, writes, last_use, device, offsets, nodes) in zip(programs, steps)
-    ), outputs, again)
+    ), outputs, Kept(places), again)
   except Exception:   # whatever is in there, it is no plan
     cache.remove(PLAN_TABLE, key)
     return None
 
 
-def found(key: str, make: Callable[[], Plan], nodes: int, devices: Collection[str], inputs: list[SlotMemory],
+def found(key: str, make: Callable[[], Plan], nodes: list[SlotMemory], devices: Collection[str], inputs: list[SlotMemory],
           outputs: list[SlotMemory]) -> Plan | None:
-  """The plan kept under a key for a graph of so many nodes on ``devices``, with what it reads and gives. None where there is
-  none; one of another graph is removed. Until it has run, ``make`` makes it anew where a kernel of it does not compile."""
+  """The plan kept under a key for a graph of ``nodes`` on ``devices``, with what it reads and gives. None where there is none;
+  one of another graph is removed. Until it has run, ``make`` makes it anew where a kernel of it does not compile."""
   plan = load_plan(key)
   if plan is None: return None
   have = [*inputs, *[(device, prod(shape), dtype) for device, shape, dtype in plan.made]]
   nbytes = [count * dtype.itemsize for _, count, dtype in have]
   if plan.inputs == len(inputs) and not any(at > nbytes[slot] for s in plan.steps for slot, at in zip(s.slots, s.offsets)) and (
       {device for device, *_ in plan.made} | {s.device for s in plan.steps} <= {*devices}
-      and all(n < nodes for s in plan.steps for n in s.nodes) and [have[slot] for slot in plan.outputs] == outputs):
+      and all(n < len(nodes) for places in (plan.kept.places, *[s.nodes for s in plan.steps]) for n in places)
+      and [have[slot] for slot in plan.outputs] == [*outputs, *[nodes[i] for i in plan.kept.places]]):
     if plan.again is not None: plan.again.make = make
     return plan
   cache.remove(PLAN_TABLE, key)
@@ -83,7 +85,8 @@ def _ready(steps: Collection[Entry]) -> list[Program | None]:
   return list(map(found.get, range(len(steps))))
 
 
-def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps: Collection[Entry]) -> None:
+def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], places: Collection[int],
+           steps: Collection[Entry]) -> None:
   """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
   nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
@@ -123,4 +126,4 @@ def store_plan(key: str, plan: Plan) -> None:
   steps: list[Entry] = [
     (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes)   # type: ignore[attr-defined]
     for s in plan.steps]
-  cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))
+  cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, plan.kept.places, tuple(steps)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, Collection, Iterable, Sequence
+from functools import cached_property, lru_cache, partial
+from typing import Any, Collection, Iterable, Mapping, Sequence
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -14,7 +14,7 @@ from ntgrad.backends import memory_pool as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import text_of
-from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
+from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, Target, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins
 from ntgrad.schedule import ScheduleItem, schedule_graph
@@ -27,10 +27,12 @@ from .buffer import Buffer, Storage, resolved
 from .compile import programs
 from .counters import phase
 from .device import Device, get_device
+from .keeping import LARGE_OPERATIONS, LARGE_PART, Kept, gradients, is_dear, worth_keeping
 from .plan import Plan, SizedPlan, Step, made_of
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import with_common_names
 from .traced_sizes import traces
+from .walks import Walk, walk_nodes
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 _Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
@@ -50,36 +52,74 @@ class _Seen:
 _plans: Recent[Any, Any] = Recent(4096)
 
 
-def plan_of(sinks: _Sinks, order: list[UOp], started: float) -> tuple[Plan, list[Buffer]]:
-  """Find or make the plan of a graph; gives it and the buffers that it reads."""
-  number: dict[UOp, int] = {}
-  inputs: list[UOp] = []
-  key: list[Any] = []
-  for i, u in enumerate(order):
-    number[u] = i
-    if u.op is Ops.BUFFER:
-      b = u.arg
-      if b.stale:
-        raise DeviceError(f"{b} was overwritten by {b.gone or 'an assignment'}; this value was not computed before that")
-      key.append((len(inputs), b.shape, u.dtype, b.device))
-      inputs.append(u)
-    else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
-                      tuple([number[s] if s in number else number[resolved(s)] for s in u.src])))
+def plan_of(sinks: _Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[Plan, list[Buffer]]:
+  """Find or make the plan of a graph; gives it and the buffers that it reads. ``roots``: values that it computes of which
+  gradients may be asked for, whose plan keeps what these read."""
+  number = walk.number
+  for u in walk.inputs:
+    if u.arg.stale:
+      raise DeviceError(f"{u.arg} was overwritten by {u.arg.gone or 'an assignment'}; this value was not computed before that")
   asked = tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks])
-  full = tuple(key), asked, overrides.settings(), Device.DEFAULT
-  traced = bool(traces) and config.dynamic != "never" and _declared(order)   # what is known of numbers alone says less
+  full = tuple(walk.structure), asked, overrides.settings(), Device.DEFAULT, bool(roots)
+  traced = bool(traces) and config.dynamic != "never" and _declared(walk.order)   # what is known of numbers alone says less
   plan = None if traced else _plans[full]
-  hit = plan is not None
-  if plan is None: plan, inputs, hit = _plan_anew(sinks, order, inputs, number, full, traced)
-  report.scheduled(plan.steps, hit, time.perf_counter() - started, order, inputs)
+  before = None if plan is None else plan.kept
+  hit, inputs = before is not None and not before.outdated, walk.inputs
+  if plan is None or not hit: plan, inputs, hit = _plan_anew(sinks, walk, _Keeping(sinks, walk, roots, before), full, traced)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started, walk.order, inputs)
   return plan, [u.arg for u in inputs]
 
 
-def _plan_anew(sinks: _Sinks, order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
-               full: tuple[Any, ...], traced: bool) -> tuple[Plan, list[UOp], bool]:
+class _Keeping:
+  """What a new plan keeps beside its sinks, found when one is made: ``places`` in the order, and the bytes that its peak may have
+  for that. ``before``: what is known of the plan that it replaces."""
+
+  def __init__(self, sinks: _Sinks, walk: Walk, roots: Sequence[UOp], before: Kept | None) -> None:
+    self.sinks, self.walk, self.roots, self.before = sinks, walk, roots, before
+
+  def outdated(self, plan: Plan | None) -> bool:
+    """Whether another plan is to be made in the place of one that was found."""
+    if plan is None or not plan.kept.outdated: return False
+    self.before = plan.kept
+    return True
+
+  @cached_property
+  def places(self) -> tuple[int, ...]:
+    asked, walk = {resolved(s) for s, _ in self.sinks}, self.walk
+    return tuple(sorted({*worth_keeping(walk.order, walk.number, asked, self.before), *self.read[0]}))
+
+  @cached_property
+  def read(self) -> tuple[tuple[int, ...], int]:
+    """The places of values in memory that gradients of the roots read, and the peak of a plan that computes these at once."""
+    found, walk = gradients(self.roots), self.walk
+    if not found or _declared(walk.order): return (), 0
+    order = walk_nodes([*[n for s in self.sinks for n in s if n is not None], *found])
+    try: return _read_by_gradients(self.sinks, found, order, walk.number)
+    except NtgradError: return (), 0   # what has no schedule is told of when it is asked for
+
+
+def _read_by_gradients(sinks: _Sinks, found: list[UOp], order: list[UOp], number: dict[UOp, int]) -> tuple[tuple[int, ...], int]:
+  """Schedule gradients with the values that they are of: which of these (``number``: their places) do kernels of gradients read
+  from memory, and the peak."""
+  clean, given = cleaned(order, {}), dict[UOp, UOp]()
+  asked: _Sinks = [*[(clean[resolved(s)], t) for s, t in sinks], *[(clean[resolved(g)], None) for g in found]]
+  ready, items = schedule_graph(asked, get_device(_device_of(order)).renderer.target, given)
+  place = {clean[u]: i for u, i in number.items() if u.op is not Ops.BUFFER}
+  known = {clean[u] for u in number}
+  places = set()
+  for item in items:
+    if all([u in known for u in item.given]): continue
+    for u in item.reads:
+      if (at := given.get(u)) in place and at.shape == u.shape and at.dtype is u.dtype: places.add(place[at])
+  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for item in items for n in item.nodes if n.op is not Ops.BUFFER}
+  return tuple(places - {number[resolved(s)] for s, _ in sinks}), memory.peak(memory_uses(items), sizes)
+
+
+def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ...],
+               traced: bool) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph whose structure has none: that of graphs like it but for numbers or sizes, one from the disk, or a new
   one. Gives it, what it takes, and whether it was there."""
-  structure, *rest = full
+  order, inputs, (structure, *rest) = walk.order, walk.inputs, full
   numbers, declared, device = _parameters(sinks, order), _declared(order), _device_of(order)
   general: Any = None
   plan: Plan | None = None
@@ -87,12 +127,13 @@ def _plan_anew(sinks: _Sinks, order: list[UOp], inputs: list[UOp], number: dict[
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k
                       for i, k in enumerate(structure)]), *rest)
-    plan = _plans[general]
-    again = plan is not None or general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
+    again = _plans[general] is not None
+    if keeping.outdated(plan := _plans[general]): plan = None
+    again = again or general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
   # kernels that somebody wrote are for these sizes
   if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL for u in order]):
-    sized = _Sized(sinks, order, inputs, number, numbers, declared, rest)
-    known = sized.known()
+    sized = _Sized(sinks, walk, keeping, numbers, declared, rest)
+    if keeping.outdated(known := sized.known()): known = None
     plan = sized.new() if known is None else known
     if plan is not None:
       if len(sized.given) == len(inputs) and not traced: _plans[full] = plan
@@ -100,17 +141,18 @@ def _plan_anew(sinks: _Sinks, order: list[UOp], inputs: list[UOp], number: dict[
   if again:
     stand_ins = {order[i]: _number_node(order[i], device, n) for i, n in numbers.items()}
     inputs, hit = [*inputs, *stand_ins.values()], plan is not None
-    if plan is None: plan = _plans[general] = make_plan(sinks, order, inputs, stand_ins)
+    if plan is None: plan = _plans[general] = make_plan(sinks, order, inputs, stand_ins, keeping)
     return plan, inputs, hit
   if general is not None: _plans[general] = None
   devices = [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)]
-  name, make = plan_cache.plan_key(full, devices), partial(make_plan, sinks, order, inputs)
+  name, make = plan_cache.plan_key((full, keeping.places), devices), partial(make_plan, sinks, order, inputs, None, keeping)
   def memory(u: UOp) -> plan_cache.SlotMemory: return u.device or device, math.prod(u.shape), u.dtype
   given, made = list(map(memory, inputs)), [memory(resolved(u) if target is None else target) for u, target in sinks]
-  plan = None if name is None else plan_cache.found(name, make, len(order), frozenset(devices), given, made)
+  plan = None if name is None else plan_cache.found(name, make, list(map(memory, order)), frozenset(devices), given, made)
   if plan is None:
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
+  plan.kept.last = keeping.before is not None
   _plans[full] = plan
   return plan, inputs, False
 
@@ -129,9 +171,10 @@ def _number_node(u: UOp, device: str, number: NumberNode) -> UOp:
 class _Sized:
   """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
 
-  def __init__(self, sinks: _Sinks, order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
-               numbers: dict[int, NumberNode], declared: bool, rest: Iterable[Any]):
-    self.sinks, self.order, self.inputs = sinks, order, inputs
+  def __init__(self, sinks: _Sinks, walk: Walk, keeping: _Keeping, numbers: dict[int, NumberNode], declared: bool,
+               rest: Iterable[Any]):
+    self.sinks, self.order, self.inputs, self.keeping = sinks, walk.order, walk.inputs, keeping
+    order, number = walk.order, walk.number
     self.numbers: dict[int, NumberNode] = {}
     for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = ("number", u.dtype), u.dtype, u.arg
@@ -143,7 +186,7 @@ class _Sized:
     self.declared = named or declared   # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
     if (found := _plans[key]) is None: found = _plans[key] = _Seen([])
     self.seen: _Seen = found
-    self.given = inputs   # what its plan takes
+    self.given = walk.inputs   # what its plan takes
 
   def known(self) -> Plan | None:
     """The plan, where the template that there is has this graph."""
@@ -177,7 +220,8 @@ class _Sized:
     report.note_line(f"run-time sizes from now on: {template_text(t)}")
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in self.parameters(t)}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
-    plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins)
+    plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins,
+                     self.keeping)
     self.seen.template, self.seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
 
   def plan(self, values: tuple[int, ...]) -> Plan:
@@ -283,10 +327,9 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
-              stand_ins: dict[UOp, UOp] | None = None) -> Plan:
-  """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
-  clean: dict[UOp, UOp] = dict(stand_ins or {})  # values that exist stand as their BUFFERs
+def cleaned(order: Sequence[UOp], stand_ins: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
+  """What stands for each node of a graph: values that exist as their BUFFERs, some of its numbers as those of ``stand_ins``."""
+  clean = dict(stand_ins)
   for u in order:
     if u in clean:
       if u.op is Ops.UPDATE:
@@ -296,13 +339,25 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
     if u.is_unique and u.op is Ops.CONTIGUOUS:
       clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))  # equal ones stay two
+  return clean
+
+
+def memory_uses(items: Iterable[ScheduleItem]) -> list[memory.MemoryUse]:
+  return [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
+
+
+def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
+              stand_ins: dict[UOp, UOp] | None = None, keeping: _Keeping | None = None) -> Plan:
+  """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+  clean = cleaned(order, stand_ins or {})
   device = _device_of(order)
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
-  with phase("scheduling"): ready, items = schedule_graph(asked, get_device(device).renderer.target)
+  with phase("scheduling"):
+    kept, ready, items = _schedule(asked, [(i, clean[order[i]]) for i in (keeping.places if keeping else ())], keeping, inputs,
+                                   get_device(device).renderer.target)
   if config.verify: verify_graph(ready)
-  items = frugal(items, {*inputs, *map(storage, ready)})
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
 
@@ -315,7 +370,8 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
   place: dict[UOp, int] = {}
   for i, u in enumerate(order): place.setdefault(clean[u], i)
   placed = [tuple(map(slot, item.nodes)) for item in items]
-  outputs = [slot(storage(r) if t is None else t) for (_, t), r in zip(sinks, ready)]
+  targets = [*[t for _, t in sinks], *[None] * len(kept.places)]
+  outputs = [slot(storage(r) if t is None else t) for t, r in zip(targets, ready)]
   written = {ss[i] for ss, item in zip(placed, items) for i in item.written}
   for i, (_, shape, dtype) in enumerate(made, start=len(inputs)):
     if i not in written and ix.elements(shape): raise VerifyError(f"no step of a schedule computes its {dtype} of shape {shape}")
@@ -337,12 +393,35 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
          nodes=tuple(place[u] for u in item.given if u in place))
     for i, (ss, item) in enumerate(zip(placed, items)))
-  return Plan(len(inputs), tuple(made), steps, tuple(outputs))
+  return Plan(len(inputs), tuple(made), steps, tuple(outputs), kept)
+
+
+def _schedule(asked: _Sinks, keep: list[tuple[int, UOp]], keeping: _Keeping | None, inputs: Sequence[UOp],
+              target: Target) -> tuple[Kept, Sequence[UOp], list[ScheduleItem]]:
+  """The kernels in an order that needs little memory, of sinks and of what is kept beside them: places, and nodes. A large value
+  that would raise the peak, or is cheap to compute again, is kept only if that has happened."""
+  before = keeping.before if keeping else None
+  keep = [(i, u) for i, u in keep if u not in {s for s, _ in asked} and u.op not in (Ops.BUFFER, Ops.CONST)]
+  while True:
+    ready, items = schedule_graph([*asked, *[(u, None) for _, u in keep]], target)
+    items = frugal(items, {*inputs, *map(storage, ready)})
+    if keeping is None or not keep: break
+    uses, outputs = memory_uses(items), list(map(storage, ready[:len(asked)]))
+    sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for x in items for n in x.nodes if n not in inputs}
+    least = memory.peak([*uses, memory.MemoryUse(tuple(outputs), ())], sizes)
+    more = memory.peak([*uses, memory.MemoryUse(tuple(map(storage, ready)), ())], sizes) > max(least, keeping.read[1])
+    drop = [i for i, u in keep if node_bytes(u) * LARGE_PART > least and not (before and i in before.asked) and (
+      more or not is_dear(u, LARGE_OPERATIONS))]
+    if not drop: break
+    keep = [(i, u) for i, u in keep if i not in drop]
+  kept = Kept(tuple([i for i, _ in keep]), last=before is not None)
+  if keep: report.keeps([u for _, u in keep], len(items) - len(schedule_graph(asked, target)[1]) if config.debug >= 1 else 0)
+  return kept, ready, items
 
 
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   if len(items) == 1: return items
-  steps = [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
+  steps = memory_uses(items)
   sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for item in items for n in item.nodes if n not in kept}
   return [items[i] for i in memory.order(steps, sizes)]

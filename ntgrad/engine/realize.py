@@ -8,18 +8,21 @@ from weakref import ref
 
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
-from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, values, waiting
+from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, waiting
+from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 
-from . import counters, device_asserts, memory_plan, report
+from . import counters, device_asserts, keeping, memory_plan, report
 from .buffer import LARGE_BYTES, Buffer, Storage, resolved, transfer_watchers
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
 from .plan import Plan, Step
 from .planner import plan_of
+from .walks import CHANGES, Walk, walk_nodes, without_reshapes
 
 _NEAR = 256   # nodes that are looked at for it
+RELEASED_BYTES = 16 << 20   # of values kept for gradients, from which on each goes as soon as it has been read
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
@@ -53,30 +56,6 @@ def apply_moves(node: UOp, movement: Iterable[_Move]) -> UOp:
 def is_view(u: UOp) -> bool:
   """Whether a node is memory, or movement of it: nothing is left to compute."""
   return base_of(u).op is Ops.BUFFER
-
-
-def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
-  """The nodes beneath ``sinks``, sources first, existing values as their BUFFERs; but those in ``known``, which gets the rest."""
-  done: dict[UOp, None] = {} if known is None else known
-  known_value = values.known.get   # as ``resolved``, without a call
-  out: list[UOp] = []
-  stack = [resolved(s) for s in sinks][::-1]
-  while stack:
-    n = stack[-1]
-    if n in done:
-      stack.pop()
-      continue
-    missing = []
-    for s in n.src:
-      if s in done: continue
-      if (entry := known_value(id(s))) is not None and entry() is s and (s := entry.value) in done: continue
-      missing.append(s)
-    if missing: stack.extend(missing[::-1])
-    else:
-      done[n] = None
-      out.append(n)
-      stack.pop()
-  return out
 
 
 def buffers_beneath(node: UOp) -> list[Buffer]:
@@ -144,6 +123,21 @@ def realize(tensors: Sequence[Any]) -> None:
 
 
 @synchronized
+def cut(t: Any) -> None:
+  """Compute what a loop carries, where ``t`` is made of many rounds of it in which no value was asked for: the first tensor
+  that is made of half of them at least. All that lies between two cuts has one plan, as tensors are counted from there."""
+  walk = Walk()
+  walk.add((t.lazydata,))
+  next_look[0] = results[0] + MOST_RESULTS
+  if len(walk.order) < MOST_RESULTS: return
+  a = min([a for i, a in keeping.held_in(walk.number, ()) if 2 * i >= len(walk.order)], key=lambda a: a.made, default=t._alias)
+  report.note_line(f"computes a tensor of shape {a.node.shape} that was not asked for, as {MOST_RESULTS} tensors were made since "
+                   "one was")
+  compute((a,))
+  next_look[0] = a.made + MOST_RESULTS
+
+
+@synchronized
 def compute(aliases: Iterable[Alias]) -> None:
   """Compute the newest values of Aliases, in one schedule."""
   wanted = _Wanted()
@@ -165,27 +159,31 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
 
 def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
+  next_look[0] = results[0] + MOST_RESULTS
   if config.debug >= 1: take_phase_seconds()
   checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
-  order: list[UOp] = []
-  there: dict[UOp, None] = {}   # all of order
+  walk = Walk()
+  order, there = walk.order, walk.number
   count = 0
   while True:
-    order += walk_nodes([n for s in list(sinks)[count:] for n in s if n is not None], there)   # of what has come
+    walk.add([n for s in list(sinks)[count:] for n in s if n is not None])   # of what has come
     count = len(sinks)
-    if marked := [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+    if marked := [u for u in walk.noted if u.op is Ops.DETACH and u not in checked]:
       for a in look_through(marked, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
-      ends = {b.arg.storage for u in order if u.op in _CHANGES and (b := resolved(u.src[0])).op is Ops.BUFFER}
+      ends = {b.arg.storage for u in walk.noted if u.op in CHANGES and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a in wanted.aliases: continue
         if a.node in there or a.memory.storage in ends or _made_of_sums(a.node, there): wanted.add(a)
-    if (pending or unplaced) and (calls := {_call(u) for u in order if u.op is Ops.CALL}):   # what else they write
+    if (pending or unplaced) and (calls := {_call(u) for u in walk.noted if u.op is Ops.CALL}):   # what else they write
       for a in (*waiting(), *homeless()):
         if a not in wanted.aliases and (made := _made_by_call(a.node)) is not None and _call(made) in calls: wanted.add(a)
     if unplaced:
       for a in homeless():
         if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
+    if companions:
+      for a in keeping.with_companions(there):
+        if not is_view(a.node): wanted.add(a)
     if values_before_call:
       for u in order:
         found = values_before_call[u]() if u in values_before_call else None
@@ -194,7 +192,9 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
-  try: plan, inputs = plan_of(list(sinks), order, started)
+  alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
+  if keeping.lost.known: keeping.note_again(there)
+  try: plan, inputs = plan_of(list(sinks), walk, started, keeping.to_be_differentiated([*wanted.aliases, *[a for _, a in alive]]))
   except NtgradError as e:   # about no kernel that is known
     origins.blame(e, [s for s, _ in sinks], order)
     raise
@@ -209,17 +209,35 @@ def _compute(wanted: _Wanted, started: float) -> None:
           except NtgradError as e:
             origins.blame(e, [order[i] for i in step.nodes], order)
             raise
+    spent = _spent(inputs, wanted.aliases)
+    if spent: plan = plan.releasing(spent)
     with phase("running"):
       if together:
         with uninterrupted(): _perform(plan, inputs, sinks, order)
       else: _perform(plan, inputs, sinks, order)
+      for i in spent: inputs[i].overwritten("what came after its gradients, which it was kept for")
   finally:
     if plan.again is not None: plan.again.make = None   # it keeps the graph
   if shown:
     with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
     report.first_run(time.perf_counter() - started, take_phase_seconds())
+  held = {i for i, _ in alive}
+  keeping.saved.update(base_of(order[i]).arg for i in plan.kept.places if i not in held and is_view(order[i]))
+  keeping.note(plan.kept, order, held)
   for c in checked.values(): device_asserts.watch(c)
+
+
+def _spent(inputs: Sequence[Buffer], computed: Collection[Alias]) -> list[int]:
+  """The places of inputs, where they are large, that were kept for gradients which are computed, and that nothing else needs."""
+  if not keeping.due: return []
+  mine = {b.storage: i for i, b in enumerate(inputs) if b in keeping.due}
+  if sum([s.nbytes for s in mine]) < RELEASED_BYTES: return []
+  known: dict[UOp, None] = {}
+  for a in live_aliases:
+    for u in () if a in computed else walk_nodes((a.node,), known):
+      if u.op is Ops.BUFFER: mine.pop(u.arg.storage, None)
+  return list(mine.values())
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]],
@@ -239,6 +257,8 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     # those with more than a reshape come last: others may take the memory in their shape, and nobody may know it in an older one
     if len(aliases) > 1: aliases.sort(key=lambda a: [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE]))
     for a in aliases: _settle(a, sink, None if target is None else buffer)
+  for place, slot in zip(plan.kept.places, plan.outputs[len(sinks):]):
+    if slot not in late: buffers[slot].is_value_of(order[place])
   if error is None: return
   origins.blame(error, [order[i] for i in left[-1].nodes] if left else (), order)
   begun = {step.slots[i] for step in plan.steps[:len(plan.steps) - len(left)] for i in step.writes}
@@ -273,13 +293,6 @@ def base_of(u: UOp) -> UOp:
   return u
 
 
-def without_reshapes(u: UOp) -> UOp:
-  """A node without reshapes on top: what is computed has its elements in the same order."""
-  u = resolved(u)
-  while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
-  return u
-
-
 def _call(u: UOp) -> tuple[Any, ...]:
   """What the CALLs of one call have in common."""
   return u.arg[0], *u.src[1:]
@@ -290,9 +303,6 @@ def _made_by_call(u: UOp) -> UOp | None:
   u = base_of(u)
   if u.op is Ops.UPDATE: u = base_of(u.src[1])
   return u if u.op is Ops.CALL else None
-
-
-_CHANGES = Ops.UPDATE, Ops.CALL
 
 
 def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:

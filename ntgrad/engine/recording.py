@@ -16,6 +16,7 @@ from ntgrad.graph import Alias, BoundInt, alias, apply_view as seen_through, liv
 
 from . import realize as engine
 from .buffer import Buffer, Storage, being_recorded, copy_between, transfer_watchers
+from .keeping import captured_calls
 from .plan import Step
 from .realize import apply_moves, base_of, moves_from_base
 from .sized_recording import plain_ints
@@ -208,6 +209,7 @@ def told_apart() -> Iterator[None]:
   """Values from before that are not computed yet have nodes of their own in the block, which the function cannot make by
   itself. So what is computed there tells which of them it uses: those are computed too, each into memory of its own."""
   apart: list[tuple[ref[Alias], UOp, UOp, list[tuple[ref[Any], UOp | None]]]] = []
+  captured_calls.append(apart)
   try:
     for a in live_aliases:
       if a.pending or a.packed is not None or engine.is_view(a.node): continue
@@ -217,6 +219,7 @@ def told_apart() -> Iterator[None]:
       apart.append((r, node, a.node, seen))
     yield
   finally:   # each gets its node back, unless it was computed or written
+    captured_calls.pop()
     for r, node, own, seen in apart:
       engine.values_before_call.pop(own, None)
       if (known := r()) is None or known.node is not own: continue

@@ -20,7 +20,7 @@ from ntgrad.codegen.choose.bound import Bound, Work, bound
 from ntgrad.codegen.explain.arrangements import arranged_accesses
 from ntgrad.codegen.explain.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.explain.tile_source import tile_source
-from ntgrad.codegen.index import COMPARISONS, condition_text, conjuncts, count, dim_text, evaluator, text_of
+from ntgrad.codegen.index import COMPARISONS, condition_text, conjuncts, count, dim_text, evaluator, shape_text, text_of
 from ntgrad.codegen.ir import ExportError, Ops, Recent, UOp, config
 from ntgrad.codegen.kernel import Kernel, UOpList, block_shapes
 from ntgrad.codegen.passes.parts import Parts
@@ -70,6 +70,13 @@ def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
 def _sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
   """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
   return f"  {', '.join(f'{s.name}={n * s.unit}' for s, n in zip(spec.sizes, sizes))}" if sizes else ""
+
+
+def keeps(values: Sequence[UOp], kernels: int) -> None:
+  """Level 1: which values a new plan stores because tensors hold them, and what that costs."""
+  note_line(f"keeps {len(values)} value{'s' * (len(values) != 1)} that tensors hold"
+            f"{f', by {kernels} kernels more' if kernels > 0 else ''}: "
+            f"{', '.join(f'{dtype_name(u.dtype)}{shape_text(u.shape)}' for u in values[:4])}{', ..' * (len(values) > 4)}")
 
 
 def conditions_text(conditions: Iterable[UOp]) -> str:

@@ -1,16 +1,15 @@
 """Settings that scripts make, and what takes functions."""
 from __future__ import annotations
 
+import math
 import os
-import sys
 from typing import Any, Callable, Sequence
-
-import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, config, shown
 from ntgrad.engine.device import Device
 from ntgrad.graph import checked, mode as current
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.printing import PrintOptions, options
 
 from .kinds import device as _device
 
@@ -95,14 +94,15 @@ def is_inference_mode_enabled() -> bool: return not current.grad
 @checked
 def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
                      linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None) -> None:
-  """How numpy prints arrays, ``print(x.numpy())``; a Tensor is printed without values. Raises ArgumentError."""
-  known: dict[str, dict[str, Any]] = {"default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
-                                      "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
-                                      "full": {"precision": 4, "threshold": sys.maxsize, "edgeitems": 3, "linewidth": 80}}
+  """How ``print`` shows the values of tensors: ``precision`` digits behind the point, of more than ``threshold`` elements
+  ``edgeitems`` at either end of each dimension, lines of ``linewidth`` characters, numbers with exponents or without
+  (``sci_mode``; None: where the values ask for it). A ``profile`` is a set of these: "default" (4, 1000, 3, 80), "short" (2,
+  1000, 2, 80), "full" (all elements). Raises ArgumentError."""
+  known = {"default": PrintOptions(), "short": PrintOptions(precision=2, edgeitems=2), "full": PrintOptions(threshold=math.inf)}
   if profile is not None and profile not in known:
     raise ArgumentError(f"set_printoptions: profile {profile!r}; it takes {', '.join(map(repr, known))}")
-  given = {"precision": precision, "threshold": sys.maxsize if threshold == float("inf") else threshold, "edgeitems": edgeitems,
-           "linewidth": linewidth, "suppress": None if sci_mode is None else not sci_mode}
-  said = {**known.get(profile or "", {}), **{k: v for k, v in given.items() if v is not None}}
-  try: np.set_printoptions(**said)
-  except (TypeError, ValueError) as error: raise ArgumentError(f"set_printoptions: {said}: {error}") from None
+  given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+  for name, value in given.items():
+    if value is not None and not value >= 0: raise ArgumentError(f"set_printoptions: {name} {value}; it takes 0 or more")
+  said = {**(vars(known[profile]) if profile else {}), **{k: v for k, v in given.items() if v is not None}, "sci_mode": sci_mode}
+  for name, value in said.items(): setattr(options, name, value)

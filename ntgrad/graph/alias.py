@@ -7,7 +7,7 @@ https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wa
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Callable, Collection, Iterable, Iterator, TypeVar
+from typing import Any, Callable, Collection, Iterable, Iterator, Sequence, TypeVar
 from weakref import ref
 
 from ntgrad.codegen.index import TRANSFORMS
@@ -17,6 +17,7 @@ from . import nodes as graph, origins
 from .lock import lock, synchronized
 
 _T = TypeVar("_T")
+MOST_RESULTS = 2048   # tensors that operations make without a value being asked for, until ``engine.realize.cut`` looks
 Move = tuple[Ops, Any]
 # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
 AliasView = tuple[Move, ...]
@@ -35,18 +36,22 @@ class Alias:
 
   ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there;
   None where there is none yet, or another Alias writes it. ``tensors`` are those alive that see it. ``packed``: for quantised
-  weights, the tensor that the value is unpacked from wherever it is used; nobody may write it.
+  weights, the tensor that the value is unpacked from wherever it is used; nobody may write it. ``differentiated``: whether
+  gradients of it, or of what is made of it, have been asked for.
   """
-  __slots__ = "node", "memory", "tensors", "place", "packed", "__weakref__"
+  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "made", "__weakref__"
   node: UOp
   memory: Any
   tensors: dict[ref[Any], None]
   place: str   # where the last write stands, in the user's code
   packed: Any
+  differentiated: bool
+  made: int    # how many tensors there were before it
   beneath: AliasView = ()   # what the value shows of another Alias's
 
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
+    self.differentiated, self.made = False, results[0]
     if node.op is Ops.BUFFER: self.claim()
     _add(ref(self, _drop))
 
@@ -201,7 +206,17 @@ pending: dict[ref[Alias], None] = {}                   # those written since the
 unplaced: dict[ref[Alias], None] = {}                  # those written before they had memory
 # where the value of a node lies that has been computed: a BUFFER, or a view of one
 values: NodeTable[UOp] = NodeTable()
+# values that are computed with others: the gradients that one backward pass has made
+companions: dict[ref[Alias], Sequence[ref[Alias]]] = {}
+results = [0]   # tensors that operations have made
+next_look = [MOST_RESULTS]   # how many they are when it is looked whether any value has been asked for
 write_watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
+
+
+def compute_together(aliases: Iterable[Alias], beside: Alias) -> None:
+  """Where one of these is computed, so are the others, and what is ``beside`` them."""
+  group = [ref(a, _alone) for a in aliases]
+  companions.update(dict.fromkeys(group, [*group, ref(beside)]))
 
 
 def waiting() -> list[Alias]:
@@ -221,6 +236,7 @@ def _those(among: dict[ref[Alias], None], still: Callable[[Alias], bool]) -> lis
   return list(alive(among))
 
 
+def _alone(r: ref[Alias]) -> None: companions.pop(r, None)
 def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
 def _found(r: ref[Alias]) -> None: unplaced.pop(r, None)
 

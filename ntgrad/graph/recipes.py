@@ -1,19 +1,23 @@
 """Recipes: graphs that are made again of other nodes, without the rules that made them the first time."""
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from functools import wraps
 from operator import itemgetter
-from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar
 
 from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, toposort
 from ntgrad.codegen.ir.elementwise import const_value, make
 
 from . import variable
+from .alias import next_look
 from .checks import Valued
 from .modes import mode
 from .origins import Origin, note_origin
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_taker: Any = itemgetter
 SIGNATURES = 256   # of one method, whose recipes are kept
 
 
@@ -45,7 +49,7 @@ class Recipe:
       place[u] = len(place)
       src: Any = [place[s] for s in u.src]
       line = made_by.get(id(lines.get(u)), -1) if lines else -1
-      steps.append((u.op, u.dtype, itemgetter(*src) if len(src) > 1 else src[0], u.arg, u.shape, u.device, u.is_unique, line))
+      steps.append((u.op, u.dtype, _taker(*src) if len(src) > 1 else src[0], u.arg, u.shape, u.device, u.is_unique, line))
     self._steps, self._outputs = tuple(steps), tuple([place[u] for u in outputs])
 
   def __call__(self, inputs: Sequence[UOp]) -> list[UOp]:
@@ -71,13 +75,21 @@ def stand_in_for(u: UOp) -> UOp:
   return _alone(Ops.DETACH, u.dtype, (), None, u.shape, u.device)
 
 
+@contextmanager
+def nothing_computed() -> Iterator[None]:
+  """In the block no value is computed because many tensors have been made: stand-ins have none."""
+  look, next_look[0] = next_look[0], sys.maxsize
+  try: yield
+  finally: next_look[0] = look
+
+
 def recalled(fn: _F) -> _F:
   """A method of a tensor, called by place, whose result (one tensor or a tuple of them, none of them a view of another) follows
   from what kinds of tensors it is given and from its other arguments: from the third call with the same of these on its nodes are
   made by a recipe.
 
-  What it may look at is dtype, shape, device, names and whether gradients are needed: the recipe is made of stand-ins that have no
-  more. Numbers, which it may fold, and tensors of a class that may have methods of its own are left to it.
+  What it may look at is dtype, shape, device, names and whether gradients are needed: the recipe is made of stand-ins that have
+  no more. Numbers, which it may fold, and tensors of a class that may have methods of its own are left to it.
   """
   known: Recent[Any, tuple[Recipe, list[tuple[int, Any]], bool] | None] = Recent(SIGNATURES)
 
@@ -87,7 +99,7 @@ def recalled(fn: _F) -> _F:
       if type(x) is not kind: return x
       if x.lazydata not in new: new[x.lazydata] = stand_in_for(x.lazydata)
       return object.__new__(kind)._hold(new[x.lazydata], int(x._state > 0))._called(x._names)
-    out = fn(*map(given, args))
+    with nothing_computed(): out = fn(*map(given, args))
     results = out if type(out) is tuple else (out,)
     return Recipe([*new.values()], [t.lazydata for t in results]), [(t._state, t._names) for t in results], out is results
 
@@ -115,6 +127,7 @@ def recalled(fn: _F) -> _F:
         return fn(*args)
       made = known[at] = recorded(args, kind)
     recipe, results, several = made
-    out = [object.__new__(kind)._hold(note_origin(u), state)._called(names) for u, (state, names) in zip(recipe(nodes), results)]
+    out = [object.__new__(kind)._hold(note_origin(u), state)._called(names)._counted()
+           for u, (state, names) in zip(recipe(nodes), results)]
     return tuple(out) if several else out[0]
   return call  # type: ignore[return-value]

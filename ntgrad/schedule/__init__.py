@@ -20,9 +20,10 @@ from .schedule_text import Schedule
 _ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 
 
-def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[Nodes, list[ScheduleItem]]:
+def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
+                   stands_for: dict[UOp, UOp] | None = None) -> tuple[Nodes, list[ScheduleItem]]:
   """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
-  compute them on ``target``, in an order that may run."""
+  compute them on ``target``, in an order that may run. ``stands_for`` gets the given node for each node of kernels."""
   given: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
   alone, late, apart = stages = set[int](), set[int](), set[int]()
@@ -39,6 +40,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[
       if u.op is Ops.COPY and elements_of(u):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
     items += _calls(part, nodes)
+    if stands_for is not None: stands_for.update(nodes)
     try: return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
       if (stage := next((s for s in stages if not c.effects <= s), None)) is None:

@@ -2,8 +2,8 @@
 
 ``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and
 the gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
-A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is. From the third
-time on that a structure is met, its gradients are made by a ``Recipe``, without a rule."""
+A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is. When a
+structure is met again, its gradients are made by a ``Recipe``, without a rule."""
 from __future__ import annotations
 
 import functools
@@ -14,13 +14,15 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, Recent, UOp, acc_dtype, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.core import Base, Leaf
-from ntgrad.engine.buffer import overwritten
+from ntgrad.engine.buffer import Buffer, overwritten
+from ntgrad.engine.device import Device
+from ntgrad.engine.keeping import gradients_asked, gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
 from ntgrad.graph import apply_view, nodes as graph, origins, values, variable
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
-from ntgrad.graph.recipes import Recipe
+from ntgrad.graph.recipes import Recipe, nothing_computed
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -324,7 +326,7 @@ def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, li
     origins.carry(n, u)
   nodes, lines = [new[n] for n in g.nodes], dict[UOp, origins.Origin]()
   place = {u: i for i, u in enumerate(nodes)}
-  found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
+  with nothing_computed(): found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
   return Recipe(nodes, [x for x in found.values() if x is not None], lines), [place[n] for n in found]
 
 
@@ -472,10 +474,27 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     leaves = {n: t for n, t in leaves.items() if any([t is x for x in inputs])}
   found = _found(walked, cotangent, list(leaves))
   _refuse_gone("backward", loss, found.values())
+  made = []
   for n, g in found.items():
     t = leaves[n]
-    if g is not None: t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
+    if g is not None:
+      t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
+      made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
+  gradients_asked(walked.nodes[:walked.end], loss._alias, made)
+
+
+def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
+  """The gradients at the leaves beneath values that they will have, of about the kernels; none where a user's rule gives some."""
+  order = walk(*values)
+  leaves = [n for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
+  if not leaves or any([_call_of(n) is not None for n in order]): return []
+  def given(u: UOp) -> UOp:
+    return const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node
+  return list(gradients(order, {u: given(u) for u in values}, leaves).values())
+
+
+gradients_of.append(_gradients_beneath)
 
 
 @synchronized
@@ -505,6 +524,8 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   _refuse_gone("gradient", loss, found.values())
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
-  return [None if not at else make(functools.reduce(
-    add, [g for n in sorted(at, key=rank.__getitem__) if (g := found[n]) is not None] or [const(0.0, at[0].dtype, at[0].shape)]))._called(t._names)
-    for t, at in zip(targets, wanted)]
+  out = []
+  for t, at in zip(targets, wanted):
+    parts = [g for n in sorted(at, key=rank.__getitem__) if (g := found[n]) is not None]
+    out.append(None if not at else make(functools.reduce(add, parts or [const(0.0, t.dtype, at[0].shape)]))._called(t._names))
+  return out

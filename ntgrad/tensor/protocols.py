@@ -21,11 +21,12 @@ from ntgrad.engine.device import Device
 from ntgrad.graph import Names, checked, nodes as graph, text
 from ntgrad.graph.alias import Alias, AliasView, Bits, apply_view, beyond, repeats, shown_of, through, view_covers, write_watchers
 from ntgrad.graph.host_values import host_view, is_host_view
+from ntgrad.graph.origins import frame_line, user_frame
 
+from .printing import WHOLE, tensor_text
 from .reduction import Reduction
 
-WHOLE = 1 << 20            # elements up to which values are copied to be printed
-ROWS, COLUMNS = 20, 20     # of a table in a notebook
+ROWS, COLUMNS = 20, 20   # of a table in a notebook
 
 
 @checked
@@ -172,9 +173,22 @@ class Protocols(Reduction):
     printed = np.array2string(values, separator=", ", threshold=1000, max_line_width=120)
     return f"{head}:{chr(10) if chr(10) in printed else ' '}{printed}>"
 
+  def __str__(self) -> str:
+    """The tensor with its values, which are computed, as PyTorch prints it: of more than 1,000 elements those at the edges.
+    ``ntgrad.set_printoptions`` says how.
+
+    The dtype stands behind the values, ``dtype=torch.float64``, but for ``dtypes.default_float``, ``dtypes.default_int``, bool
+    and int64, which sums of ints have; the device where it is not the default one; and ``requires_grad=True``, also where
+    PyTorch has ``grad_fn=``. Raises CaptureError where ``ntgrad.jit`` captures a function."""
+    from ntgrad.engine.recording import refuse_recording
+    refuse_recording(f"a tensor of shape {text(self)} is printed at {frame_line(user_frame())} while the function is captured",
+                     "where it has no values; return the tensor and print it after the call")
+    return tensor_text(self.realize())
+
   def __format__(self, spec: str) -> str:
-    """``f"{loss:.3f}"``: the number of a tensor of one element. Raises ShapeError for several."""
-    if not spec: return repr(self) if self.ndim else str(self.item())
+    """``f"{loss:.3f}"``: the number of a tensor of one element; without a format that of one of shape (), else the text with the
+    values. Raises ShapeError for several elements."""
+    if not spec: return str(self) if self.ndim else str(self.item())
     if self.numel() != 1:
       raise ShapeError(f"format: {spec!r} for a tensor of shape {text(self)}; it takes one element (.tolist() gives all)")
     return format(self.item(), spec)

@@ -12,7 +12,8 @@ from support.marks import long
 
 FOLDER = Path(__file__).resolve().parents[1] / "support/torch_programs"
 # those that train take nearly all of the time
-PROGRAMS = [pytest.param(p, id=p.stem, marks=[] if p.stem == "batches" else long) for p in sorted(FOLDER.glob("*.py"))]
+SHORT = "batches", "printing"
+PROGRAMS = [pytest.param(p, id=p.stem, marks=[] if p.stem in SHORT else long) for p in sorted(FOLDER.glob("*.py"))]
 
 
 def printed(source: str) -> str:

@@ -95,7 +95,7 @@ def test_parts_without_gradients_and_writes_between() -> None:
 
 
 def test_a_node_that_happens_to_be_one_that_rules_make() -> None:
-  """``x == greatest`` is in the graph already, where the maximum's gradient makes it: elsewhere another condition stands there."""
+  """``x == greatest`` is in the graph already, where the gradient of the maximum makes it: elsewhere another mask is there."""
   def masked(mask: Callable[[Tensor, Tensor], Tensor]) -> Any:
     x = Tensor([1.0, 5.0, 2.0, 5.0], device="NUMPY", requires_grad=True)
     greatest = x.max(axis=0, keepdim=True)
