@@ -14,10 +14,11 @@ from . import variable
 from .alias import next_look
 from .checks import Valued
 from .modes import mode
-from .origins import Origin, note_origin
+from .origins import Origin, origin_now
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _taker: Any = itemgetter
+_NO_LINE, _CALLED = -1, -2   # in place of the place of an input, whose line a node has
 SIGNATURES = 256   # of one method, whose recipes are kept
 
 
@@ -26,14 +27,13 @@ class Recipe:
   devices, gives what the rules would have given for them.
 
   ``exp(a) * 2`` of a -> EXP(input 0), MUL(node 1, 2). What no input is beneath, constants alone, is the same node each time.
-  ``lines`` says of a node which input's line it is a gradient of. Raises AssertionError where memory lies beneath that is none
+  ``lines`` says of a node which input's line it is a gradient of; without it, what has a line now gets that of a call. Raises AssertionError where memory lies beneath that is none
   of the inputs.
   """
   __slots__ = "_steps", "_outputs", "_kept"
 
-  def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp], lines: Mapping[UOp, Origin] | None = None) -> None:
+  def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp], lines: Mapping[UOp, int] | None = None) -> None:
     place = {u: i for i, u in enumerate(inputs)}
-    made_by = {id(u.origin): i for i, u in enumerate(inputs) if u.origin is not None}
     outputs, n = list(outputs), len(inputs)
     order = [u for u in toposort(outputs, lambda u: u in place) if u not in place]
     made: set[UOp] = set(place)
@@ -48,17 +48,18 @@ class Recipe:
       if u not in made: continue
       place[u] = len(place)
       src: Any = [place[s] for s in u.src]
-      line = made_by.get(id(lines.get(u)), -1) if lines else -1
+      line = lines.get(u, _NO_LINE) if lines is not None else _NO_LINE if u.origin is None else _CALLED
       steps.append((u.op, u.dtype, _taker(*src) if len(src) > 1 else src[0], u.arg, u.shape, u.device, u.is_unique, line))
     self._steps, self._outputs = tuple(steps), tuple([place[u] for u in outputs])
 
-  def __call__(self, inputs: Sequence[UOp]) -> list[UOp]:
-    """The outputs for these inputs."""
+  def __call__(self, inputs: Sequence[UOp], called: Origin | None = None) -> list[UOp]:
+    """The outputs for these inputs, made by the line ``called``."""
     nodes = [*inputs, *self._kept]
     add, lines = nodes.append, config.origins
     for op, dtype, src, arg, shape, device, alone, line in self._steps:
       u = (_alone if alone else make)(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device)
-      if line >= 0 and u.origin is None and lines and (origin := nodes[line].origin) is not None: u.origin = *origin[:2], True
+      if line == _CALLED: u.origin = called or u.origin
+      elif line >= 0 and u.origin is None and lines and (origin := nodes[line].origin) is not None: u.origin = *origin[:2], True
       add(u)
     return [nodes[i] for i in self._outputs]
 
@@ -127,7 +128,7 @@ def recalled(fn: _F) -> _F:
         return fn(*args)
       made = known[at] = recorded(args, kind)
     recipe, results, several = made
-    out = [object.__new__(kind)._hold(note_origin(u), state)._called(names)._counted()
-           for u, (state, names) in zip(recipe(nodes), results)]
+    out = [object.__new__(kind)._hold(u, state)._called(names)._counted()
+           for u, (state, names) in zip(recipe(nodes, origin_now()), results)]
     return tuple(out) if several else out[0]
   return call  # type: ignore[return-value]

@@ -309,7 +309,7 @@ def _found(g: _Graph, start: UOp, targets: Sequence[UOp]) -> dict[UOp, UOp | Non
   return _by_rules(g.root, start, set(targets))
 
 
-def _by_rules(root: UOp, start: UOp, targets: set[UOp], lines: dict[UOp, origins.Origin] | None = None) -> dict[UOp, UOp | None]:
+def _by_rules(root: UOp, start: UOp, targets: set[UOp], lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp | None]:
   order = walk(root)
   found = gradients(order, {root: start}, targets, lines)
   return {n: found[n] for n in order if n in found} | {n: None for n in order if n in targets and n not in found}
@@ -324,16 +324,19 @@ def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, li
                   UOp.unique(n.op, n.dtype))
     u.__dict__.update(shape=n.shape, device=n.device)
     origins.carry(n, u)
-  nodes, lines = [new[n] for n in g.nodes], dict[UOp, origins.Origin]()
+  nodes, lines = [new[n] for n in g.nodes], dict[UOp, UOp]()
   place = {u: i for i, u in enumerate(nodes)}
   with nothing_computed(): found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
-  return Recipe(nodes, [x for x in found.values() if x is not None], lines), [place[n] for n in found]
+  # a node without a line has that of the one that reads it
+  made, noted = origins.of(walk(new[g.root])), {id(u.origin): i for i, u in enumerate(nodes) if u.origin is not None}
+  at = {u: place[n] if n.origin is not None else noted[id(made[n])] for u, n in lines.items()}
+  return Recipe(nodes, [x for x in found.values() if x is not None], at), [place[n] for n in found]
 
 
 def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
-              lines: dict[UOp, origins.Origin] | None = None) -> dict[UOp, UOp]:
-  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets where what they are
-  gradients of was made."""
+              lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp]:
+  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets what they are gradients
+  of."""
   wanted = set(targets)
   # nodes on a path from the root to a target
   on_path: set[UOp] = set()
@@ -361,7 +364,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
     for s, gs in parts:
       if n in made:
         origins.of_gradient(gs, made[n])
-        if lines is not None: lines.setdefault(gs, made[n])
+        if lines is not None: lines.setdefault(gs, n)
       if s in on_path: found.setdefault(s, []).append(gs)
   return out
 
