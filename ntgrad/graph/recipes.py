@@ -27,8 +27,8 @@ class Recipe:
   devices, gives what the rules would have given for them.
 
   ``exp(a) * 2`` of a -> EXP(input 0), MUL(node 1, 2). What no input is beneath, constants alone, is the same node each time.
-  ``lines`` says of a node which input's line it is a gradient of; without it, what has a line now gets that of a call. Raises AssertionError where memory lies beneath that is none
-  of the inputs.
+  ``lines`` says of a node which input's line it is a gradient of; without it, what has a line now gets the line of a call. Raises
+  AssertionError where memory lies beneath that is none of the inputs.
   """
   __slots__ = "_steps", "_outputs", "_kept"
 
