@@ -109,8 +109,9 @@ class BatchNorm(_Tracking):
     if tracks: self._enough(x, n := x.numel() // self.sz)
     if tracks and self.momentum is not None and type(self).calc_stats is BatchNorm.calc_stats:
       mean, var, out = _in_training(x, self.weight, self.bias, self.running_mean, self.running_var, self.eps, self.momentum)
-      for held, now in (self.num_batches_tracked, self.num_batches_tracked + 1), (self.running_mean, mean), (self.running_var, var):
-        held.assign(now)
+      self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+      self.running_mean.assign(mean)
+      self.running_var.assign(var)
       return out   # type: ignore[no-any-return]
     mean, var = self.calc_stats(x)
     if tracks: self._track(mean, var * (n / (n - 1)))

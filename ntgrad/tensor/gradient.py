@@ -335,7 +335,7 @@ def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, li
 
 def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
               lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp]:
-  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets what they are gradients
+  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets what each gradient is
   of."""
   wanted = set(targets)
   # nodes on a path from the root to a target
