@@ -112,10 +112,10 @@ class BatchNorm(_Tracking):
       self.num_batches_tracked.assign(self.num_batches_tracked + 1)
       self.running_mean.assign(mean)
       self.running_var.assign(var)
-      return out   # type: ignore[no-any-return]
+      return out
     mean, var = self.calc_stats(x)
     if tracks: self._track(mean, var * (n / (n - 1)))
-    return _normalised(x, self.weight, self.bias, mean, var, self.eps)   # type: ignore[no-any-return]
+    return _normalised(x, self.weight, self.bias, mean, var, self.eps)
 
 
 class BatchNorm1d(BatchNorm):

@@ -201,6 +201,7 @@ def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
 
 _RULES_OF_MANY: dict[Ops, Callable[[UOp, UOp, Need], Pairs]] = {
   Ops.ALU: _alu, Ops.SCATTER: _scatter, Ops.UPDATE: _update, Ops.CAT: _cat, Ops.SLOPED: _sloped}
+_OWN = frozenset({Ops.SLOPED, Ops.CUSTOM, Ops.CALL})   # whose gradients are not those of their sources' values
 _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
 
@@ -256,33 +257,37 @@ def _graph(root: UOp, start: UOp) -> _Graph:
   leaves: list[UOp] = []
   constants: list[UOp] = []
   key: list[Any] = []
-  add, found, end = key.append, nodes.append, 0
+  add, found, placed, n, end = key.append, nodes.append, place.setdefault, 1, 0
   for top in root, start:
     if top not in place:
-      place[top] = len(nodes)
+      place[top] = n
+      n += 1
       found(top)
     add(place[top])
     for u in itertools.islice(nodes, end, None):   # they become more on the way
       op, d, src = u.op, u.dtype, u.src
-      if op is Ops.CONST:
-        constants.append(u)
-        key += op, d
-      elif not _followed(u):
-        if isinstance(u.note, Leaf): leaves.append(u)
-        elif isinstance(u.note, Result): return _plain_graph(root)
-        key += op, d, u.shape, u.device
-      else:
-        if op is Ops.CUSTOM or op is Ops.CALL: return _plain_graph(root)
-        key += op, d, u.arg
-        if op is Ops.SLOPED:
+      if d.kind == "f" and src and op not in _STOPS or op is Ops.RESHAPE or op is Ops.EXPAND:   # as ``_followed``
+        add(op)
+        add(d)
+        add(u.arg)
+        if op in _OWN:
+          if op is not Ops.SLOPED: return _plain_graph(root)
           add(u.shape)
           src = src[1:]
         for s in src:
-          if (at := place.get(s)) is None:
-            at = place[s] = len(nodes)
+          at = placed(s, n)
+          if at == n:
+            n += 1
             found(s)
           add(at)
-    if top is root: end, reached = len(nodes), leaves.copy()
+      elif op is Ops.CONST:
+        constants.append(u)
+        key += op, d
+      else:
+        if isinstance(u.note, Leaf): leaves.append(u)
+        elif isinstance(u.note, Result): return _plain_graph(root)
+        key += op, d, u.shape, u.device
+    if top is root: end, reached = n, leaves.copy()
   return _Graph(root, nodes, place, end, reached, None if variable.looks else tuple(key), tuple(constants))
 
 
