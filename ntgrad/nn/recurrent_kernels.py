@@ -21,6 +21,7 @@ GATES = {"tanh": 1, "relu": 1, "LSTM": 4, "GRU": 3}
 ROWS = 16, 4, 1   # sequences that a program may have
 _LAUNCHES = 2     # of a step that is no part of a kernel: the product of the state with its weights, and the gates
 _TRIPS = 4        # to memory and back in a step, beside one for each gate, where threads of a program exchange values
+_AT_ONCE = 4      # rows that a core's registers have room for: weights come that often, of those that its cache has no room for
 # how many times longer a program takes for a product of a few rows, on a chip with blocks, without matrix units (H200)
 _WITHOUT_UNITS = 16
 
@@ -37,7 +38,9 @@ def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates:
   def step(rows: int) -> float:
     """Seconds of a step of programs with so many rows."""
     waves = -(-(-(-n // rows) * directions) // cores)
-    if not target.blocks: return waves * least(rows, by_vector)
+    if not target.blocks:
+      again = weights * loads * -(-rows // _AT_ONCE) if weights * dtype.itemsize > target.core_cache else 0.0
+      return waves * (least(rows, by_vector) + again)
     product = least(rows, by_unit) if by_unit else least(rows, by_vector) * _WITHOUT_UNITS
     return waves * product + (_TRIPS + gates) * target.latency
   if target.blocks and hidden * state * dtype.itemsize > target.register_file: return 0   # a gate's weights are one block
