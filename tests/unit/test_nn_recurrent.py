@@ -148,7 +148,8 @@ FORMS: dict[str, dict[str, Any]] = {
   "batch first": {"batch_first": True, "bidirectional": True}}
 
 
-def _results(layer: Any, x: np.ndarray, dtype: str, states: tuple[np.ndarray, ...], lengths: list[int] | None) -> list[np.ndarray]:
+def _results(layer: Any, x: np.ndarray, dtype: str, states: tuple[np.ndarray, ...],
+             lengths: list[int] | None) -> list[np.ndarray]:
   """What a layer gives, and all gradients of a number that is made of all of it."""
   device = layer.weight_hh_l0.device
   given = tuple([Tensor(s, requires_grad=True, device=device) for s in states])
