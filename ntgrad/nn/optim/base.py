@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from copy import copy
+from functools import partial
 from itertools import accumulate
 from typing import Any, Callable
 
@@ -15,8 +17,9 @@ import numpy as np
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import DType, Ops, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
-from ntgrad.graph import checked
+from ntgrad.graph import Alias, AliasView, checked
 from ntgrad.nn.common import number
+from ntgrad.nn.recipes import Recipes, write
 from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
@@ -24,6 +27,8 @@ from ntgrad.tensor import Tensor
 _WITHOUT_EFFECT = frozenset("foreach fused capturable differentiable".split())
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
 _NO_OPTIONS = frozenset("self __class__ params lr options b1 b2".split())   # among an optimizer's arguments
+_NUMBERS = frozenset("lr betas momentum".split())   # options that rules see as numbers in memory alone: schedules change them
+_RULES = dict.fromkeys("_update _up _direction _scalars _decays _recurrent".split()).keys()   # that a step asks
 _RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
 
 
@@ -48,6 +53,7 @@ class Flat:
     self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1).requires_grad_(False)
     self.states = dict[str, Tensor]()
     self.masks = dict[tuple[bool, ...], Tensor]()
+    self.recipes = Recipes()
 
   def __getitem__(self, state: str) -> Tensor: return self.states[state]
 
@@ -55,7 +61,7 @@ class Flat:
     """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""
     padded = []
     for (begin, end), after, part in zip(self.slices, [b for b, _ in self.slices[1:]] + [self.size], parts):
-      part = part.detach().reshape(end - begin)
+      part = part.reshape(end - begin)
       padded.append(part.pad(((0, after - end),)) if after > end else part)
     return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
 
@@ -69,47 +75,52 @@ class Flat:
       if p._alias is self.flat._alias: continue
       part = self.view(self.flat, i)
       if given: part.assign(p.detach())
-      show(p, part)
+      show(p, part._alias, part._view)
 
   def full(self, value: float = 0.0) -> Tensor:
     """State with a number everywhere: (size,), wide."""
     return own(Tensor.full((self.size,), value, dtype=self.wide, device=self.device))
 
-  def gradients(self) -> tuple[Tensor, Tensor | None] | None:
-    """The flat gradient, and where there is one (None if everywhere). None if no parameter has a gradient."""
-    have = tuple(p.grad is not None for p in self.params)
-    if not any(have): return None
-    grads = []
+  def gradients(self) -> list[Tensor | None]:
+    """Those of the parameters; [] if none has one. Raises ArgumentError and ShapeError."""
     for p in self.params:
-      g = p.grad
-      if g is None: g = Tensor.zeros(*p.shape, dtype=self.dtype, device=self.device)
-      elif not isinstance(g, Tensor): raise ArgumentError(f"step: a gradient is {shown(g)}, expected a Tensor or None")
-      elif tuple(g.shape) != tuple(p.shape):
+      if (g := p.grad) is None: continue
+      if not isinstance(g, Tensor): raise ArgumentError(f"step: a gradient is {shown(g)}, expected a Tensor or None")
+      if g.lazydata.shape != p.lazydata.shape:
         raise ShapeError(f"step: a gradient of shape {tuple(g.shape)} for a parameter of shape {tuple(p.shape)}; "
                          "they must be the same")
-      grads.append(g.cast(self.dtype))
-    flat = self.join(grads).contiguous()
-    for i, p in enumerate(self.params):
-      if p.grad is not None and p.grad.dtype is self.dtype and moves(p.grad): show(p.grad, self.view(flat, i))
-    if all(have): return flat, None
+    found = [p.grad for p in self.params]
+    return found if any([g is not None for g in found]) else []
+
+  def show_gradients(self, grads: Sequence[Tensor | None], flat: Tensor) -> None:
+    """Make the gradients that may be views of the flat one."""
+    for (begin, end), g in zip(self.slices, grads):
+      if g is None or (u := g.lazydata).dtype is not self.dtype: continue
+      view: AliasView = ((Ops.RESHAPE, u.shape),) if u.shape != (end - begin,) else ()
+      if end - begin != self.size: view = (Ops.SHRINK, ((begin, end),)), *view
+      if not g._view and len(g._alias.tensors) == 1 and g._alias.memory is None: g._rehome(flat._alias, view)
+      elif moves(g): show(g, flat._alias, view)
+
+  def mask(self, have: tuple[bool, ...]) -> Tensor:
+    """Where there is a gradient, of some parameters that have one."""
     if have not in self.masks:
       self.masks[have] = self.join([Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device)
                                     for h, p in zip(have, self.params)]).contiguous()
-    return flat, self.masks[have]
+    return self.masks[have]
 
 
 def moves(t: Tensor) -> bool:
   """Whether a tensor's memory may be given another place: no other library sees it, and it is no part of something larger."""
   memory = t._alias.memory
   return (memory is None or not memory.storage.foreign) and (
-    len(t._alias.tensors) == 1 or all(op is Ops.DETACH for op, _ in t._view)
+    len(t._alias.tensors) == 1 or all([op is Ops.DETACH for op, _ in t._view])
   )
 
 
-def show(t: Tensor, part: Tensor) -> None:
-  """Make a tensor, with all that shares its memory, views of ``part``, which has its value."""
-  if not all(op is Ops.DETACH for op, _ in t._view): t._view = ()   # it is alone
-  for x in list(t._alias.seen()): x._rehome(part._alias, part._view + x._view)
+def show(t: Tensor, alias: Alias, view: AliasView) -> None:
+  """Make a tensor, with all that shares its memory, views of an Alias, where ``view`` shows its value."""
+  if not all([op is Ops.DETACH for op, _ in t._view]): t._view = ()   # it is alone
+  for x in list(t._alias.seen()): x._rehome(alias, view + x._view)
 
 
 def own(value: Tensor) -> Tensor:
@@ -158,6 +169,7 @@ class ParamGroup(MutableMapping[str, Any]):
     self.scalar_names = tuple(self.kind._scalars_for(self))
     self.scalars = self._small(len(self.scalar_names))
     self.steps = self.scalars[:1] if self.kind._recurrent else self._small(1)
+    self.recipes = Recipes()   # of the scalars
 
   def __getstate__(self) -> dict[str, Any]: return {**vars(self), "known": self.known is self.buffer._alias.node}
   def __setstate__(self, state: dict[str, Any]) -> None:
@@ -217,16 +229,25 @@ class ParamGroup(MutableMapping[str, Any]):
 
   def write_scalars(self) -> None:
     """Have the scalars be as if the options had always been what they are."""
-    if self.kind._recurrent: self.scalars.assign(self.scalars_at(self.steps.clone().realize())).realize()
+    if self.kind._recurrent:
+      self.scalars.assign(self.scalars_at(self.steps.clone().realize(), self.buffer, self.scalars)).realize()
 
-  def scalars_at(self, t: Tensor) -> Tensor:
+  def scalars_at(self, t: Tensor, buffer: Tensor, scalars: Tensor) -> Tensor:
     """The scalars of step ``t``, after those of the one before, side by side, which a single kernel computes."""
-    found = self.kind._scalars(Numbers((self.buffer, self.names), (self.scalars, self.scalar_names)), t)
+    found = self.kind._scalars(Numbers((buffer, self.names), (scalars, self.scalar_names)), t)
     out = found[0]
     if len(found) == 1: return out
     i = Tensor.arange(len(found), device=out.device)
     for k, s in enumerate(found[1:], 1): out = i.eq(k).where(s, out)
     return out
+
+  def next_scalars(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """What a step makes of the numbers, scalars and count of steps."""
+    buffer, scalars, steps = inputs
+    if self.kind._recurrent:
+      many = len(self.scalar_names)
+      return {"scalars": buffer[1:many + 1] * scalars + buffer[many + 1:2 * many + 1]}
+    return {"steps": (t := steps + 1), "scalars": self.scalars_at(t, buffer, scalars)}
 
   def tensors(self) -> list[Tensor]:
     """All that a step writes, and the buffer."""
@@ -296,6 +317,7 @@ class Optimizer:
   _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
   _alone = False                    # whether each parameter is updated by itself
   _decays = False                   # whether the weight decay is a part of the gradient that rules get
+  decoupled = False                 # whether it is no part of the gradient
 
   def __init_subclass__(cls) -> None:
     super().__init_subclass__()
@@ -438,28 +460,54 @@ class Optimizer:
                           "call loss.backward() first, with Tensors that have requires_grad")
     out = list[Tensor]()
     for group, all_grads in zip(self.param_groups, found):
-      if self._recurrent:
-        many = len(group.scalar_names)
-        group.scalars.assign(group.buffer[1:many + 1] * group.scalars + group.buffer[many + 1:2 * many + 1])
-      elif group.scalar_names:
-        group.steps.assign(group.steps + 1)
-        group.scalars.assign(group.scalars_at(group.steps))
+      key, options = self._looked_at(group)
+      if group.scalar_names:
+        made = group.recipes.make(key, (group.buffer, group.scalars, group.steps), group.next_scalars)
+        for name, value in made.items(): write(getattr(group, name), value)
       for flat, grads in zip(group.flats, all_grads):
-        if grads is None: continue
-        grad, mask = grads
+        if not grads: continue
         flat.move()
-        old, g = flat.flat.cast(flat.wide), grad.cast(flat.wide)
-        n = Numbers(*[(x.to(flat.device).cast(flat.wide), names) for x, names in (
-          (group.buffer, group.names), (group.scalars, group.scalar_names))])
-        if group.get("maximize"): g = -g
-        new, states = self._update(group, flat, old, decayed(group, old, g, n) if self._decays else g, n)
-        if mask is not None:
-          new = mask.where(new, old)
-          states = {k: mask.where(s, flat.states[k]) for k, s in states.items()}
-        for k, s in states.items(): flat.states[k].assign(s)
-        flat.flat.assign(new.cast(flat.dtype))
+        have = tuple([g is not None for g in grads])
+        inputs = [flat.flat, *flat.states.values(), group.buffer, group.scalars, *[g for g in grads if g is not None]]
+        if not all(have): inputs.append(flat.mask(have))
+        made = flat.recipes.make(key and (key, have), inputs, partial(self._next, group, options, flat, have))
+        grad, new = made.pop(0), made.pop(1)
+        if not isinstance(grad, Tensor): grad = Tensor._from_node(grad)
+        flat.show_gradients(grads, grad)
+        for k, s in made.items(): write(flat.states[k], s)
+        write(flat.flat, new, any([p._state == 2 for p in flat.params]))
         out.append(grad)
     return [*out, *[t for g in self.param_groups for t in g.tensors()], *self.buffers]
+
+  def _looked_at(self, group: ParamGroup) -> tuple[Any, Any]:
+    """All of the optimizer and a group that its rules look at, and the options that these get. A user's rule may look at anything:
+    (None, the group)."""
+    kind, of = type(self), group.options
+    if not kind.__module__.startswith(f"{__package__}.") or vars(self).keys() & _RULES: return None, group
+    options = {k: of[k] for k in of if k in kind._checks and k not in _NUMBERS}
+    return (kind, self.decoupled, *[getattr(kind, rule, None) for rule in _RULES], *options.items()), options
+
+  def _next(self, group: ParamGroup, options: Any, flat: Flat, have: tuple[bool, ...], inputs: Sequence[Tensor]
+            ) -> dict[Any, Tensor]:
+    """The flat gradient (0), and the new parameters (1) and state, from the parameters, state, numbers, scalars, gradients, and
+    where there are some."""
+    p, k = inputs[0], len(flat.states) + 1
+    if p is not flat.flat:
+      flat = copy(flat)
+      flat.flat, flat.states = p, dict(zip(flat.states, inputs[1:k]))
+    grads = iter(inputs[k + 2:])
+    grad = flat.join([(next(grads) if h else Tensor.zeros(*p.shape, dtype=flat.dtype, device=flat.device)).cast(flat.dtype)
+                      for h, p in zip(have, flat.params)]).detach().contiguous()
+    old, g = p.cast(flat.wide), grad.cast(flat.wide)
+    n = Numbers(*[(x.to(flat.device).cast(flat.wide), names) for x, names in (
+      (inputs[k], group.names), (inputs[k + 1], group.scalar_names))])
+    if options.get("maximize"): g = -g
+    new, states = self._update(options, flat, old, decayed(options, old, g, n) if self._decays else g, n)
+    if not all(have):
+      mask = next(grads)
+      new = mask.where(new, old)
+      states = {k: mask.where(s, flat.states[k]) for k, s in states.items()}
+    return {0: grad, 1: new.cast(flat.dtype), **states}
 
   # ---- state
   def state_dict(self) -> dict[str, Any]:

@@ -180,7 +180,6 @@ class AdamLike(Optimizer):
   _scalars_of: Sequence[str] = "step", "bias1", "bias2"   # t, 1 - b1ᵗ, 1 - b2ᵗ
   _kept: Sequence[str] = "bias1", "bias2"
   _recurrent = True
-  decoupled = False   # whether the weight decay is no part of the gradient
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
