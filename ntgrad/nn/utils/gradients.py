@@ -9,7 +9,10 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, GradientError, ShapeError, dtypes, shown
 from ntgrad.graph import checked, no_grad
+from ntgrad.nn.recipes import Recipes, write
 from ntgrad.tensor import Tensor
+
+_clipping = Recipes()
 
 
 def _tensors(name: str, given: Any) -> list[Tensor]:
@@ -59,11 +62,20 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, er
   """
   name, limit = "clip_grad_norm_", _limit("clip_grad_norm_", "max_norm", max_norm)
   grads = [p.grad for p in _tensors(name, parameters) if p.grad is not None]
+  def factor(total: Tensor) -> Tensor: return (limit / (total + 1e-6)).minimum(1.0)
+  def scaled(g: Tensor, by: Tensor) -> Tensor: return g * by.to(g.device).cast(g.dtype)
+  def clipped(grads: Sequence[Tensor]) -> dict[Any, Tensor]:
+    by = factor(total := get_total_norm(grads, norm_type))
+    return {None: total} | {i: scaled(g, by) for i, g in enumerate(grads)}
   with no_grad():
-    total = get_total_norm(grads, norm_type, error_if_nonfinite)
-    factor = (limit / (total + 1e-6)).minimum(1.0)
-    for g in grads: g.assign(g * factor.to(g.device).cast(g.dtype))
-  return total
+    if error_if_nonfinite or not grads or len({g._alias for g in grads}) < len(grads):   # one is read after another is written
+      by = factor(total := get_total_norm(grads, norm_type, error_if_nonfinite))
+      for g in grads: g.assign(scaled(g, by))
+      return total
+    made = _clipping.make((limit, norm_type), grads, clipped)
+    total = made.pop(None)
+    for i, value in made.items(): write(grads[i], value)
+  return total if isinstance(total, Tensor) else Tensor._from_node(total)
 
 
 @checked
