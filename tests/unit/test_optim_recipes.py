@@ -12,9 +12,8 @@ import pytest
 
 from ntgrad import GlobalCounters, Tensor, dtypes, jit, no_grad
 from ntgrad.nn import optim
-from ntgrad.nn.optim import base
 from ntgrad.nn.recipes import Recipes
-from ntgrad.nn.utils import clip_grad_norm_
+from ntgrad.nn.utils import clip_grad_norm_, gradients
 from support.marks import long_where
 
 KINDS: dict[str, tuple[type[optim.Optimizer], dict[str, Any]]] = {
@@ -124,9 +123,7 @@ def _constant(opt: optim.Optimizer) -> None:
   opt.step()
 
 
-def _of_another_shape(opt: optim.Optimizer) -> None:
-  opt.params[0].data = Tensor.ones(5, 3)
-  stepped(opt, [], 1)
+def _of_another_shape(opt: optim.Optimizer) -> None: opt.params[0].data = Tensor.ones(5, 3)
 
 
 @pytest.mark.parametrize("change", [
@@ -140,9 +137,9 @@ def test_rules_are_asked_after_a_change(change: Callable[[Any], None]) -> None:
     opt = optim.SGD(parameters(), 0.1, momentum=0.9)
     assert stepped(opt, calls, 3) == 1
     try:
+      calls.clear()
       change(opt)
-      assert len(calls) + stepped(opt, calls, 1) - (len(calls) == 0) >= 1
-      assert calls or opt
+      if not calls: assert stepped(opt, calls, 1) >= 1
     finally: dtypes.default_float = before
 
 
@@ -257,7 +254,7 @@ def test_a_gradient_made_of_another_s_is_no_part_of_the_recipe() -> None:
 
 # ---- at random
 
-def _edit(rng: random.Random, opt: Any, kind: type) -> None:
+def _edit(rng: random.Random, opt: Any) -> None:
   """Something that people do between two steps."""
   params, group = opt.params, rng.choice(opt.param_groups)
   what = rng.randrange(13)
@@ -269,13 +266,11 @@ def _edit(rng: random.Random, opt: Any, kind: type) -> None:
   elif what == 3: group["lr"] = rng.choice([0.01, 0.2, Tensor([0.03])])
   elif what == 4 and "weight_decay" in group: group["weight_decay"] = rng.choice([0.0, 0.1])
   elif what == 5 and "maximize" in group: group["maximize"] = not group["maximize"]
-  elif what == 6: rng.choice(params).grad = Tensor.full(params[0].shape, 1.0) if len(params) == 1 else None
+  elif what == 6: params[0].grad = Tensor.full(params[0].shape, 1.0)
   elif what == 7: opt.load_state_dict(opt.state_dict())
   elif what == 8: clip_grad_norm_(params, rng.choice([0.5, 1.0]))
   elif what == 9:
-    with no_grad(): rng.choice(params).assign(rng.choice(params)[:] * 0 + 0.5 if len(params) == 1 else rng.choice(params) * 0.5
-                                              if all(p.shape == params[0].shape and p.dtype is params[0].dtype for p in params)
-                                              else params[0] * 0.5) if len({p.shape for p in params}) == 1 else None
+    with no_grad(): params[0].assign(params[0] * 0.5)
   elif what == 10: params[0].data = params[0].detach() * 0.5
   elif what == 11: opt.zero_grad(set_to_none=False)
   elif what == 12 and len(opt.param_groups) < 3:
@@ -291,7 +286,7 @@ def _run(seed: int, name: str) -> list[Any]:
   for step in range(6):
     if rng.random() < 0.8: opt.zero_grad()
     backward(opt.params, 1.0 + step)
-    if rng.random() < 0.6: _edit(rng, opt, kind)
+    if rng.random() < 0.6: _edit(rng, opt)
     if all(p.grad is None for p in opt.params): continue
     before = GlobalCounters.kernel_count
     if rng.random() < 0.2: opt.schedule_step()
@@ -302,9 +297,9 @@ def _run(seed: int, name: str) -> list[Any]:
   return out
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(14))
 def test_steps_with_changes_between_them(seed: int) -> None:
-  name = [n for n in KINDS if n != "Muon"][seed % (len(KINDS) - 1)]
+  name = [n for n in KINDS if n != "Muon"][5 * seed % (len(KINDS) - 1)]
   found = _run(seed, name)
   with rules_alone(): assert found == _run(seed, name)
 
@@ -335,10 +330,9 @@ def test_captured_steps() -> None:
 def test_clipping_and_averages_are_made_once() -> None:
   found = []
   for plain in (False, True):
-    calls, norm = list[int](), base.Flat   # (a name for the type checker)
+    calls = list[int]()
     with rules_alone() if plain else pytest.MonkeyPatch.context() as patch:
       if patch is not None:
-        from ntgrad.nn.utils import gradients
         total = gradients.get_total_norm
         patch.setattr(gradients, "get_total_norm", lambda *a, **k: [calls.append(1), total(*a, **k)][1])
       opt = optim.SGD(parameters(), 0.1)

@@ -62,19 +62,16 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, er
   """
   name, limit = "clip_grad_norm_", _limit("clip_grad_norm_", "max_norm", max_norm)
   grads = [p.grad for p in _tensors(name, parameters) if p.grad is not None]
-  def factor(total: Tensor) -> Tensor: return (limit / (total + 1e-6)).minimum(1.0)
   def scaled(g: Tensor, by: Tensor) -> Tensor: return g * by.to(g.device).cast(g.dtype)
   def clipped(grads: Sequence[Tensor]) -> dict[Any, Tensor]:
-    by = factor(total := get_total_norm(grads, norm_type))
-    return {None: total} | {i: scaled(g, by) for i, g in enumerate(grads)}
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    factor = (limit / (total + 1e-6)).minimum(1.0)
+    return {"norm": total, "factor": factor} | {i: scaled(g, factor) for i, g in enumerate(grads)}
   with no_grad():
-    if error_if_nonfinite or not grads or len({g._alias for g in grads}) < len(grads):   # one is read after another is written
-      by = factor(total := get_total_norm(grads, norm_type, error_if_nonfinite))
-      for g in grads: g.assign(scaled(g, by))
-      return total
-    made = _clipping.make((limit, norm_type), grads, clipped)
-    total = made.pop(None)
-    for i, value in made.items(): write(grads[i], value)
+    apart = len({g._alias for g in grads}) == len(grads)   # else one may be read after another is written
+    made = _clipping.make((limit, norm_type) if apart and not error_if_nonfinite else None, grads, clipped)
+    total, factor = made.pop("norm"), made.pop("factor")
+    for i, g in made.items(): write(grads[i], g if apart else scaled(grads[i], factor))
   return total if isinstance(total, Tensor) else Tensor._from_node(total)
 
 
