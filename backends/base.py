@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterable, Sequence, TypeAlias
+from typing import Any, Callable, Iterable, NamedTuple, Sequence, TypeAlias
 
 import numpy as np
 
@@ -130,28 +130,40 @@ class Program:
     return self
 
 
+class Argument(NamedTuple):
+  """Where an argument of a launch lies: in which of the allocations that a :class:`Graph` is called with; the piece of it that is
+  the buffer, from byte ``place`` on (``nbytes`` 0: all of it); from which byte of the buffer on it is read. ``moves``: what a
+  call says of the allocation is added to that."""
+  memory: int
+  place: int = 0
+  nbytes: int = 0
+  offset: int = 0
+  moves: bool = False
+
+
 @dataclass(frozen=True)
 class Node:
-  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the launches that it comes after."""
+  """One launch of a :class:`Graph`: its arguments in slot order, and the numbers of the launches that it comes after."""
   program: Program
-  args: Sequence[Raw]
-  after: tuple[int, ...] = ()
+  args: Sequence[Argument]
+  after: Sequence[int] = ()
   sizes: Sizes = ()
 
 
 class Graph:
   """Launches that a device takes all at once. Those that do not depend on one another may run at the same time."""
 
-  def __call__(self) -> None:
-    """Launch everything and return. Raises DeviceError when the device refuses."""
+  def ready(self) -> bool:
+    """Whether it can be called; if not, each launch has to be made by itself."""
+    return True
+
+  def __call__(self, memory: Sequence[Raw], begins: Sequence[int] = ()) -> None:
+    """Launch everything on these allocations and return. ``begins``: the byte of each at which arguments begin that move. Raises
+    DeviceError when the device refuses; nothing has been launched then."""
     raise NotImplementedError
 
-  def change(self, node: int, arg: int, raw: Raw) -> None:
-    """Give a launch another allocation, from the next call on."""
-    raise NotImplementedError
-
-  def resize(self, node: int, sizes: Sizes) -> None:
-    """Give a launch other ``sizes``, and with them another grid, from the next call on. Raises DeviceError."""
+  def change(self, node: int, args: Sequence[Argument], sizes: Sizes) -> None:
+    """Give a launch other places and ``sizes``, and with them another grid, from the next call on. Raises DeviceError."""
     raise NotImplementedError
 
 

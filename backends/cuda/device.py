@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from .driver import Events, Parameters, Staging, available, call, check
 from .graph import CUDAGraph
 from .renderer import CLOCK, TARGET, TritonRenderer, launch_grid
 
+_T = TypeVar("_T")
 _ALIGN = 512                  # sizes are multiples of it, as the allocator's are
 _KEEP = 0.5                   # of the device's memory may lie unused in the pool
 _PLAIN_SHARED = 48 << 10      # more shared memory than this must be asked for
@@ -107,7 +108,7 @@ class CUDAProgram(Program):
     if not spec.sizes: self._place(())
     self._bound = device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append
 
-  def given(self, buffers: Sequence[int]) -> Sequence[int]:
+  def given(self, buffers: Sequence[_T]) -> Sequence[_T]:
     """The buffers that are parameters. Raises DeviceError for more or fewer than the program has."""
     count, pointers = self.spec.nparams, self._pointers
     if len(buffers) != count: raise DeviceError(f"kernel {self.spec.label} takes {count} buffers, got {len(buffers)}")
@@ -349,7 +350,7 @@ class CUDADevice(Pooled):
     for n in nodes: n.program.ready()
     try: return CUDAGraph(self, nodes)
     except Exception as e:
-      error = self.failed(e, f"{self.name}: {len(nodes)} captured kernels are launched one by one")
+      error = self.failed(e, f"{self.name}: {len(nodes)} kernels are launched one by one")
       if self.lost: raise error from None
       if config.debug >= 1: print(error, file=sys.stderr)
       return None

@@ -1,11 +1,14 @@
-"""CUDA graphs of captured kernels: built node by node, launched by one call. A node's parameters are arrays of this process that
-the driver reads when the node is made or patched: an address or a size that changes is written there, and the node given to the
-driver again. A launch that is under way is not changed by that."""
+"""CUDA graphs of kernels that are launched again and again: built node by node, launched by one call. The nodes' parameters are
+one array, of which the driver reads a part when a node is made or patched: an address or a size that changes is written there,
+and the node given to the driver again. A launch that is under way is not changed by that."""
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Any, Sequence, cast
 
-from ..base import Graph, Grid, Node, Sizes
+import numpy as np
+
+from ..base import Argument, Graph, Grid, Node, Raw, Sizes
 from .driver import Parameters, call, check
 
 if TYPE_CHECKING:
@@ -24,11 +27,10 @@ class CUDAGraph(Graph):
     self._names = [p.spec.label for p in self._programs]
     self._last = self._names[-(device.launched.maxlen or 0):]
     self._graph = self._exec = None
-    self._given = list[Parameters]()           # for each node its parameters,
-    self._params = list[Any]()                 # and the driver's struct that has their address
+    self._params = list[Any]()                 # for each node the driver's struct that has the address of its parameters
     self._nodes = list[Any]()
-    self._buffers = list[int]()                # how many of them are buffers; sizes follow
     self._sizes: list[tuple[int, ...] | None] = [n.sizes for n in nodes]
+    self._added: Any = None                    # to each address of memory that is a parameter
     self._changed = dict[int, None]()          # nodes that the driver knows with other addresses or sizes
     self._left_out = set[int]()             # nodes without programs, as the driver knows them
     self._empty = set[int]()                # as they are
@@ -36,44 +38,40 @@ class CUDAGraph(Graph):
                                              driver.cuGraphLaunch)
     self._stream = device.stream.handle
     self._graph = call(driver.cuGraphCreate(0), "making a graph failed")
+    self._args = [program.given(n.args) for program, n in zip(self._programs, nodes)]   # the parameters that are buffers
+    launches = [program.node(n.sizes) for program, n in zip(self._programs, nodes)]
+    filled = [[0] * len(args) + more for args, (*_, more) in zip(self._args, launches)]
+    self._starts = np.cumsum([0, *map(len, filled)]).tolist()
+    self._given = Parameters([x for values in filled for x in values])
+    self._values: Any = np.frombuffer(self._given.values, np.uint64)
     last: dict[CUDAProgram, int] = {}   # all launches of a program use its one scratch memory, so they come after one another
-    for i, (program, n) in enumerate(zip(self._programs, nodes)):
+    for i, (program, n, launch) in enumerate(zip(self._programs, nodes, launches)):
       after = set(n.after)
       if program.binary is not None and program.binary.global_scratch_size:
         if program in last: after.add(last[program])
         last[program] = i
-      self._add(i, program, n, sorted(after))
+      self._add(i, program, launch, sorted(after))
     self._exec = call(driver.cuGraphInstantiate(self._graph, 0), f"instantiating a graph of {len(nodes)} kernels failed")
     self._changed.update(dict.fromkeys(sorted(self._empty)))
 
-  def _add(self, i: int, program: CUDAProgram, n: Node, after: Sequence[int]) -> None:
-    function, grid, block, shared, more = program.node(n.sizes)
-    buffers = program.given(n.args)
-    given = Parameters((*buffers, *more))
-    self._buffers.append(len(buffers))
+  def _add(self, i: int, program: CUDAProgram, launch: Any, after: Sequence[int]) -> None:
+    function, grid, block, shared, _ = launch
     p = self._driver.CUDA_KERNEL_NODE_PARAMS()
-    p.func, p.sharedMemBytes, p.kernelParams = function, shared, given.address
+    p.func, p.sharedMemBytes, p.kernelParams = function, shared, self._given.address + 8 * self._starts[i]
     p.blockDimX, p.blockDimY, p.blockDimZ = block
     self._cover(i, p, grid)
     before = [self._nodes[i] for i in after]
     self._nodes.append(call(self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p),
                             f"adding kernel {program.spec.label} to a graph failed"))
-    self._given.append(given)
     self._params.append(p)
 
-  def change(self, node: int, arg: int, raw: int) -> None:
+  def change(self, node: int, args: Sequence[Argument], sizes: Sizes) -> None:
     """See :meth:`Graph.change`. The driver learns of it before the next launch."""
-    values = self._given[node].values
-    if arg < self._buffers[node] and values[arg] != raw:   # the kernel may have no use for the last
-      self._changed[node] = None   # first, for an interrupt may come between
-      values[arg] = raw
-
-  def resize(self, node: int, sizes: Sizes) -> None:
-    """See :meth:`Graph.resize`. The driver learns of it before the next launch."""
+    self._args[node], self._added = self._programs[node].given(args), None
     if sizes == self._sizes[node]: return
     _, grid, _, _, more = self._programs[node].node(sizes)
     self._sizes[node], self._changed[node] = None, None   # until it has them: an interrupt may come between
-    self._given[node].values[self._buffers[node]:] = more
+    self._values[self._starts[node] + len(self._args[node]):self._starts[node + 1]] = more
     self._cover(node, self._params[node], grid)
     self._sizes[node] = sizes
 
@@ -89,19 +87,37 @@ class CUDAGraph(Graph):
     check(self._enable(self._exec, self._nodes[node], int(not empty)))
     (self._left_out.add if empty else self._left_out.discard)(node)
 
-  def __call__(self) -> None:
+  def _find(self, count: int) -> None:
+    """Where each address comes from: its node and its place among the parameters, its place in a table and what is added. The
+    table has ``count`` addresses of memory, and then where in it arguments begin that move."""
+    found = [(i, at + k, a.memory + count * a.moves, a.place + a.offset)
+             for i, (args, at) in enumerate(zip(self._args, self._starts)) for k, a in enumerate(args)]
+    self._of, self._to, self._from, added = np.array(found, np.int64).reshape(-1, 4).T.copy()
+    self._added = added.view(np.uint64)
+
+  def _place(self, memory: Sequence[Raw], begins: Sequence[int]) -> None:
+    """Give the nodes the addresses of their arguments."""
+    if self._added is None: self._find(len(memory))
+    now = np.array([*memory, *map(add, memory, begins)], np.uint64)[self._from] + self._added
+    different = now != self._values[self._to]
+    if not different.any(): return
+    self._changed.update(dict.fromkeys(self._of[different].tolist()))   # first, for an interrupt may come between
+    self._values[self._to] = now
+
+  def __call__(self, memory: Sequence[Raw], begins: Sequence[int] = ()) -> None:
     """Patch what has changed and launch. Raises DeviceError."""
     device = self._device
     device.here()
     device.launched.extend(self._last)
     try:
+      self._place(memory, begins)
       if self._changed:
         for node in self._changed: self._patch(node)
         self._changed.clear()
       check(self._launch(self._exec, self._stream))
     except Exception as e:
       names = list(dict.fromkeys(self._names))
-      raise device.failed(e, f"replaying {len(self._names)} captured kernels failed ({', '.join(names[:_NAMED])}"
+      raise device.failed(e, f"launching {len(self._names)} kernels at once failed ({', '.join(names[:_NAMED])}"
                              f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})") from None
 
   def __del__(self) -> None:

@@ -1,10 +1,12 @@
 """A kernel of an OpenCL device: launched through its queue, or, where its machine code can be called, by ntgrad's own threads."""
 from __future__ import annotations
 
+import ctypes
 import time
+from copy import copy
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from ntgrad.codegen.choose.bound import bound
 from ntgrad.codegen.index import evaluator
 from ntgrad.codegen.ir import CompileError, DeviceError
 
-from ..base import Program, ProgramSpec, Sizes, grid_of, remade
+from ..base import Argument, Program, ProgramSpec, Sizes, grid_of, remade
 from . import binaries
 from .compiler import Unit
 from .threads import WORTH_WAKING, Launch, Record, Threads, count_locals
@@ -45,6 +47,7 @@ class OpenCLProgram(Program):
     self._work: Any = None      # the numbers of its work at some sizes
     self._records: Any = None   # its launch by our own threads, from then on
     self._launch: Launch | None = None
+    self._ran = False           # whether the queue has run it: its machine code comes then
     self._linkable = True       # whether that may come
     self._direct = False        # whether the grid is one that they launch
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
@@ -56,7 +59,7 @@ class OpenCLProgram(Program):
     """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     device = self._device
     if self._kernel is None: self.ready()
-    elif self._launch is None and self._linkable and device.direct: self._link()
+    elif self._ran and self._launch is None and self._linkable and device.direct: self._link()
     if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
     if not self._global: return 0.0 if wait else None
     if buffers != self._args: self._set(buffers)
@@ -67,7 +70,7 @@ class OpenCLProgram(Program):
       raise DeviceError(
         f"kernel {self.spec.label}: launch with grid {self._grid(sizes)} and local {self.spec.local} failed: {e}") from None
     finally: device.enqueued += 1   # after it was enqueued, and whatever comes in between: an interrupt too
-    device.last = event
+    device.last, self._ran = event, True
     if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
     if not wait: return None
     device.settle()
@@ -131,13 +134,19 @@ class OpenCLProgram(Program):
     self._launch = self.launch_of(self._records[0], threads)
     self._sizes, self._args = None, []
 
-  def launch_of(self, record: Record, threads: Threads) -> Launch:
-    """A launch of it, with arguments of its own."""
+  @property
+  def width(self) -> int:
+    """How many numbers a launch takes: an address for each buffer, the sizes, the places of parts."""
+    return self._count + len(self.spec.sizes) + len(self.spec.source.parts)
+
+  def launch_of(self, record: Record, threads: Threads, values: Any = None) -> Launch:
+    """A launch of it, with ``values`` for its arguments, or arguments of its own."""
     count = count_locals(self.spec.source.text)
     if count and not self._locals[0]:
+      self.ready()
       nbytes = int(self._kernel.get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
       self._locals = count, -(-nbytes // 4096) * 4096
-    return Launch(threads, record, self._local, self._count + len(self.spec.sizes) + len(self.spec.source.parts), self._locals)
+    return Launch(threads, record, self._local, (ctypes.c_uint64 * self.width)() if values is None else values, self._locals)
 
   def put(self, launch: Launch, i: int, raw: Any) -> None:
     """Give a launch its i-th buffer."""
@@ -145,6 +154,14 @@ class OpenCLProgram(Program):
     if i < self._count: launch.values[i] = whole.address
     for k, (slot, _) in enumerate(self.spec.source.parts, self._count + len(self.spec.sizes)):
       if slot == i: launch.values[k] = offset
+
+  def numbers_of(self, args: Sequence[Argument], begins: int) -> Iterator[tuple[int, int, int]]:
+    """What is a launch's own among its numbers: the place of each, and a place in a table and what is added to the number there.
+    The table has the addresses of memory, from ``begins`` on where in it arguments begin, and 0 as the last."""
+    for i, a in enumerate(args[:self._count]): yield i, a.memory, a.place
+    for k, (slot, _) in enumerate(self.spec.source.parts, self._count + len(self.spec.sizes)):
+      a = args[slot]
+      yield k, begins + a.memory if a.moves else -1, a.offset
 
   def cover(self, launch: Launch, sizes: Sizes) -> bool:
     """Give a launch its sizes, and with them its grid. False where there is no machine code for that. Raises DeviceError."""
@@ -196,6 +213,11 @@ class OpenCLProgram(Program):
     if direct != self._direct: self._args, self._direct = [], direct
     self._sizes = sizes
 
-  def clone(self) -> OpenCLProgram: return OpenCLProgram(self._device, self.spec, self.unit)
+  def clone(self) -> OpenCLProgram:
+    new = copy(self)   # with its machine code, where that is there
+    new._kernel = new._launch = new._records = new._sizes = None
+    new._args, new._direct = [], False
+    self._device.programs.add(new)
+    return new
 
   def forget(self) -> None: self._args = []

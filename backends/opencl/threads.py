@@ -24,7 +24,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import not_in_handler
 
-from ..base import Graph, Grid, KernelSource, Node, ProgramSpec, Sizes
+from ..base import Argument, Graph, Grid, KernelSource, Node, ProgramSpec, Raw, Sizes
 from ..memory_pool import host_room
 from ..process import Parameters
 
@@ -152,17 +152,18 @@ def allocated(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
 
 
 class Launch:
-  """A kernel with its arguments, ready to be called by every thread of a pool. ``record`` stays where it is."""
+  """A kernel with its arguments, the array ``values``, ready to be called by every thread of a pool. ``record`` stays where it
+  is."""
 
-  def __init__(self, pool: Threads, record: Record, local: tuple[int, ...], arguments: int, locals: tuple[int, int]):
-    count, nbytes = locals
+  def __init__(self, pool: Threads, record: Record, local: tuple[int, ...], values: Any, locals: tuple[int, int]):
+    (count, nbytes), arguments = locals, len(values)
     width, threads = arguments + count, pool.threads
-    self.values = (ctypes.c_uint64 * max(arguments, 1))()
+    self.values: Any = values
     self.scratch = [pool.scratch(t, count * nbytes) for t in range(threads)] if count else []
     self.places = (ctypes.c_uint64 * max(count * threads, 1))(*[at + i * nbytes for at in self.scratch for i in range(count)])
-    values, places = ctypes.addressof(self.values), ctypes.addressof(self.places)
+    at, places = ctypes.addressof(values), ctypes.addressof(self.places)
     self.pointers = (ctypes.c_uint64 * max(width * threads, 1))(*[
-      values + 8*i if i < arguments else places + 8*(t*count + i - arguments) for t in range(threads) for i in range(width)])
+      at + 8*i if i < arguments else places + 8*(t*count + i - arguments) for t in range(threads) for i in range(width)])
     self.context = Context(local=local, dimensions=3)
     self.record, self.pool, self.seconds = record, pool, 0.0
     record.args, record.stride = ctypes.addressof(self.pointers), 8 * width
@@ -295,53 +296,65 @@ def count_locals(text: str) -> int: return len(re.findall(r"\b__local\b[^;*]*;",
 # ---- launches: of one kernel, and of a replay's kernels as one call
 
 class CPUGraph(Graph):
-  """Kernels that run one after the other in one call, once the machine code of each is there; until then each by itself."""
+  """Kernels that run one after the other in one call, once the machine code of each is there."""
 
   def __init__(self, device: OpenCLDevice, threads: Threads, nodes: Sequence[Node]):
     self._device, self._threads = device, threads
     self._programs = [cast("OpenCLProgram", n.program) for n in nodes]
-    self._args = [list(n.args) for n in nodes]
-    self._sizes = [n.sizes for n in nodes]
-    self._records: Any = None
-    self._launches = list[Launch]()
+    self._nodes = [(n.args, n.sizes) for n in nodes]
     self._apart = set[int](range(len(nodes)))   # those whose machine code is not there
     self._seconds = 0.0                              # what all that are shared out take on one thread
+    self._records: Any = None                        # all launches, from when the machine code of each has been there
+    self._launches = list[Launch]()
+
+  def ready(self) -> bool:
+    """Whether the machine code of all is there by now."""
+    if self._apart:
+      if self._records is None:
+        if not all([p.code for p in self._programs]): return False
+        self._link()
+      for i in sorted(self._apart): self._cover(i)
+    return not self._apart
 
   def _link(self) -> None:
-    """Take the machine code that is there by now."""
-    if self._records is None:
-      if not all([p.code for p in self._programs]): return
-      records = (Record * len(self._programs))()
-      launches = [p.launch_of(r, self._threads) for p, r in zip(self._programs, records)]
-      for i, raws in enumerate(self._args):
-        for j, raw in enumerate(raws): self._programs[i].put(launches[i], j, raw)
-      self._launches, self._records = launches, records   # at once: an interrupt before, and they are made again
-    for i in sorted(self._apart): self._cover(i)
+    """Make the launches. The numbers of all lie side by side, so that few operations find all addresses."""
+    ends = np.cumsum([0, *[p.width for p in self._programs]]).tolist()
+    self._starts = ends[:-1]
+    self._values = np.zeros(ends[-1] + 1, np.uint64)
+    records = (Record * len(self._programs))()
+    self._launches = [p.launch_of(r, self._threads, (ctypes.c_uint64 * p.width).from_buffer(self._values.data, 8 * at))
+                      for p, r, at in zip(self._programs, records, self._starts)]
+    self._added: Any = None
+    self._records = records   # last: an interrupt before, and they are made again
+
+  def _find(self, begins: int) -> None:
+    """Where each number comes from: see :meth:`OpenCLProgram.numbers_of`."""
+    found = [(at + i, source, n) for p, (args, _), at in zip(self._programs, self._nodes, self._starts)
+             for i, source, n in p.numbers_of(args, begins)]
+    self._to, self._from, added = np.array(found, np.int64).reshape(-1, 3).T.copy()
+    self._added = added.view(np.uint64)
 
   def _cover(self, node: int) -> None:
     launch = self._launches[node]
     before = launch.seconds
-    if self._programs[node].cover(launch, self._sizes[node]): self._apart.discard(node)
+    if self._programs[node].cover(launch, self._nodes[node][1]): self._apart.discard(node)
     else: self._apart.add(node)
     self._seconds += launch.seconds - before
 
-  def change(self, node: int, arg: int, raw: Any) -> None:
-    self._args[node][arg] = raw
-    if self._launches: self._programs[node].put(self._launches[node], arg, raw)
+  def change(self, node: int, args: Sequence[Argument], sizes: Sizes) -> None:
+    """See :meth:`Graph.change`."""
+    _, before = self._nodes[node]
+    self._nodes[node], self._added = (args, sizes), None
+    if self._launches and sizes != before: self._cover(node)
 
-  def resize(self, node: int, sizes: Sizes) -> None:
-    self._sizes[node] = sizes
-    if self._launches: self._cover(node)
-
-  def __call__(self) -> None:
+  def __call__(self, memory: Sequence[Raw], begins: Sequence[int] = ()) -> None:
     """Launch everything. Raises DeviceError."""
     device = self._device
     if device.busy: device.drain()
-    if self._apart: self._link()
-    if self._apart:
-      for program, raws, sizes in zip(self._programs, self._args, self._sizes): program(raws, False, sizes)
-      return
     device.here()
+    if self._added is None: self._find(len(memory))
+    table = np.array([*[raw.address for raw in memory], *begins, 0], np.uint64)
+    self._values[self._to] = table[self._from] + self._added
     self._threads.run(self._records, len(self._launches), self._seconds > WORTH_WAKING)
 
 

@@ -9,18 +9,12 @@ from functools import lru_cache
 from typing import Any, Callable
 
 from .dtype import DType, Number, dtypes
-from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, interned
 
 Shape = tuple[int, ...]
 _bool, _scale, _WHERE, _ALU = dtypes.bool, dtypes.float8_e8m0, TernaryOps.WHERE, Ops.ALU   # read by each node that is made
 
-
-def make(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Shape, device: str | None) -> UOp:
-  """A node whose shape and device are known."""
-  u = UOp(op, dtype, src, arg)
-  d = u.__dict__
-  if "shape" not in d: d["shape"], d["device"] = shape, device
-  return u
+make = interned   # a node whose shape and device are known; no CONST
 
 
 @lru_cache(maxsize=4096, typed=True)

@@ -25,8 +25,9 @@ class Recent(dict[K, _V]):
     return default if found is None else found
 
   def __missing__(self, key: K) -> Any:
-    if key not in self.older: return None
-    found = self[key] = self.older[key]
+    older = self.older   # another thread may put another in its place
+    if key not in older: return None
+    found = self[key] = older[key]
     return found
 
   def __contains__(self, key: object) -> bool: return super().__contains__(key) or key in self.older

@@ -175,20 +175,7 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    key = op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg
-    entry = _interned.get(key)
-    if entry is not None and (found := entry()) is not None: return found
-    self = object.__new__(cls)
-    self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
-    self.origin = self.note = None
-    mine = _Entry(self, _drop)
-    mine.key = key
-    if _interned.setdefault(key, mine) is mine: return self   # in one step
-    with _lock:   # another thread has just made it, or one that has gone is still there
-      entry = _interned.get(key)
-      if entry is not None and (found := entry()) is not None: return found
-      _interned[key] = mine
-    return self
+    return interned(op, dtype, src, arg, None, None, arg.hex() if op is Ops.CONST and isinstance(arg, float) else None)
 
   @staticmethod
   def unique(op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -263,6 +250,33 @@ class UOp:
       bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,) if self.op is Ops.FOR else self.arg[:1]
       return frozenset(r for r in out if r.arg[0] not in bound)
     return out
+
+
+def interned(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None,
+             text: str | None = None, new: Callable[[type[UOp]], UOp] = object.__new__,
+             known: Callable[[Any], _Entry | None] = _interned.get,
+             keep: Callable[[Any, _Entry], _Entry] = _interned.setdefault) -> UOp:
+  """The node that is so: a new one, or the one that there is. ``shape`` and ``device`` are its own where they are known, else
+  None; ``text`` stands for arg in the table."""
+  key = op, dtype, src, arg if text is None else text
+  entry = known(key)
+  if entry is not None and (found := entry()) is not None:
+    if shape is not None and "shape" not in (facts := found.__dict__): facts["shape"], facts["device"] = shape, device
+    return found
+  self = new(UOp)
+  self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
+  self.origin = self.note = None
+  if shape is not None:
+    facts = self.__dict__
+    facts["shape"], facts["device"] = shape, device
+  mine = _Entry(self, _drop)
+  mine.key = key
+  if keep(key, mine) is mine: return self   # in one step
+  with _lock:   # another thread has just made it, or one that has gone is still there
+    entry = known(key)
+    if entry is not None and (found := entry()) is not None: return found
+    _interned[key] = mine
+  return self
 
 
 _T = TypeVar("_T")

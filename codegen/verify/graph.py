@@ -139,7 +139,7 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   UPDATE=(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
   AFTER=(source_count(2, "memory and an effect"), lambda u: None if u.src[1].op in (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH) else
     f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}", one_dtype(0)),
-  CALL=(argument(lambda a: tuple_of(a, 2), "(launcher, position)"),
+  CALL=(argument(lambda a: tuple_of(a, 3), "(launcher, position, positions of empty memory)"),
     lambda u: None if 0 <= u.arg[1] < len(u.src) - 1 else f"CALL of argument {u.arg[1]}, of {len(u.src) - 1}",
     lambda u: None if _alike(u.src[0].shape, u.src[1 + u.arg[1]].shape) else
     f"CALL of argument {u.arg[1]}, whose shape is another", one_dtype(0)),

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import gc
 from itertools import count
-from typing import Any
+from typing import Any, Iterable
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -215,6 +215,13 @@ class Buffer:
     return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"
+
+
+def note_place(storages: Iterable[Storage]) -> None:
+  """Note on large ones where they are made, in the user's code."""
+  place = ""
+  for s in storages:
+    if s.nbytes >= LARGE_BYTES: s.place = place = place or caller()
 
 
 def copy_between(to: Any, raw: Any, source: Any, of: Any, nbytes: int) -> None:

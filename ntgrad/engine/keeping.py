@@ -17,6 +17,7 @@ from .walks import without_reshapes
 FEW_OPERATIONS = 6        # of a value, up to which it is computed again from what is in memory
 LARGE_OPERATIONS = 40     # the same of a value that is large
 LARGE_PART = 20           # a value is large that takes more than one part in so many of a plan's peak
+SMALL_BYTES = 1 << 16     # of a value that is never large
 _PASSED = frozenset({*MOVEMENT, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.DETACH, Ops.GATHER, Ops.SLOPED})   # made of their sources
 
 # the gradients that values have at the leaves beneath them, without a call of what users wrote (set by ntgrad/tensor/gradient.py)
@@ -102,14 +103,13 @@ def with_companions(number: Mapping[UOp, int]) -> list[Alias]:
   for r, group in list(companions.items()):
     if (a := r()) is None or without_reshapes(a.node) not in number: continue
     found += alive(group)
-    for each in group: companions.pop(each, None)
+    for each in group[:-1]: companions.pop(each, None)   # the last is what they are beside
   return found
 
 
-def gradients_asked(nodes: Iterable[UOp], of: Alias, made: Iterable[Alias]) -> None:
-  """Gradients of a value, with ``nodes`` beneath it, have been asked for: ``made``. They are computed together, and the value
+def gradients_asked(beneath: Collection[UOp], of: Alias, made: Iterable[Alias]) -> None:
+  """Gradients of a value, with these nodes beneath it, have been asked for: ``made``. They are computed together, and the value
   with them; what was kept for them is not needed after that."""
-  beneath = set(nodes)
   for a in live_aliases:
     if a.node in beneath: a.differentiated = True
   if saved: due.update(u.arg for n in beneath if (u := values.get(n)) is not None and u.op is Ops.BUFFER and u.arg in saved)

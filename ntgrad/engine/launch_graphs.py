@@ -1,74 +1,161 @@
-"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what is patched in it."""
+"""Launches that are made again and again on other memory: a run of kernels that the device takes as one graph is one call."""
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Hashable, Iterable, Mapping, Sequence
 
-from ntgrad.backends.base import Device, Node, Sizes
+from ntgrad.backends.base import Argument, Device, Graph, Node, Sizes
+from ntgrad.codegen.ir import OutOfMemoryError, prod
 
 from . import memory_plan
+from .buffer import Buffer, Storage, note_place
+from .device import get_device
+from .plan import Plan
 
-_At = Callable[[Any], Any] | None
+MORE_BYTES, MORE_PART = 64 << 10, 32   # bytes, or one part in so many, that a plan may take more when it is one call
 
 
 @dataclass(eq=False, slots=True)
 class Launched:
-  """A program or a copy, its arguments, and the numbers of its run-time sizes."""
+  """A program or a copy (which has no device of its own), where its arguments lie, and the numbers of its run-time sizes."""
   program: Any
-  args: list[Any]
+  device: Device | None
+  args: Sequence[Argument]
   sizes: Sizes = ()
 
 
 @dataclass(eq=False, slots=True)
-class Slot:
-  """An allocation that is another one at every replay, and the arguments that it is, or that (``_At``) are a part of it."""
-  raw: Any = None
-  args: list[tuple[list[Any], int, _At]] = field(default_factory=list)
-  # how to change a graph, launch, argument
-  nodes: list[tuple[Callable[[int, int, Any], None], int, int, _At]] = field(default_factory=list)
+class _Run:
+  """Steps on one device: the first, one past the last, their one call if there is, and the number of each allocation there."""
+  start: int
+  end: int
+  memory: dict[int, Any]
+  graph: Graph | None = None
 
-  def fill(self, raw: Any) -> None:
-    """Make the arguments that allocation."""
-    if raw is self.raw: return
-    self.raw = None   # until all arguments are: an interrupt may come between, and the pool give the same allocation again
-    for args, i, at in self.args: args[i] = raw if at is None else at(raw)
-    for change, node, i, at in self.nodes: change(node, i, raw if at is None else at(raw))
-    self.raw = raw
+  def placed(self, args: Iterable[Argument]) -> list[Argument]:
+    """Arguments with the numbers that allocations have in the call."""
+    return [a._replace(memory=self.memory[a.memory]) for a in args]
 
 
-def one_by_one(steps: Sequence[Launched]) -> None:
-  """Launch each step by itself."""
-  for s in steps: s.program(s.args, False, s.sizes)
+@dataclass(eq=False, slots=True)
+class LaunchList:
+  """Steps on allocations that each call gives. Raises what ``Device.graph`` does, once it is asked for graphs."""
+  steps: list[Launched]
+  graphs: list[_Run] = field(default_factory=list)
+  parts: dict[Argument, tuple[Any, Any]] = field(default_factory=dict)   # an allocation, and a piece of it
+
+  def make_graphs(self, accesses: Sequence[memory_plan.MemoryUse]) -> None:
+    """Have each run of kernels be one call, where its device makes graphs. ``accesses`` says what each step touches."""
+    graphs = []
+    for start, end in runs([s.device for s in self.steps]):
+      mine, device = self.steps[start:end], self.steps[start].device
+      run = _Run(start, end, dict.fromkeys([a.memory for s in mine for a in s.args]))
+      for i, k in enumerate(run.memory): run.memory[k] = i
+      if device is not None:
+        after = reduced(memory_plan.dependencies(accesses[start:end])[0])
+        run.graph = device.graph([Node(s.program, run.placed(s.args), a, s.sizes) for s, a in zip(mine, after)])
+      graphs.append(run)
+    self.graphs = graphs
+
+  def change(self, i: int, args: Sequence[Argument], sizes: Sizes) -> None:
+    """Give a step other places and sizes."""
+    step = self.steps[i]
+    if (step.args, step.sizes) == (args, sizes): return
+    step.args, step.sizes = args, ()   # until the graph has them
+    for run in self.graphs:
+      if run.start <= i < run.end and run.graph is not None: run.graph.change(i - run.start, run.placed(args), sizes)
+    step.sizes = sizes
+
+  def __call__(self, memory: Sequence[Any]) -> None:
+    """Launch all steps, in their order."""
+    for run in self.graphs:
+      if run.graph is not None and run.graph.ready(): run.graph([memory[k] for k in run.memory])
+      else:
+        for s in self.steps[run.start:run.end]: s.program(self.raws(s, memory), False, s.sizes)
+
+  def raws(self, step: Launched, memory: Sequence[Any]) -> list[Any]:
+    """The arguments of a step, for launching it by itself."""
+    out = []
+    for i, a in enumerate(step.args):
+      raw = memory[a.memory]
+      device: Device = step.device or (step.program.to, step.program.source)[i]
+      if a.nbytes:
+        whole, part = self.parts.get(a, (None, None))
+        if whole is not raw: self.parts[a] = raw, (part := device.part(raw, a.place, a.nbytes))
+        raw = part
+      out.append(device.at(raw, a.offset) if a.offset else raw)
+    return out
 
 
-def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory_plan.MemoryUse],
-          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[Sizes], None]]]:
-  """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
-  step that is in a graph what gives it other sizes there. ``devices`` has None for steps that are no kernels, ``accesses`` what
-  each step touches. ``slots`` learn where they are in graphs. All arguments must be there. Raises what ``Device.graph`` does."""
-  out: list[Callable[[], None]] = []
-  single: list[Launched] = []
-  places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
-  resize: dict[int, Callable[[Sizes], None]] = {}
-  for start, end in runs(devices):
-    device, mine, graph = devices[start], steps[start:end], None
-    if device is not None:
-      graph = device.graph([Node(s.program, s.args, tuple(after), s.sizes) for s, after in zip(
-        mine, reduced(memory_plan.dependencies(accesses[start:end])[0]))])
-    if graph is None:
-      if not single: out.append(partial(one_by_one, single := []))
-      single += mine
-      continue
-    out.append(graph)
-    single = []
-    for i, s in enumerate(mine):
-      places[id(s.args)] = graph, i
-      resize[start + i] = partial(graph.resize, i)
-  for slot in slots:
-    slot.nodes = [(found[0].change, found[1], i, at) for args, i, at in slot.args if (found := places.get(id(args)))]
-  return out, resize
+@dataclass(eq=False, slots=True)
+class PlanLaunch:
+  """All steps of a plan as one call. A run allocates what outlives it, and one arena for those inner buffers that do not lie in
+  the former before it is written. ``slots``: whose memory the call is given, before the arena's. ``moves``: whether arguments may
+  begin at another place in it at every run."""
+  device: Device
+  graph: Graph
+  arena: int
+  slots: Sequence[int]
+  inner: frozenset[int]
+  moves: bool
+
+  def __call__(self, plan: Plan, buffers: list[Any]) -> bool:
+    """Launch on ``buffers``, which get those that the plan makes, None for inner ones. False where that cannot be, for want of
+    memory too: nothing has been launched then. Raises DeviceError, likewise."""
+    arena = Storage(self.device.name, self.arena)
+    buffers += [None if i in self.inner else Buffer(*m) for i, m in enumerate(plan.made, plan.inputs)]
+    made = [b.storage for b in buffers[plan.inputs:] if b is not None]
+    note_place([arena, *made])
+    try:
+      memory = [buffers[s].storage.raw for s in self.slots]
+      if self.arena: memory.append(arena.raw)
+      self.graph(memory, [*[buffers[s].offset for s in self.slots], 0] if self.moves else ())
+      return True
+    except OutOfMemoryError:
+      for s in made: s.release()
+      del buffers[plan.inputs:]
+      return False
+    finally: arena.release()
+
+
+def plan_launch(plan: Plan) -> PlanLaunch | None:
+  """A plan's steps as one call; None where the device has none, where there are copies, or where that would take notably more
+  memory than releasing each buffer after its last use does."""
+  steps, end = plan.steps, len(plan.steps)
+  programs = [s.program.clone() for s in steps if s.program is not None and s.device == steps[0].device]
+  if not steps or len(programs) < end: return None
+  life: dict[int, memory_plan.Lifetime] = {}   # of what the plan makes
+  for i, step in enumerate(steps):
+    for s in step.slots:
+      if s < plan.inputs: continue
+      _, shape, dtype = plan.made[s - plan.inputs]
+      first = life[s].first if s in life else i
+      life[s] = memory_plan.Lifetime(first, end if s in plan.outputs else i, max(prod(shape) * dtype.itemsize, 1))
+  inner = {s: x for s, x in life.items() if x.last < end}
+  rooms = {s: x for s, x in life.items() if x.last == end}
+  begins = memory_plan.room_begins([*rooms.values()])
+  offsets, total = memory_plan.arrange([*inner.values()], [*rooms.values()])
+  arena = total - begins[-1]
+  least = memory_plan.peak(plan.uses(), {s: x.nbytes for s, x in life.items()})
+  if arena + sum(x.nbytes for x in rooms.values()) > least + max(least // MORE_PART, MORE_BYTES): return None
+  slots = [*dict.fromkeys(s for step in steps for s in step.slots if s not in inner)]
+  number = {s: i for i, s in enumerate(slots)}
+  homes = [*[number[s] for s in rooms], len(slots)]
+  places = {s: (i, 0, 0) for s, i in number.items()}
+  for (s, x), offset in zip(inner.items(), offsets):
+    home = bisect_right(begins, offset) - 1
+    places[s] = homes[home], offset - begins[home], memory_plan.rounded(x.nbytes)
+  device = get_device(steps[0].device)
+  # one after another, as they are without a graph: two inputs may be the same memory
+  nodes = []
+  for i, (step, program) in enumerate(zip(steps, programs)):
+    args = [Argument(*places[s], offset, bool(step.offsets) and s < plan.inputs)
+            for s, offset in zip(step.slots, step.offsets or (0,) * len(step.slots))]
+    nodes.append(Node(program, args, (i - 1,) if i else (), step.sizes))
+  if (graph := device.graph(nodes)) is None: return None
+  return PlanLaunch(device, graph, arena, slots, frozenset(range(plan.inputs, plan.inputs + len(plan.made))) - {*plan.outputs},
+                    any([step.offsets for step in steps]))
 
 
 def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from typing import Hashable, Mapping, NamedTuple, Sequence
 
 PIECE_ALIGN_BYTES = 512   # bytes; the strictest device asks that much of a piece of a buffer
@@ -16,13 +17,18 @@ class Lifetime(NamedTuple):
   nbytes: int
 
 
-def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
+def arrange(lifetimes: Sequence[Lifetime], rooms: Sequence[Lifetime] = ()) -> tuple[tuple[int, ...], int]:
   """An offset for each buffer, and the bytes that all of them take. Buffers that overlap in time do not overlap in memory.
   Largest first, each into the smallest gap that holds it between those placed before that live at the same time; every offset is
-  a multiple of ``PIECE_ALIGN_BYTES``."""
+  a multiple of ``PIECE_ALIGN_BYTES``. ``rooms`` is other memory, in which buffers may lie before it is needed itself; it counts
+  as the first bytes, as :func:`room_begins` says."""
   offsets = [0] * len(lifetimes)
-  taken = _Taken(lifetimes)
-  total = 0
+  taken = _Taken([*lifetimes, *rooms])
+  begins, steps = room_begins(rooms), taken.leaf.keys()
+  for x, begin, following in zip(rooms, begins, begins[1:]):   # no buffer lies in two of them
+    taken.add(x, begin, following)
+    taken.add(Lifetime(min(steps), max(steps), 0), following - PIECE_ALIGN_BYTES, following)
+  total = begins[-1]
   for i, x in sorted(enumerate(lifetimes), key=lambda each: (-each[1].nbytes, each[1].first)):
     size = rounded(x.nbytes)
     gaps, end = list[tuple[int, int]](), 0   # that hold it
@@ -33,6 +39,11 @@ def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     total = max(total, begin + size)
     taken.add(x, begin, begin + size)
   return tuple(offsets), total
+
+
+def room_begins(rooms: Sequence[Lifetime]) -> list[int]:
+  """Where each room begins for :func:`arrange`, and where memory does that is none of them."""
+  return [*accumulate([x.nbytes // PIECE_ALIGN_BYTES * PIECE_ALIGN_BYTES + PIECE_ALIGN_BYTES for x in rooms], initial=0)]
 
 
 @dataclass(slots=True)

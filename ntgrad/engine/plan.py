@@ -10,14 +10,15 @@ from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, screen
 from ntgrad.codegen.index import evaluator, shape_text
-from ntgrad.codegen.ir import DType, UOp
+from ntgrad.codegen.ir import DType, Recent, UOp
 from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import BoundInt
 
-from . import report
+from . import memory_plan, report
 from .keeping import Kept
 from .size_variants import SizedProgram
 
+KNOWN_SIZES = 16   # numbers for the sizes of a plan, of which each has its Plan
 _Ints = tuple[int, ...]
 
 
@@ -37,8 +38,15 @@ class Step:
   sizes: _Ints = ()
   of: SizedProgram | None = None
   asked: _Ints = ()
-  takes: tuple[ix.Size, ...] = ()
+  takes: tuple[UOp, ...] = ()
   nodes: _Ints = ()
+
+
+@dataclass(eq=False, slots=True)
+class Runs:
+  """How often a plan has run, and its steps as one call, where there is (``launch_graphs.PlanLaunch``; False: there is none)."""
+  count: int = 0
+  launch: Any = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,11 @@ class Plan:
   outputs: _Ints                               # the slot of each sink, then of each value that is kept
   kept: Kept = field(default_factory=Kept, compare=False)
   again: Any = field(default=None, compare=False, repr=False)   # of one that was read from the disk: plan_cache.Again
+  runs: Runs = field(default_factory=Runs, init=False, compare=False, repr=False)
+
+  def uses(self) -> list[memory_plan.MemoryUse]:
+    """The slots that each step takes, and at the end those that stay."""
+    return [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in self.steps], self.outputs)]
 
   def releasing(self, slots: Collection[int]) -> Plan:
     """The plan that also gives back inputs once it has read them."""
@@ -71,17 +84,19 @@ class SizedPlan:
   plan: Plan
   numbers: Callable[[Sequence[int]], _Ints]   # of all that is not known before: shapes, then what each program takes
   exprs: Sequence[ix.Dim]                               # what they are
+  found: Recent[_Ints, Plan] = field(default_factory=lambda: Recent(KNOWN_SIZES), compare=False, repr=False)
 
   @staticmethod
   def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
     """A plan that :func:`make_plan` made of a graph with ``sizes``."""
     exprs: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
-    exprs += [s.node for step in plan.steps for s in step.takes]
+    exprs += [n for step in plan.steps for n in step.takes]
     return SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
 
   def at(self, values: _Ints, table: dict[UOp, UOp] | None = None) -> Plan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
-    remember that."""
+    remember that; without, numbers that came lately have the same Plan again."""
+    if table is None and (known := self.found[values]) is not None: return known
     numbers = self.numbers(values)
     if table is not None: numbers = tuple(map(BoundInt.of, numbers, made_of(self.exprs, table)))
     todo = iter(numbers)
@@ -93,7 +108,9 @@ class SizedPlan:
         program, given = step.program.variant(tuple(map(int, asked)))
         step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
       steps.append(step)
-    return replace(self.plan, made=made, steps=tuple(steps))
+    plan = replace(self.plan, made=made, steps=tuple(steps))
+    if table is None: self.found[values] = plan
+    return plan
 
 
 def made_of(exprs: Sequence[ix.Dim], table: dict[UOp, UOp]) -> list[UOp]:

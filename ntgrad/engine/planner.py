@@ -27,7 +27,7 @@ from .buffer import Buffer, Storage, resolved
 from .compile import programs
 from .counters import phase
 from .device import Device, get_device
-from .keeping import LARGE_OPERATIONS, LARGE_PART, Kept, gradients, is_dear, worth_keeping
+from .keeping import LARGE_OPERATIONS, LARGE_PART, SMALL_BYTES, Kept, gradients, is_dear, worth_keeping
 from .plan import Plan, SizedPlan, Step, made_of
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import with_common_names
@@ -111,8 +111,7 @@ def _read_by_gradients(sinks: _Sinks, found: list[UOp], order: list[UOp], number
     if all([u in known for u in item.given]): continue
     for u in item.reads:
       if (at := given.get(u)) in place and at.shape == u.shape and at.dtype is u.dtype: places.add(place[at])
-  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for item in items for n in item.nodes if n.op is not Ops.BUFFER}
-  return tuple(places - {number[resolved(s)] for s, _ in sinks}), memory.peak(memory_uses(items), sizes)
+  return tuple(places - {number[resolved(s)] for s, _ in sinks}), peak_of(items, map(storage, ready), order)
 
 
 def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ...],
@@ -130,8 +129,8 @@ def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ..
     again = _plans[general] is not None
     if keeping.outdated(plan := _plans[general]): plan = None
     again = again or general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
-  # kernels that somebody wrote are for these sizes
-  if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL for u in order]):
+  # kernels that somebody wrote may be for these sizes
+  if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL and not u.arg[0].sizes for u in order]):
     sized = _Sized(sinks, walk, keeping, numbers, declared, rest)
     if keeping.outdated(known := sized.known()): known = None
     plan = sized.new() if known is None else known
@@ -343,7 +342,14 @@ def cleaned(order: Sequence[UOp], stand_ins: Mapping[UOp, UOp]) -> dict[UOp, UOp
 
 
 def memory_uses(items: Iterable[ScheduleItem]) -> list[memory.MemoryUse]:
+  """What each step of a schedule touches, and writes."""
   return [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
+
+
+def peak_of(items: Sequence[ScheduleItem], outputs: Iterable[UOp], inputs: Collection[UOp]) -> int:
+  """The most bytes that a schedule allocates at a time, beside its ``inputs``; its ``outputs`` stay."""
+  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for x in items for n in x.nodes if n not in inputs}
+  return memory.peak([*memory_uses(items), memory.MemoryUse(tuple(outputs), ())], sizes)
 
 
 def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
@@ -379,7 +385,7 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
   last = {s: i for i, ss in enumerate(placed) for s in ss}
   where = [item.nodes[0].device or device for item in items]
   programs_of: dict[int, Program] = {i: item.call.program for i, item in enumerate(items) if item.call is not None}
-  takes: dict[int, tuple[ix.Size, ...]] = {}
+  takes = {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
   def refused(numbers: list[int], n: int, e: NtgradError) -> None:
     origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
@@ -387,7 +393,7 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
              if (k := item.ast) is not None and where[i] == name}
     found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
     programs_of.update(zip(named, found))
-    takes |= {i: sizes for i, (_, sizes) in named.items()}
+    takes |= {i: tuple([s.node for s in sizes]) for i, (_, sizes) in named.items()}
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
@@ -406,14 +412,17 @@ def _schedule(asked: _Sinks, keep: list[tuple[int, UOp]], keeping: _Keeping | No
     ready, items = schedule_graph([*asked, *[(u, None) for _, u in keep]], target)
     items = frugal(items, {*inputs, *map(storage, ready)})
     if keeping is None or not keep: break
-    uses, outputs = memory_uses(items), list(map(storage, ready[:len(asked)]))
-    sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for x in items for n in x.nodes if n not in inputs}
-    least = memory.peak([*uses, memory.MemoryUse(tuple(outputs), ())], sizes)
-    more = memory.peak([*uses, memory.MemoryUse(tuple(map(storage, ready)), ())], sizes) > max(least, keeping.read[1])
-    drop = [i for i, u in keep if node_bytes(u) * LARGE_PART > least and not (before and i in before.asked) and (
-      more or not is_dear(u, LARGE_OPERATIONS))]
+    n, places, outputs = len(asked), [i for i, _ in keep], list(map(storage, ready))
+    least = peak_of(items, outputs[:n], inputs)
+    large = [k for k, (i, u) in enumerate(keep, n) if node_bytes(u) > max(least // LARGE_PART, SMALL_BYTES)
+             and not (before and i in before.asked)]
+    drop = [k for k in large if not is_dear(keeping.walk.order[places[k - n]], LARGE_OPERATIONS)]
+    for k in sorted(large, key=lambda k: -node_bytes(keep[k - n][1])):
+      left = [u for j, u in enumerate(outputs) if j not in drop]
+      if peak_of(items, left, inputs) <= max(least, keeping.read[1]): break
+      if k not in drop: drop.append(k)
     if not drop: break
-    keep = [(i, u) for i, u in keep if i not in drop]
+    keep = [x for k, x in enumerate(keep, n) if k not in drop]
   kept = Kept(tuple([i for i, _ in keep]), last=before is not None)
   if keep: report.keeps([u for _, u in keep], len(items) - len(schedule_graph(asked, target)[1]) if config.debug >= 1 else 0)
   return kept, ready, items

@@ -13,14 +13,16 @@ from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, keeping, memory_plan, report
-from .buffer import LARGE_BYTES, Buffer, Storage, resolved, transfer_watchers
+from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
+from .launch_graphs import plan_launch
 from .plan import Plan, Step
 from .planner import plan_of
 from .walks import CHANGES, Walk, walk_nodes, without_reshapes
 
+FOUND = 3     # runs of a plan, from which on it is launched by one call
 _NEAR = 256   # nodes that are looked at for it
 RELEASED_BYTES = 16 << 20   # of values kept for gradients, from which on each goes as soon as it has been read
 
@@ -164,7 +166,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
   walk = Walk()
   order, there = walk.order, walk.number
-  count = 0
+  count, before = 0, set[UOp]()
   while True:
     walk.add([n for s in list(sinks)[count:] for n in s if n is not None])   # of what has come
     count = len(sinks)
@@ -189,7 +191,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
         found = values_before_call[u]() if u in values_before_call else None
         if found is not None and found.node is u and found not in wanted.aliases: wanted.ask(found, u)
     written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
-    if written:
+    if written != before:
+      before = written
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
   alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
@@ -244,7 +247,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
              order: Sequence[UOp]) -> None:
   """Run the plan of a graph in ``order``, and note on each sink and its Aliases where the value is. Where a step fails that is so
   of what was computed before it, and the rest keeps its old value."""
-  buffers = [*inputs, *[Buffer(*m) for m in plan.made]]
+  buffers: list[Any] = list(inputs)
   left = list(plan.steps[::-1])
   error: Exception | None = None
   try: run_plan(plan, buffers, left)
@@ -339,12 +342,15 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
   return found
 
 
-def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
-  """Run the steps on a buffer a slot, inner ones released after their last use. ``left``: those to run, the next one last."""
+def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:
+  """Run the steps on ``buffers``, one for each input, which get those that the plan makes. A plan that has been found twice is
+  one call, else inner buffers are released after their last use. ``left``: the steps to run, the next one last."""
   wait = report.timing()
-  place = ""
-  for b in buffers[plan.inputs:]:
-    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or alias.caller()
+  if not (wait or captures or transfer_watchers) and _at_once(plan, buffers):
+    counters.count_launches(plan.steps)
+    return left.clear()
+  buffers += [Buffer(*m) for m in plan.made]
+  note_place([b.storage for b in buffers[plan.inputs:]])
   for w in transfer_watchers:
     for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)
@@ -355,11 +361,23 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
       del left[-1]
   except OutOfMemoryError as e:
     made: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
-    uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
+    most, read = memory_plan.peak(plan.uses(), made), sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]})
     raise OutOfMemoryError(
-      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {memory_plan.peak(uses, made):,} bytes at most, beside "
-      f"the {sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]}):,} that it reads; smaller batches, or fewer "
-      "tensors that are kept, take less") from None
+      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {most:,} bytes at most, beside the {read:,} that it reads; "
+      "smaller batches, or fewer tensors that are kept, take less") from None
+
+
+def _at_once(plan: Plan, buffers: list[Any]) -> bool:
+  """Run all steps by one call. False where they have to be run one by one: in a plan's first runs, and where there is no call, or
+  it is not ready."""
+  runs = plan.runs
+  runs.count += 1
+  if (n := runs.count - FOUND) < 0: return False
+  if runs.launch is None and not n & n - 1: runs.launch = plan_launch(plan) or False
+  if not runs.launch: return False
+  if runs.launch.graph.ready(): return bool(runs.launch(plan, buffers))
+  runs.launch = None   # programs may have been launched for the first time since it was made: it is made again, ever less often
+  return False
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:

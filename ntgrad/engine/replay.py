@@ -1,13 +1,13 @@
 """Replays: launches the steps of a recording again, over a memory plan, for other inputs and other sizes."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Sequence
 from weakref import ref
 
 import numpy as np
 
+from ntgrad.backends.base import Argument
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import CaptureError, Recent
 from ntgrad.graph import Alias, live_aliases
@@ -15,30 +15,12 @@ from ntgrad.graph import Alias, live_aliases
 from . import counters, device_asserts, launch_graphs, memory_plan, planner, realize as engine, report
 from .buffer import LARGE_BYTES, Buffer, Storage
 from .device import get_device
-from .launch_graphs import Launched, Slot
+from .launch_graphs import Launched, LaunchList
 from .recording import Copy, Output, Recorder, storage_of
 from .sized_recording import At, SizedRecording
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
 FORMS = 16           # sets of programs that a replay for all sizes keeps ready
-
-
-@dataclass(slots=True)
-class _Form:
-  """The launches of a Replay with certain programs: a replay for other sizes may need others."""
-  steps: list[Launched]
-  slots: dict[int, Slot]
-  places: dict[tuple[int, int], _Place]
-  calls: list[Callable[[], None]] | None = None   # all steps, from the first replay on
-  resize: dict[int, Callable[[tuple[int, ...]], None]] = field(default_factory=dict)   # those in graphs
-
-
-@dataclass(slots=True)
-class _Place:
-  """Where an argument begins in its memory, for sizes at which that is not always the same byte."""
-  at: Callable[[Any, int], Any]
-  offset: int
-  def __call__(self, raw: Any) -> Any: return self.at(raw, self.offset)
 
 
 class Replay:
@@ -53,7 +35,6 @@ class Replay:
     self._held: dict[int, Buffer] = {}   # numbers that depend on sizes
     made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
     self._inputs, self._made_of = list(inputs), made
-    moved = {recorder.launches[i].serials[a] for i, a in sized.places}
     moving = {*inputs, *made}
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay
@@ -67,15 +48,15 @@ class Replay:
     self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
     self._owners(alive)
     self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
-    self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
-    # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
-    self._moving = dict.fromkeys((*inputs, *made, *sized.numbers, *moved))
+    # the allocations that launches are given, the place of each by serial, and those of arenas after them
+    fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
+    self._number = {k: i for i, k in enumerate(dict.fromkeys((*fixed_raws, *inputs, *made, *sized.numbers)))}
+    self._memory: list[Any] = [fixed_raws.get(k) for k in self._number]
     self.foreign = any(type(s) is not Storage for s in self.written)
     self._room: dict[int, int] = {}
-    self._forms: Recent[tuple[Any, ...], _Form] = Recent(FORMS)
-    self._find_lifetimes({*self._fixed_raws, *inputs, *made})
+    self._forms: Recent[tuple[Any, ...], LaunchList] = Recent(FORMS)
+    self._find_lifetimes({*fixed_raws, *inputs, *made})
     self._arrange(self._at)
-    self._devices = [None if x.program is None else get_device(recorder.sizes[x.serials[0]][0]) for x in recorder.launches]
     self._use(self._at)
 
   @property
@@ -83,54 +64,34 @@ class Replay:
     """What is launched."""
     return self.form.steps
 
-  def _form(self, at: At) -> _Form:
+  def _form(self, at: At) -> LaunchList:
     """The launches with the programs that some sizes need."""
-    raws = self._fixed_raws | {k: self._part(k) for k in self._places}
-    slots = {k: Slot() for k in self._moving}
     steps: list[Launched] = []
-    found: dict[tuple[int, int], _Place] = {}
-    for i, x in enumerate(self.launches):
+    for i, (x, program) in enumerate(zip(self.launches, at.programs)):
       device, source = (get_device(self.sizes[k][0]) for k in (x.serials[0], x.serials[-1]))
-      args = list(map(raws.get, x.serials))
-      offsets = at.offsets[i]
-      for j, k in enumerate(x.serials):
-        to: Any = None
-        if (i, j) in self.sized.places: to = found[i, j] = _Place(device.at, offsets[j])
-        elif offsets and offsets[j]: to = partial(device.at, offset=offsets[j])
-        if k in slots: slots[k].args.append((args, j, to))
-        elif to is not None: args[j] = to(args[j])
-      program = at.programs[i]
-      steps.append(Launched(Copy(device, source, at.copies[i]) if program is None else program.clone(), args, at.sizes[i]))
-    return _Form(steps, slots, found)
+      if program is None: steps.append(Launched(Copy(device, source, at.copies[i]), None, self._args(i, at), at.sizes[i]))
+      else: steps.append(Launched(program.clone(), device, self._args(i, at), at.sizes[i]))
+    return LaunchList(steps)
+
+  def _args(self, i: int, at: At) -> list[Argument]:
+    """Where a launch's arguments lie."""
+    serials = self.launches[i].serials
+    return [Argument(*(self._places.get(k) or (self._number[k], 0, 0)), offset)
+            for k, offset in zip(serials, at.offsets[i] or (0,) * len(serials))]
 
   def _use(self, at: At) -> None:
     """Go over to the launches, sizes, places and shapes of some sizes."""
     if (form := self._forms[at.programs]) is None: form = self._forms[at.programs] = self._form(at)
     self.form, self._at = form, at
-    self.inputs = [form.slots[k] for k in self._inputs]
-    self.made = [(k, form.slots[k], (device, shape, dtype))
-                 for (k, (device, _, dtype)), shape in zip(self._made_of.items(), at.made)]
+    self.made = [(k, (device, shape, dtype)) for (k, (device, _, dtype)), shape in zip(self._made_of.items(), at.made)]
+    moved = {i for i, _ in self.sized.places}
     for i, (step, sizes) in enumerate(zip(form.steps, at.sizes)):
-      if step.sizes == sizes: continue
-      step.sizes = sizes
-      if i in form.resize: form.resize[i](sizes)
+      if i in moved or step.sizes != sizes: form.change(i, self._args(i, at) if i in moved else step.args, sizes)
     for i, nbytes in enumerate(at.copies):
       if nbytes: form.steps[i].program.nbytes = nbytes
-    for (i, j), place in form.places.items():
-      if place.offset == at.offsets[i][j]: continue
-      place.offset = at.offsets[i][j]
-      form.slots[self.launches[i].serials[j]].raw = None   # its arguments are found again
     for k, make in self.sized.numbers.items():
-      number = make(self.values)
-      form.slots[k].fill(number.raw)
-      self._held[k] = number
-    for k in self._moving:
-      if k in self._fixed_raws and k not in self.sized.numbers: form.slots[k].fill(self._fixed_raws[k])
-      elif k in self._places: form.slots[k].fill(self._part(k))
-
-  def _part(self, k: int) -> Any:
-    arena, start, end = self._places[k]
-    return get_device(arena.device).part(arena.raw, start, end - start)
+      self._held[k] = number = make(self.values)
+      self._memory[self._number[k]] = number.raw
 
   def move(self, values: tuple[int, ...]) -> bool:
     """Be for these values of the variables from now on. False where they need another recording."""
@@ -181,7 +142,7 @@ class Replay:
         self._life[k] = self._life.get(k, (i,))[0], i
 
   def _arrange(self, at: At) -> None:
-    """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
+    """Give the inner buffers their places: the number of the arena, the first byte in it and how many (both multiples of
     ``memory.PIECE_ALIGN_BYTES``). Of sizes that vary there is room for the greatest that Variables have, where that
     is little; else for the greatest so far and, from the second time on, for half as much again."""
     again = bool(self._room)
@@ -190,7 +151,9 @@ class Replay:
     for k in self._life:
       n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
       if n > room: self._room[k] = n + n // 2 if again else n
-    self._places: dict[int, tuple[Storage, int, int]] = {}
+    self._places: dict[int, tuple[int, int, int]] = {}
+    self._arenas: list[Storage] = []
+    del self._memory[len(self._number):]
     self.planned_bytes, self.unplanned_bytes = 0, sum(self._room.values())
     for device in dict.fromkeys(self.sizes[k][0] for k in self._life):
       mine = [k for k in self._life if self.sizes[k][0] == device]
@@ -198,10 +161,12 @@ class Replay:
       arena = Storage(device, total)
       arena.place = f"jit {self.name}, for inner buffers"
       self.planned_bytes += total
-      for k, start in zip(mine, offsets): self._places[k] = arena, start, start + memory_plan.rounded(self._room[k])
+      self._arenas.append(arena)
+      for k, start in zip(mine, offsets): self._places[k] = len(self._memory), start, memory_plan.rounded(self._room[k])
+      self._memory.append(arena.raw)
     # What launches touch, by the memory that they were recorded on, which holds whatever the addresses are: at replays nothing
     # else here touches an input or an output. Storages over another library's memory may be the same bytes: all count as one.
-    shared = launch_graphs.pieces(self._places)
+    shared = launch_graphs.pieces({k: (home, start, start + nbytes) for k, (home, start, nbytes) in self._places.items()})
     shared.update({s.serial: ("foreign",) for s in self.touched if type(s) is not Storage})
 
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
@@ -239,21 +204,19 @@ class Replay:
     storages = {*self.written, *(a.memory.storage for a in theirs)}
     if storages: engine.before_writing(storages, [*mine, *theirs])   # whoever still needs what is about to be written over
     copies = []   # held until everything is launched, or an output would get their memory
-    for slot, (b, a) in zip(self.inputs, inputs):
+    for k, (b, a) in zip(self._inputs, inputs):
       if a is not None: b = a.memory
       elif self.foreign and type(b.storage) is not Storage:   # it may be the same bytes as what the launches write
         b, old = Buffer(b.device, b.shape, b.dtype), b
         b.take(old)
         copies.append(b)
-      slot.fill(b.raw)
+      self._memory[self._number[k]] = b.raw
     made: dict[int, Buffer] = {}
-    for k, slot, m in self.made:
+    for k, m in self.made:
       made[k] = b = Buffer(*m)
       if b.storage.nbytes >= LARGE_BYTES: b.storage.place = f"jit {self.name}"
-      slot.fill(b.raw)
-    form = self.form
-    if form.calls is None and not report.timing():
-      form.calls, form.resize = launch_graphs.calls(form.steps, self._devices, self._accesses, form.slots.values())
+      self._memory[self._number[k]] = b.raw
+    if not self.form.graphs and not report.timing(): self.form.make_graphs(self._accesses)
     if storages:
       with uninterrupted():
         self._launch(draw)
@@ -267,10 +230,10 @@ class Replay:
     counters.count_launches(self.steps)
     for b, count in zip(self.rng, self._at.counts): b.put(draw(count, b.rng_from))
     for b, array in self.refill: b.put(array)
-    if self.form.calls is not None and not report.timing():
-      for call in self.form.calls: call()
+    if not report.timing(): self.form(self._memory)
     else:
-      for s, device in zip(self.steps, self._devices):
-        if device is None: report.copied(partial(s.program, s.args), s.program.nbytes, s.program.to, s.program.source)
-        elif (seconds := s.program(s.args, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, device)
+      for s in self.steps:
+        raws = self.form.raws(s, self._memory)
+        if s.device is None: report.copied(partial(s.program, raws), s.program.nbytes, s.program.to, s.program.source)
+        elif (seconds := s.program(raws, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, s.device)
     for c in self.checks: device_asserts.watch(c)

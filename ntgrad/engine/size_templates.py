@@ -65,6 +65,7 @@ def _argument(op: Ops, arg: Any, size: Callable[[int], Any]) -> Any:
   if op is Ops.SHRINK: return tuple([_ends(begin, end, size) for begin, end in arg])
   if op is Ops.IOTA: return _shape((arg,), size)[0]
   if op is Ops.UNTILE: return _shape(arg[0], size), arg[1]
+  if op is Ops.CALL: return arg[0].base or arg[0], _shape(arg[0].sizes, size), *arg[1:]
   return tuple([(o, _argument(o, a, size)) for o, a in arg]) if op is Ops.UPDATE else arg
 
 
@@ -204,6 +205,7 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
     elif value is not None: new[u] = u
     else:
       src, arg = tuple(new[source(s)] for s in u.src), _argument(u.op, u.arg, size)
+      if u.op is Ops.CALL: arg = arg[0].with_sizes(arg[1]) if arg[1] else arg[0], *arg[2:]
       # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
       new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
   sizes = tuple(s for s, _ in made)

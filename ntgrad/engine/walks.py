@@ -48,37 +48,41 @@ class Walk:
     self.number: dict[UOp, int] = {}    # places in the order
     self.inputs: list[UOp] = []         # the BUFFERs
     self.structure: list[Any] = []      # of each node: its operation, dtype, argument and the places of its sources
+    self.places: dict[UOp, int] = {}    # as ``number``, and of nodes whose value exists the place of that
     self.noted: list[UOp] = []          # those that say more than what is computed: indices to look through, writes, calls
 
   def add(self, nodes: Iterable[UOp]) -> None:
     """What lies beneath more nodes."""
-    number, order, structure = self.number, self.order, self.structure
+    number, order, structure, places = self.number, self.order, self.structure, self.places
     known_value = values.known.get   # as ``resolved``, without a call
-    place_of = number.get
     stack = [resolved(u) for u in nodes][::-1]
     while stack:
       n = stack[-1]
       if n in number:
         stack.pop()
         continue
-      places, missing = [], []
-      for s in n.src:
-        if (place := place_of(s)) is None:
-          if (entry := known_value(id(s))) is not None and entry() is s: place = place_of(s := entry.value)
-          if place is None: missing.append(s)
-        places.append(place)
-      if missing:
-        stack.extend(missing[::-1])
+      try: sources = tuple([places[s] for s in n.src])
+      except KeyError:   # the first time that the node is met
+        missing = []
+        for s in n.src:
+          if s in places: continue
+          if (entry := known_value(id(s))) is not None and entry() is s:
+            if (found := entry.value) in number:
+              places[s] = number[found]
+              continue
+            missing.append(found)
+          else: missing.append(s)
+        stack += missing[::-1]
         continue
       stack.pop()
-      number[n] = len(order)
+      number[n] = places[n] = len(order)
       order.append(n)
       op, arg = n.op, n.arg
       if op is Ops.BUFFER:
         structure.append((len(self.inputs), arg.shape, n.dtype, arg.device))
         self.inputs.append(n)
         continue
-      structure.append((op, n.dtype, float.hex(arg) if type(arg) is float else arg, tuple(places)))
+      structure.append((op, n.dtype, float.hex(arg) if type(arg) is float else arg, sources))
       if op in _NOTED and (op is not Ops.DETACH or arg is not None): self.noted.append(n)
 
 

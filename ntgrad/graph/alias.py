@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any, Callable, Collection, Iterable, Iterator, Sequence, TypeVar
 from weakref import ref
 
+from ntgrad.codegen.index import TRANSFORMS
 from ntgrad.codegen.ir import AssignError, NodeTable, Ops, UOp
 
 from . import nodes as graph, origins
@@ -244,7 +245,8 @@ def apply_view(node: UOp, view: AliasView) -> UOp:
   """What a view shows of a node."""
   for op, arg in view:
     if op is Ops.DETACH: node = graph.detach(node)
-    else: node = graph.bits(node, arg) if op is Ops.BITCAST else UOp(op, node.dtype, (node,), arg)
+    elif op is Ops.BITCAST: node = graph.bits(node, arg)
+    else: node = graph.make(op, node.dtype, (node,), arg, TRANSFORMS[op].shape(node.shape, arg), node.device)
   return node
 
 

@@ -1,9 +1,20 @@
 """Recipes: graphs that are made again of other nodes, without the rules that made them the first time."""
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from functools import wraps
+from operator import itemgetter
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 
-from ntgrad.codegen.ir import Ops, UOp, toposort
+from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, toposort
+from ntgrad.codegen.ir.elementwise import const_value, make
+
+from . import variable
+from .checks import Valued
+from .modes import mode
+from .origins import Origin, note_origin
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+SIGNATURES = 256   # of one method, whose recipes are kept
 
 
 class Recipe:
@@ -11,12 +22,14 @@ class Recipe:
   devices, gives what the rules would have given for them.
 
   ``exp(a) * 2`` of a -> EXP(input 0), MUL(node 1, 2). What no input is beneath, constants alone, is the same node each time.
-  Raises AssertionError where memory lies beneath that is no input.
+  ``lines`` says of a node which input's line it is a gradient of. Raises AssertionError where memory lies beneath that is none
+  of the inputs.
   """
   __slots__ = "_steps", "_outputs", "_kept"
 
-  def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp]) -> None:
+  def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp], lines: Mapping[UOp, Origin] | None = None) -> None:
     place = {u: i for i, u in enumerate(inputs)}
+    made_by = {id(u.origin): i for i, u in enumerate(inputs) if u.origin is not None}
     outputs, n = list(outputs), len(inputs)
     order = [u for u in toposort(outputs, lambda u: u in place) if u not in place]
     made: set[UOp] = set(place)
@@ -30,16 +43,78 @@ class Recipe:
     for u in order:
       if u not in made: continue
       place[u] = len(place)
-      steps.append((u.op, u.dtype, tuple([place[s] for s in u.src]), u.arg, u.shape, u.device, u.is_unique))
+      src: Any = [place[s] for s in u.src]
+      line = made_by.get(id(lines.get(u)), -1) if lines else -1
+      steps.append((u.op, u.dtype, itemgetter(*src) if len(src) > 1 else src[0], u.arg, u.shape, u.device, u.is_unique, line))
     self._steps, self._outputs = tuple(steps), tuple([place[u] for u in outputs])
 
   def __call__(self, inputs: Sequence[UOp]) -> list[UOp]:
     """The outputs for these inputs."""
     nodes = [*inputs, *self._kept]
-    add = nodes.append
-    for op, dtype, src, arg, shape, device, alone in self._steps:
-      u = (UOp.unique if alone else UOp)(op, dtype, tuple([nodes[i] for i in src]), arg)
-      known = u.__dict__
-      if "shape" not in known: known["shape"], known["device"] = shape, device
+    add, lines = nodes.append, config.origins
+    for op, dtype, src, arg, shape, device, alone, line in self._steps:
+      u = (_alone if alone else make)(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device)
+      if line >= 0 and u.origin is None and lines and (origin := nodes[line].origin) is not None: u.origin = *origin[:2], True
       add(u)
     return [nodes[i] for i in self._outputs]
+
+
+def _alone(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None) -> UOp:
+  """A node that equals no other."""
+  u = UOp.unique(op, dtype, src, arg)
+  u.__dict__.update(shape=shape, device=device)
+  return u
+
+
+def stand_in_for(u: UOp) -> UOp:
+  """A node of which no more is known than dtype, shape and device."""
+  return _alone(Ops.DETACH, u.dtype, (), None, u.shape, u.device)
+
+
+def recalled(fn: _F) -> _F:
+  """A method of a tensor, called by place, whose result (one tensor or a tuple of them, none of them a view of another) follows
+  from what kinds of tensors it is given and from its other arguments: from the third call with the same of these on its nodes are
+  made by a recipe.
+
+  What it may look at is dtype, shape, device, names and whether gradients are needed: the recipe is made of stand-ins that have no
+  more. Numbers, which it may fold, and tensors of a class that may have methods of its own are left to it.
+  """
+  known: Recent[Any, tuple[Recipe, list[tuple[int, Any]], bool] | None] = Recent(SIGNATURES)
+
+  def recorded(args: Sequence[Any], kind: Any) -> tuple[Recipe, list[tuple[int, Any]], bool]:
+    new: dict[UOp, UOp] = {}
+    def given(x: Any) -> Any:
+      if type(x) is not kind: return x
+      if x.lazydata not in new: new[x.lazydata] = stand_in_for(x.lazydata)
+      return object.__new__(kind)._hold(new[x.lazydata], int(x._state > 0))._called(x._names)
+    out = fn(*map(given, args))
+    results = out if type(out) is tuple else (out,)
+    return Recipe([*new.values()], [t.lazydata for t in results]), [(t._state, t._names) for t in results], out is results
+
+  @wraps(fn)
+  def call(*args: Any) -> Any:
+    kind: Any = type(args[0])
+    if kind is not kind._class or variable.looks: return fn(*args)
+    key: list[Any] = [mode.grad]
+    nodes: list[UOp] = []
+    for x in args:
+      if type(x) is kind:
+        if (u := x._node) is None: u = x._read()
+        if (u.op is Ops.CONST or u.op is Ops.EXPAND or u.op is Ops.RESHAPE) and const_value(u) is not None: return fn(*args)
+        if u in nodes: key += nodes.index(u), x._state > 0, x._names
+        else:
+          key += u.dtype, u.shape, u.device, x._state > 0, x._names
+          nodes.append(u)
+      elif isinstance(x, Valued): return fn(*args)
+      else: key += type(x), x
+    try: made = known[at := tuple(key)]
+    except TypeError: return fn(*args)   # a list, say
+    if made is None:
+      if at not in known:
+        known[at] = None
+        return fn(*args)
+      made = known[at] = recorded(args, kind)
+    recipe, results, several = made
+    out = [object.__new__(kind)._hold(note_origin(u), state)._called(names) for u, (state, names) in zip(recipe(nodes), results)]
+    return tuple(out) if several else out[0]
+  return call  # type: ignore[return-value]

@@ -31,7 +31,7 @@ class Linear(Module):
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., in_features) -> (.., out_features)``. Raises ShapeError for another last dimension."""
     last("Linear", x, self.in_features, "in_features")
-    return x.linear(self.weight.transpose(0, 1), self.bias)
+    return x._projected(self.weight, self.bias)
 
 
 @placed

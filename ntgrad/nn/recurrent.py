@@ -1,20 +1,28 @@
 """Recurrent layers, with PyTorch's names of weights, so that what it has saved can be loaded.
 
-What all steps of a sequence take from the input is one product before the first step. A step is then two kernels: the product of
-the state with its weights, and the gates.
+What all steps of a sequence take from the input is one product before the first step. All steps of a layer, in both directions, are
+then one kernel (``recurrent_kernels.py``), and so is the way back through them, after which the gradients of weights are products
+over all steps. Where it takes less time a step is two kernels: the product of the state with its weights, and the gates.
 """
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
-from ntgrad.graph import one_width
+from ntgrad.engine.device import get_device
+from ntgrad.graph import no_grad, one_width
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.custom import ruled
+from ntgrad.tensor.gradient import gradients, walk
 
+from . import recurrent_kernels as kernels
 from .common import count, last, leaf, probability, size
 from .module import Module, placed
+from .utils.rnn import PackedSequence, pad_packed_sequence
 
 State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
 
@@ -41,7 +49,6 @@ def _gru(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
 
 
 _STEPS: dict[str, Callable[..., State]] = {"tanh": _plain("tanh"), "relu": _plain("relu"), "LSTM": _lstm, "GRU": _gru}
-_GATES = {"tanh": 1, "relu": 1, "LSTM": 4, "GRU": 3}
 
 
 def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None) -> Tensor:
@@ -51,12 +58,119 @@ def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bi
   return x.linear(weight.transpose(0, 1), bias_ih)
 
 
+# ---- all steps of a layer
+class _Inputs(NamedTuple):
+  """What all steps of a layer take, in its directions; of what there is none, an empty sequence."""
+  before: Sequence[Any]        # what the input gives to the gates: (directions, steps, n, gates * hidden)
+  states: Sequence[Any]        # to begin with, (directions, n, size) each
+  weights: Sequence[Any]       # of each direction (gates * hidden, size),
+  biases: Sequence[Any] = ()   # of a GRU (gates * hidden,)
+  narrow: Sequence[Any] = ()   # and with a projection (size, hidden)
+  lengths: Sequence[Any] = ()  # of the sequences (n,), int32: then they stay in their state
+
+  @property
+  def all(self) -> list[Any]: return [x for xs in self for x in xs]
+  def others(self, xs: Sequence[Any]) -> _Inputs:
+    """Others in place of ``all``."""
+    left = iter(xs)
+    return _Inputs(*[[next(left) for _ in mine] for mine in self])
+
+
+def _unrolled(kind: str, x: _Inputs) -> list[Any]:
+  """The outputs (steps, n, directions, size), and of an LSTM the last cells (directions, n, hidden): each step by itself."""
+  step, outputs, ends = _STEPS[kind], list[Any](), list[State]()
+  for d, weight in enumerate(x.weights):
+    state, bias = tuple([s[d] for s in x.states]), x.biases[d] if x.biases else None
+    out = list[Any]()
+    for t in range(x.before[0].shape[1])[::-1 if d else 1]:
+      new = step(x.before[0][d, t], state, weight.transpose(0, 1), bias)
+      if x.narrow: new = new[0].dot(x.narrow[d].transpose(0, 1)), *new[1:]
+      if x.lengths: new = tuple([(x.lengths[0] > t).unsqueeze(1).where(a, b) for a, b in zip(new, state)])
+      state = new
+      out.append(state[0])
+    if d: out.reverse()
+    outputs.append(out[0].stack(*out[1:], dim=0))
+    ends.append(state)
+  return [outputs[0].stack(*outputs[1:], dim=2), *[c[0].stack(*c[1:], dim=0) for c in list(zip(*ends))[1:]]]
+
+
+def _slopes(ys: Sequence[Any], grads: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+  """The gradients at ``xs`` from those at ``ys``, which can be differentiated again; None for none."""
+  above = {y.lazydata: g.lazydata for y, g in zip(ys, grads) if y is not None and g is not None}
+  found = gradients(walk(*above), above, [x.lazydata for x in xs])
+  return [Tensor._from_node(found[x.lazydata]) if x.lazydata in found else None for x in xs]
+
+
+def _stacked(xs: Sequence[Any], *shape: int, turned: bool = False) -> list[Any]:
+  """Weights of all directions in one, (directions, *shape), the last two dimensions ``turned``; nothing of none."""
+  xs = [x.reshape(*shape).transpose(-1, -2) if turned else x.reshape(*shape) for x in xs]
+  return [xs[0].stack(*xs[1:], dim=0)] if xs else []
+
+
+def _by_kernels(kind: str, x: _Inputs, rows: int, zeros: bool) -> list[Any]:
+  """``_unrolled`` by kernels, whose programs have so many ``rows``; ``zeros`` are the states to begin with."""
+  (directions, steps, n, wide), gates = x.before[0].shape, kernels.GATES[kind]
+  hidden, state = wide // gates, x.weights[0].shape[1]
+  forward, backward = kernels.made(kind, directions, hidden, state, bool(x.lengths))
+  lstm, form = kind == "LSTM", x.others(range(len(x.all)))   # without what it holds
+
+  def gradient(above: Sequence[Any], given: _Inputs, outs: Sequence[Any]) -> list[Any]:
+    """The gradients at all inputs from those at the results, by the kernel."""
+    out, kept = outs[0], outs[1 + lstm:]
+    into, *found = backward(*_stacked(given.weights, gates, hidden, state), *_stacked(given.narrow, state, hidden), *given.states,
+                            *given.lengths, *kept, out, *above, ROWS=rows)
+    first, apart = found[len(found) - 1 - lstm:], found[0]   # what is apart, if there is
+    of_state, weights, narrow, biases = apart if kind == "GRU" else into, list[Any](), list[Any](), list[Any]()
+    for d in range(directions):
+      g, h = of_state[d].reshape(steps, n, wide), out[:, :, d]
+      later, earlier, start = (g[:-1], h[1:], g[-1]) if d else (g[1:], h[:-1], g[0])
+      weight = later.reshape(-1, wide).transpose(0, 1).dot(earlier.reshape(-1, state))
+      weights.append(weight if zeros else weight + start.transpose(0, 1).dot(given.states[0][d]))
+      if given.biases: biases.append(g.sum((0, 1)))
+      if given.narrow: narrow.append(apart[d, :, :, 0].reshape(-1, state).transpose(0, 1).dot(
+        kept[0][d, :, :, 6].reshape(-1, hidden)))
+    return [into.reshape(directions, steps, n, wide), *first, *weights, *biases, *narrow]
+
+  def rule(grads: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    above = [x.new_zeros(*x.shape) if g is None else g for x, g in zip(outs, grads[:1 + lstm])]
+    with no_grad():
+      found = gradient([t.detach() for t in above], form.others([t.detach() for t in xs]), [t.detach() for t in outs])
+    return ruled(found, [*above, *xs], again)
+
+  def again(grads: Sequence[Any], xs: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """The gradients of gradients: those of the steps by themselves, in which nothing is made of another of the ``xs``."""
+    leaves = [ruled([x.detach()], [x], lambda gs, *_: gs)[0] for x in xs]
+    above, given = leaves[:1 + lstm], form.others(leaves[1 + lstm:])
+    return _slopes(_slopes(_unrolled(kind, given), above, given.all), grads, leaves)
+
+  plain = x.others([t.detach() for t in x.all])
+  biases = _stacked(plain.biases, gates, 1, hidden)
+  if kind == "GRU" and not biases: biases = [plain.before[0].new_zeros(directions, gates, 1, hidden)]
+  made = forward(
+    plain.before[0].reshape(directions, steps, n, gates, hidden),
+    *_stacked(plain.weights, gates, hidden, state, turned=True), *biases, *_stacked(plain.narrow, state, hidden, turned=True),
+    *plain.states, *plain.lengths, ROWS=rows)
+  *kept, out = [made] if isinstance(made, Tensor) else made[:len(made) - lstm]
+  return ruled([out, *made[len(made) - lstm:], *kept] if lstm else [out, *kept], x.all, rule)[:1 + lstm]
+
+
+def _steps(kind: str, x: _Inputs, zeros: bool) -> list[Any]:
+  """What all steps of a layer give, in the way that takes less time: the outputs (steps, n, directions, size), and of an LSTM the
+  last cells (directions, n, hidden)."""
+  before, (wide, state) = x.before[0], x.weights[0].shape
+  target, gates = get_device(before.device).renderer.target, kernels.GATES[kind]
+  mixed = any([t.dtype is not before.dtype for t in x.all[:len(x.all) - len(x.lengths)]])
+  rows = 0 if mixed or 0 in before.shape else kernels.rows_of_programs(
+    target, *before.shape[:3], gates, wide // gates, state, before.dtype)
+  return _by_kernels(kind, x, rows, zeros) if rows else _unrolled(kind, x)
+
+
 class _Cell(Module):
   _said = "*input_size *hidden_size bias"
   _kind: ClassVar[str]
 
   def __init__(self, input_size: int, hidden_size: int, bias: bool = True):
-    name, gates = type(self).__name__, _GATES[self._kind]
+    name, gates = type(self).__name__, kernels.GATES[self._kind]
     self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size)
     self.bias, bound = bias, 1 / math.sqrt(hidden_size)
     self.weight_ih, self.weight_hh = [leaf(gates * hidden_size, n, bound=bound) for n in (input_size, hidden_size)]
@@ -118,7 +232,7 @@ class _Recurrent(Module):
 
   def _make(self, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, dropout: float,
             bidirectional: bool, proj_size: int = 0) -> None:
-    name, gates = type(self).__name__, _GATES[self._kind]
+    name, gates = type(self).__name__, kernels.GATES[self._kind]
     size(name, "input_size", input_size)
     size(name, "hidden_size", hidden_size)
     count(name, "num_layers", num_layers)
@@ -141,14 +255,19 @@ class _Recurrent(Module):
   def flatten_parameters(self) -> None:
     """Does nothing: weights may lie anywhere. For programs written for PyTorch."""
 
-  def __call__(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The outputs, and the last states, from the states ``hx`` (None: zeros). Raises ShapeError."""
+  def __call__(self, input: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+    """The outputs, packed as the input is, and the last states, from the states ``hx`` (None: zeros). Raises ShapeError."""
     out, (h,) = self._run(input, None if hx is None else (hx,))
     return out, h
 
-  def _run(self, x: Tensor, given: tuple[Tensor, ...] | None) -> tuple[Tensor, State]:
-    """The outputs of the last layer, and the last states of all."""
-    name = type(self).__name__
+  def _run(self, x: Any, given: tuple[Tensor, ...] | None) -> tuple[Any, State]:
+    """The outputs of the last layer, and the last states of all; of packed sequences each one's at its own end."""
+    name, packed, lengths = type(self).__name__, x if isinstance(x, PackedSequence) else None, list[Tensor]()
+    if packed is not None:
+      if packed.data.ndim != 2:
+        raise ShapeError(f"nn.{name}: packed elements of shape {packed.data.shape}, expected (.., {self.input_size})")
+      x, _ = pad_packed_sequence(packed, self.batch_first)
+      lengths = [Tensor(np.array(packed._lengths(), np.int32), device=x.device)]
     if x.ndim not in (2, 3):
       raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected ({'n, steps' if self.batch_first else 'steps, n'}, "
                        f"{self.input_size}) or (steps, {self.input_size})")
@@ -160,44 +279,41 @@ class _Recurrent(Module):
     if not x.shape[0]: raise ShapeError(f"nn.{name}: input of shape {x.shape} has no steps, expected at least one")
     one_width(f"nn.{name}", x, vars(self)["weight_ih_l0"], *(given or ()))
     states = self._states(name, x, given, one)
-    ends = list[State]()
+    ends, d = list[State](), len(self._ends())
     for k in range(self.num_layers):
       if k and self.dropout: x = x.dropout(self.dropout, self._trains("nothing is dropped between layers"))
-      outputs = []
-      for end in self._ends():
-        out, state = self._direction(x, f"_l{k}{end}", states[len(ends)], bool(end))
-        outputs.append(out)
-        ends.append(state)
-      x = outputs[0] if len(outputs) == 1 else outputs[0].cat(outputs[1], dim=-1)
-    final = tuple(s[0].stack(*s[1:], dim=0) for s in zip(*ends))
+      x, *end = self._layer(x, k, tuple([s[k * d:k * d + d] for s in states]) if given else states, given is None, lengths)
+      ends.append(tuple(end))
+    final = tuple(s[0].cat(*s[1:], dim=0) for s in zip(*ends))
     if one: return x.squeeze(1), tuple(s.squeeze(1) for s in final)
+    if packed is not None: return packed._with(x), final
     return x.transpose(0, 1) if self.batch_first else x, final
 
-  def _states(self, name: str, x: Tensor, given: tuple[Tensor, ...] | None, one: bool) -> list[State]:
-    """The state that each layer and direction begins with."""
-    n = self.num_layers * len(self._ends())
+  def _states(self, name: str, x: Tensor, given: tuple[Tensor, ...] | None, one: bool) -> State:
+    """The states that all layers begin with, (layers * directions, n, size), or zeros that one begins with."""
+    d = len(self._ends())
+    n = d if given is None else d * self.num_layers
     shapes = [(n, x.shape[1], self.proj_size or self.hidden_size), (n, x.shape[1], self.hidden_size)]
-    if given is None:
-      return [tuple(x.new_zeros(*s[1:]) for s in shapes[:1 + (self._kind == "LSTM")])] * n
+    if given is None: return tuple([x.new_zeros(*s) for s in shapes[:1 + (self._kind == "LSTM")]])
     for t, s in zip(given, shapes):
       want = (s[0], s[2]) if one else s
       if t.shape != want: raise ShapeError(f"nn.{name}: a state of shape {t.shape}, expected {want}")
-    return list(zip(*[(t.unsqueeze(1) if one else t).named() for t in given]))
+    return tuple([(t.unsqueeze(1) if one else t).named() for t in given])
 
-  def _direction(self, x: Tensor, end: str, state: State, backwards: bool) -> tuple[Tensor, State]:
-    """One layer in one direction: the output at each step, and the last state."""
-    kind, step = self._kind, _STEPS[self._kind]
-    bias_ih, bias_hh = [getattr(self, f"bias_{b}{end}", None) for b in ("ih", "hh")]
-    before = _from_input(kind, x, getattr(self, f"weight_ih{end}"), bias_ih, bias_hh)
-    weight = getattr(self, f"weight_hh{end}").transpose(0, 1)
-    narrow = getattr(self, f"weight_hr{end}").transpose(0, 1) if self.proj_size else None
-    outputs = []
-    for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
-      state = step(before[t], state, weight, bias_hh)
-      if narrow is not None: state = state[0].dot(narrow), *state[1:]
-      outputs.append(state[0])
-    if backwards: outputs.reverse()
-    return outputs[0].stack(*outputs[1:], dim=0), state
+  def _layer(self, x: Tensor, k: int, states: State, zeros: bool, lengths: Sequence[Tensor]) -> list[Any]:
+    """One layer: the outputs, and the last states of its directions, (directions, n, size) each."""
+    def of(what: str) -> list[Any]: return [getattr(self, f"{what}_l{k}{end}") for end in self._ends()]
+    gru, d = self._kind == "GRU", len(self._ends())
+    before, *weights = x.unsqueeze(0), *of("weight_ih")
+    before = before.dot(weights[0].stack(*weights[1:], dim=0).transpose(1, 2).unsqueeze(1))
+    if self.bias:
+      biases = of("bias_ih") if gru else [a + b for a, b in zip(of("bias_ih"), of("bias_hh"))]
+      before = before + biases[0].stack(*biases[1:], dim=0).reshape(d, 1, 1, -1)
+    out, *cells = _steps(self._kind, _Inputs(
+      [before], states, of("weight_hh"), of("bias_hh") if gru and self.bias else (),
+      of("weight_hr") if self.proj_size else (), lengths), zeros)
+    ends = [out[0 if i else -1, :, i] for i in range(d)]
+    return [out.reshape(*out.shape[:2], -1), ends[0].stack(*ends[1:], dim=0), *cells]
 
 
 @placed
@@ -205,7 +321,8 @@ class RNN(_Recurrent):
   """``h_t = tanh(x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh)`` (or relu) over a sequence, in num_layers layers.
 
   ``(steps, n, input_size) -> (steps, n, hidden_size)`` (with ``batch_first`` n comes first; without n one sequence), and the last
-  state of each layer (num_layers, n, hidden_size). ``dropout`` is of what each layer but the last gives, in training.
+  state of each layer (num_layers, n, hidden_size). A ``nn.utils.rnn.PackedSequence`` is taken too, and one is given back; last
+  states are those at the end of each sequence. ``dropout`` is of what each layer but the last gives, in training.
   ``bidirectional`` has each layer read the sequence in both directions, with weights of their own: twice as many outputs and
   states, forward first.
   """
@@ -240,9 +357,10 @@ class LSTM(_Recurrent):
                dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size)
 
-  def __call__(self, input: Tensor,  # type: ignore[override]
-               hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The outputs, and the last states (h, c), from the states ``hx`` (None: zeros). Raises ShapeError."""
+  def __call__(self, input: Tensor | PackedSequence,  # type: ignore[override]
+               hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
+    """The outputs, packed as the input is, and the last states (h, c), from the states ``hx`` (None: zeros). Raises
+    ShapeError."""
     out, (h, c) = self._run(input, hx)
     return out, (h, c)
 

@@ -187,6 +187,7 @@ class Placing:
     """The memory that a write is done to, as it is before."""
     base, number, target = past_empty(u.src[0]), self.number[u], self.target.get(u)
     new = self.new[base]
+    if u.op is Ops.CALL and u.arg[1] in u.arg[2] and target is None: return new   # nothing is lost
     if number in self.apart: return own(new, number)
     if self.over.get(base) is u:
       if base in self.inside: self.inside.add(u)
@@ -208,8 +209,8 @@ class Placing:
 
   def _launch(self, u: UOp) -> UOp:
     """An argument after a kernel that writes it. Each effect of a call comes after all that the kernel takes; arguments that it
-    writes and nobody reads are copies."""
-    launcher, position = u.arg
+    writes and nobody reads are copies, unless there was nothing in them (``empty``)."""
+    launcher, position, empty = u.arg
     together = self.calls[launcher, *u.src[1:]]
     call = min(self.number[x] for x in together.values())
     memories = {i: self._memory(x) for i, x in sorted(together.items())}
@@ -218,7 +219,7 @@ class Placing:
       if i in together: continue
       value = self.new[past_empty(s)]
       while value.op in (Ops.RESHAPE, Ops.DETACH): value = value.src[0]
-      if i in launcher.writes or value.op is Ops.CONST: value = own(value, call, f"argument {i}")
+      if i in launcher.writes and i not in empty or value.op is Ops.CONST: value = own(value, call, f"argument {i}")
       positions.append(i)
       arguments.append(value)
     memory, arg = memories.pop(position), (launcher, position, tuple(positions), call, self.number[u])

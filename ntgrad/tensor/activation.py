@@ -8,6 +8,7 @@ from typing import Any, Callable, Self, TypeVar
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, UnaryOps, as_float, dtypes, shown
 from ntgrad.core import Base, real_number
 from ntgrad.graph import Operand, checked, nodes as graph, one_width
+from ntgrad.graph.recipes import recalled
 
 from .elementwise import Elementwise
 from .movement import Movement
@@ -47,6 +48,7 @@ class Activation(Elementwise, Movement):
   def logsigmoid(self) -> Self:
     """log(sigmoid(x)), without overflow."""
     return self.neg().softplus().neg()
+  @recalled
   @in_float32
   def silu(self) -> Self:
     """x * sigmoid(x)."""
@@ -55,6 +57,9 @@ class Activation(Elementwise, Movement):
   @in_float32
   def gelu(self, approximate: str = "tanh") -> Self:
     """x times the normal distribution function, by the tanh formula, or exactly with ``approximate="none"``."""
+    return self._gelu(approximate)   # type: ignore[no-any-return]
+  @recalled
+  def _gelu(self, approximate: str) -> Any:
     if approximate == "none": return self * 0.5 * (1 + (self * math.sqrt(0.5)).erf())
     if approximate != "tanh": raise ArgumentError(f"gelu: approximate={approximate!r}; it takes 'tanh' or 'none'")
     return self * 0.5 * (1 + (self * 0.7978845608028654 * (1 + 0.044715 * self * self)).tanh())

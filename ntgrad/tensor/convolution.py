@@ -21,6 +21,7 @@ from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, m
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, merged, nodes as graph, of_kind, one_width, text
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
+from ntgrad.graph.recipes import recalled
 
 from .elementwise import Elementwise, Host
 from .families import member
@@ -122,6 +123,11 @@ class Convolution(Elementwise, Movement):
   def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
                  dilation: Ints = 1, padding: Padding | str = 0) -> Self:
     """The convolution over n dimensions (None: as many as the weight has)."""
+    return self._windowed(weight, bias, name, n, groups, stride, dilation, padding)   # type: ignore[no-any-return]
+
+  @recalled
+  def _windowed(self, weight: Any, bias: Any, name: str, n: int | None, groups: int, stride: Ints, dilation: Ints,
+                padding: Any) -> Any:
     n, batched = self._rank(name, weight, n)
     if not batched:
       return self.unsqueeze(0)._convolved(name, n, weight, bias, groups, stride, dilation, padding).squeeze(0)._own()

@@ -250,7 +250,8 @@ class Copy:
 
   def _made(self, n: UOp) -> UOp:
     src = tuple([self.new[s] for s in n.src])
-    if src == n.src: return n
+    # a kernel's result is what it was, and has its gradient at other nodes
+    if src == n.src and not (isinstance(n.note, graph.Result) and any([self(s) is not s for s in n.note[0].sources])): return n
     m = (UOp.unique if n.is_unique else UOp)(n.op, n.dtype, src, n.arg)
     for k in "shape", "device":
       if k in n.__dict__: m.__dict__[k] = n.__dict__[k]

@@ -2,30 +2,34 @@
 
 ``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and
 the gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
-A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is."""
+A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is. From the third
+time on that a structure is met, its gradients are made by a ``Recipe``, without a rule."""
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
-from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, UOp, acc_dtype, dtypes
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, Recent, UOp, acc_dtype, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import Buffer, overwritten
 from ntgrad.engine.device import Device
 from ntgrad.engine.keeping import gradients_asked, gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
-from ntgrad.graph import apply_view, nodes as graph, origins, values
+from ntgrad.graph import apply_view, nodes as graph, origins, values, variable
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
+from ntgrad.graph.recipes import Recipe
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
 
-MANY = 8   # users of a node from which on their gradients are joined
+MANY = 8         # users of a node from which on their gradients are joined
+STRUCTURES = 64  # of graphs, whose recipes are kept
+CONSTANTS = 4    # sets of numbers of one structure that are remembered
 
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
@@ -228,8 +232,108 @@ def walk(*roots: UOp) -> list[UOp]:
   return list(done)
 
 
-def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp]) -> dict[UOp, UOp]:
-  """The gradients at the target nodes that the walk ``order`` has, from those at its roots."""
+class _Graph(NamedTuple):
+  """What a gradient can reach, in an order that its structure gives; ``key`` is None where rules have to be asked each time."""
+  root: UOp
+  nodes: list[UOp]
+  place: dict[UOp, int]        # of each of them
+  end: int                     # from there on they are only beneath the gradient that is given
+  leaves: list[UOp]
+  key: tuple[Any, ...] | None  # all that rules look at, but for constants
+  constants: tuple[UOp, ...]
+
+
+def _followed(u: UOp) -> bool:
+  """Whether rules look beneath a node: a gradient passes it, or there may be a constant beneath."""
+  op = u.op
+  return op is Ops.RESHAPE or op is Ops.EXPAND or u.dtype.kind == "f" and op not in _STOPS and u.src != ()
+
+
+def _graph(root: UOp, start: UOp) -> _Graph:
+  """What a gradient ``start`` at the root can reach. The key has of each node, in one row, what it does and the places of its
+  sources; of one that is not followed shape and device."""
+  place, nodes = {root: 0}, [root]
+  leaves: list[UOp] = []
+  constants: list[UOp] = []
+  key: list[Any] = []
+  add, found, end = key.append, nodes.append, 0
+  for top in root, start:
+    if top not in place:
+      place[top] = len(nodes)
+      found(top)
+    add(place[top])
+    for u in itertools.islice(nodes, end, None):   # they become more on the way
+      op, d, src = u.op, u.dtype, u.src
+      if op is Ops.CONST:
+        constants.append(u)
+        key += op, d
+      elif not _followed(u):
+        if isinstance(u.note, Leaf): leaves.append(u)
+        elif isinstance(u.note, Result): return _plain_graph(root)
+        key += op, d, u.shape, u.device
+      else:
+        if op is Ops.CUSTOM or op is Ops.CALL: return _plain_graph(root)
+        key += op, d, u.arg
+        if op is Ops.SLOPED:
+          add(u.shape)
+          src = src[1:]
+        for s in src:
+          if (at := place.get(s)) is None:
+            at = place[s] = len(nodes)
+            found(s)
+          add(at)
+    if top is root: end, reached = len(nodes), leaves.copy()
+  return _Graph(root, nodes, place, end, reached, None if variable.looks else tuple(key), tuple(constants))
+
+
+def _plain_graph(root: UOp) -> _Graph:
+  nodes = walk(root)
+  leaves = [n for n in nodes if isinstance(n.note, Leaf)]
+  return _Graph(root, nodes, {n: i for i, n in enumerate(nodes)}, len(nodes), leaves, None, ())
+
+
+# by structure and targets, then by constants: the recipe, and the places of the targets in the order of a walk, first those that
+# have gradients; None where it was met once
+_recipes: Recent[Any, Recent[tuple[UOp, ...], tuple[Recipe, list[int]] | None]] = Recent(STRUCTURES)
+
+
+def _found(g: _Graph, start: UOp, targets: Sequence[UOp]) -> dict[UOp, UOp | None]:
+  """The gradient, or None, of each target: in the order of a walk, first those that have one. A structure has a recipe when it is
+  met with the same constants again, so those that change each time fill no table."""
+  if g.key is not None:
+    at = g.key, tuple(sorted({g.place[n] for n in targets}))
+    if (known := _recipes[at]) is None: known = _recipes[at] = Recent(CONSTANTS)
+    if (made := known[g.constants]) is None:
+      made = known[g.constants] = _recorded(g, start, targets) if g.constants in known else None
+    if made is not None: return {g.nodes[i]: x for i, x in itertools.zip_longest(made[1], made[0](g.nodes))}
+  return _by_rules(g.root, start, set(targets))
+
+
+def _by_rules(root: UOp, start: UOp, targets: set[UOp], lines: dict[UOp, origins.Origin] | None = None) -> dict[UOp, UOp | None]:
+  order = walk(root)
+  found = gradients(order, {root: start}, targets, lines)
+  return {n: found[n] for n in order if n in found} | {n: None for n in order if n in targets and n not in found}
+
+
+def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, list[int]]:
+  """The recipe of a structure: what rules make of nodes of which no more is known than the key has, so that it is the same for
+  every graph with that key."""
+  new: dict[UOp, UOp] = {}
+  for n in toposort(g.nodes, lambda n: not _followed(n)):
+    new[n] = u = (n if n.op is Ops.CONST else n.replace(tuple([new[s] for s in n.src])) if _followed(n) else
+                  UOp.unique(n.op, n.dtype))
+    u.__dict__.update(shape=n.shape, device=n.device)
+    origins.carry(n, u)
+  nodes, lines = [new[n] for n in g.nodes], dict[UOp, origins.Origin]()
+  place = {u: i for i, u in enumerate(nodes)}
+  found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
+  return Recipe(nodes, [x for x in found.values() if x is not None], lines), [place[n] for n in found]
+
+
+def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
+              lines: dict[UOp, origins.Origin] | None = None) -> dict[UOp, UOp]:
+  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets where what they are
+  gradients of was made."""
   wanted = set(targets)
   # nodes on a path from the root to a target
   on_path: set[UOp] = set()
@@ -255,7 +359,9 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
     elif n.op in _RULES_OF_MANY: parts = _RULES_OF_MANY[n.op](n, g, on_path)
     else: continue
     for s, gs in parts:
-      if n in made: origins.of_gradient(gs, made[n])
+      if n in made:
+        origins.of_gradient(gs, made[n])
+        if lines is not None: lines.setdefault(gs, made[n])
       if s in on_path: found.setdefault(s, []).append(gs)
   return out
 
@@ -340,10 +446,10 @@ def _memory(u: UOp) -> UOp:
   return u
 
 
-def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
+def _refuse_gone(name: str, loss: Any, found: Iterable[UOp | None]) -> None:
   """Raises GradientError where gradients need values that have been written over and cannot be computed again."""
   if not overwritten: return
-  for u in computed_walk(found):
+  for u in computed_walk([g for g in found if g is not None]):
     if u.op is Ops.BUFFER and u.arg.stale:
       raise GradientError(
         f"{name}: the gradient of a tensor of shape {loss.shape} needs the old value of a tensor of shape {u.shape} ({u.dtype}), "
@@ -357,26 +463,25 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
   if loss._state <= 0:
     raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; "
                         "set requires_grad=True on a source, outside of no_grad")
-  order = walk(loss.lazydata)
-  leaves = [(t, n) for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
+  walked = _graph(loss.lazydata, cotangent)
+  leaves = {n: t for n in walked.leaves if (t := n.note()) is not None and t._state == 2}
   if not leaves:
     raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; "
                         "keep the leaf tensors, use them in the computation")
   if inputs is not None:
-    wrong = [i for i, t in enumerate(inputs) if not any([t is leaf for leaf, _ in leaves])]
+    wrong = [i for i, t in enumerate(inputs) if not any([t is leaf for leaf in leaves.values()])]
     if wrong: raise GradientError(f"backward: inputs[{wrong[0]}] is no leaf beneath the tensor; autograd.grad takes any tensor")
-    leaves = [(t, n) for t, n in leaves if any([t is x for x in inputs])]
-  found = gradients(order, {order[-1]: cotangent}, [n for _, n in leaves])
+    leaves = {n: t for n, t in leaves.items() if any([t is x for x in inputs])}
+  found = _found(walked, cotangent, list(leaves))
   _refuse_gone("backward", loss, found.values())
   made = []
-  for t, n in leaves:
-    g = found.get(n)
-    if g is None: continue
-    t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
-    made.append(t.grad._alias)
-  gradients_asked(order, loss._alias, made)
-  for t, n in leaves:   # used, but without slope
-    if t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))
+  for n, g in found.items():
+    t = leaves[n]
+    if g is not None:
+      t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
+      made.append(t.grad._alias)
+    elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
+  gradients_asked(walked.place, loss._alias, made)
 
 
 def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
@@ -392,33 +497,33 @@ def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
 gradients_of.append(_gradients_beneath)
 
 
+@synchronized
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: bool = False) -> list[Any]:
   """The gradients with respect to targets; see ``Tensor.gradient``; with ``unused`` None for those that are not in the graph."""
   start = _start("gradient", loss, cotangent)
-  order = walk(loss.lazydata)
-  nodes = set(order)
+  walked = _graph(loss.lazydata, start)
   memory: dict[UOp, UOp] | None = None
   versions: dict[int, list[UOp]] = {}   # of each leaf, by its identity
-  for n in order:
-    if isinstance(n.note, Leaf): versions.setdefault(id(n.note()), []).append(n)
+  for n in walked.leaves: versions.setdefault(id(n.note()), []).append(n)
   wanted: list[list[UOp]] = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f":
       raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
     u = t.lazydata
     if t._state == 2: at = versions.get(id(t), [])
-    elif u in nodes: at = [u]
+    elif walked.place.get(u, walked.end) < walked.end: at = [u]
     else:   # realised after the graph was made
-      if memory is None: memory = {_memory(n): n for n in order if n in values or n.op in MOVEMENT}
+      if memory is None: memory = {_memory(n): n for n in walk(loss.lazydata) if n in values or n.op in MOVEMENT}
       at = [memory[u]] if u in memory else []
     if not at and not unused:
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
                           "with requires_grad=True set before")
     wanted.append(at)
-  found = gradients(order, {order[-1]: start}, [n for at in wanted for n in at])
+  found = _found(walked, start, [n for at in wanted for n in at])
+  rank = {n: i for i, n in enumerate(found)}   # versions of a leaf in the order of a walk
   _refuse_gone("gradient", loss, found.values())
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
   return [None if not at else make(functools.reduce(
-    add, [found[n] for n in at if n in found] or [const(0.0, at[0].dtype, at[0].shape)]))._called(t._names)
+    add, [g for n in sorted(at, key=rank.__getitem__) if (g := found[n]) is not None] or [const(0.0, at[0].dtype, at[0].shape)]))._called(t._names)
     for t, at in zip(targets, wanted)]

@@ -19,6 +19,7 @@ from ntgrad.core import Base, real_number
 from ntgrad.engine.index_checks import floats_within, known_class, no_class, within
 from ntgrad.graph import Operand, checked, fit_aligned, merged, nodes as graph, of_kind, operand, text
 from ntgrad.graph.nodes import Shape, cast, expand, inside, reshape, where
+from ntgrad.graph.recipes import recalled
 
 from .activation import Activation
 from .families import member
@@ -99,8 +100,16 @@ class Losses(Activation, Reduction):
     """Loss of class indices Y, one a row (u with dim ``axis`` taken out): reduced over classes first, then over rows."""
     s = u.shape
     if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
+    index = self._from_node(self._classes(name, Y, s[:axis] + s[axis + 1:], s[axis], ignore_index))._called(Y._names)
+    return self._loss_of_classes(index, weight, name, axis, ignore_index, smoothing, how, logits)   # type: ignore[no-any-return]
+
+  @recalled
+  def _loss_of_classes(self, Y: Any, weight: Any, name: str, axis: int, ignore_index: int | None, smoothing: float, how: str,
+                       logits: bool) -> Any:
+    u = self._rows(name, axis)[0]
+    s = u.shape
     rows, kept = s[:axis] + s[axis + 1:], s[:axis] + (1,) + s[axis + 1:]
-    index = reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
+    index = reshape(Y.lazydata, kept)
     chosen = self._chosen(index, s, axis)
     w = self._weight(name, weight, u, axis)
     log_total = mine = None

@@ -8,8 +8,10 @@ from ntgrad.codegen.ir import ArgumentError, ShapeError, UnaryOps, acc_dtype
 from ntgrad.core import real_number
 from ntgrad.graph import Operand, checked, no_grad, nodes as graph, one_width, text
 from ntgrad.graph.nodes import Shape
+from ntgrad.graph.recipes import recalled
 
 from .elementwise import info_of
+from .movement import as_tuple
 from .reduction import Reduction
 
 
@@ -46,8 +48,12 @@ class Normalising(Reduction):
                  eps: float = 1e-5) -> Self:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450). (..,
     *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError."""
-    return self._normal("layer_norm", self._last_dims(
-      "layer_norm", normalized_shape, (("weight", weight), ("bias", bias))), eps)._affine(weight, bias)
+    return self._layer_norm(as_tuple(normalized_shape, 1), weight, bias, eps)
+
+  @recalled
+  def _layer_norm(self, sizes: Shape, weight: Any, bias: Any, eps: float) -> Any:
+    axes = self._last_dims("layer_norm", sizes, (("weight", weight), ("bias", bias)))
+    return self._normal("layer_norm", axes, eps)._affine(weight, bias)
 
   def _affine(self, weight: Any, bias: Any) -> Self:
     x = self if weight is None else self * weight

@@ -15,6 +15,7 @@ from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote,
 from ntgrad.core import axis_of
 from ntgrad.graph import Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
 from ntgrad.graph.nodes import broadcast, cast, drop, expand, permute, reshape
+from ntgrad.graph.recipes import recalled
 
 from .creation import Creation
 from .families import member
@@ -112,6 +113,11 @@ class Products(Reduction, Creation):
     one_width("linear", self, weight, bias)
     x = self * weight if weight.ndim == 1 else self.dot(weight)
     return x if bias is None else x + bias
+
+  @recalled
+  def _projected(self, weight: Any, bias: Any) -> Any:
+    """``self @ weight.T + bias``."""
+    return self.linear(weight.transpose(0, 1), bias)
 
   def sequential(self, layers: Sequence[Callable[..., Any]]) -> Any:
     """The layers applied one after the other."""

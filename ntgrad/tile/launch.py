@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from ntgrad.backends.base import Program
-from ntgrad.codegen.ir import DType, Ops, UOp, config, dtypes
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer, Storage
@@ -48,7 +49,8 @@ class Argument(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Launcher:
-  """A compiled kernel on a device; ``sharing`` pairs may be the same memory, ``together`` gives the kernel for those that are."""
+  """A compiled kernel on a device; ``sharing`` pairs may be the same memory, ``together`` gives the kernel for those that are.
+  ``base`` is the launcher that one with certain ``sizes`` was made from."""
   kernel: str
   step: Step
   writes: Sizes
@@ -57,13 +59,22 @@ class Launcher:
   checks: Checks | None = None
   together: Callable[..., Launcher] | None = None
   static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes
+  base: Launcher | None = None
+  sizes: Sizes = ()
+  known: Recent[Sizes, Launcher] = field(default_factory=lambda: Recent(64), init=False)   # by sizes
 
   def with_sizes(self, sizes: Sizes) -> Launcher:
-    """The launcher for certain run-time sizes."""
-    program, given = self.step.program.variant(sizes)  # type: ignore[union-attr]
-    together = self.together and partial(self.together, sizes=sizes)
-    return replace(self, step=replace(self.step, program=program, sizes=given), together=together,
-                   static=self.static and partial(self.static, sizes))
+    """The launcher for certain run-time sizes, the same one each time; of sizes that are expressions, a step of a plan for any."""
+    found = None if any([type(n) is BoundInt for n in sizes]) else self.known[sizes]   # one equals a number that is not bound
+    if found is None:
+      if any([isinstance(n, UOp) for n in sizes]): step = replace(self.step, takes=tuple(map(ix.node, sizes)))
+      else:
+        program, given = self.step.program.variant(sizes)  # type: ignore[union-attr]
+        step = replace(self.step, program=program, sizes=given)
+      found = replace(self, step=step, together=self.together and partial(self.together, sizes=sizes),
+                      static=self.static and partial(self.static, sizes), base=self, sizes=sizes)
+      if not any([type(n) is BoundInt for n in sizes]): self.known[sizes] = found
+    return found
 
   @cached_property
   def program(self) -> Program:
@@ -454,9 +465,10 @@ def call_later(s: Specialised, sizes: Sizes, given: ByName, device: str) -> bool
   if _share(tensors): return False
   nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node for p, a in arguments]
   launcher = s.launcher(device, (), sizes)
+  empty = tuple([slot for slot, _ in written if (u := nodes[slot]).op is Ops.BUFFER and not u.arg.allocated])
   def result(slot: int) -> UOp:
     u = nodes[slot]
-    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot), u.shape, device))
+    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, empty), u.shape, device))
   for t, value in [(t, result(slot)) for slot, t in written]: t._write("a kernel called", value)
   return True
 

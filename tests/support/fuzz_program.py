@@ -5,6 +5,7 @@ import ast
 import re
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Callable, Iterator
@@ -16,6 +17,7 @@ from ntgrad.errors import CaptureError, GradientError
 
 from . import fuzz_model as model
 from .fuzz_generate import Function, Line, Program, namespace
+from .same_recipes import recipes_compared
 
 STEP = 1e-5   # of finite differences, which are of the fourth order; NaN where that is too coarse
 TOLERANCE = 1e-5, 1e-6   # relative and absolute
@@ -129,7 +131,12 @@ def differs(got: Any, want: Any, exact: bool) -> str:
 
 
 def run(program: Program, exact: bool, names: Callable[[], dict[str, Any]] = ntgrad_names) -> Problem | None:
-  """The first thing that goes wrong. Raises whatever the model raises for a program that it has no rule for."""
+  """The first thing that goes wrong, in a program of gradients also that a recipe gives others than rules do. Raises whatever the
+  model raises for a program that it has no rule for."""
+  with nullcontext() if exact else recipes_compared(): return _first_problem(program, exact, names)
+
+
+def _first_problem(program: Program, exact: bool, names: Callable[[], dict[str, Any]]) -> Problem | None:
   refused: set[int] = set()
   want = expect(program, refused, exact)
   got: list[Any] = []

@@ -16,7 +16,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor
-from ntgrad.backends.base import KernelSource, Node, ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.opencl import threads as pool
 from ntgrad.backends.opencl.device import OpenCLDevice, available
 from ntgrad.codegen import index as ix
@@ -25,6 +25,7 @@ from ntgrad.codegen.index.algebra import Size
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import DeviceError
 from ntgrad.codegen.ir.uop import Ops, UOp
+from support.graphs import Launches
 from support.marks import long
 
 pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
@@ -106,22 +107,20 @@ def test_a_thousand_launches_as_one_call(work: Work) -> None:
   programs = d.compile(specs)
   out, back, other = raws(d, zero, a, b)
   want = [zero.copy(), a.copy()]
-  nodes = [Node(programs[i % 4].clone(), [(out, back)[i % 2], (back, out)[i % 2], other]) for i in range(1000)]
-  graph = d.graph(nodes)
-  assert isinstance(graph, pool.CPUGraph)
+  graph = Launches(d, *[(programs[i % 4].clone(), [(out, back)[i % 2], (back, out)[i % 2], other], (), ()) for i in range(1000)])
+  assert isinstance(graph.graph, pool.CPUGraph)
   for _ in range(4):
     graph()
     for i in range(1000): want[i % 2][:1024] += expected(want[1 - i % 2], b, 64, i % 4)
   for raw, w in zip((out, back), want): np.testing.assert_array_equal(d.copyout(raw, w.nbytes).view(np.uint32), w)
-  assert not graph._apart
+  assert not graph.graph._apart
 
 
 def test_a_graph_is_changed(device: OpenCLDevice) -> None:
   zero, a, b = numbers()
   [p] = device.compile([kernel("changed", (64,))])
   out, one, two, last = raws(device, zero, a, b, zero)
-  graph = device.graph([Node(p.clone(), [out, one, two])])
-  assert graph is not None
+  graph = Launches(device, (p.clone(), [out, one, two], (), ()))
   for _ in range(2): graph()
   graph.change(0, 0, last)
   graph.change(0, 1, two)
@@ -146,8 +145,7 @@ def test_sizes_and_places(device: OpenCLDevice) -> None:
   n = 70000
   [p] = device.compile([sized("sized")])
   [out] = raws(device, np.zeros(n + 8, np.uint32))
-  graph = device.graph([Node(p.clone(), [device.at(out, 8)], sizes=(1,)), Node(p.clone(), [out], sizes=(0,))])
-  assert graph is not None
+  graph = Launches(device, (p.clone(), [device.at(out, 8)], (), (1,)), (p.clone(), [out], (), (0,)))
   want = np.zeros(n + 8, np.uint32)
   for k in (3, 1, 0, n, 7, n, 5, 65535, 65534, 65536):
     p([device.at(out, 4)], sizes=(k,))

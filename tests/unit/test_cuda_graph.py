@@ -14,7 +14,7 @@ from unit.test_cuda_device import Fake, spec
 
 import ntgrad
 from ntgrad import Tensor, config, nn
-from ntgrad.backends.base import Node
+from ntgrad.backends.base import Argument, Node
 from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice
@@ -23,6 +23,7 @@ from ntgrad.engine import device as devices, launch_graphs, memory_plan
 from ntgrad.engine.compile import _by_spec, _programs
 from support.cuda_graphs import Refused
 from support.devices import needs_cuda
+from support.graphs import Launches
 from support.triton import needs_triton
 
 
@@ -41,10 +42,11 @@ def binary(name: str = "double", warps: int = 4, shared: int = 128, scratch: int
   return Binary(name, "sm_90", b"cubin", "ptx", warps, 1, shared, scratch, 128)
 
 
-def made(device: CUDADevice, *nodes: tuple[Any, list[int], tuple[int, ...]]) -> Any:
-  graph = device.graph([Node(*n) for n in nodes])
-  assert graph is not None
-  return graph
+def made(device: CUDADevice, *nodes: tuple[Any, list[int], tuple[int, ...]]) -> Launches:
+  return Launches(device, *[(*n, ()) for n in nodes])
+
+
+def node(program: Any, count: int = 2) -> Node: return Node(program, [Argument(i) for i in range(count)])
 
 
 # ---- the graph itself
@@ -62,7 +64,8 @@ def test_nodes_and_patches(fake: Fake) -> None:
     fake.launches.clear()
     graph()
     return fake.launches
-  assert launched(graph) == [(*o, x) for o, x in zip(of, args)] and not fake.graphs.patched
+  assert launched(graph) == [(*o, x) for o, x in zip(of, args)]   # they had no addresses before
+  fake.graphs.patched.clear()
   graph.change(1, 0, 33)
   graph.change(2, 1, 66)
   graph.change(2, 0, 55)
@@ -98,9 +101,9 @@ def test_a_driver_that_makes_no_graphs(fake: Fake, function: str, capsys: pytest
   p, = d.compile([spec()])
   fake.graphs.fails = function
   for debug in (0, 1):
-    with config(debug=debug): assert d.graph([Node(p, [1, 2])]) is None
+    with config(debug=debug): assert d.graph([node(p)]) is None
     said = capsys.readouterr().err
-    assert ("CUDA: 1 captured kernels are launched one by one" in said and "NOT_SUPPORTED" in said) == bool(debug)
+    assert ("CUDA: 1 kernels are launched one by one" in said and "NOT_SUPPORTED" in said) == bool(debug)
   assert not any(fake.graphs.alive.values())
 
 
@@ -111,7 +114,7 @@ def test_a_device_that_is_lost_makes_no_graph(fake: Fake) -> None:
   error.name = "CUDA_ERROR_ILLEGAL_ADDRESS"
   fake.graphs.fails, fake.graphs.error = "cuGraphInstantiate", error
   for _ in range(2):
-    with pytest.raises(DeviceError, match="CUDA is lost .*ILLEGAL_ADDRESS"): d.graph([Node(p, [1, 2])])
+    with pytest.raises(DeviceError, match="CUDA is lost .*ILLEGAL_ADDRESS"): d.graph([node(p)])
 
 
 def test_errors_name_the_kernels(fake: Fake) -> None:
@@ -122,7 +125,7 @@ def test_errors_name_the_kernels(fake: Fake) -> None:
   graph.change(1, 0, 5)
   for function in ("cuGraphExecKernelNodeSetParams", "cuGraphLaunch"):
     fake.graphs.fails = function
-    with pytest.raises(DeviceError, match=r"replaying 2 captured kernels failed \(double\): CUDA_ERROR_NOT_SUPPORTED"): graph()
+    with pytest.raises(DeviceError, match=r"launching 2 kernels at once failed \(double\): CUDA_ERROR_NOT_SUPPORTED"): graph()
   fake.graphs.fails = ""
   graph()
   assert [x[4][:2] for x in fake.launches] == [(1, 2), (5, 4)]
@@ -130,9 +133,29 @@ def test_errors_name_the_kernels(fake: Fake) -> None:
   with pytest.raises(DeviceError, match="Launched last: double;"): d.synchronize()
 
 
+def test_an_interrupt_while_nodes_get_their_addresses(fake: Fake) -> None:
+  """The driver learns of all of them at the next launch."""
+  d = CUDADevice("CUDA")
+  p, = d.compile([spec()])
+  graph = made(d, (p, [1, 2], ()), (p, [3, 4], (0,)))
+  graph()
+  graph.change(1, 0, 5)
+  class Interrupted(np.ndarray):
+    def __setitem__(self, where: Any, what: Any) -> None:
+      super().__setitem__(where, what)
+      raise KeyboardInterrupt
+  inner: Any = graph.graph
+  values, inner._values = inner._values, inner._values.view(Interrupted)
+  with pytest.raises(KeyboardInterrupt): graph()
+  inner._values = values
+  fake.launches.clear()
+  graph()
+  assert [x[4][:2] for x in fake.launches] == [(1, 2), (5, 4)]
+
+
 def test_arguments_are_counted(fake: Fake) -> None:
   d = CUDADevice("CUDA")
-  with config(debug=0): assert d.graph([Node(d.compile([spec()])[0], [1])]) is None   # the launch says what is wrong
+  with config(debug=0): assert d.graph([node(d.compile([spec()])[0], 1)]) is None   # the launch says what is wrong
 
 
 # ---- what has to come after what
@@ -199,6 +222,9 @@ def test_a_replay_is_one_launch(cuda: Fake) -> None:
     with config(**settings): kept.append(j(t))
     return tuple(cuda.launches)
   kept: list[Tensor] = []
+  replay(x)   # before which the nodes have no addresses
+  cuda.graphs.launched = 0
+  kept.clear()
   first = replay(x)
   assert len(first) == j.kernels == 6 and cuda.graphs.launched == 1 and len(cuda.graphs.made) == 1
   assert cuda.graphs.made[0].after == [(), (0,), (1,), (2,), (3,), (4,)]
@@ -259,7 +285,7 @@ def captured(f: Callable[..., Any], *first: np.ndarray) -> Any:
 
 
 def one_graph(j: Any) -> None:
-  assert [type(c).__name__ for c in j._replay.form.calls] == ["CUDAGraph"]
+  assert [type(r.graph).__name__ for r in j._replay.form.graphs] == ["CUDAGraph"]
 
 
 @needs_cuda

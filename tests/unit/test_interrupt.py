@@ -15,7 +15,6 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.process import uninterrupted
 from ntgrad.engine.device import get_device
-from ntgrad.engine.launch_graphs import Slot
 from support.devices import missing
 from support.marks import long, long_where
 
@@ -220,22 +219,6 @@ def test_an_interrupt_while_a_node_goes() -> None:
   assert key not in uop._interned
   uop._interned[key] = entry   # as if ``_drop`` had not run
   assert below in uop.live_nodes() and key not in uop._interned
-
-
-def test_an_interrupt_while_a_replay_gets_its_memory() -> None:
-  """The same allocation, which the pool may give again, is given to every argument at the next call."""
-  raw, args, told = object(), [None, None], []
-  slot = Slot()
-  def interrupt(_: object) -> object:
-    slot.args[1] = (args, 1, None)
-    raise KeyboardInterrupt
-  slot.args = [(args, 0, None), (args, 1, interrupt)]
-  slot.nodes = [(lambda *change: told.append(change), 3, 1, None)]
-  with pytest.raises(KeyboardInterrupt): slot.fill(raw)
-  slot.fill(raw)
-  assert args == [raw, raw] and told == [(3, 1, raw)]
-  slot.fill(raw)
-  assert len(told) == 1
 
 
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))

@@ -2,17 +2,15 @@
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import ntgrad
 from ntgrad import Tensor, TinyJit, config, nn
-from ntgrad.backends.base import Graph, Node
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
 from ntgrad.capture.jit import RECORDINGS
@@ -20,27 +18,10 @@ from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import CaptureError, GradientError
 from support.devices import HAS_CUDA
+from support.graphs import Shuffled
 from support.marks import long
 
 DEVICES = ["NUMPY", *(["CPU"] if available()[0] else []), *(["CUDA"] if HAS_CUDA else [])]
-
-
-class Shuffled(Graph):
-  """A graph whose launches run in any order that it allows, another one each time."""
-
-  def __init__(self, nodes: Sequence[Node]):
-    self.nodes, self.args, self.any = nodes, [list(n.args) for n in nodes], random.Random(len(nodes))
-    self.sizes = [n.sizes for n in nodes]
-
-  def __call__(self) -> None:
-    done: set[int] = set()
-    while len(done) < len(self.nodes):
-      i = self.any.choice([i for i, n in enumerate(self.nodes) if i not in done and done.issuperset(n.after)])
-      self.nodes[i].program(self.args[i], False, self.sizes[i])
-      done.add(i)
-
-  def change(self, node: int, arg: int, raw: Any) -> None: self.args[node][arg] = raw
-  def resize(self, node: int, sizes: tuple[int, ...]) -> None: self.sizes[node] = sizes
 
 
 @pytest.fixture(autouse=True, params=[*DEVICES, "graphs"])

@@ -7,7 +7,6 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 from unit.test_cuda_graph import cuda, fake  # noqa: F401 - fixtures
-from unit.test_jit import Shuffled
 
 import ntgrad
 from ntgrad import Tensor, Variable, config, nn
@@ -17,6 +16,7 @@ from ntgrad.engine import planner
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
 from ntgrad.graph.variable import BoundInt
+from support.graphs import Shuffled
 from support.marks import long
 
 DEVICES = ["NUMPY", "graphs", *(["CPU"] if available()[0] else [])]

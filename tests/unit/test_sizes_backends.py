@@ -11,7 +11,7 @@ from unit.test_cuda_device import Fake
 from unit.test_cuda_graph import binary, fake  # noqa: F401
 
 from ntgrad.backends import render
-from ntgrad.backends.base import Device, KernelSource, Node, Program, ProgramSpec, grid_of, size_names
+from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, grid_of, size_names
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.backends.numpy.device import NumpyDevice
@@ -25,6 +25,7 @@ from ntgrad.codegen.verify.forms import verify_linear
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from support import metal, plain_c, triton
+from support.graphs import Launches
 from support.linear import INT, Lines
 from support.marks import long
 
@@ -322,8 +323,7 @@ def test_graphs_are_resized(fake: Fake) -> None:   # noqa: F811
   fake.graphs.parameters = 6
   d = CUDADevice("CUDA")
   program, = d.compile([cuda_spec()])
-  graph = d.graph([Node(program, [1, 2], (), (64, 1)), Node(program, [3, 4], (0,), (0, 1))])
-  assert graph is not None
+  graph = Launches(d, (program, [1, 2], (), (64, 1)), (program, [3, 4], (0,), (0, 1)))
 
   def launched() -> list[Any]:
     fake.launches.clear()
@@ -347,8 +347,7 @@ def test_buffers_that_the_kernel_has_no_use_for(fake: Fake) -> None:   # noqa: F
   d = CUDADevice("CUDA")
   program, = d.compile([replace(cuda_spec(), nparams=3)])
   program([10, 11, 12], sizes=(64, 2))
-  graph = d.graph([Node(program, [1, 2, 3], (), (64, 3))])
-  assert graph is not None
+  graph = Launches(d, (program, [1, 2, 3], (), (64, 3)))
   graph.change(0, 2, 99)
   graph.change(0, 1, 22)
   graph.resize(0, (128, 4))
@@ -362,8 +361,7 @@ def test_scratch_memory_grows_with_the_grid(fake: Fake, monkeypatch: pytest.Monk
   monkeypatch.setattr(compiler, "build", lambda r: binary(r.name, scratch=256))
   d = CUDADevice("CUDA")
   program, = d.compile([cuda_spec()])
-  graph = d.graph([Node(program, [1, 2], (), (64, 3))])
-  assert graph is not None
+  graph = Launches(d, (program, [1, 2], (), (64, 3)))
   program([1, 2], sizes=(64, 2))
   program([1, 2], sizes=(64, 100))
   graph()

@@ -16,7 +16,7 @@ def linear(input: Tensor, weight: Operand, bias: Operand | None = None) -> Tenso
   """x @ weight.T + bias: (.., in), weight (out, in) -> (.., out); a weight (in,) gives (..). Raises ShapeError."""
   if not input.ndim or weight.ndim not in (1, 2) or weight.shape[-1] != input.shape[-1]:
     raise ShapeError(f"linear: input {text(input)} with weight {text(weight)}; give (.., in) and (out, in), or (in,)")
-  if weight.ndim == 2: return input.linear(weight.transpose(0, 1), bias)
+  if weight.ndim == 2: return input._projected(weight, bias)
   out = input.dot(weight)
   return out if bias is None else out + bias
 

@@ -1,0 +1,307 @@
+"""What is alive is kept: values that tensors hold are stored by the plan that computes them (docs/engine.md)."""
+from __future__ import annotations
+
+import gc
+from functools import partial
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+import ntgrad
+from ntgrad import Device, Tensor, config, nn
+from ntgrad.engine import counters, keeping, planner
+from ntgrad.errors import GradientError
+from ntgrad.graph.alias import MOST_RESULTS
+
+
+def array(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+  return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def kernels(fn: Callable[[], Any]) -> int:
+  """How many kernels a function launches."""
+  before = counters.totals().kernels
+  fn()
+  return counters.totals().kernels - before
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+  """A list that gets an element for each plan that is made, or read from the disk: how many nodes its graph has."""
+  made: list[int] = []
+  make = planner._plan_anew
+  def plan_anew(sinks: Any, walk: Any, *args: Any) -> Any:
+    out = make(sinks, walk, *args)
+    if not out[2]: made.append(len(walk.order))
+    return out
+  monkeypatch.setattr(planner, "_plan_anew", plan_anew)
+  return made
+
+
+def deep(layers: int, width: int = 8) -> nn.Sequential:
+  return nn.Sequential(*[m for _ in range(layers) for m in (nn.Linear(width, width), nn.Tanh())])
+
+
+def test_what_a_tensor_holds_is_stored() -> None:
+  x, w = Tensor(array(33, 17)).realize(), Tensor(array(17, 5)).realize()
+  hidden = x @ w
+  total = hidden.relu().sum()
+  first = kernels(total.item)
+  assert kernels(hidden.numpy) == 0
+  np.testing.assert_allclose(hidden.numpy(), x.numpy() @ w.numpy(), rtol=1e-5, atol=1e-5)
+  assert first <= 2
+
+
+def test_views_and_few_operations_are_not() -> None:
+  x = Tensor(array(33, 17)).realize()
+  scaled, turned = x * 2 + 1, x.transpose(0, 1)
+  total = (scaled.sum(0) + turned.sum(1)).sum()
+  total.item()
+  assert kernels(scaled.numpy) == 1 and kernels(turned.numpy) == 0
+
+
+def test_nobody_holds_it() -> None:
+  x = Tensor(array(33, 17)).realize()
+  def run() -> Tensor:
+    hidden = x.softmax()
+    return (hidden.log() * 2).sum()
+  before = Device.memory().allocated
+  run().item()
+  assert Device.memory().allocated - before < 4096
+
+
+def test_only_the_part_that_is_shown() -> None:
+  x = Tensor(array(64, 48)).realize()
+  rows = x.softmax()
+  last = rows[-1]
+  loss = (last * 3).sum()
+  del rows
+  loss.item()
+  np.testing.assert_allclose(last.numpy(), np.exp(x.numpy())[-1] / np.exp(x.numpy())[-1].sum(), rtol=1e-5)
+
+
+def test_a_state_that_a_loop_carries(plans: list[int]) -> None:
+  """Each round launches the same kernels, with the same plan."""
+  cell, out = nn.GRUCell(16, 16), nn.Linear(16, 1)
+  h, counts, state = Tensor.zeros(1, 16), [], np.zeros((1, 16), np.float32)
+  with ntgrad.no_grad():
+    for _ in range(40):
+      h = cell(Tensor.ones(1, 16), h)
+      counts.append(kernels(out(h).item))
+    again = Tensor.zeros(1, 16)
+    for _ in range(40): again = cell(Tensor.ones(1, 16), again).realize()
+  assert len(set(counts[5:])) == 1 and len(plans) <= 6
+  np.testing.assert_allclose(h.numpy(), again.numpy(), rtol=1e-5)
+  assert not np.array_equal(h.numpy(), state)
+
+
+def test_a_cheap_state(plans: list[int]) -> None:
+  """It is not computed from further and further back, nor by a new plan each round."""
+  state = Tensor(array(50)).realize()
+  want = state.numpy()
+  for _ in range(30):
+    state = state * 1.01
+    want = want * np.float32(1.01)
+    np.testing.assert_allclose(state.sum().item(), want.sum(), rtol=1e-3)
+  assert len(plans) <= 4
+
+
+def test_a_context_that_grows(plans: list[int]) -> None:
+  """Tokens are appended, and the newest is read, as generation without a cache does."""
+  embed, head = nn.Embedding(20, 8), nn.Linear(8, 20)
+  index = Tensor([[1, 2, 3]])
+  with ntgrad.no_grad():
+    for _ in range(30):
+      token = head(embed(index).mean(1)).argmax(-1, keepdim=True)
+      index = index.cat(token, dim=1)
+      index[0, -1].item()
+  assert index.shape == (1, 33) and len(plans) <= 8
+
+
+def test_gradients_read_one_by_one() -> None:
+  """They are one request: the first that is read computes all that are alive."""
+  m = deep(8)
+  m.train()
+  for p in m.parameters(): p.requires_grad = True
+  (m(Tensor(array(4, 8))) ** 2).sum().backward()
+  def read() -> None:
+    for p in m.parameters():
+      assert p.grad is not None
+      p.grad.norm().item()
+  assert kernels(read) <= 50
+  grads = [p.grad.numpy() for p in m.parameters() if p.grad is not None]
+  (m(Tensor(array(4, 8))) ** 2).sum().backward()
+  for p, g in zip(m.parameters(), grads): np.testing.assert_allclose(p.grad.numpy(), 2 * g, rtol=1e-5)   # type: ignore[union-attr]
+
+
+def test_a_gradient_whose_others_are_gone() -> None:
+  a, b = [Tensor(array(4, 4, seed=i), requires_grad=True) for i in range(2)]
+  (a @ b).sum().backward()
+  b.grad = None
+  assert kernels(a.grad.numpy) == 1   # type: ignore[union-attr]
+
+
+def test_the_loss_before_its_gradients() -> None:
+  """``loss.item()`` before ``backward()`` launches about what the other order does: what gradients read is kept."""
+  m = deep(6)
+  for p in m.parameters(): p.requires_grad = True
+  def step(first: bool) -> list[Any]:
+    for p in m.parameters(): p.grad = None
+    loss = (m(Tensor(array(4, 8))) ** 2).sum()
+    if first: loss.item()
+    loss.backward()
+    Tensor.realize(*[p.grad for p in m.parameters()])   # type: ignore[misc]
+    loss.item()
+    return [p.grad.numpy() for p in m.parameters()]   # type: ignore[union-attr]
+  counts = [kernels(partial(step, first)) for first in (False, True, False, True)]
+  assert max(counts) <= 1.1 * min(counts), counts
+  for a, b in zip(step(False), step(True)): np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_what_gradients_read_goes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+  """What was kept for gradients is given back as they are computed; a second backward pass computes it again."""
+  from ntgrad.engine import realize
+  monkeypatch.setattr(realize, "RELEASED_BYTES", 0)
+  w = Tensor(array(64, 64), requires_grad=True)
+  x = Tensor(array(256, 64)).realize()
+  w.realize()
+  def peak(first: bool) -> int:
+    w.grad = None
+    loss = (((x @ w).tanh() @ w).tanh() ** 2).sum()
+    if first: loss.item()
+    assert bool(keeping.saved) is first
+    loss.backward()
+    assert w.grad is not None
+    w.grad.realize()
+    assert not keeping.due
+    before = w.grad.numpy()
+    loss.backward()
+    np.testing.assert_allclose(w.grad.numpy(), 2 * before, rtol=1e-5)
+    return 0
+  peak(False)
+  peak(True)
+
+
+def test_nothing_is_kept_without_gradients() -> None:
+  m = deep(3)
+  for p in m.parameters(): p.requires_grad = True
+  x = Tensor(array(4, 8)).realize()
+  with ntgrad.no_grad(): (m(x) ** 2).sum().item()
+  assert not keeping.saved
+  loss = (m(x) ** 2).sum()
+  loss.item()
+  assert keeping.saved
+  del loss
+  gc.collect()
+  assert not keeping.saved
+
+
+class Ring:
+  """Objects that refer to each other in a circle, of which one holds a value."""
+
+  def __init__(self, n: int, value: Any) -> None:
+    self.value, self.next = value, self
+    at = self
+    for _ in range(n):
+      other = Ring.__new__(Ring)
+      other.value, other.next = None, self
+      at.next, at = other, other
+
+
+def test_the_collector_changes_nothing(plans: list[int]) -> None:
+  """200 steps in which values end in circles of random length, with the collector on, off, and forced at each step: two plans a
+  structure at most, and the same bits."""
+  def run(how: str) -> list[float]:
+    ntgrad.manual_seed(3)
+    rng = np.random.default_rng(5)
+    w = Tensor(array(8, 8) / 4).realize()
+    state, out = Tensor(array(4, 8)).realize(), list[float]()
+    plans.clear()
+    planner._plans.clear()
+    if how == "off": gc.disable()
+    try:
+      for _ in range(200):
+        hidden = (state @ w).tanh()
+        if rng.random() < 0.5: Ring(int(rng.integers(1, 60)), hidden.exp() + hidden.sin())
+        scaled = hidden.softmax() * 3
+        if rng.random() < 0.5: Ring(int(rng.integers(1, 60)), scaled)
+        state = scaled - hidden
+        if how == "forced": gc.collect()
+        out.append(state.square().mean().item())
+    finally: gc.enable()
+    return out
+  with config(cache=0): found = {how: (run(how), len(plans), len(set(plans))) for how in ("on", "off", "forced")}
+  assert found["on"][0] == found["off"][0] == found["forced"][0]
+  for _, made, structures in found.values(): assert made <= 2 * structures and structures <= 3
+
+
+def test_a_large_value_does_not_raise_the_peak() -> None:
+  """It is stored once it has been asked for again."""
+  x = Tensor(array(256, 1024)).realize()
+  def step() -> tuple[int, int]:
+    rows = x.softmax()
+    out = (rows @ x.transpose(0, 1)).softmax() @ x
+    out = ((out @ x.transpose(0, 1)).softmax() @ x).sum()
+    out.item()
+    return kernels(rows.numpy), 0
+  assert [step()[0] for _ in range(3)][-1] == 0
+
+
+def test_a_loop_without_questions_is_cut(plans: list[int]) -> None:
+  """A graph that has grown through many rounds is computed on the way, by the same plan each time."""
+  x, rounds = Tensor(array(10)).realize(), 6 * MOST_RESULTS // 2
+  want = x.numpy().astype(np.float64)
+  for _ in range(rounds):
+    x = x * 0.999 + 0.1
+    want = want * np.float32(0.999) + np.float32(0.1)
+  assert 1 <= len(plans) <= 3
+  np.testing.assert_allclose(x.numpy(), want, rtol=1e-3)
+
+
+def test_many_tensors_that_are_not_one_loop() -> None:
+  x = Tensor(array(3)).realize()
+  assert kernels(lambda: [x + i for i in range(MOST_RESULTS + 10)]) == 0
+
+
+def test_a_captured_step_keeps_what_the_plain_one_does() -> None:
+  """What is held outside of it changes nothing."""
+  w = Tensor(array(8, 8)).realize()
+  outside = []
+  def f(x: Tensor) -> Tensor:
+    hidden = (x @ w).softmax()
+    return (hidden.log() * 2).sum()
+  x = Tensor(array(4, 8)).realize()
+  outside.append((x @ w).softmax())   # not computed yet
+  step = ntgrad.jit(f)
+  results = [step(x).item() for _ in range(4)]
+  assert len(set(results)) == 1 and step.kernels == kernels(lambda: ntgrad.jit(f)(x).realize())
+  assert kernels(lambda: outside[0].numpy()) > 0
+
+
+def test_a_captured_call_keeps_nothing_for_gradients() -> None:
+  m = deep(3)
+  for p in m.parameters(): p.requires_grad = True
+  step = ntgrad.jit(lambda x: (m(x) ** 2).sum())
+  for _ in range(3): step(Tensor(array(4, 8)))
+  assert not keeping.saved
+
+
+def test_a_step_that_fails() -> None:
+  """Values that were computed before it are kept, those after it are not."""
+  x = Tensor(array(8, 8)).realize()
+  index = Tensor([9])
+  hidden = (x @ x).softmax()
+  with pytest.raises(ntgrad.errors.NtgradError): (hidden.sum() + x[index].sum()).item()
+  np.testing.assert_allclose(hidden.sum(1).numpy(), np.ones(8), rtol=1e-5)
+
+
+def test_a_second_backward_after_a_step_names_what_is_gone() -> None:
+  w = Tensor(array(4, 4), requires_grad=True)
+  opt = nn.optim.SGD([w], lr=0.1)
+  for _ in range(2):
+    loss = ((w @ w).tanh() ** 2).sum()
+    loss.item()
+    loss.backward()
+    opt.step()
+  with pytest.raises(GradientError): loss.backward()

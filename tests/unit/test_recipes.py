@@ -1,0 +1,156 @@
+"""Gradients of a structure that was met before are made without rules, and are the same nodes."""
+from __future__ import annotations
+
+from typing import Any, Callable
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import ntgrad
+from ntgrad import Tensor, config, nn, no_grad
+from ntgrad.tensor import gradient
+from support.same_recipes import recipes_compared
+
+RNG = np.random.default_rng(0)
+
+
+def leaf(*shape: int, dtype: str = "float32", requires_grad: bool | None = True) -> Tensor:
+  return Tensor(RNG.standard_normal(shape).astype(dtype), device="NUMPY", requires_grad=requires_grad)
+
+
+def without_rules(fn: Callable[[], Any]) -> bool:
+  """Whether a function finds gradients by recipes alone."""
+  with patch.object(gradient, "gradients", side_effect=gradient.gradients) as rules:
+    fn()
+    return not rules.called
+
+
+def net(x: Tensor, w: Tensor, scale: float = 0.5) -> Tensor: return ((x @ w).relu() * scale).softmax(-1).max(axis=1).sum()
+
+
+def step(x: Tensor, w: Tensor, scale: float = 0.5, **how: Any) -> None: net(x, w, scale).backward(**how)
+
+
+def test_no_rule_is_asked_from_the_third_time_on() -> None:
+  asked = [without_rules(lambda: step(leaf(3, 7), leaf(7, 5))) for _ in range(5)]
+  assert asked == [False, False, True, True, True]
+  x, w = leaf(3, 7), leaf(7, 5)
+  loss = net(x, w)
+  with patch.object(gradient, "gradients", None): loss.backward()
+  got = x.grad.numpy(), w.grad.numpy()
+  gradient._recipes.clear()
+  x.grad = w.grad = None
+  loss.backward()
+  assert np.array_equal(got[0], x.grad.numpy()) and np.array_equal(got[1], w.grad.numpy())
+
+
+def test_numbers_that_change_fill_no_table() -> None:
+  gradient._recipes.clear()
+  for i in range(50): step(leaf(3, 7), leaf(7, 5), 0.5 + i / 128)
+  by_constants, = gradient._recipes.values()
+  assert len(by_constants) + len(by_constants.older) <= 2 * gradient.CONSTANTS
+  assert not any(dict(by_constants).values()) and not any(by_constants.older.values())   # none of them came twice
+
+
+# what another gradient depends on, beside the structure that ``net`` has
+OTHERS: dict[str, Callable[[], Any]] = {
+  "another dtype": lambda: step(leaf(3, 7, dtype="float64"), leaf(7, 5, dtype="float64")),
+  "another shape": lambda: step(leaf(4, 7), leaf(7, 5)),
+  "one leaf": lambda: step(leaf(3, 7, requires_grad=None), leaf(7, 5)),
+  "the other leaf": lambda: step(leaf(3, 7), leaf(7, 5, requires_grad=None)),
+  "a leaf twice": lambda: step(x := leaf(5, 5), x),
+  "a leaf's part alone": lambda: step(x := leaf(3, 7), leaf(7, 5), inputs=[x]),
+  "another number": lambda: step(leaf(3, 7), leaf(7, 5), 0.25),
+  "no factor at all": lambda: step(leaf(3, 7), leaf(7, 5), 1.0),
+  "detached": lambda: step(leaf(3, 7).exp().detach(), leaf(7, 5)),
+  "another gradient above": lambda: step(leaf(3, 7), leaf(7, 5), gradient=Tensor(2.0, device="NUMPY")),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_recipe(other: str) -> None:
+  for _ in range(3): step(leaf(3, 7), leaf(7, 5))
+  with recipes_compared() as searches: OTHERS[other]()
+  assert searches == [True]
+  gradient._recipes.clear()
+  for _ in range(3): step(leaf(3, 7), leaf(7, 5))
+  assert not without_rules(OTHERS[other])
+
+
+def test_parts_without_gradients_and_writes_between() -> None:
+  def parts(part: bool, write: bool) -> Any:
+    x, w = leaf(3, 7), leaf(7, 5)
+    if part:
+      with no_grad(): h = x.exp()
+    else: h = x.exp()
+    h = h * 2.0
+    if write: h[1:] = h[1:] * h[:2]
+    with recipes_compared() as searches: net(h, w).backward()
+    assert searches == [True]
+    return (None if x.grad is None else x.grad.shape), w.grad.shape
+  for _ in range(2):
+    for part in (False, True):
+      for write in (False, True): assert parts(part, write) == (None if part else (3, 7), (7, 5))
+
+
+def test_a_node_that_happens_to_be_one_that_rules_make() -> None:
+  """``x == greatest`` is in the graph already, where the maximum's gradient makes it: elsewhere another condition stands there."""
+  def masked(mask: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    x = Tensor([1.0, 5.0, 2.0, 5.0], device="NUMPY", requires_grad=True)
+    greatest = x.max(axis=0, keepdim=True)
+    (mask(x, greatest).where(x, 0.0).sum() + greatest.sum() * 3).backward()
+    return x.grad.tolist()
+  for _ in range(3): assert masked(lambda x, greatest: x == greatest) == [0.0, 2.5, 0.0, 2.5]
+  for _ in range(3): assert masked(lambda x, greatest: x < 3) == [1.0, 1.5, 1.0, 1.5]
+
+
+def test_gradients_of_gradients_and_of_any_tensor() -> None:
+  for i in range(4):
+    x, w = leaf(3, 7), leaf(7, 5)
+    h = x @ w
+    def search(h: Tensor = h, x: Tensor = x, w: Tensor = w) -> None:
+      gx, gh = h.tanh().sum().gradient(x, h)
+      (gx * gx).sum().backward()
+      assert gh.shape == h.shape and x.grad is not None and w.grad is not None
+    assert without_rules(search) == (i > 1)
+  with recipes_compared() as searches: search()
+  assert searches == [True, True]
+
+
+def test_a_function_is_asked_each_time() -> None:
+  calls = []
+  class Twice(ntgrad.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any: return x * 2
+    @staticmethod
+    def backward(ctx: Any, *g: Any) -> Any:
+      calls.append(1)
+      return g[0] * 2
+  x = leaf(3)
+  for _ in range(4): Twice.apply(x).sum().backward()
+  assert len(calls) == 4
+
+
+def test_a_gradient_has_the_line_of_what_it_is_a_gradient_of() -> None:
+  def at(w: Tensor) -> tuple[set[Any], set[Any]]:
+    x = leaf(3, 7)
+    h = x @ w
+    y = h.tanh()
+    y.sum().backward()
+    nodes = [u for u in w.grad.lazydata.toposort() if u.origin is not None and len(u.origin) == 3]
+    assert nodes
+    return {u.origin[:2] for u in nodes}, {t.lazydata.origin for t in (h, y)}
+  with config(origins=1):
+    for _ in range(4):
+      of_gradients, of_values = at(leaf(7, 5))
+      assert of_values <= of_gradients
+
+
+def test_layers() -> None:
+  model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 8),
+                        nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
+  model.to("NUMPY")
+  with recipes_compared() as searches:
+    for _ in range(2): model(leaf(2, 2, 8, 8)).log_softmax(-1).mean().backward()
+  assert searches == [True, True]
