@@ -82,7 +82,7 @@ def test_a_repeated_step_asks_no_rule_and_does_the_same(name: str) -> None:
   found = []
   for plain in (False, True):
     with rules_alone() if plain else counted(kind) as calls:
-      opt, left = kind(parameters(), **options), []
+      opt, left, asked = kind(parameters(), **options), [], 0
       for step in range(5):
         opt.zero_grad()
         before = GlobalCounters.kernel_count
@@ -129,7 +129,8 @@ def _of_another_shape(opt: optim.Optimizer) -> None: opt.params[0].data = Tensor
 @pytest.mark.parametrize("change", [
   lambda opt: opt.param_groups[0].update(weight_decay=0.2), lambda opt: opt.param_groups[0].update(nesterov=True),
   lambda opt: opt.param_groups[0].update(maximize=True), lambda opt: opt.param_groups[0].update(classic=True),
-  lambda opt: opt.add_param_group({"params": [Tensor([1.0, 2.0])]}), _of_another_dtype, _without_one, _constant, _of_another_shape,
+  lambda opt: opt.add_param_group({"params": [Tensor([1.0, 2.0])]}),
+  _of_another_dtype, _without_one, _constant, _of_another_shape,
   lambda opt: setattr(opt, "decoupled", True), lambda opt: setattr(dtypes, "default_float", "float64")])
 def test_rules_are_asked_after_a_change(change: Callable[[Any], None]) -> None:
   before = dtypes.default_float
@@ -334,7 +335,7 @@ def test_clipping_and_averages_are_made_once() -> None:
     with rules_alone() if plain else pytest.MonkeyPatch.context() as patch:
       if patch is not None:
         total = gradients.get_total_norm
-        patch.setattr(gradients, "get_total_norm", lambda *a, **k: [calls.append(1), total(*a, **k)][1])
+        patch.setattr(gradients, "get_total_norm", lambda *a, calls=calls, total=total: [calls.append(1), total(*a)][1])
       opt = optim.SGD(parameters(), 0.1)
       ema = optim.EMA(opt.params, 0.75)
       out: list[Any] = []
