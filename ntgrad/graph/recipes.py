@@ -7,7 +7,7 @@ from functools import wraps
 from operator import itemgetter
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar
 
-from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, toposort
+from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import const_value, make
 
 from . import variable
@@ -108,7 +108,7 @@ def recalled(fn: _F) -> _F:
   def call(*args: Any) -> Any:
     kind: Any = type(args[0])
     if kind is not kind._class or variable.looks: return fn(*args)
-    key: list[Any] = [mode.grad]
+    key: list[Any] = [mode.grad, dtypes.default_float, dtypes.default_int]
     nodes: list[UOp] = []
     for x in args:
       if type(x) is kind:
