@@ -1,8 +1,8 @@
 """Recurrent layers, with PyTorch's names of weights, so that what it has saved can be loaded.
 
-What all steps of a sequence take from the input is one product before the first step. All steps of a layer, in both directions, are
-then one kernel (``recurrent_kernels.py``), and so is the way back through them, after which the gradients of weights are products
-over all steps. Where it takes less time a step is two kernels: the product of the state with its weights, and the gates.
+What all steps of a sequence take from the input is one product before the first step. All steps of a layer, in both directions,
+are then one kernel (``recurrent_kernels.py``), and so is the way back through them, after which the gradients of weights are
+products over all steps. Where it takes less time a step is two kernels: the product of the state with its weights, and the gates.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.graph import no_grad, one_width
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import ruled
-from ntgrad.tensor.gradient import gradients, walk
+from ntgrad.tensor.gradient import gradients, walk as beneath
 
 from . import recurrent_kernels as kernels
 from .common import count, last, leaf, probability, size
@@ -97,7 +97,7 @@ def _unrolled(kind: str, x: _Inputs) -> list[Any]:
 def _slopes(ys: Sequence[Any], grads: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
   """The gradients at ``xs`` from those at ``ys``, which can be differentiated again; None for none."""
   above = {y.lazydata: g.lazydata for y, g in zip(ys, grads) if y is not None and g is not None}
-  found = gradients(walk(*above), above, [x.lazydata for x in xs])
+  found = gradients(beneath(*above), above, [x.lazydata for x in xs])
   return [Tensor._from_node(found[x.lazydata]) if x.lazydata in found else None for x in xs]
 
 
@@ -160,8 +160,9 @@ def _steps(kind: str, x: _Inputs, zeros: bool) -> list[Any]:
   before, (wide, state) = x.before[0], x.weights[0].shape
   target, gates = get_device(before.device).renderer.target, kernels.GATES[kind]
   mixed = any([t.dtype is not before.dtype for t in x.all[:len(x.all) - len(x.lengths)]])
+  d, steps, n = before.shape[:3]
   rows = 0 if mixed or 0 in before.shape else kernels.rows_of_programs(
-    target, *before.shape[:3], gates, wide // gates, state, before.dtype)
+    target, d, steps, n, gates, wide // gates, state, before.dtype)
   return _by_kernels(kind, x, rows, zeros) if rows else _unrolled(kind, x)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
+from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.compat.public import show
 from ntgrad.graph import checked, text
 from ntgrad.tensor import Tensor
@@ -29,7 +29,8 @@ class PackedSequence(_Packed):
   :func:`pack_padded_sequence` and :func:`pack_sequence` make them."""
   _known: tuple[list[int], list[int] | None] | None = None   # batch_sizes and sorted_indices as numbers
 
-  def __new__(cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None) -> PackedSequence:
+  def __new__(cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None,
+              unsorted_indices: Any = None) -> PackedSequence:
     if batch_sizes is None: data, batch_sizes = data
     if sorted_indices is not None and unsorted_indices is None:
       unsorted_indices = _ints(np.argsort(sorted_indices.numpy()), sorted_indices.device)
