@@ -27,7 +27,8 @@ from .utils.rnn import PackedSequence, pad_packed_sequence
 State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
 
 
-# ---- one step: what the input gives to the gates (biases included), the state, its weights, a GRU's bias -> the next state
+# ---- one step: what the input gives to the gates, the state, its weights, a GRU's bias -> the next state. Biases are in what the
+# input gives; a GRU multiplies what the state gives to the third gate, bias included, by another one: it adds the state's later
 def _plain(method: str) -> Callable[..., State]:
   return lambda x, state, weight, bias: (getattr(x + state[0].dot(weight), method)(),)
 
@@ -49,13 +50,6 @@ def _gru(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
 
 
 _STEPS: dict[str, Callable[..., State]] = {"tanh": _plain("tanh"), "relu": _plain("relu"), "LSTM": _lstm, "GRU": _gru}
-
-
-def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None) -> Tensor:
-  """What the input gives to the gates. A GRU multiplies what the state gives to the third by another gate, bias included: there
-  the state's bias is added later."""
-  if bias_ih is not None and bias_hh is not None and kind != "GRU": bias_ih = bias_ih + bias_hh
-  return x.linear(weight.transpose(0, 1), bias_ih)
 
 
 # ---- all steps of a layer
@@ -190,8 +184,9 @@ class _Cell(Module):
       if s is not None and s.shape != shape: raise ShapeError(f"nn.{name}: a state of shape {s.shape}, expected {shape}")
     one_width(f"nn.{name}", x, self.weight_ih, *state)
     given = tuple(Tensor.zeros(*shape, dtype=x.dtype, device=x.device) if s is None else s for s in state)
-    return _STEPS[self._kind](_from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh), given,
-                              self.weight_hh.transpose(0, 1), self.bias_hh)
+    bias = self.bias_ih
+    if bias is not None and self.bias_hh is not None and self._kind != "GRU": bias = bias + self.bias_hh
+    return _STEPS[self._kind](x.linear(self.weight_ih.transpose(0, 1), bias), given, self.weight_hh.transpose(0, 1), self.bias_hh)
 
 
 @placed

@@ -21,8 +21,9 @@ ROWS = 16, 4, 1   # sequences that a program may have
 _LAUNCHES = 2     # of a step that is no part of a kernel: the product of the state with its weights, and the gates
 _TRIPS = 4        # to memory and back in a step, beside one for each gate, where threads of a program exchange values
 _AT_ONCE = 4      # rows that a core's registers have room for: weights come that often, of those that its cache has no room for
-# how many times longer a program takes for a product of a few rows, on a chip with blocks, without matrix units (H200)
-_WITHOUT_UNITS = 16
+# on a chip with blocks (H200): how many times longer a product of a few rows takes without matrix units, and into how many parts
+# the registers of a core are cut, one of which has room for the weights of a gate
+_WITHOUT_UNITS, _PARTS = 2, 8
 
 
 def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates: int, hidden: int, state: int,
@@ -42,11 +43,11 @@ def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates:
       return waves * (least(rows, by_vector) + again)
     product = least(rows, by_unit) if by_unit else least(rows, by_vector) * _WITHOUT_UNITS
     return waves * product + (_TRIPS + gates) * target.latency
-  if target.blocks and hidden * state * dtype.itemsize > target.register_file: return 0   # a gate's weights are one block
+  if target.blocks and hidden * state * dtype.itemsize * _PARTS > target.register_file * 4: return 0   # they are one block
   found = ROWS[0]   # a block of a product on a GPU has that many at least
   for rows in ROWS[1:]:
     if not target.blocks and step(rows) <= step(found) / 2: found = rows   # each number of rows is one more kernel
-  launch = target.launch + target.blocks * target.latency
+  launch = target.launch + target.blocks * (target.start + 2 * target.latency)   # until what it loads has come, and is stored
   apart = directions * (_LAUNCHES * launch + least(n, max(by_vector, by_unit)) / cores)
   # before the first step the weights are turned, and states are filled
   return found if _LAUNCHES * target.launch + steps * step(found) < steps * apart else 0
