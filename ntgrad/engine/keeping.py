@@ -16,8 +16,8 @@ from .walks import without_reshapes
 
 FEW_OPERATIONS = 6        # of a value, up to which it is computed again from what is in memory
 LARGE_OPERATIONS = 40     # the same of a value that is large
-LARGE_PART = 20           # a value is large that takes more than one part in so many of a plan's peak,
-SMALL_BYTES = 1 << 16     # and more bytes than these
+LARGE_PART = 20           # a value is large that takes more than one part in so many of a plan's peak
+SMALL_BYTES = 1 << 16     # of a value that is never large
 _PASSED = frozenset({*MOVEMENT, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.DETACH, Ops.GATHER, Ops.SLOPED})   # made of their sources
 
 # the gradients that values have at the leaves beneath them, without a call of what users wrote (set by ntgrad/tensor/gradient.py)

@@ -342,6 +342,7 @@ def cleaned(order: Sequence[UOp], stand_ins: Mapping[UOp, UOp]) -> dict[UOp, UOp
 
 
 def memory_uses(items: Iterable[ScheduleItem]) -> list[memory.MemoryUse]:
+  """What each step of a schedule touches, and writes."""
   return [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
 
 
