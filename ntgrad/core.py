@@ -121,13 +121,18 @@ class Base(Valued):
     else: t._hold(graph.detach(node), 0)
     if self._names is not None and len(self._names) == len(node.shape): t._names = self._names
     results[0] += 1
-    if results[0] >= next_look[0]: t._cut()
-    return t
+    return t if results[0] < next_look[0] else t._cut()
 
-  def _cut(self) -> None:
+  def _counted(self) -> Self:
+    """This tensor, a result that no ``_wrap`` has made."""
+    results[0] += 1
+    return self if results[0] < next_look[0] else self._cut()
+
+  def _cut(self) -> Self:
     """Many tensors have been made without a value being asked for: compute this one, if that is what it is made of."""
     from ntgrad.engine.realize import cut
     cut(self)
+    return self
 
   def _called(self, names: Names | None) -> Self:
     """This tensor, which is new, with names."""

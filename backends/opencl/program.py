@@ -42,7 +42,7 @@ class OpenCLProgram(Program):
     self._global: Sizes = ()           # for them; empty where there is nothing to launch
     self._args = list[Any]()  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
-    self._locals = 0, 0       # arrays of local memory, at most, and the bytes of all
+    self._locals: tuple[int, int] | None = None   # arrays of local memory, at most, and the bytes of all
     self.code = dict[bool, int]()   # its machine code, once it is there: see binaries.machine_code
     self._work: Any = None      # the numbers of its work at some sizes
     self._records: Any = None   # its launch by our own threads, from then on
@@ -141,12 +141,14 @@ class OpenCLProgram(Program):
 
   def launch_of(self, record: Record, threads: Threads, values: Any = None) -> Launch:
     """A launch of it, with ``values`` for its arguments, or arguments of its own."""
-    count = count_locals(self.spec.source.text)
-    if count and not self._locals[0]:
-      self.ready()
-      nbytes = int(self._kernel.get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
-      self._locals = count, -(-nbytes // 4096) * 4096
+    if self._locals is None: self._locals = self._count_locals()
     return Launch(threads, record, self._local, (ctypes.c_uint64 * self.width)() if values is None else values, self._locals)
+
+  def _count_locals(self) -> tuple[int, int]:
+    if not (count := count_locals(self.spec.source.text)): return 0, 0
+    self.ready()
+    nbytes = int(self._kernel.get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
+    return count, -(-nbytes // 4096) * 4096
 
   def put(self, launch: Launch, i: int, raw: Any) -> None:
     """Give a launch its i-th buffer."""

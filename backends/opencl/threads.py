@@ -343,9 +343,9 @@ class CPUGraph(Graph):
 
   def change(self, node: int, args: Sequence[Argument], sizes: Sizes) -> None:
     """See :meth:`Graph.change`."""
-    _, before = self._nodes[node]
+    if sizes != self._nodes[node][1]: self._apart.add(node)   # until it covers them
     self._nodes[node], self._added = (args, sizes), None
-    if self._launches and sizes != before: self._cover(node)
+    if self._launches and node in self._apart: self._cover(node)
 
   def __call__(self, memory: Sequence[Raw], begins: Sequence[int] = ()) -> None:
     """Launch everything. Raises DeviceError."""

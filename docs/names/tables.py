@@ -34,6 +34,7 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
   "dtypes.": [(dtypes, "dtypes.{}")], "Device.": [(Device, "Device.{}")],
   "": [(ntgrad, "ntgrad.{}")]}
 MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional", "nn.utils.": "ntgrad.nn.utils",
+           "nn.utils.rnn.": "ntgrad.nn.utils.rnn",
            "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler",
            "optim.swa_utils.": "ntgrad.nn.optim.swa_utils", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
            "utils.data.": "ntgrad.utils.data", "utils.checkpoint.": "ntgrad.utils.checkpoint", "linalg.": "ntgrad.linalg",

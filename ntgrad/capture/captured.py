@@ -404,7 +404,9 @@ class Capture:
     result = pieces = None  # type: ignore[assignment]
     for t in own:   # before anything is performed
       if (base := base_of(t._alias.node)).op is Ops.BUFFER: recorder.reach(base.arg)
-    engine.compute([*recorder.changed, *(t._alias for t in own)])
+    grads = [t.grad._alias for a in live_aliases for t in a.seen() if t.grad is not None]   # of its making: each replay sets them
+    left = [a for a in grads if not engine.is_view(a.node) and a.node not in engine.values_before_call]
+    engine.compute([*recorder.changed, *left, *(t._alias for t in own)])
     free = {k for x in recorder.launches for k in x.writes if k >= recorder.start}
     free -= {*inputs, *[b.storage.serial for b, _ in recorder.host]}
     again = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from weakref import WeakSet
 
+from ntgrad.codegen.index import elements
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, UOp
 from ntgrad.graph import Alias, live_aliases, values
 from ntgrad.graph.alias import alive, companions, compute_together, view_covers
@@ -80,10 +81,22 @@ def is_dear(u: UOp, most: int = FEW_OPERATIONS) -> bool:
   return False
 
 
+def computed_whole(order: Sequence[UOp], asked: Collection[UOp]) -> set[UOp]:
+  """The nodes of a graph of which what is asked for needs all elements, not just a part of a large value."""
+  whole = {*asked}
+  for u in reversed(order):
+    if u not in whole: continue
+    for i, s in enumerate(map(resolved, u.src)):
+      in_part = u.op is Ops.SHRINK or u.op is Ops.GATHER and i == 0
+      if not in_part or elements(s.shape) * s.dtype.itemsize <= SMALL_BYTES: whole.add(s)
+  return whole
+
+
 def worth_keeping(order: Sequence[UOp], number: Mapping[UOp, int], asked: Collection[UOp], kept: Kept | None) -> tuple[int, ...]:
   """The places of what a new plan keeps; ``kept``: what is known of the plan in whose place it comes. Garbage that waits for
   the collector holds nothing: else what a plan is would depend on when that runs."""
-  def dear() -> list[int]: return sorted({i for i, _ in held_in(number, asked) if is_dear(order[i])})
+  whole = computed_whole(order, asked)
+  def dear() -> list[int]: return sorted({i for i, _ in held_in(number, asked) if order[i] in whole and is_dear(order[i])})
   found = dear()
   if found:
     gc.collect()

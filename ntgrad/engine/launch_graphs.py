@@ -62,10 +62,9 @@ class LaunchList:
     """Give a step other places and sizes."""
     step = self.steps[i]
     if (step.args, step.sizes) == (args, sizes): return
-    step.args, step.sizes = args, ()   # until the graph has them
     for run in self.graphs:
       if run.start <= i < run.end and run.graph is not None: run.graph.change(i - run.start, run.placed(args), sizes)
-    step.sizes = sizes
+    step.args, step.sizes = args, sizes   # last: an interrupt before, and the graph is told again
 
   def __call__(self, memory: Sequence[Any]) -> None:
     """Launch all steps, in their order."""

@@ -363,8 +363,8 @@ def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:
     made: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
     most, read = memory_plan.peak(plan.uses(), made), sum(s.nbytes for s in {b.storage for b in buffers[:plan.inputs]})
     raise OutOfMemoryError(
-      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {most:,} bytes at most, beside the {read:,} that it reads; "
-      "smaller batches, or fewer tensors that are kept, take less") from None
+      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {most:,} bytes at most, beside the {read:,} that it "
+      "reads; smaller batches, or fewer tensors that are kept, take less") from None
 
 
 def _at_once(plan: Plan, buffers: list[Any]) -> bool:
@@ -375,8 +375,8 @@ def _at_once(plan: Plan, buffers: list[Any]) -> bool:
   if (n := runs.count - FOUND) < 0: return False
   if runs.launch is None and not n & n - 1: runs.launch = plan_launch(plan) or False
   if not runs.launch: return False
-  if runs.launch.graph.ready(): return bool(runs.launch(plan, buffers))
-  runs.launch = None   # programs may have been launched for the first time since it was made: it is made again, ever less often
+  if runs.launch.graph.ready() and runs.launch(plan, buffers): return True
+  runs.launch = None   # made again, ever less often: programs run for the first time since, or memory is there again
   return False
 
 
@@ -391,7 +391,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:
   if step.offsets:   # some are parts of their memory
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
-  else: raws = [b.raw for b in buffers]
+  else: raws = [b.storage.raw for b in buffers]
   if wait: report.wait_until_compiled(step.program)
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]

@@ -248,7 +248,8 @@ def with_gradient(value: UOp, call: Any, number: int) -> UOp:
 
 def copy(u: UOp, device: str) -> UOp:
   """The value on another device."""
-  if u.op is Ops.CONST: u = contiguous(u)   # a bare constant is in no memory that could be copied
+  # a bare constant is in no memory that could be copied
+  if u.op is Ops.CONST or u.op is Ops.DETACH and u.src[0].op is Ops.CONST: u = contiguous(u)
   return make(Ops.COPY, u.dtype, (u,), device, u.shape, device)
 
 

@@ -88,14 +88,19 @@ def say_once(key: Any, text: str, where: tuple[str, int] | None = None) -> None:
   warnings.warn_explicit(text, UserWarning, *(where or (f.f_code.co_filename, f.f_lineno)))
 
 
+def origin_now(depth: int = 2) -> Origin | None:
+  """The user's line that has called what is ``depth`` calls above; None where no lines are noted."""
+  if not config.origins: return None
+  f: Any = sys._getframe(depth)
+  try:
+    while internal[f.f_code.co_filename]: f = f.f_back
+  except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
+  return f.f_code, f.f_lasti
+
+
 def note_origin(node: UOp) -> UOp:
   """The user's line makes ``node`` now, which is given back."""
-  if config.origins:
-    f: Any = sys._getframe(2)
-    try:
-      while internal[f.f_code.co_filename]: f = f.f_back
-    except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
-    node.origin = f.f_code, f.f_lasti
+  if (origin := origin_now(3)) is not None: node.origin = origin
   return node
 
 

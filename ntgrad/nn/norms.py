@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
 from ntgrad.graph import Ints, checked, flag, one_width
+from ntgrad.graph.recipes import recalled
 from ntgrad.tensor import Tensor
 
 from .common import count, size, spatial, untrained
@@ -40,12 +41,34 @@ class _Tracking(Module):
   def _track(self, mean: Tensor, var: Tensor) -> None:
     """Move the running statistics towards a batch's; with ``momentum`` None they are the mean over all batches."""
     self.num_batches_tracked.assign(self.num_batches_tracked + 1)
-    if self.momentum is not None: old, new = 1 - self.momentum, self.momentum
-    else:
-      new = self.num_batches_tracked.cast(self.running_mean.dtype).reciprocal()   # type: ignore[assignment]
-      old = 1 - new
-    for running, now in (self.running_mean, mean), (self.running_var, var):
-      running.assign(old * running + new * now.detach().cast(running.dtype))
+    new: Any = self.momentum
+    if new is None: new = self.num_batches_tracked.cast(self.running_mean.dtype).reciprocal()
+    for running, now in (self.running_mean, mean), (self.running_var, var): running.assign(_towards(running, now, new))
+
+
+def _towards(running: Any, now: Any, new: Any) -> Any: return (1 - new) * running + new * now.detach().cast(running.dtype)
+
+
+def _statistics(x: Any) -> tuple[Any, Any]:
+  """The mean and biased variance of each channel."""
+  axes = tuple(i for i in range(x.ndim) if i != 1)
+  mean = x.mean(axis=axes)
+  # Σ(x - mean) is 0, so the variance has no gradient through the mean: no reduction needed to find that out
+  centred = x - mean.detach().reshape(1, -1, *[1] * (x.ndim - 2))
+  return mean, (centred * centred).mean(axis=axes)
+
+
+@recalled
+def _normalised(x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
+  return x.batchnorm(weight, bias, mean, (var + eps).rsqrt())
+
+
+@recalled
+def _in_training(x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float, momentum: float) -> Any:
+  """The running mean and variance, moved towards those of the batch, and what that is by its own."""
+  own, n = _statistics(x), x.numel() // x.shape[1]
+  return (_towards(mean, own[0], momentum), _towards(var, own[1] * (n / (n - 1)), momentum),
+          _normalised(x, weight, bias, *own, eps))
 
 
 @placed
@@ -74,11 +97,7 @@ class BatchNorm(_Tracking):
   def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
     """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""
     if self.track_running_stats and not self._trains(_RUNNING): return self.running_mean, self.running_var
-    axes = tuple(i for i in range(x.ndim) if i != 1)
-    mean = x.mean(axis=axes)
-    # Σ(x - mean) is 0, so the variance has no gradient through the mean: no reduction needed to find that out
-    centred = x - mean.detach().reshape(1, -1, *[1] * (x.ndim - 2))
-    return mean, (centred * centred).mean(axis=axes)
+    return _statistics(x)
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another sz or number of dimensions, in training ArgumentError for one
@@ -86,12 +105,17 @@ class BatchNorm(_Tracking):
     if x.ndim < 2 or x.shape[1] != self.sz or (self._ranks and x.ndim not in self._ranks):
       wanted = " or ".join(f"(n, {self.sz}{', ' * (n > 2)}{spatial(n - 2)})" for n in self._ranks) or f"(n, {self.sz}, ..)"
       raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected {wanted}")
+    tracks = self.track_running_stats and self._trains(_RUNNING)
+    if tracks: self._enough(x, n := x.numel() // self.sz)
+    if tracks and self.momentum is not None and type(self).calc_stats is BatchNorm.calc_stats:
+      mean, var, out = _in_training(x, self.weight, self.bias, self.running_mean, self.running_var, self.eps, self.momentum)
+      self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+      self.running_mean.assign(mean)
+      self.running_var.assign(var)
+      return out
     mean, var = self.calc_stats(x)
-    if self.track_running_stats and self.training:
-      n = x.numel() // self.sz
-      self._enough(x, n)
-      self._track(mean, var * (n / (n - 1)))
-    return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+    if tracks: self._track(mean, var * (n / (n - 1)))
+    return _normalised(x, self.weight, self.bias, mean, var, self.eps)
 
 
 class BatchNorm1d(BatchNorm):

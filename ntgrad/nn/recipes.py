@@ -24,11 +24,11 @@ class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
   def __reduce__(self) -> Any: return Recipes, ()
 
   def make(self, key: Hashable, tensors: Sequence[Tensor], code: Callable[[Sequence[Tensor]], dict[Any, Tensor]]) -> Made:
-    """What ``code`` gives for tensors, as nodes. It is not called where it was called before with the same key, for tensors of the
-    same dtypes, shapes, devices, operations and constants: ``key`` has whatever else it looks at.
+    """What ``code`` gives for tensors, as nodes. It is not called where it was called before with the same key, for tensors of
+    the same dtypes, shapes, devices, operations and constants: ``key`` has whatever else it looks at.
 
-    It is called each time, and its tensors come as they are, with ``None`` for a key, for tensors of a user's class, with names or
-    attached to a graph, and while comparisons of sizes are noted."""
+    It is called each time, and its tensors come as they are, with ``None`` for a key, for tensors of a user's class, with names
+    or attached to a graph, and while comparisons of sizes are noted."""
     if key is None or looks or not all([t._plain is Tensor and t._names is None and t._state <= 0 for t in tensors]):
       return code(tensors)
     at: list[Any] = [key, dtypes.default_float, Device.DEFAULT]

@@ -1,8 +1,8 @@
 """Recurrent layers, with PyTorch's names of weights, so that what it has saved can be loaded.
 
-What all steps of a sequence take from the input is one product before the first step. All steps of a layer, in both directions, are
-then one kernel (``recurrent_kernels.py``), and so is the way back through them, after which the gradients of weights are products
-over all steps. Where it takes less time a step is two kernels: the product of the state with its weights, and the gates.
+What all steps of a sequence take from the input is one product before the first step. All steps of a layer, in both directions,
+are then one kernel (``recurrent_kernels.py``), and so is the way back through them, after which the gradients of weights are
+products over all steps. Where it takes less time a step is two kernels: the product of the state with its weights, and the gates.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.graph import no_grad, one_width
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import ruled
-from ntgrad.tensor.gradient import gradients, walk
+from ntgrad.tensor.gradient import gradients, walk as beneath
 
 from . import recurrent_kernels as kernels
 from .common import count, last, leaf, probability, size
@@ -27,7 +27,8 @@ from .utils.rnn import PackedSequence, pad_packed_sequence
 State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
 
 
-# ---- one step: what the input gives to the gates (biases included), the state, its weights, a GRU's bias -> the next state
+# ---- one step: what the input gives to the gates, the state, its weights, a GRU's bias -> the next state. Biases are in what the
+# input gives; a GRU multiplies what the state gives to the third gate, bias included, by another one: it adds the state's later
 def _plain(method: str) -> Callable[..., State]:
   return lambda x, state, weight, bias: (getattr(x + state[0].dot(weight), method)(),)
 
@@ -49,13 +50,6 @@ def _gru(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
 
 
 _STEPS: dict[str, Callable[..., State]] = {"tanh": _plain("tanh"), "relu": _plain("relu"), "LSTM": _lstm, "GRU": _gru}
-
-
-def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None) -> Tensor:
-  """What the input gives to the gates. A GRU multiplies what the state gives to the third by another gate, bias included: there
-  the state's bias is added later."""
-  if bias_ih is not None and bias_hh is not None and kind != "GRU": bias_ih = bias_ih + bias_hh
-  return x.linear(weight.transpose(0, 1), bias_ih)
 
 
 # ---- all steps of a layer
@@ -97,7 +91,7 @@ def _unrolled(kind: str, x: _Inputs) -> list[Any]:
 def _slopes(ys: Sequence[Any], grads: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
   """The gradients at ``xs`` from those at ``ys``, which can be differentiated again; None for none."""
   above = {y.lazydata: g.lazydata for y, g in zip(ys, grads) if y is not None and g is not None}
-  found = gradients(walk(*above), above, [x.lazydata for x in xs])
+  found = gradients(beneath(*above), above, [x.lazydata for x in xs])
   return [Tensor._from_node(found[x.lazydata]) if x.lazydata in found else None for x in xs]
 
 
@@ -160,8 +154,9 @@ def _steps(kind: str, x: _Inputs, zeros: bool) -> list[Any]:
   before, (wide, state) = x.before[0], x.weights[0].shape
   target, gates = get_device(before.device).renderer.target, kernels.GATES[kind]
   mixed = any([t.dtype is not before.dtype for t in x.all[:len(x.all) - len(x.lengths)]])
+  d, steps, n = before.shape[:3]
   rows = 0 if mixed or 0 in before.shape else kernels.rows_of_programs(
-    target, *before.shape[:3], gates, wide // gates, state, before.dtype)
+    target, d, steps, n, gates, wide // gates, state, before.dtype)
   return _by_kernels(kind, x, rows, zeros) if rows else _unrolled(kind, x)
 
 
@@ -189,8 +184,9 @@ class _Cell(Module):
       if s is not None and s.shape != shape: raise ShapeError(f"nn.{name}: a state of shape {s.shape}, expected {shape}")
     one_width(f"nn.{name}", x, self.weight_ih, *state)
     given = tuple(Tensor.zeros(*shape, dtype=x.dtype, device=x.device) if s is None else s for s in state)
-    return _STEPS[self._kind](_from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh), given,
-                              self.weight_hh.transpose(0, 1), self.bias_hh)
+    bias = self.bias_ih
+    if bias is not None and self.bias_hh is not None and self._kind != "GRU": bias = bias + self.bias_hh
+    return _STEPS[self._kind](x.linear(self.weight_ih.transpose(0, 1), bias), given, self.weight_hh.transpose(0, 1), self.bias_hh)
 
 
 @placed

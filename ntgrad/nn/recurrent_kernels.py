@@ -1,5 +1,5 @@
-"""Kernels of recurrent layers in the tile language: a program has some sequences of a batch in one direction, and goes through all
-of their steps.
+"""Kernels of recurrent layers in the tile language: a program has some sequences of a batch in one direction, and goes through
+all of their steps.
 
 ``before`` (directions, steps, n, gates, hidden) is what the input gives to the gates, ``out`` (steps, n, directions, state) what
 a layer gives. What the way back needs of each step is ``kept`` (directions, steps, n, parts, hidden): the values of the gates,
@@ -9,11 +9,10 @@ have along memory what they give. A sequence that has ended (``lengths``) stays 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from ntgrad import tile
-from ntgrad.codegen.ir import DType, Target, dtypes
+from ntgrad.codegen.ir import DType, Target
 from ntgrad.tile import Tensor, language as tl
 from ntgrad.tile.function import Function
 
@@ -21,8 +20,10 @@ GATES = {"tanh": 1, "relu": 1, "LSTM": 4, "GRU": 3}
 ROWS = 16, 4, 1   # sequences that a program may have
 _LAUNCHES = 2     # of a step that is no part of a kernel: the product of the state with its weights, and the gates
 _TRIPS = 4        # to memory and back in a step, beside one for each gate, where threads of a program exchange values
-# how many times longer a program takes for a product of a few rows, on a chip with blocks, without matrix units (H200)
-_WITHOUT_UNITS = 16
+_AT_ONCE = 4      # rows that a core's registers have room for: weights come that often, of those that its cache has no room for
+# on a chip with blocks (H200): how many times longer a product of a few rows takes without matrix units, and into how many parts
+# the registers of a core are cut, one of which has room for the weights of a gate
+_WITHOUT_UNITS, _PARTS = 2, 8
 
 
 def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates: int, hidden: int, state: int,
@@ -37,14 +38,16 @@ def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates:
   def step(rows: int) -> float:
     """Seconds of a step of programs with so many rows."""
     waves = -(-(-(-n // rows) * directions) // cores)
-    if not target.blocks: return waves * least(rows, by_vector)
+    if not target.blocks:
+      again = weights * loads * -(-rows // _AT_ONCE) if weights * dtype.itemsize > target.core_cache else 0.0
+      return waves * (least(rows, by_vector) + again)
     product = least(rows, by_unit) if by_unit else least(rows, by_vector) * _WITHOUT_UNITS
     return waves * product + (_TRIPS + gates) * target.latency
-  if target.blocks and hidden * state * dtype.itemsize > target.register_file: return 0   # a gate's weights are one block
+  if target.blocks and hidden * state * dtype.itemsize * _PARTS > target.register_file * 4: return 0   # they are one block
   found = ROWS[0]   # a block of a product on a GPU has that many at least
   for rows in ROWS[1:]:
     if not target.blocks and step(rows) <= step(found) / 2: found = rows   # each number of rows is one more kernel
-  launch = target.launch + target.blocks * target.latency
+  launch = target.launch + target.blocks * (target.start + 2 * target.latency)   # until what it loads has come, and is stored
   apart = directions * (_LAUNCHES * launch + least(n, max(by_vector, by_unit)) / cores)
   # before the first step the weights are turned, and states are filled
   return found if _LAUNCHES * target.launch + steps * step(found) < steps * apart else 0
@@ -93,6 +96,11 @@ def _place(k: Any, steps: Any, directions: int) -> Any:
   return k if directions == 1 else k + tl.program_id(1) * (steps - 1 - 2 * k)
 
 
+def _held(live: Any, new: Any, old: Any) -> Any:
+  """A new value, of sequences that have not ended; without lengths none has."""
+  return new if live is None else tl.where(live, new, old)
+
+
 def _forward(kind: str, directions: int, some: bool, projected: bool) -> Any:
   def forward(before: Any, weight: Any, bias: Any, narrow: Any, h0: Any, c0: Any, lengths: Any, kept: Any, out: Any,
               last: Any) -> None:
@@ -100,26 +108,25 @@ def _forward(kind: str, directions: int, some: bool, projected: bool) -> Any:
     for k in range(out.shape[0]):
       t = _place(k, out.shape[0], directions)
       live = t < lengths[:, None] if some else None
-      def held(new: Any, old: Any) -> Any: return tl.where(live, new, old) if some else new
       if kind == "LSTM":
         kept[t, 0] = tl.sigmoid(before[t, 0] + tl.dot(h, weight[0]))
         kept[t, 1] = tl.sigmoid(before[t, 1] + tl.dot(h, weight[1]))
         kept[t, 2] = tl.tanh(before[t, 2] + tl.dot(h, weight[2]))
         kept[t, 3] = tl.sigmoid(before[t, 3] + tl.dot(h, weight[3]))
-        kept[t, 4] = held(kept[t, 1] * c + kept[t, 0] * kept[t, 2], c)
+        kept[t, 4] = _held(live, kept[t, 1] * c + kept[t, 0] * kept[t, 2], c)
         kept[t, 5] = tl.tanh(kept[t, 4])
         if projected: kept[t, 6] = kept[t, 3] * kept[t, 5]
-        out[t] = held(tl.dot(kept[t, 6], narrow) if projected else kept[t, 3] * kept[t, 5], h)
+        out[t] = _held(live, tl.dot(kept[t, 6], narrow) if projected else kept[t, 3] * kept[t, 5], h)
         c = kept[t, 4]
       elif kind == "GRU":
         kept[t, 0] = tl.sigmoid(before[t, 0] + bias[0] + tl.dot(h, weight[0]))
         kept[t, 1] = tl.sigmoid(before[t, 1] + bias[1] + tl.dot(h, weight[1]))
         kept[t, 3] = bias[2] + tl.dot(h, weight[2])
         kept[t, 2] = tl.tanh(before[t, 2] + kept[t, 0] * kept[t, 3])
-        out[t] = held(kept[t, 2] + kept[t, 1] * (h - kept[t, 2]), h)
+        out[t] = _held(live, kept[t, 2] + kept[t, 1] * (h - kept[t, 2]), h)
       else:
         y = before[t, 0] + tl.dot(h, weight[0])
-        out[t] = held(tl.tanh(y) if kind == "tanh" else tl.maximum(y, 0.0), h)
+        out[t] = _held(live, tl.tanh(y) if kind == "tanh" else tl.maximum(y, 0.0), h)
       h = out[t]
     if kind == "LSTM": last = c   # noqa: F841
   return forward
@@ -137,34 +144,32 @@ def _backward(kind: str, directions: int, some: bool, projected: bool) -> Any:
       k = steps - 1 - back
       t, earlier = _place(k, steps, directions), _place(max(k - 1, 0), steps, directions)
       live = t < lengths[:, None] if some else None
-      def alive(x: Any) -> Any: return tl.where(live, x, 0.0) if some else x
-      def held(new: Any, old: Any) -> Any: return tl.where(live, new, old) if some else new
       above = dh + grad_out[t]
       if kind == "LSTM":
         if projected:
-          apart[t, 0] = alive(above)
+          apart[t, 0] = _held(live, above, 0.0)
           into[t, 0] = tl.dot(apart[t, 0], narrow)
         g = into[t, 0] if projected else above
         o, y = kept[t, 3], kept[t, 5]
-        into[t, 3] = alive(g * y * o * (1.0 - o))
-        dc = dc + alive(g * o * (1.0 - y * y))
-        into[t, 2] = alive(dc * kept[t, 0] * (1.0 - kept[t, 2] * kept[t, 2]))
-        into[t, 1] = alive(dc * tl.where(k == 0, c0, kept[earlier, 4]) * kept[t, 1] * (1.0 - kept[t, 1]))
-        into[t, 0] = alive(dc * kept[t, 2] * kept[t, 0] * (1.0 - kept[t, 0]))
-        dc = held(dc * kept[t, 1], dc)
+        into[t, 3] = _held(live, g * y * o * (1.0 - o), 0.0)
+        dc = dc + _held(live, g * o * (1.0 - y * y), 0.0)
+        into[t, 2] = _held(live, dc * kept[t, 0] * (1.0 - kept[t, 2] * kept[t, 2]), 0.0)
+        into[t, 1] = _held(live, dc * tl.where(k == 0, c0, kept[earlier, 4]) * kept[t, 1] * (1.0 - kept[t, 1]), 0.0)
+        into[t, 0] = _held(live, dc * kept[t, 2] * kept[t, 0] * (1.0 - kept[t, 0]), 0.0)
+        dc = _held(live, dc * kept[t, 1], dc)
         new = tl.dot(into[t, 0], weight[0]) + tl.dot(into[t, 1], weight[1])
         new = new + tl.dot(into[t, 2], weight[2]) + tl.dot(into[t, 3], weight[3])
       elif kind == "GRU":
         r, z, n = kept[t, 0], kept[t, 1], kept[t, 2]
-        into[t, 1] = alive(above * (tl.where(k == 0, h0, out[earlier]) - n) * z * (1.0 - z))
-        into[t, 2] = alive(above * (1.0 - z) * (1.0 - n * n))
+        into[t, 1] = _held(live, above * (tl.where(k == 0, h0, out[earlier]) - n) * z * (1.0 - z), 0.0)
+        into[t, 2] = _held(live, above * (1.0 - z) * (1.0 - n * n), 0.0)
         into[t, 0] = into[t, 2] * kept[t, 3] * r * (1.0 - r)
         apart[t, 0], apart[t, 1], apart[t, 2] = into[t, 0], into[t, 1], into[t, 2] * r
         new = above * z + tl.dot(apart[t, 0], weight[0]) + tl.dot(apart[t, 1], weight[1]) + tl.dot(apart[t, 2], weight[2])
       else:
-        into[t, 0] = alive(above * (1.0 - out[t] * out[t]) if kind == "tanh" else tl.where(out[t] > 0.0, above, 0.0))
+        into[t, 0] = _held(live, above * (1.0 - out[t] * out[t]) if kind == "tanh" else tl.where(out[t] > 0.0, above, 0.0), 0.0)
         new = tl.dot(into[t, 0], weight[0])
-      dh = held(new, above)
+      dh = _held(live, new, above)
     grad_h0 = dh   # noqa: F841
     if kind == "LSTM": grad_c0 = dc   # noqa: F841
   return backward
@@ -174,10 +179,12 @@ def _backward(kind: str, directions: int, some: bool, projected: bool) -> Any:
 def made(kind: str, directions: int, hidden: int, state: int, some: bool) -> tuple[Function, Function]:
   """The kernels of a layer, forward and backward; ``some``: sequences have lengths of their own."""
   gates, cell, projected = GATES[kind], kind == "LSTM", state != hidden
-  parts, apart = {"LSTM": 6 + projected, "GRU": 4}.get(kind, 0), (1, state) if projected else (3, hidden) if kind == "GRU" else ()
+  parts = {"LSTM": 6 + projected, "GRU": 4}.get(kind, 0)
+  apart = (1, state) if projected else (3, hidden) if kind == "GRU" else ()
   d, n = directions, "n"
   shapes = {
-    "before": (d, "steps", n, gates, hidden), "weight": (d, gates, state, hidden), "bias": kind == "GRU" and (d, gates, 1, hidden),
+    "before": (d, "steps", n, gates, hidden), "weight": (d, gates, state, hidden),
+    "bias": kind == "GRU" and (d, gates, 1, hidden),
     "narrow": projected and (d, hidden, state), "h0": (d, n, state), "c0": cell and (d, n, hidden), "lengths": some and (n,),
     "kept": parts and (d, "steps", n, parts, hidden), "out": ("steps", n, d, state), "last": cell and (d, n, hidden)}
   back = shapes | {

@@ -57,7 +57,7 @@ class Activation(Elementwise, Movement):
   @in_float32
   def gelu(self, approximate: str = "tanh") -> Self:
     """x times the normal distribution function, by the tanh formula, or exactly with ``approximate="none"``."""
-    return self._gelu(approximate)   # type: ignore[no-any-return]
+    return self._gelu(approximate)
   @recalled
   def _gelu(self, approximate: str) -> Any:
     if approximate == "none": return self * 0.5 * (1 + (self * math.sqrt(0.5)).erf())

@@ -123,7 +123,7 @@ class Convolution(Elementwise, Movement):
   def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
                  dilation: Ints = 1, padding: Padding | str = 0) -> Self:
     """The convolution over n dimensions (None: as many as the weight has)."""
-    return self._windowed(weight, bias, name, n, groups, stride, dilation, padding)   # type: ignore[no-any-return]
+    return self._windowed(weight, bias, name, n, groups, stride, dilation, padding)
 
   @recalled
   def _windowed(self, weight: Any, bias: Any, name: str, n: int | None, groups: int, stride: Ints, dilation: Ints,

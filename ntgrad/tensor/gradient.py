@@ -2,8 +2,8 @@
 
 ``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and
 the gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
-A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is. From the third
-time on that a structure is met, its gradients are made by a ``Recipe``, without a rule."""
+A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is. When a
+structure is met again, its gradients are made by a ``Recipe``, without a rule."""
 from __future__ import annotations
 
 import functools
@@ -22,7 +22,7 @@ from ntgrad.graph import apply_view, nodes as graph, origins, values, variable
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
-from ntgrad.graph.recipes import Recipe
+from ntgrad.graph.recipes import Recipe, nothing_computed
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -201,6 +201,7 @@ def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
 
 _RULES_OF_MANY: dict[Ops, Callable[[UOp, UOp, Need], Pairs]] = {
   Ops.ALU: _alu, Ops.SCATTER: _scatter, Ops.UPDATE: _update, Ops.CAT: _cat, Ops.SLOPED: _sloped}
+_OWN = frozenset({Ops.SLOPED, Ops.CUSTOM, Ops.CALL})   # whose gradients are not those of their sources' values
 _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
 
@@ -256,33 +257,37 @@ def _graph(root: UOp, start: UOp) -> _Graph:
   leaves: list[UOp] = []
   constants: list[UOp] = []
   key: list[Any] = []
-  add, found, end = key.append, nodes.append, 0
+  add, found, placed, n, end = key.append, nodes.append, place.setdefault, 1, 0
   for top in root, start:
     if top not in place:
-      place[top] = len(nodes)
+      place[top] = n
+      n += 1
       found(top)
     add(place[top])
     for u in itertools.islice(nodes, end, None):   # they become more on the way
       op, d, src = u.op, u.dtype, u.src
-      if op is Ops.CONST:
-        constants.append(u)
-        key += op, d
-      elif not _followed(u):
-        if isinstance(u.note, Leaf): leaves.append(u)
-        elif isinstance(u.note, Result): return _plain_graph(root)
-        key += op, d, u.shape, u.device
-      else:
-        if op is Ops.CUSTOM or op is Ops.CALL: return _plain_graph(root)
-        key += op, d, u.arg
-        if op is Ops.SLOPED:
+      if d.kind == "f" and src and op not in _STOPS or op is Ops.RESHAPE or op is Ops.EXPAND:   # as ``_followed``
+        add(op)
+        add(d)
+        add(u.arg)
+        if op in _OWN:
+          if op is not Ops.SLOPED: return _plain_graph(root)
           add(u.shape)
           src = src[1:]
         for s in src:
-          if (at := place.get(s)) is None:
-            at = place[s] = len(nodes)
+          at = placed(s, n)
+          if at == n:
+            n += 1
             found(s)
           add(at)
-    if top is root: end, reached = len(nodes), leaves.copy()
+      elif op is Ops.CONST:
+        constants.append(u)
+        key += op, d
+      else:
+        if isinstance(u.note, Leaf): leaves.append(u)
+        elif isinstance(u.note, Result): return _plain_graph(root)
+        key += op, d, u.shape, u.device
+    if top is root: end, reached = n, leaves.copy()
   return _Graph(root, nodes, place, end, reached, None if variable.looks else tuple(key), tuple(constants))
 
 
@@ -309,7 +314,7 @@ def _found(g: _Graph, start: UOp, targets: Sequence[UOp]) -> dict[UOp, UOp | Non
   return _by_rules(g.root, start, set(targets))
 
 
-def _by_rules(root: UOp, start: UOp, targets: set[UOp], lines: dict[UOp, origins.Origin] | None = None) -> dict[UOp, UOp | None]:
+def _by_rules(root: UOp, start: UOp, targets: set[UOp], lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp | None]:
   order = walk(root)
   found = gradients(order, {root: start}, targets, lines)
   return {n: found[n] for n in order if n in found} | {n: None for n in order if n in targets and n not in found}
@@ -324,16 +329,19 @@ def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, li
                   UOp.unique(n.op, n.dtype))
     u.__dict__.update(shape=n.shape, device=n.device)
     origins.carry(n, u)
-  nodes, lines = [new[n] for n in g.nodes], dict[UOp, origins.Origin]()
+  nodes, lines = [new[n] for n in g.nodes], dict[UOp, UOp]()
   place = {u: i for i, u in enumerate(nodes)}
-  found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
-  return Recipe(nodes, [x for x in found.values() if x is not None], lines), [place[n] for n in found]
+  with nothing_computed(): found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
+  # a node without a line has that of the one that reads it
+  made, noted = origins.of(walk(new[g.root])), {id(u.origin): i for i, u in enumerate(nodes) if u.origin is not None}
+  at = {u: place[n] if n.origin is not None else noted[id(made[n])] for u, n in lines.items()}
+  return Recipe(nodes, [x for x in found.values() if x is not None], at), [place[n] for n in found]
 
 
 def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
-              lines: dict[UOp, origins.Origin] | None = None) -> dict[UOp, UOp]:
-  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets where what they are
-  gradients of was made."""
+              lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp]:
+  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets what each gradient is
+  of."""
   wanted = set(targets)
   # nodes on a path from the root to a target
   on_path: set[UOp] = set()
@@ -361,7 +369,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
     for s, gs in parts:
       if n in made:
         origins.of_gradient(gs, made[n])
-        if lines is not None: lines.setdefault(gs, made[n])
+        if lines is not None: lines.setdefault(gs, n)
       if s in on_path: found.setdefault(s, []).append(gs)
   return out
 
@@ -481,7 +489,7 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
       t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
       made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
-  gradients_asked(walked.place, loss._alias, made)
+  gradients_asked(walked.nodes[:walked.end], loss._alias, made)
 
 
 def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
@@ -524,6 +532,8 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   _refuse_gone("gradient", loss, found.values())
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
-  return [None if not at else make(functools.reduce(
-    add, [g for n in sorted(at, key=rank.__getitem__) if (g := found[n]) is not None] or [const(0.0, at[0].dtype, at[0].shape)]))._called(t._names)
-    for t, at in zip(targets, wanted)]
+  out = []
+  for t, at in zip(targets, wanted):
+    parts = [g for n in sorted(at, key=rank.__getitem__) if (g := found[n]) is not None]
+    out.append(None if not at else make(functools.reduce(add, parts or [const(0.0, t.dtype, at[0].shape)]))._called(t._names))
+  return out

@@ -101,7 +101,7 @@ class Losses(Activation, Reduction):
     s = u.shape
     if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
     index = self._from_node(self._classes(name, Y, s[:axis] + s[axis + 1:], s[axis], ignore_index))._called(Y._names)
-    return self._loss_of_classes(index, weight, name, axis, ignore_index, smoothing, how, logits)   # type: ignore[no-any-return]
+    return self._loss_of_classes(index, weight, name, axis, ignore_index, smoothing, how, logits)
 
   @recalled
   def _loss_of_classes(self, Y: Any, weight: Any, name: str, axis: int, ignore_index: int | None, smoothing: float, how: str,

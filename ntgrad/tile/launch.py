@@ -64,16 +64,16 @@ class Launcher:
   known: Recent[Sizes, Launcher] = field(default_factory=lambda: Recent(64), init=False)   # by sizes
 
   def with_sizes(self, sizes: Sizes) -> Launcher:
-    """The launcher for certain run-time sizes, the same one each time; of sizes that are expressions, a step of a plan for any."""
-    found = None if any([type(n) is BoundInt for n in sizes]) else self.known[sizes]   # one equals a number that is not bound
-    if found is None:
+    """The launcher for certain run-time sizes, the same one each time; of expressions of sizes, one for a plan of any."""
+    bound = any([type(n) is BoundInt for n in sizes])   # which equal numbers that are not
+    if (found := None if bound else self.known[sizes]) is None:
       if any([isinstance(n, UOp) for n in sizes]): step = replace(self.step, takes=tuple(map(ix.node, sizes)))
       else:
         program, given = self.step.program.variant(sizes)  # type: ignore[union-attr]
         step = replace(self.step, program=program, sizes=given)
       found = replace(self, step=step, together=self.together and partial(self.together, sizes=sizes),
                       static=self.static and partial(self.static, sizes), base=self, sizes=sizes)
-      if not any([type(n) is BoundInt for n in sizes]): self.known[sizes] = found
+      if not bound: self.known[sizes] = found
     return found
 
   @cached_property

@@ -1,4 +1,5 @@
-"""bench/cpu.py: what it refuses, and that its rows can be measured. bench/zoo.py: its rows, some measured, its verdict."""
+"""bench/cpu.py: what it refuses, and that its rows can be measured. bench/zoo.py: its rows, some measured, its verdict.
+bench/first_hour.py: its rows, one measured."""
 from __future__ import annotations
 
 import importlib
@@ -12,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+import ntgrad
 from ntgrad import Tensor
 from support.devices import missing
 from support.marks import long
@@ -112,3 +114,33 @@ def test_the_verdict_of_the_zoo(zoo: dict[str, ModuleType]) -> None:
   assert report.refusal(reference, "x", {"copy": 1.04, "product": 0.97}) == ""
   assert "product takes 1100.000 ms, there 1000.000 ms (+10%)" in report.refusal(reference, "x", {"copy": 1.0, "product": 1.1})
   assert "it is of x, this is y" in report.refusal(reference, "y", {"copy": 1.0, "product": 1.0})
+
+
+# ---- bench/first_hour.py
+
+@pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+def test_a_row_of_the_first_hour(tmp_path: Path) -> None:
+  out = tmp_path / "rows.json"
+  done = run("--quick", "--only", "gradients one", "--cores", "1", "--json", str(out), file="first_hour.py")
+  assert done.returncode == 0, done.stdout + done.stderr
+  assert "| work | ntgrad | torch | value | must | aim | verdict |" in done.stdout
+  row, = json.loads(out.read_text())["rows"]
+  assert f"| {row['work']} |" in done.stdout and row["work"].startswith("p.grad.norm().item()") and row["value"] > 0
+  assert row["verdict"] in ("must", f"**misses by {row['value'] / row['must'] - 1:.0%}**")
+
+
+def test_the_first_hour_refuses_words_that_name_nothing() -> None:
+  done = run("--only", "perceptrom", file="first_hour.py")
+  assert done.returncode == 1 and "perceptrom" in done.stderr and "plain perceptron, " in done.stderr
+
+
+@long
+def test_every_workload_of_the_first_hour_gives_a_loss() -> None:
+  sys.path.insert(0, str(BENCH))
+  try: works = importlib.import_module("first_hour_models").WORKS
+  finally: sys.path.remove(str(BENCH))
+  assert len(works) == 11
+  for name, make in works.items():
+    work = make(ntgrad)
+    loss = work.step(*[Tensor(a) for a in work.batch(0)])
+    assert loss.shape == () and len(work.batch(99)[0]), name

@@ -1,12 +1,18 @@
-"""Gradients by recipe are those by rules, node for node: every search for gradients in the block is made both ways."""
+"""What recipes make is what rules and methods make, node for node: every search for gradients, and every call of a method with
+recipes, in the block is made both ways."""
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Iterator, Sequence
 from unittest.mock import patch
 
 from ntgrad.codegen.ir import UOp
 from ntgrad.tensor import gradient
+from ntgrad.tensor.activation import Activation
+from ntgrad.tensor.convolution import Convolution
+from ntgrad.tensor.losses import Losses
+from ntgrad.tensor.normalising import Normalising
+from ntgrad.tensor.products import Products
 
 
 @contextmanager
@@ -26,3 +32,29 @@ def recipes_compared() -> Iterator[list[bool]]:
     return out
 
   with patch.object(gradient, "_found", both): yield by_recipe
+
+
+RECALLED = {Products: ["_projected"], Normalising: ["_layer_norm"], Convolution: ["_windowed"], Losses: ["_loss_of_classes"],
+            Activation: ["_gelu", "silu"]}
+
+
+@contextmanager
+def calls_compared() -> Iterator[list[str]]:
+  """The list gets the name of each method with a recipe that is called. Raises AssertionError where what it gives by recipe is
+  not what its body gives."""
+  names: list[str] = []
+
+  def both(call: Any) -> Any:
+    def compared(*args: Any) -> Any:
+      want = call.__wrapped__(*args)
+      for _ in range(3): got = call(*args)
+      names.append(call.__name__)
+      for g, w in zip(*[x if isinstance(x, tuple) else (x,) for x in (got, want)], strict=True):
+        assert (g.lazydata, g._state, g._names, type(g)) == (w.lazydata, w._state, w._names, type(w)), call.__name__
+      return got
+    return compared
+
+  with ExitStack() as stack:
+    for kind, methods in RECALLED.items():
+      for m in methods: stack.enter_context(patch.object(kind, m, both(vars(kind)[m])))
+    yield names

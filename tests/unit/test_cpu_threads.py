@@ -116,6 +116,16 @@ def test_a_thousand_launches_as_one_call(work: Work) -> None:
   assert not graph.graph._apart
 
 
+def test_a_kernel_that_was_built_before_it_runs(device: OpenCLDevice) -> None:
+  """Its machine code is there after its first launch, as for any other."""
+  given = raws(device, *numbers())
+  with ntgrad.config(cache=0):   # where it may lie with its machine code
+    [p] = device.compile([kernel("built", (5,))])
+    p.ready()
+    for _ in range(3): p(given)
+  assert p._direct   # type: ignore[attr-defined]
+
+
 def test_a_graph_is_changed(device: OpenCLDevice) -> None:
   zero, a, b = numbers()
   [p] = device.compile([kernel("changed", (64,))])

@@ -258,6 +258,24 @@ def test_branches_stand_side_by_side(cuda: Fake) -> None:
   assert j.kernels == 6 and cuda.graphs.made[0].after == [(), (), (), (0, 1), (1,), (2,)]
 
 
+def test_a_plan_is_one_launch(cuda: Fake) -> None:
+  """From the third time on, kernel after kernel, with the addresses of its input and its result; only other ones are patched."""
+  def f(x: Tensor) -> Tensor:
+    for i in range(4): x = (x[::-1] * 0.5 + i).contiguous()
+    return x.realize()
+  kept = []
+  for i in range(6):
+    x = Tensor(array(64, seed=i)).realize()
+    cuda.launches.clear()
+    cuda.graphs.patched.clear()
+    kept.append((x, f(x)))
+    assert cuda.graphs.launched == max(i - 1, 0) and len(cuda.launches) == 4
+    assert cuda.launches[0][4][1] == x.lazydata.arg.raw and cuda.launches[-1][4][0] == kept[-1][1].lazydata.arg.raw
+    for a, b in itertools.pairwise(cuda.launches): assert a[4][0] == b[4][1]
+    if i > 2: assert cuda.graphs.patched == [0, 3]
+  assert cuda.graphs.made[0].after == [(), (0,), (1,), (2,)] and len(cuda.graphs.made) == 1
+
+
 def test_without_graphs_a_replay_launches_one_by_one(cuda: Fake) -> None:
   cuda.graphs.fails = "cuGraphInstantiate"
   j = ntgrad.jit(lambda x: (x[::-1] * 2).contiguous()[::-1] + 1)

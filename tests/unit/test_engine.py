@@ -298,6 +298,23 @@ def test_arranged_buffers_do_not_overlap(seed: int) -> None:
   assert memory_plan.arrange(all_) == (offsets, total)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_buffers_lie_in_rooms_before_these_are_needed(seed: int) -> None:
+  """Where they take no memory of their own; no buffer lies in two rooms."""
+  all_, size = lifetimes(40, seed), memory_plan.PIECE_ALIGN_BYTES
+  rooms = [x._replace(first=x.first + 20, last=60) for x in lifetimes(6, seed + 100)]
+  begins = memory_plan.room_begins(rooms)
+  offsets, total = memory_plan.arrange(all_, rooms)
+  homes = [max(k for k, begin in enumerate(begins) if begin <= offset) for offset in offsets]
+  for i, (a, home) in enumerate(zip(all_, homes)):
+    assert offsets[i] % size == 0 and offsets[i] + a.nbytes <= total
+    if home < len(rooms): assert a.last < rooms[home].first and offsets[i] - begins[home] + a.nbytes <= rooms[home].nbytes
+    for j, b in enumerate(all_[:i]):
+      if a.first <= b.last and b.first <= a.last:
+        assert offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
+  assert total - begins[-1] <= memory_plan.arrange(all_)[1] * 1.1 and min(homes) < len(rooms)
+
+
 def slowly(all_: list[memory_plan.Lifetime]) -> tuple[int, ...]:
   """Places found by looking at every buffer placed before."""
   offsets: dict[int, int] = {}

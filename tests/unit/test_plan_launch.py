@@ -217,8 +217,8 @@ def test_a_call_that_fails(calls: Calls, error: type[Exception], monkeypatch: py
   done = 5
   assert (a.numpy() == done).all() and (b.numpy() == 2 * done).all()
   calls.take()
-  step()
-  assert (a.numpy() == done + 1).all() and (b.numpy() == 2 * done + 2).all() and calls.take()[0]
+  for _ in range(6): step()   # after a want of memory the first ones still are one by one
+  assert (a.numpy() == done + 6).all() and (b.numpy() == 2 * done + 12).all() and calls.take()[0]
 
 
 def test_memory(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
-"""Gradients of a structure that was met before are made without rules, and are the same nodes."""
+"""Gradients of a structure, and results of methods, that were met before are made without rules, and are the same nodes."""
 from __future__ import annotations
 
+import inspect
 from typing import Any, Callable
 from unittest.mock import patch
 
@@ -9,8 +10,14 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, config, nn, no_grad
+from ntgrad.codegen.ir import Ops
+from ntgrad.errors import DTypeError
+from ntgrad.graph.alias import next_look, results
+from ntgrad.graph.recipes import SIGNATURES
+from ntgrad.nn import functional as F
 from ntgrad.tensor import gradient
-from support.same_recipes import recipes_compared
+from ntgrad.tensor.normalising import Normalising
+from support.same_recipes import calls_compared, recipes_compared
 
 RNG = np.random.default_rng(0)
 
@@ -95,7 +102,7 @@ def test_parts_without_gradients_and_writes_between() -> None:
 
 
 def test_a_node_that_happens_to_be_one_that_rules_make() -> None:
-  """``x == greatest`` is in the graph already, where the maximum's gradient makes it: elsewhere another condition stands there."""
+  """``x == greatest`` is in the graph already, where the gradient of the maximum makes it: elsewhere another mask is there."""
   def masked(mask: Callable[[Tensor, Tensor], Tensor]) -> Any:
     x = Tensor([1.0, 5.0, 2.0, 5.0], device="NUMPY", requires_grad=True)
     greatest = x.max(axis=0, keepdim=True)
@@ -154,3 +161,99 @@ def test_layers() -> None:
   with recipes_compared() as searches:
     for _ in range(2): model(leaf(2, 2, 8, 8)).log_softmax(-1).mean().backward()
   assert searches == [True, True]
+
+
+# ---- methods
+def bodies(fn: Callable[[], Any], kind: Any, name: str) -> int:
+  """How often a method is asked for what it does, by its own body."""
+  with patch.object(kind, name, side_effect=getattr(kind, name), autospec=True) as method:
+    fn()
+    return method.call_count
+
+
+def test_a_method_does_its_work_twice() -> None:
+  layer = nn.Linear(4, 3).to("NUMPY")
+  assert [bodies(lambda: layer(leaf(2, 4)), Tensor, "linear") for _ in range(4)] == [1, 1, 0, 0]
+  assert bodies(lambda: layer(leaf(5, 4)), Tensor, "linear") == 1
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+  "linear": lambda: F.linear(leaf(2, 4), leaf(3, 4), leaf(3)),
+  "linear without a bias": lambda: F.linear(leaf(2, 4), leaf(3, 4)),
+  "the same tensor three times": lambda: F.linear(x := leaf(4, 4), x, leaf(4)),
+  "a bias that is of the product": lambda: F.linear(x := leaf(4, 4), w := leaf(4, 4), (x @ w.T)[0]),
+  "a constant bias": lambda: F.linear(leaf(2, 4), leaf(3, 4), Tensor.zeros(3, device="NUMPY")),
+  "no gradient": lambda: F.linear(leaf(2, 4, requires_grad=None), leaf(3, 4, requires_grad=None)),
+  "a transposed weight": lambda: F.linear(leaf(2, 4), leaf(4, 3).T),
+  "names": lambda: F.linear(leaf(2, 4).named("n", "c"), leaf(3, 4)),
+  "float16": lambda: F.linear(leaf(2, 4, dtype="float16"), leaf(3, 4, dtype="float16")),
+  "layer_norm": lambda: F.layer_norm(leaf(2, 4), (4,), leaf(4), leaf(4)),
+  "layer_norm of a list": lambda: F.layer_norm(leaf(2, 4), [2, 4]),
+  "conv2d": lambda: F.conv2d(leaf(2, 4, 6, 6), leaf(6, 2, 3, 3), leaf(6), padding=1, groups=2),
+  "conv2d without a batch": lambda: F.conv2d(leaf(4, 6, 6), leaf(6, 4, 3, 3), stride=2, padding="valid"),
+  "cross_entropy": lambda: F.cross_entropy(leaf(3, 5), Tensor([0, 4, 2], device="NUMPY"), label_smoothing=0.1),
+  "cross_entropy with weights": lambda: F.cross_entropy(leaf(3, 5), Tensor([0, 4, 2], device="NUMPY"), leaf(5), reduction="sum"),
+  "gelu": lambda: F.gelu(leaf(3, 5)), "gelu exactly": lambda: F.gelu(leaf(3, 5), approximate="none"),
+  "silu": lambda: leaf(3, 5, dtype="float16").silu()}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name: str) -> None:
+  with calls_compared() as called:
+    for _ in range(3): CALLS[name]()
+    with no_grad(): CALLS[name]()
+  assert len(called) >= 4
+
+
+def test_batch_norm_moves_its_statistics() -> None:
+  layers = [nn.BatchNorm2d(3, momentum=m).to("NUMPY").train() for m in (0.1, 0.1)]
+  class Own(nn.BatchNorm2d):
+    def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]: return super().calc_stats(x)
+  layers.append(Own(3).to("NUMPY").train())
+  for _ in range(4):
+    x = leaf(2, 3, 4, 4, requires_grad=None)
+    values = [[layer(x).numpy(), layer.running_mean.numpy(), layer.running_var.numpy(), layer.num_batches_tracked.numpy()]
+              for layer in layers]
+    for other in values[1:]: assert all(np.array_equal(a, b) for a, b in zip(values[0], other, strict=True))
+
+
+def test_methods_of_a_class_of_its_own_are_asked() -> None:
+  class Mine(Tensor):
+    def dot(self, w: Any, dtype: Any = None) -> Any: return super().dot(w, dtype) * 2
+  w = leaf(3, 4)
+  for _ in range(4):
+    x = leaf(2, 4)
+    assert np.array_equal(F.linear(Mine(x), w).numpy(), F.linear(x, w).numpy() * 2)
+
+
+def test_errors_are_those_of_the_method() -> None:
+  layer = nn.Linear(4, 3).to("NUMPY")
+  for _ in range(4): layer(leaf(2, 4))
+  for _ in range(4):
+    with pytest.raises(DTypeError, match="linear"): layer(leaf(2, 4, dtype="float64"))
+
+
+def test_a_line_is_that_of_the_call() -> None:
+  layer = nn.Linear(4, 3).to("NUMPY")
+  for _ in range(4):
+    lines = {u.origin for u in layer(leaf(2, 4)).lazydata.toposort() if u.origin is not None and u.op.name in ("ALU", "RESHAPE")}
+    assert {code.co_name for code, *_ in lines} == {"test_a_line_is_that_of_the_call"}
+
+
+def test_shapes_that_change_each_time_fill_no_table() -> None:
+  """What is remembered of a kind of call that came once is its key alone."""
+  known = inspect.getclosurevars(Normalising._layer_norm).nonlocals["known"]
+  known.clear()
+  for n in range(2, 600): F.layer_norm(leaf(n, 3), (3,))
+  kept = {**known.older, **known}
+  assert len(kept) <= 2 * SIGNATURES and not any(kept.values())
+
+
+def test_recording_computes_nothing() -> None:
+  """Many tensors may have been made since a value was asked for when a recipe is recorded."""
+  layer, cut = nn.Linear(4, 4).to("NUMPY"), list[Tensor]()
+  with patch.object(Tensor, "_cut", lambda t: cut.append(t) or t):
+    for _ in range(4):
+      next_look[0] = results[0] + 1
+      layer(leaf(2, 4)).tan().sum().gradient(layer.weight)
+  assert cut and not any([u.op is Ops.DETACH and not u.src for t in cut for u in t.lazydata.toposort()])

@@ -94,8 +94,8 @@ VALUES: list[tuple[Form[Any], list[Any]]] = [
   (BINARY, [Binary("k", "sm_90", b"\x7fELF\0", "ptx\n\xff", 4, 1, 1 << 17, 0, 1)]),
   (compiling.PROGRAM_FORM, [(s, (ix.lt(n, 9),)) for s in SPECS] + [(SPECS[0], ())]),
   (plan_cache.PLAN_FORM, [
-    (0, (), (), ()),
-    (2, (("CPU", (3, 0, 4), dtypes.float32), ("CPU", (), dtypes.bool)), (2, 0), (
+    (0, (), (), (), ()),
+    (2, (("CPU", (3, 0, 4), dtypes.float32), ("CPU", (), dtypes.bool)), (2, 0), (5,), (
       (SPECS[0], (2, 0, 1), (0,), (), "CPU", (0, 4, 512), (7, 8)), (None, (3, 2), (0,), (2,), "NUMPY", (), ()),
       (SPECS[1], (2, 3), (0,), (), "CPU", (), ()))),
   ]),

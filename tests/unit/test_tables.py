@@ -48,7 +48,7 @@ def test_the_package_has_the_reasons() -> None:
   ("F.scaled_mm", "quantised weights"), ("F.abs", "Tensor has, x.abs(..)"), ("nn.optim.LBFGS", "subclasses"),
   ("ntgrad.optim.LBFGS", "subclasses `nn.optim.Optimizer`"),
   ("ntgrad.linalg.eig", "complex"), ("ntgrad.special.i0", "build it of what there is"), ("ntgrad.cuda.Stream", "one stream"),
-  ("ntgrad.utils.data.DistributedSampler", "one process"), ("nn.utils.rnn.pad_packed_sequence", "padded tensors"),
+  ("ntgrad.utils.data.DistributedSampler", "one process"), ("nn.utils.fuse_conv_bn_eval", "weights are plain tensors"),
   ("ntgrad.helpers.fetch", "nothing is fetched"), ("Tensor.stride", "no strides"), ("x.stride()", "no strides"),
   ("x.byte()", 'use `x.cast("uint8")`'), ("nn.Linear(1, 1).register_forward_hook(print)", "wrap the layer")])
 def test_a_missing_name_says_why(code: str, said: str) -> None:
@@ -90,7 +90,7 @@ def test_a_public_module_shows_its_own_names_alone(name: str) -> None:
 
 def test_a_missing_module_says_why() -> None:
   for name, said in (("ntgrad.distributed", "one process"), ("ntgrad.fft", "complex"), ("ntgrad.nn.parallel", "one process"),
-                     ("ntgrad.utils.tensorboard", "the script's own"), ("ntgrad.nn.utils.rnn", "padded tensors")):
+                     ("ntgrad.utils.tensorboard", "the script's own"), ("ntgrad.nn.utils.stateless", "functional_call")):
     with pytest.raises(ModuleNotFoundError, match=f"No module named '{name}': .*{said}") as e: exec(f"import {name} as x", {})
     assert e.value.name == name and importlib.util.find_spec(name) is None
   for name in ("ntgrad.nothing", "nothing_of_this_name"):

@@ -11,6 +11,7 @@ import ntgrad
 from ntgrad import GlobalCounters, Tensor, Variable, config, tile
 from ntgrad.codegen.ir.errors import ApplicationError, DeviceError, NtgradError
 from ntgrad.codegen.ir.uop import Ops
+from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import language as tl
 from support.marks import long, long_where
@@ -25,6 +26,8 @@ def _add_one(x: Any) -> None: x = x + 1   # noqa: F841
 def _both(x: Any, more: Any, less: Any) -> None:
   more = x + 1   # noqa: F841
   less = less - x   # noqa: F841
+def _two(x: Any, more: Any, less: Any) -> None: more, less = x + 1, x - 1   # noqa: F841
+def _scale(x: Any, y: Any) -> None: y = x * 3   # noqa: F841
 def _late(x: Any, out: Any) -> None: out = tl.nothing_of_that_name(x)   # noqa: F841
 
 
@@ -161,6 +164,25 @@ class TestBothWays:
     out = memory(np.zeros(0, np.float32))
     double(self.argument(lazy)[:0], out)
     assert out.shape == (0,) and out.numpy().size == 0
+
+
+def test_memory_with_nothing_in_it_is_not_copied() -> None:
+  """What ``tile.function`` makes is written in place, also where only a part of it is asked for."""
+  made = tile.function(tile.make(_rows, _two, vectors(3), kernel_name="two"), outputs={"more": "x", "less": "x"})
+  x = Tensor(data()).realize() * 2
+  more, _ = made(x)
+  assert [item.call is not None for item in create_schedule(more + 1)] == [False, True, False]
+  np.testing.assert_array_equal((more + 1).numpy(), data() * 2 + 2)
+
+
+def test_calls_in_plans_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+  """A kernel for sizes of one name is a step of a plan with run-time sizes: the third size compiles nothing."""
+  scaled = tile.function(tile.make(lambda x, y: (x.tile((8,)), y.tile((8,))), _scale, [tile.Tensor(shape=("n",))] * 2))
+  def run(n: int) -> Array: return np.asarray((scaled(Tensor(np.ones(n, np.float32)).realize() + n) * 5).numpy())
+  for n in 100, 130: run(n)
+  def never(*_: Any) -> Any: raise AssertionError("nothing is compiled")
+  monkeypatch.setattr(type(get_device("CPU")), "compile", never)
+  for n in 90, 111, 100: np.testing.assert_array_equal(run(n), np.full(n, (n + 1) * 15, np.float32))
 
 
 @long

@@ -480,8 +480,8 @@ class Optimizer:
     return [*out, *[t for g in self.param_groups for t in g.tensors()], *self.buffers]
 
   def _looked_at(self, group: ParamGroup) -> tuple[Any, Any]:
-    """All of the optimizer and a group that its rules look at, and the options that these get. A user's rule may look at anything:
-    (None, the group)."""
+    """All of the optimizer and a group that its rules look at, and the options that these get; (None, the group) for a rule of a
+    user, which may look at anything."""
     kind, of = type(self), group.options
     if not kind.__module__.startswith(f"{__package__}.") or vars(self).keys() & _RULES: return None, group
     options = {k: of[k] for k in of if k in kind._checks and k not in _NUMBERS}

@@ -10,6 +10,7 @@ from ntgrad.codegen.ir import ArgumentError, dtypes, shown
 from ntgrad.compat.public import show
 from ntgrad.graph import checked, no_grad
 from ntgrad.nn.common import number
+from ntgrad.nn.recipes import Recipes, write
 from ntgrad.nn.state import get_parameters
 from ntgrad.tensor import Tensor
 
@@ -37,15 +38,18 @@ class EMA:
   def __init__(self, params: Any, decay: float = 0.999):
     self.decay = BELOW_1("EMA", "decay", decay)
     self.params = _trained("EMA", params)
-    self.average = [own(p) for p in self.params]
+    self.average, self._recipes = [own(p) for p in self.params], Recipes()
     Tensor.realize(*self.average)
 
   def update(self) -> None:
     """Take the parameters as they are now into the average. It may be captured."""
+    n, decay = len(self.average), self.decay
+    def averaged(given: Sequence[Tensor]) -> dict[int, Tensor]:
+      return {i: a * decay + p.cast(a.dtype) * (1 - decay) if dtypes.is_float(p.dtype) else p
+              for i, (a, p) in enumerate(zip(given[:n], given[n:]))}
     with no_grad():
-      for a, p in zip(self.average, self.params):
-        p = p.detach()
-        a.assign(a * self.decay + p.cast(a.dtype) * (1 - self.decay) if dtypes.is_float(p.dtype) else p)
+      made = self._recipes.make(decay, [*self.average, *[p.detach() for p in self.params]], averaged)
+      for i, value in made.items(): write(self.average[i], value)
     Tensor.realize(*self.average)
 
   @contextmanager

@@ -9,7 +9,10 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, GradientError, ShapeError, dtypes, shown
 from ntgrad.graph import checked, no_grad
+from ntgrad.nn.recipes import Recipes, write
 from ntgrad.tensor import Tensor
+
+_clipping = Recipes()
 
 
 def _tensors(name: str, given: Any) -> list[Tensor]:
@@ -59,11 +62,17 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, er
   """
   name, limit = "clip_grad_norm_", _limit("clip_grad_norm_", "max_norm", max_norm)
   grads = [p.grad for p in _tensors(name, parameters) if p.grad is not None]
-  with no_grad():
+  def scaled(g: Tensor, by: Tensor) -> Tensor: return g * by.to(g.device).cast(g.dtype)
+  def clipped(grads: Sequence[Tensor]) -> dict[Any, Tensor]:
     total = get_total_norm(grads, norm_type, error_if_nonfinite)
     factor = (limit / (total + 1e-6)).minimum(1.0)
-    for g in grads: g.assign(g * factor.to(g.device).cast(g.dtype))
-  return total
+    return {"norm": total, "factor": factor} | {i: scaled(g, factor) for i, g in enumerate(grads)}
+  with no_grad():
+    apart = len({g._alias for g in grads}) == len(grads)   # else one may be read after another is written
+    made = _clipping.make((limit, norm_type) if apart and not error_if_nonfinite else None, grads, clipped)
+    total, factor = made.pop("norm"), made.pop("factor")
+    for i, g in made.items(): write(grads[i], g if apart else scaled(grads[i], factor))
+  return total if isinstance(total, Tensor) else Tensor._from_node(total)
 
 
 @checked

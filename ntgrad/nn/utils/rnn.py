@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
+from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.compat.public import show
 from ntgrad.graph import checked, text
 from ntgrad.tensor import Tensor
@@ -29,7 +29,8 @@ class PackedSequence(_Packed):
   :func:`pack_padded_sequence` and :func:`pack_sequence` make them."""
   _known: tuple[list[int], list[int] | None] | None = None   # batch_sizes and sorted_indices as numbers
 
-  def __new__(cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None) -> PackedSequence:
+  def __new__(cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None,
+              unsorted_indices: Any = None) -> PackedSequence:
     if batch_sizes is None: data, batch_sizes = data
     if sorted_indices is not None and unsorted_indices is None:
       unsorted_indices = _ints(np.argsort(sorted_indices.numpy()), sorted_indices.device)
@@ -41,9 +42,8 @@ class PackedSequence(_Packed):
     return bool(self.data.is_cuda)
 
   def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-    """With the data as ``data.to(..)`` gives them; batch sizes stay on the CPU."""
-    data = self.data.to(*args, **kwargs)
-    return _packed(data, *self._numbers())
+    """With the data as ``data.to(..)`` gives them, and the rest on their device."""
+    return _packed(self.data.to(*args, **kwargs), *self._numbers())
 
   def _numbers(self) -> tuple[list[int], list[int] | None]:
     """Batch sizes and sorted indices."""
@@ -64,7 +64,7 @@ def _ints(values: Any, device: str) -> Tensor: return Tensor(np.asarray(values, 
 
 def _packed(data: Tensor, sizes: list[int], order: list[int] | None) -> PackedSequence:
   places = [None, None] if order is None else [_ints(p, data.device) for p in (order, np.argsort(order))]
-  out = PackedSequence(data, _ints(sizes, "CPU"), *places)
+  out = PackedSequence(data, _ints(sizes, data.device), *places)
   out._known = sizes, order
   return out
 
@@ -111,7 +111,7 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
                         total_length: int | None = None) -> tuple[Tensor, Tensor]:
   """The padded sequences (steps, n, ..), or (n, steps, ..) with ``batch_first``, in the order before they were sorted, and their
-  lengths, int64 on the CPU. ``padding_value`` stands behind each one's end, up to the longest's or to ``total_length``. Raises
+  lengths, int64. ``padding_value`` stands behind each one's end, up to the longest's or to ``total_length``. Raises
   ArgumentError where that is less."""
   sizes, order = sequence._numbers()
   lengths, n, steps = sequence._lengths(), sizes[0], len(sizes)
@@ -126,7 +126,7 @@ def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, pad
     mask = Tensor(there.reshape(steps, n, *[1] * (data.ndim - 1)), device=data.device)
     out = mask.where(out, Tensor(padding_value, dtype=data.dtype, device=data.device))
   if total_length is not None: out = out.pad((*[0, 0] * data.ndim, 0, total_length - steps), value=padding_value)
-  return out.transpose(0, 1) if batch_first else out, _ints(lengths, "CPU")
+  return out.transpose(0, 1) if batch_first else out, _ints(lengths, data.device)
 
 
 @checked
