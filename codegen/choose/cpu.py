@@ -326,7 +326,7 @@ class Search:
     jumps: list[tuple[MemoryAccess, float, float]] = []   # of scalars
     self.panel = None
     for x in self.info.accesses:
-      n, written_out = float(trips(x.axes)), math.prod([trial.of(a) * unroll.get(a, 1) for a in x.axes])
+      n, written_out = float(trips(x.axes)), 1.0 * math.prod([trial.of(a) * unroll.get(a, 1) for a in x.axes])
       if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, trial)) / written_out, own
       for c in self.gates[x.node]:   # one load for copies of one place
         part = self.there(c, trial)[all(x.steps.get(a, 0) is None for a, _ in c.factors)]

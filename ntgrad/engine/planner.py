@@ -94,38 +94,38 @@ class _Keeping:
     found, walk = gradients(self.roots), self.walk
     if not found or _declared(walk.order): return (), 0
     order = walk_nodes([*[n for s in self.sinks for n in s if n is not None], *found])
-    try: return _read_by_gradients(self.sinks, found, order, walk.number)
+    try: return _read_by_gradients(self.sinks, found, order, walk.order)
     except NtgradError: return (), 0   # what has no schedule is told of when it is asked for
 
 
-def _read_by_gradients(sinks: _Sinks, found: list[UOp], order: list[UOp], number: dict[UOp, int]) -> tuple[tuple[int, ...], int]:
-  """Schedule gradients with the values that they are of: which of these (``number``: their places) do kernels of gradients read
-  from memory, and the peak."""
+def _read_by_gradients(sinks: _Sinks, found: list[UOp], order: list[UOp], computed: list[UOp]) -> tuple[tuple[int, ...], int]:
+  """Schedule gradients with the values that they are of: which of these (their places in ``computed``) do kernels of gradients
+  read from memory, and the peak."""
   clean, given = cleaned(order, {}), dict[UOp, UOp]()
   asked: _Sinks = [*[(clean[resolved(s)], t) for s, t in sinks], *[(clean[resolved(g)], None) for g in found]]
   ready, items = schedule_graph(asked, get_device(_device_of(order)).renderer.target, given)
-  place = {clean[u]: i for u, i in number.items() if u.op is not Ops.BUFFER}
-  known = {clean[u] for u in number}
+  place = {clean[u]: i for i, u in enumerate(computed) if u.op is not Ops.BUFFER}
+  known = {clean[u] for u in computed}
   places = set()
   for item in items:
     if all([u in known for u in item.given]): continue
     for u in item.reads:
       if (at := given.get(u)) in place and at.shape == u.shape and at.dtype is u.dtype: places.add(place[at])
-  return tuple(places - {number[resolved(s)] for s, _ in sinks}), peak_of(items, map(storage, ready), order)
+  return tuple(places - {place.get(clean[resolved(s)], -1) for s, _ in sinks}), peak_of(items, map(storage, ready), order)
 
 
 def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ...],
                traced: bool) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph whose structure has none: that of graphs like it but for numbers or sizes, one from the disk, or a new
   one. Gives it, what it takes, and whether it was there."""
-  order, inputs, (structure, *rest) = walk.order, walk.inputs, full
+  order, inputs, (_, *rest) = walk.order, walk.inputs, full
   numbers, declared, device = _parameters(sinks, order), _declared(order), _device_of(order)
   general: Any = None
   plan: Plan | None = None
   again = False
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
-    general = (tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k
-                      for i, k in enumerate(structure)]), *rest)
+    general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
+                      for i, u in enumerate(order) for row in (walk.row(u),)]), *rest)
     again = _plans[general] is not None
     if keeping.outdated(plan := _plans[general]): plan = None
     again = again or general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES

@@ -45,45 +45,48 @@ class Walk:
 
   def __init__(self) -> None:
     self.order: list[UOp] = []
-    self.number: dict[UOp, int] = {}    # places in the order
+    self.number: dict[UOp, int] = {}    # the places of its nodes in the order, and of those whose values exist as such BUFFERs
     self.inputs: list[UOp] = []         # the BUFFERs
-    self.structure: list[Any] = []      # of each node: its operation, dtype, argument and the places of its sources
-    self.places: dict[UOp, int] = {}    # as ``number``, and of nodes whose value exists the place of that
+    # of each node in a row its operation, dtype, argument and the places of its sources; of a BUFFER shape and device
+    self.structure: list[Any] = []
     self.noted: list[UOp] = []          # those that say more than what is computed: indices to look through, writes, calls
 
   def add(self, nodes: Iterable[UOp]) -> None:
     """What lies beneath more nodes."""
-    number, order, structure, places = self.number, self.order, self.structure, self.places
+    number, order, structure = self.number, self.order, self.structure
     known_value = values.known.get   # as ``resolved``, without a call
-    stack = [resolved(u) for u in nodes][::-1]
+    stack: list[Any] = [resolved(u) for u in nodes][::-1]   # a node, or None after one whose sources are above it
     while stack:
-      n = stack[-1]
-      if n in number:
-        stack.pop()
+      if (n := stack.pop()) is None: n = stack.pop()   # all that it is made of has been met
+      elif n in number: continue
+      elif n.src:
+        stack += n, None
+        for s in n.src[::-1]:
+          if s in number: continue
+          entry = known_value(id(s))
+          found = entry.value if entry is not None and entry() is s else s
+          if found in number: number[s] = number[found]
+          else: stack.append(found)
         continue
-      try: sources = tuple([places[s] for s in n.src])
-      except KeyError:   # the first time that the node is met
-        missing = []
-        for s in n.src:
-          if s in places: continue
-          if (entry := known_value(id(s))) is not None and entry() is s:
-            if (found := entry.value) in number:
-              places[s] = number[found]
-              continue
-            missing.append(found)
-          else: missing.append(s)
-        stack += missing[::-1]
-        continue
-      stack.pop()
-      number[n] = places[n] = len(order)
-      order.append(n)
+      if n in number: continue
       op, arg = n.op, n.arg
       if op is Ops.BUFFER:
-        structure.append((len(self.inputs), arg.shape, n.dtype, arg.device))
+        structure += op, n.dtype, arg.shape, arg.device
         self.inputs.append(n)
-        continue
-      structure.append((op, n.dtype, float.hex(arg) if type(arg) is float else arg, sources))
-      if op in _NOTED and (op is not Ops.DETACH or arg is not None): self.noted.append(n)
+      else:
+        structure += op, n.dtype, float.hex(arg) if type(arg) is float else arg
+        try: structure += [number[s] for s in n.src]
+        except KeyError:   # values that were met beneath another source
+          for s in n.src: number.setdefault(s, number[resolved(s)])
+          structure += [number[s] for s in n.src]
+        if op in _NOTED and (op is not Ops.DETACH or arg is not None): self.noted.append(n)
+      number[n] = len(order)
+      order.append(n)
+
+  def row(self, u: UOp) -> tuple[Any, ...]:
+    """What the structure has of a node."""
+    if u.op is Ops.BUFFER: return u.op, u.dtype, u.arg.shape, u.arg.device
+    return u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg, *[self.number[s] for s in u.src]
 
 
 CHANGES = Ops.UPDATE, Ops.CALL
