@@ -246,7 +246,7 @@ class _Recurrent(Module):
       if packed.data.ndim != 2:
         raise ShapeError(f"nn.{name}: packed elements of shape {packed.data.shape}, expected (.., {self.input_size})")
       x, _ = pad_packed_sequence(packed, self.batch_first)
-      lengths = [Tensor(np.array(packed._lengths(), np.int32), device=x.device)]
+      lengths = [Tensor(packed._layout()[1].sum(0, np.int32), device=x.device)]
     if x.ndim not in (2, 3):
       raise ShapeError(f"nn.{name}: input of shape {x.shape}, expected ({'n, steps' if self.batch_first else 'steps, n'}, "
                        f"{self.input_size}) or (steps, {self.input_size})")
