@@ -42,8 +42,7 @@ def _lstm(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State
 
 def _gru(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
   h, = state
-  y = h.dot(weight)
-  if bias is not None: y = y + bias
+  y = h.dot(weight) if bias is None else h.dot(weight) + bias
   (xr, xz, xn), (yr, yz, yn) = x.chunk(3, -1), y.chunk(3, -1)
   n = (xn + (xr + yr).sigmoid() * yn).tanh()
   return n + (xz + yz).sigmoid() * (h - n),
@@ -144,8 +143,9 @@ def _steps(kind: str, x: _Inputs, zeros: bool) -> list[Any]:
   """What ``_unrolled`` gives, in the way that takes less time."""
   before, (wide, state), gates = x.before[0], x.weights[0].shape, kernels.GATES[kind]
   mixed = any([t.dtype is not before.dtype for t in x.all[:len(x.all) - len(x.lengths)]])
+  (d, steps, n), target = before.shape[:3], get_device(before.device).renderer.target
   rows = 0 if mixed or 0 in before.shape else kernels.rows_of_programs(
-    get_device(before.device).renderer.target, *before.shape[:3], gates, wide // gates, state, before.dtype)
+    target, d, steps, n, gates, wide // gates, state, before.dtype)
   return _by_kernels(kind, x, rows, zeros) if rows else _unrolled(kind, x)
 
 

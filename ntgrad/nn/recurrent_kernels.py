@@ -31,7 +31,7 @@ def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates:
   rates, cores, weights = target.rates, max(target.cores, 1), gates * hidden * state
   by_vector, by_unit = rates.vector.get(dtype.name, rates.vector["float32"]), rates.matrix.get(dtype.name, 0)
   loads = dtype.itemsize * cores / rates.cache   # of a weight, by a core
-  def least(sequences: int, operations: float) -> float:   # seconds of a core to load and multiply all weights
+  def least(sequences: int, operations: float) -> float:   # seconds of a core, to load all weights too
     return weights * max(2 * sequences * cores / operations, loads)
   def step(rows: int) -> float:   # seconds of a step of programs with so many rows
     waves = -(-(-(-n // rows) * directions) // cores)
