@@ -94,15 +94,14 @@ def is_inference_mode_enabled() -> bool: return not current.grad
 @checked
 def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
                      linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None) -> None:
-  """How ``print`` shows the values of tensors: ``precision`` digits behind the point, of more than ``threshold`` elements
-  ``edgeitems`` at either end of each dimension, lines of ``linewidth`` characters, numbers with exponents or without
-  (``sci_mode``; None: where the values ask for it). A ``profile`` is a set of these: "default" (4, 1000, 3, 80), "short" (2,
-  1000, 2, 80), "full" (all elements). Raises ArgumentError."""
+  """How ``print`` shows tensors: ``precision`` digits behind the point, of more than ``threshold`` elements ``edgeitems`` at each end
+  of a dimension, lines of ``linewidth`` characters, exponents or none (``sci_mode``; None: as values ask for it). A
+  ``profile`` is a set: "default" (4, 1000, 3, 80), "short" (2, 1000, 2, 80), "full" (all elements). Raises ArgumentError."""
   known = {"default": PrintOptions(), "short": PrintOptions(precision=2, edgeitems=2), "full": PrintOptions(threshold=math.inf)}
   if profile is not None and profile not in known:
     raise ArgumentError(f"set_printoptions: profile {profile!r}; it takes {', '.join(map(repr, known))}")
-  given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+  numbers = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+  given = {name: value for name, value in numbers.items() if value is not None}
   for name, value in given.items():
-    if value is not None and not value >= 0: raise ArgumentError(f"set_printoptions: {name} {value}; it takes 0 or more")
-  said = {**(vars(known[profile]) if profile else {}), **{k: v for k, v in given.items() if v is not None}, "sci_mode": sci_mode}
-  for name, value in said.items(): setattr(options, name, value)
+    if not value >= 0: raise ArgumentError(f"set_printoptions: {name} {value}; it takes 0 or more")
+  vars(options).update({**(vars(known[profile]) if profile else {}), **given, "sci_mode": sci_mode})

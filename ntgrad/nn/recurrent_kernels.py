@@ -1,5 +1,4 @@
-"""Kernels of recurrent layers in the tile language: a program has some sequences of a batch in one direction, and goes through
-all of their steps.
+"""Kernels of recurrent layers in the tile language: a program goes through all steps of some sequences in one direction.
 
 ``before`` (directions, steps, n, gates, hidden) is what the input gives to the gates, ``out`` (steps, n, directions, state) what
 a layer gives. What the way back needs of each step is ``kept`` (directions, steps, n, parts, hidden): the values of the gates,
@@ -32,11 +31,9 @@ def rows_of_programs(target: Target, directions: int, steps: int, n: int, gates:
   rates, cores, weights = target.rates, max(target.cores, 1), gates * hidden * state
   by_vector, by_unit = rates.vector.get(dtype.name, rates.vector["float32"]), rates.matrix.get(dtype.name, 0)
   loads = dtype.itemsize * cores / rates.cache   # of a weight, by a core
-  def least(sequences: int, operations: float) -> float:
-    """Seconds of a core to multiply by all weights, and to load them."""
+  def least(sequences: int, operations: float) -> float:   # seconds of a core, to load all weights too
     return weights * max(2 * sequences * cores / operations, loads)
-  def step(rows: int) -> float:
-    """Seconds of a step of programs with so many rows."""
+  def step(rows: int) -> float:   # seconds of a step of programs with so many rows
     waves = -(-(-(-n // rows) * directions) // cores)
     if not target.blocks:
       again = weights * loads * -(-rows // _AT_ONCE) if weights * dtype.itemsize > target.core_cache else 0.0
@@ -91,14 +88,11 @@ def _arrangement(directions: int) -> Any:
   return arrangement
 
 
-def _place(k: Any, steps: Any, directions: int) -> Any:
-  """The place of step k of the direction of a program: the second one begins with the last."""
-  return k if directions == 1 else k + tl.program_id(1) * (steps - 1 - 2 * k)
+# the place of step k of the direction of a program: the second one begins with the last
+def _place(k: Any, steps: Any, directions: int) -> Any: return k if directions == 1 else k + tl.program_id(1) * (steps - 1 - 2 * k)
 
-
-def _held(live: Any, new: Any, old: Any) -> Any:
-  """A new value, of sequences that have not ended; without lengths none has."""
-  return new if live is None else tl.where(live, new, old)
+# a new value, of sequences that have not ended; without lengths none has
+def _held(live: Any, new: Any, old: Any) -> Any: return new if live is None else tl.where(live, new, old)
 
 
 def _forward(kind: str, directions: int, some: bool, projected: bool) -> Any:
@@ -183,24 +177,22 @@ def made(kind: str, directions: int, hidden: int, state: int, some: bool) -> tup
   apart = (1, state) if projected else (3, hidden) if kind == "GRU" else ()
   d, n = directions, "n"
   shapes = {
-    "before": (d, "steps", n, gates, hidden), "weight": (d, gates, state, hidden),
-    "bias": kind == "GRU" and (d, gates, 1, hidden),
-    "narrow": projected and (d, hidden, state), "h0": (d, n, state), "c0": cell and (d, n, hidden), "lengths": some and (n,),
-    "kept": parts and (d, "steps", n, parts, hidden), "out": ("steps", n, d, state), "last": cell and (d, n, hidden)}
+    "before": (d, "steps", n, gates, hidden), "weight": (d, gates, state, hidden), "h0": (d, n, state),
+    "bias": kind == "GRU" and (d, gates, 1, hidden), "narrow": projected and (d, hidden, state), "c0": cell and (d, n, hidden),
+    "lengths": some and (n,), "kept": parts and (d, "steps", n, parts, hidden), "out": ("steps", n, d, state),
+    "last": cell and (d, n, hidden)}
   back = shapes | {
     "weight": (d, gates, hidden, state), "narrow": projected and (d, state, hidden), "grad_out": shapes["out"],
-    "grad_last": shapes["c0"], "into": shapes["before"], "apart": apart and (d, "steps", n, *apart), "grad_h0": shapes["h0"],
-    "grad_c0": shapes["c0"]}
+    "grad_last": shapes["c0"], "grad_c0": shapes["c0"], "grad_h0": shapes["h0"], "into": shapes["before"],
+    "apart": apart and (d, "steps", n, *apart)}
   def function(application: Any, name: str, shapes: dict[str, Any], *written: str) -> Function:
     names = application.__code__.co_varnames[:application.__code__.co_argcount]
     tensors = [Tensor(shape=shapes[p]) if shapes[p] else Tensor(0, constexpr=True, value=0) for p in names]
     given = [p for p in names if shapes[p] and p not in written]
-    def like(p: str) -> Any:
-      def shape(*inputs: Any) -> Any:
-        sizes = {s: a for x, p in zip(inputs, given) for s, a in zip(shapes[p], x.shape)}
-        return tuple(sizes[s] if isinstance(s, str) else s for s in shapes[p]), inputs[0].dtype
-      return shape
+    def like(output: str, *inputs: Any) -> Any:
+      sizes = {s: a for x, p in zip(inputs, given) for s, a in zip(shapes[p], x.shape)}
+      return tuple([sizes.get(s, s) for s in shapes[output]]), inputs[0].dtype
     kernel = tile.make(_arrangement(d), application, tensors, kernel_name=f"{name}_{kind.lower()}", num_warps=8)
-    return tile.function(kernel, outputs={p: like(p) for p in written if shapes[p]})
+    return tile.function(kernel, outputs={p: functools.partial(like, p) for p in written if shapes[p]})
   return (function(_forward(kind, d, some, projected), "steps", shapes, "kept", "out", "last"),
           function(_backward(kind, d, some, projected), "steps_back", back, "into", "apart", "grad_h0", "grad_c0"))

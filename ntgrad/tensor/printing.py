@@ -29,18 +29,15 @@ _HEAD = "tensor("
 
 def tensor_text(t: Any) -> str:
   """A tensor that is computed, with its values. See ``Tensor.__str__``."""
-  dtype, shape = t.dtype, t.shape
-  empty = 0 in shape
+  dtype, shape, device, empty = t.dtype, t.shape, t.device, 0 in t.shape
   ordinary = (dtypes.default_float,) if empty else (dtypes.default_float, dtypes.default_int, dtypes.int64, dtypes.bool)
-  suffixes = []
-  if (device := t.device) != Device.DEFAULT:
-    suffixes.append(f"device='{device.type}{'' if device.index is None else f':{device.index}'}'")
-  if len(shape) != 1 if empty else not options.edgeitems: suffixes.append(f"size={tuple([int(n) for n in shape])}")
-  if dtype not in ordinary: suffixes.append(f"dtype=torch.{dtype.np.name}")
-  if t.requires_grad: suffixes.append("requires_grad=True")
+  suffixes = (
+    (device != Device.DEFAULT, f"device='{device.type}{'' if device.index is None else f':{device.index}'}'"),
+    (len(shape) != 1 if empty else not options.edgeitems, f"size={tuple([int(n) for n in shape])}"),
+    (dtype not in ordinary, f"dtype=torch.{dtype.np.name}"), (t.requires_grad, "requires_grad=True"))
   out = _HEAD + ("[]" if empty else _values_text(t.detach()))
   column = len(out) - out.rfind("\n") + 1   # as PyTorch counts it
-  for s in suffixes:
+  for s in [text for said, text in suffixes if said]:
     apart = ", "
     if column + len(s) + 2 > options.linewidth: apart, column = ",\n" + " " * len(_HEAD), len(_HEAD) - 2
     out, column = out + apart + s, column + 2 + len(s)
@@ -48,15 +45,13 @@ def tensor_text(t: Any) -> str:
 
 
 def _values_text(t: Any) -> str:
-  cut, edge = t.numel() > options.threshold, options.edgeitems
-  shape = tuple([2 * edge + 1 if cut and n > 2 * edge else int(n) for n in t.shape])   # with the place of the dots
-  if cut and t.numel() > WHOLE:   # only what is shown is copied
-    for d, n in enumerate(t.shape):
-      if n > 2 * edge: t = t.narrow(d, 0, edge).cat(t.narrow(d, n - edge, edge), dim=d)
+  edge, floats = options.edgeitems, t.dtype.kind in "fe"
+  cut = [d for d, n in enumerate(t.shape) if t.numel() > options.threshold and n > 2 * edge]
+  shape = tuple([2 * edge + 1 if d in cut else int(n) for d, n in enumerate(t.shape)])   # with the place of the dots
+  for d in cut if t.numel() > WHOLE else ():   # only what is shown is copied
+    t = t.narrow(d, 0, edge).cat(t.narrow(d, t.shape[d] - edge, edge), dim=d)
   values = t.numpy()
-  for d, n in enumerate(values.shape):
-    if cut and n > 2 * edge: values = values.take([*range(edge), *range(n - edge, n)], d)
-  floats = t.dtype.kind in "fe"
+  for d in cut: values = values.take([*range(edge), *range(-edge, 0)], d)
   if floats: values = values.astype(np.float64)
   texts, width = _number_texts(values.reshape(-1).tolist(), floats)
   return _nested_text(np.array(texts, object).reshape(values.shape), shape, width, len(_HEAD))
@@ -64,11 +59,10 @@ def _values_text(t: Any) -> str:
 
 def _number_texts(values: list[Any], floats: bool) -> tuple[list[str], int]:
   """Numbers as text, and their width: of floats, that of those that are neither 0 nor infinite nor NaN."""
-  spec, point, measured = "", "", values
+  spec, point, measured = "", "", [v for v in values if v and math.isfinite(v)] if floats else values
   if floats:
-    measured = [v for v in values if v and math.isfinite(v)]
-    sizes = [abs(v) for v in measured] or [1.0]
-    least, most = min(sizes), max(sizes)
+    sizes = sorted([abs(v) for v in measured]) or [1.0]
+    least, most = sizes[0], sizes[-1]
     many = most / least > 1000 or most > 1e8 or least < 1e-4
     if measured and (many if options.sci_mode is None else options.sci_mode): spec = f".{options.precision}e"
     elif all([v.is_integer() for v in measured]): spec, point = ".0f", "."

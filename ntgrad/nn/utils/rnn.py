@@ -49,11 +49,11 @@ class PackedSequence(_Packed):
     """Batch sizes and sorted indices."""
     order = self.sorted_indices
     return self._known or (self.batch_sizes.tolist(), None if order is None else order.tolist())
-  def _lengths(self) -> list[int]:
-    """How long each sequence is, in the order before they were sorted."""
+  def _layout(self) -> tuple[Any, Any]:
+    """In the order before sequences were sorted: the place of each among the sorted, which steps it has (steps, n)."""
     sizes, order = self._numbers()
-    found = np.sum(np.array(sizes)[:, None] > np.arange(sizes[0]), axis=0)
-    return [int(n) for n in (found if order is None else found[np.argsort(order)])]
+    at = np.arange(sizes[0]) if order is None else np.argsort(order)
+    return at, at < np.array(sizes)[:, None]
   def _with(self, padded: Tensor) -> PackedSequence:
     """Other sequences of these lengths, padded (steps, n, ..), in the order before they were sorted."""
     return _from_padded(padded, *self._numbers())
@@ -70,13 +70,12 @@ def _packed(data: Tensor, sizes: list[int], order: list[int] | None) -> PackedSe
 
 
 def _from_padded(padded: Tensor, sizes: list[int], order: list[int] | None) -> PackedSequence:
-  places = np.arange(sizes[0]) if order is None else np.array(order)
+  places = np.array(order or range(sizes[0]))
   rows = np.concatenate([t * sizes[0] + places[:k] for t, k in enumerate(sizes)])
   return _packed(padded.flatten(0, 1)[_ints(rows, padded.device)], sizes, order)
 
 
 def _listed(name: str, lengths: Any, n: int) -> list[int]:
-  """Lengths as numbers, one a sequence."""
   if isinstance(lengths, Tensor) and lengths.dtype.kind not in "iu":
     raise DTypeError(f"{name}: lengths of {lengths.dtype.name}; they must be ints")
   found = [int(k) for k in (lengths.tolist() if hasattr(lengths, "tolist") else lengths)]
@@ -87,10 +86,9 @@ def _listed(name: str, lengths: Any, n: int) -> list[int]:
 
 @checked
 def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
-  """Pack padded sequences (steps, n, ..), or (n, steps, ..) with ``batch_first``: of each as many steps as ``lengths`` says,
-  numbers or a tensor of ints (which are read now). With ``enforce_sorted`` they must be sorted, longest first; without it they
-  are sorted here, and :func:`pad_packed_sequence` gives them back in their order. Raises ShapeError, DTypeError,
-  ArgumentError."""
+  """Pack padded sequences (steps, n, ..), or (n, steps, ..) with ``batch_first``: of each as many steps as ``lengths`` says, ints
+  or a tensor of ints. With ``enforce_sorted`` they must be sorted, longest first; without it they are sorted, and
+  :func:`pad_packed_sequence` gives them back in their order. Raises ShapeError, DTypeError, ArgumentError."""
   name = "pack_padded_sequence"
   if input.ndim < 2:
     raise ShapeError(f"{name}: input of shape {text(input)}, expected {'(n, steps, ..)' if batch_first else '(steps, n, ..)'}")
@@ -111,22 +109,19 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
 def pad_packed_sequence(sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
                         total_length: int | None = None) -> tuple[Tensor, Tensor]:
   """The padded sequences (steps, n, ..), or (n, steps, ..) with ``batch_first``, in the order before they were sorted, and their
-  lengths, int64. ``padding_value`` stands behind each one's end, up to the longest's or to ``total_length``. Raises
-  ArgumentError where that is less."""
-  sizes, order = sequence._numbers()
-  lengths, n, steps = sequence._lengths(), sizes[0], len(sizes)
+  lengths, int64. ``padding_value`` stands behind each one's end, up to ``total_length``. Raises ArgumentError for less."""
+  at, there = sequence._layout()
+  steps, n = there.shape
   if total_length is not None and total_length < steps:
     raise ArgumentError(f"pad_packed_sequence: total_length is {total_length}, and the longest sequence has {steps} steps")
-  at = np.arange(n) if order is None else np.argsort(order)
-  there = at < np.array(sizes)[:, None]
-  rows = np.where(there, (np.cumsum(sizes) - sizes)[:, None] + at, 0)
-  data: Any = sequence.data
-  out = data[_ints(rows.reshape(-1), data.device)].reshape(steps, n, *data.shape[1:])
+  sizes, data = there.sum(1, keepdims=True), sequence.data
+  rows = np.where(there, np.cumsum(sizes)[:, None] - sizes + at, 0)
+  out: Any = data[_ints(rows.reshape(-1), data.device)].reshape(steps, n, *data.shape[1:])
   if not there.all():
-    mask = Tensor(there.reshape(steps, n, *[1] * (data.ndim - 1)), device=data.device)
-    out = mask.where(out, Tensor(padding_value, dtype=data.dtype, device=data.device))
+    out = Tensor(there.reshape(steps, n, *[1] * (data.ndim - 1)), device=data.device).where(
+      out, Tensor(padding_value, dtype=data.dtype, device=data.device))
   if total_length is not None: out = out.pad((*[0, 0] * data.ndim, 0, total_length - steps), value=padding_value)
-  return out.transpose(0, 1) if batch_first else out, _ints(lengths, data.device)
+  return out.transpose(0, 1) if batch_first else out, _ints(there.sum(0), data.device)
 
 
 @checked
@@ -143,10 +138,9 @@ def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding
     if not x.ndim or x.shape[1:] != xs[0].shape[1:]:
       raise ShapeError(f"{name}: sequences of shapes {text(xs[0])} and {text(x)}; they may differ in their first dimension only")
   most = max([x.shape[0] for x in xs])
-  def padded(x: Tensor) -> Any:
-    more = most - x.shape[0]
-    return x.pad((*[0, 0] * (x.ndim - 1), *((more, 0) if padding_side == "left" else (0, more))), value=padding_value)
-  return Tensor.stack(*map(padded, xs), dim=0 if batch_first else 1)
+  ends = [(0, most - x.shape[0])[::-1 if padding_side == "left" else 1] for x in xs]
+  return Tensor.stack([x.pad((*[0, 0] * (x.ndim - 1), *end), value=padding_value) for x, end in zip(xs, ends)],
+                      dim=0 if batch_first else 1)
 
 
 @checked
