@@ -50,8 +50,7 @@ class LaunchList:
     graphs = []
     for start, end in runs([s.device for s in self.steps]):
       mine, device = self.steps[start:end], self.steps[start].device
-      run = _Run(start, end, dict.fromkeys([a.memory for s in mine for a in s.args]))
-      for i, k in enumerate(run.memory): run.memory[k] = i
+      run = _Run(start, end, {k: i for i, k in enumerate(dict.fromkeys([a.memory for s in mine for a in s.args]))})
       if device is not None:
         after = reduced(memory_plan.dependencies(accesses[start:end])[0])
         run.graph = device.graph([Node(s.program, run.placed(s.args), a, s.sizes) for s, a in zip(mine, after)])

@@ -33,8 +33,7 @@ CONSTANTS = 4    # sets of numbers of one structure that are remembered
 
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
-  """Sum along axes, kept as dims of 1. One sum upon another becomes one (also under a reshape that only drops the summed
-  dims)."""
+  """Sum along axes, kept as dims of 1. One sum upon another becomes one, also under a reshape that drops the summed dims."""
   axes = [a for a in axes if g.shape[a] != 1]
   if not axes: return g
   shape, v = tuple([1 if i in axes else s for i, s in enumerate(g.shape)]), const_value(g)
@@ -121,8 +120,7 @@ def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
-  """For each element, the product of the others along axes, right where elements are zero: products before times products
-  after."""
+  """For each element, the product of the others along axes, right where elements are zero."""
   s = x.shape
   rest = [i for i in range(len(s)) if i not in axes]
   order = *rest, *axes
@@ -267,9 +265,7 @@ def _graph(root: UOp, start: UOp) -> _Graph:
     for u in itertools.islice(nodes, end, None):   # they become more on the way
       op, d, src = u.op, u.dtype, u.src
       if d.kind == "f" and src and op not in _STOPS or op is Ops.RESHAPE or op is Ops.EXPAND:   # as ``_followed``
-        add(op)
-        add(d)
-        add(u.arg)
+        key += op, d, u.arg
         if op in _OWN:
           if op is not Ops.SLOPED: return _plain_graph(root)
           add(u.shape)
@@ -292,9 +288,8 @@ def _graph(root: UOp, start: UOp) -> _Graph:
 
 
 def _plain_graph(root: UOp) -> _Graph:
-  nodes = walk(root)
-  leaves = [n for n in nodes if isinstance(n.note, Leaf)]
-  return _Graph(root, nodes, {n: i for i, n in enumerate(nodes)}, len(nodes), leaves, None, ())
+  place = {n: i for i, n in enumerate(nodes := walk(root))}
+  return _Graph(root, nodes, place, len(nodes), [n for n in nodes if isinstance(n.note, Leaf)], None, ())
 
 
 # by structure and targets, then by constants: the recipe, and the places of the targets in the order of a walk, first those that
@@ -340,8 +335,7 @@ def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, li
 
 def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
               lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp]:
-  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets what each gradient is
-  of."""
+  """The gradients at the targets that the walk ``order`` has, from those at its roots. ``lines`` gets what each is of."""
   wanted = set(targets)
   # nodes on a path from the root to a target
   on_path: set[UOp] = set()
@@ -422,8 +416,8 @@ def _one_product(parts: Sequence[UOp]) -> list[UOp]:
       others += products
       continue
     shape = products[0].shape
-    a, b = [expand(cat([reshape(x, (1, *x.shape)) for u in products if (x := u.src[i].src[0])], 0),
-                         (len(products), *shape)) for i in (0, 1)]
+    a, b = [expand(cat([reshape(x, (1, *x.shape)) for u in products if (x := u.src[i].src[0])], 0), (len(products), *shape))
+            for i in (0, 1)]
     others.append(reshape(sum_to(a * b, [0]), shape))
   return others
 
@@ -497,9 +491,8 @@ def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
   order = walk(*values)
   leaves = [n for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
   if not leaves or any([_call_of(n) is not None for n in order]): return []
-  def given(u: UOp) -> UOp:
-    return const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node
-  return list(gradients(order, {u: given(u) for u in values}, leaves).values())
+  ones = {u: const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node for u in values}
+  return list(gradients(order, ones, leaves).values())
 
 
 gradients_of.append(_gradients_beneath)
