@@ -36,7 +36,7 @@ class ProgramSpec:
   """A kernel ready to compile: everything that a disk cache keeps of it."""
   name: str
   source: KernelSource                   # the numpy backend runs ``uops``
-  grid: tuple[int | UOp, ...]            # GRID sizes, dimension 0 fastest, padded to 3 by the runtime: ints, or indices over SIZEs
+  grid: tuple[int | UOp, ...]            # GRID sizes, dimension 0 fastest, padded to 3 by the runtime: ints, or over SIZEs
   local: tuple[int, ...]                 # LOCAL sizes
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)

@@ -288,8 +288,9 @@ def _graph(root: UOp, start: UOp) -> _Graph:
 
 
 def _plain_graph(root: UOp) -> _Graph:
-  place = {n: i for i, n in enumerate(nodes := walk(root))}
-  return _Graph(root, nodes, place, len(nodes), [n for n in nodes if isinstance(n.note, Leaf)], None, ())
+  nodes = walk(root)
+  place, leaves = {n: i for i, n in enumerate(nodes)}, [n for n in nodes if isinstance(n.note, Leaf)]
+  return _Graph(root, nodes, place, len(nodes), leaves, None, ())
 
 
 # by structure and targets, then by constants: the recipe, and the places of the targets in the order of a walk, first those that
