@@ -115,15 +115,13 @@ class Program:
     """Wait until it can be launched at once; for devices that compile when a kernel is needed. Raises CompileError."""
 
   def clone(self) -> Program:
-    """The same kernel with arguments of its own. Each launch of a captured schedule is one: its buffers hardly change from
-    replay to replay, so few arguments are set again."""
+    """The same kernel with arguments of its own, as each step of a replay has one: few of them are set again then."""
     return self
 
 
 class Argument(NamedTuple):
   """Where an argument of a launch lies: in which of the allocations that a :class:`Graph` is called with; the piece of it that is
-  the buffer, from byte ``place`` on (``nbytes`` 0: all of it); from which byte of the buffer on it is read. ``moves``: what a
-  call says of the allocation is added to that."""
+  the buffer, from byte ``place`` on (``nbytes`` 0: all of it); its first byte there. ``moves``: a call's ``begins`` are added."""
   memory: int
   place: int = 0
   nbytes: int = 0

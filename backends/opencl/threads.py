@@ -184,7 +184,7 @@ class Threads:
     self.threads = threads
     self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
     self._kept = list[Any]()
-    self._pool = self._lasting(24)
+    self._pool, self._count = self._lasting(24), self._lasting(1)
     self._pool[_THREADS] = threads
     code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
     self._run, self._help = code(run), code(help)
@@ -192,7 +192,6 @@ class Threads:
     self._at_context = ctypes.addressof(self._context)
     self._sleeping, self._helpers = list[tuple[_thread.LockType, int]](), list[threading.Thread]()
     self._cores = os.sched_getaffinity(0)
-    self._count = self._lasting(1)
     self._given = Parameters([self._pool.ctypes.data, 0, self._count.ctypes.data])
     self.lock = _thread.allocate_lock()
 

@@ -125,8 +125,7 @@ def plan_launch(plan: Plan) -> PlanLaunch | None:
   if not steps or len(programs) < end: return None
   life: dict[int, memory_plan.Lifetime] = {}   # of what the plan makes
   for i, step in enumerate(steps):
-    for s in step.slots:
-      if s < plan.inputs: continue
+    for s in [s for s in step.slots if s >= plan.inputs]:
       _, shape, dtype = plan.made[s - plan.inputs]
       first = life[s].first if s in life else i
       life[s] = memory_plan.Lifetime(first, end if s in plan.outputs else i, max(prod(shape) * dtype.itemsize, 1))
@@ -164,8 +163,7 @@ def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:
 
 def reduced(after: Sequence[Iterable[int]]) -> list[list[int]]:
   """Of the earlier steps that each must come after, those that do not follow from the others."""
-  out: list[list[int]] = []
-  behind: list[int] = []   # for each step a bit for it and for every step that it comes after
+  out, behind = list[list[int]](), list[int]()   # for each step a bit for it and for every step that it comes after
   for i, earlier in enumerate(after):
     seen, kept = 0, []
     for j in sorted(earlier, reverse=True):

@@ -80,8 +80,7 @@ def nothing_computed() -> Iterator[None]:
 
 def recalled(fn: _F) -> _F:
   """A method of a tensor, called by place, whose result (one tensor or a tuple of them, none of them a view of another) follows
-  from what kinds of tensors it is given and from its other arguments: from the third call with the same of these on its nodes are
-  made by a recipe.
+  from what kinds of tensors it is given and from its other arguments: a recipe makes it from the third call with the same on.
 
   What it may look at is dtype, shape, device, names and whether gradients are needed: the recipe is made of stand-ins that have
   no more. Numbers, which it may fold, and tensors of a class that may have methods of its own are left to it."""

@@ -210,16 +210,13 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 
 
 def _call_of(u: UOp) -> Any:
-  """The call that has a node's gradient (of ``ntgrad/tensor/custom.py`` or ``ntgrad/tile/function.py``), and which of its outputs
-  the node is; None for most nodes."""
+  """The call that has a node's gradient (of ``tensor/custom.py``, ``tile/function.py``), and which output the node is; or None."""
   return u.arg if u.op is Ops.CUSTOM else u.note if isinstance(u.note, Result) else None
 
 
 def walk(*roots: UOp) -> list[UOp]:
   """The nodes that a gradient of the roots can reach, sources first."""
-  done: dict[UOp, None] = {}
-  seen: set[UOp] = set()
-  stack = [*roots][::-1]
+  done, seen, stack = dict[UOp, None](), set[UOp](), [*roots][::-1]
   while stack:
     n = stack[-1]
     if n in seen:
@@ -265,7 +262,9 @@ def _graph(root: UOp, start: UOp) -> _Graph:
     for u in itertools.islice(nodes, end, None):   # they become more on the way
       op, d, src = u.op, u.dtype, u.src
       if d.kind == "f" and src and op not in _STOPS or op is Ops.RESHAPE or op is Ops.EXPAND:   # as ``_followed``
-        key += op, d, u.arg
+        add(op)
+        add(d)
+        add(u.arg)
         if op in _OWN:
           if op is not Ops.SLOPED: return _plain_graph(root)
           add(u.shape)
@@ -338,16 +337,13 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
               lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp]:
   """The gradients at the targets that the walk ``order`` has, from those at its roots. ``lines`` gets what each is of."""
   wanted = set(targets)
-  # nodes on a path from the root to a target
-  on_path: set[UOp] = set()
+  on_path: set[UOp] = set()         # nodes on a path from the root to a target
   calls: dict[Any, UOp] = {}        # users' kernels -> the first of their outputs in the walk, where all its gradients are known
   for n in order:
     if n in wanted or any([s in on_path for s in sources_of(n)]): on_path.add(n)
     if (custom := _call_of(n)) is not None: calls.setdefault(custom[0], n)
   found: dict[UOp, list[UOp]] = {root: [g] for root, g in cotangents.items()}   # what each node's gradient is the sum of
-  out: dict[UOp, UOp] = {}
-  reached: dict[Any, dict[int, UOp]] = {}
-  made = origins.of(order)
+  out, reached, made = dict[UOp, UOp](), dict[Any, dict[int, UOp]](), origins.of(order)
   for n in reversed(order):
     g = total(found.pop(n)) if n in found else None
     if g is not None and n in wanted: out[n] = g
@@ -380,8 +376,7 @@ def total(parts: Sequence[UOp]) -> UOp:
 
 def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
   """Parts that are zero but for slices along the same axis that share no element, as one."""
-  slices: dict[int, list[tuple[int, UOp]]] = {}   # axis -> where each begins
-  others: list[UOp] = []
+  slices, others = dict[int, list[tuple[int, UOp]]](), list[UOp]()   # axis -> where each begins
   for u in parts:
     axes = [d for d, amounts in enumerate(u.arg) if any(amounts)] if u.op is Ops.PAD else []
     if len(axes) == 1: slices.setdefault(axes[0], []).append((u.arg[axes[0]][0], u))
@@ -406,8 +401,7 @@ def _zeros(u: UOp, axis: int, n: int) -> UOp: return const(0, u.dtype, (*u.shape
 
 def _one_product(parts: Sequence[UOp]) -> list[UOp]:
   """Products of two factors, each expanded from fewer elements, as one sum of products."""
-  alike: dict[Any, list[UOp]] = {}
-  others: list[UOp] = []
+  alike, others = dict[Any, list[UOp]](), list[UOp]()
   for u in parts:
     if u.op is Ops.ALU and u.arg is BinaryOps.MUL and all([s.op is Ops.EXPAND for s in u.src]):
       alike.setdefault((u.dtype, u.src[0].src[0].shape, u.src[1].src[0].shape), []).append(u)
@@ -505,9 +499,8 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   start = _start("gradient", loss, cotangent)
   walked = _graph(loss.lazydata, start)
   memory: dict[UOp, UOp] | None = None
-  versions: dict[int, list[UOp]] = {}   # of each leaf, by its identity
+  versions, wanted = dict[int, list[UOp]](), list[list[UOp]]()   # of each leaf, by its identity; of each target
   for n in walked.leaves: versions.setdefault(id(n.note()), []).append(n)
-  wanted: list[list[UOp]] = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f":
       raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")

@@ -292,9 +292,8 @@ class Optimizer:
   statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
   value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
 
-  ``options`` are this optimizer's, ``more`` those that were given by names of PyTorch's: they change nothing here.
-  Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
-  parameter that is not a float."""
+  ``options`` are this optimizer's, ``more`` those of PyTorch's that change nothing here. Raises ArgumentError for no parameter to
+  train, one given twice, or an option that is not what it takes, and DTypeError for a parameter that is not a float."""
   _checks: Mapping[str, Check] = _CHECKS
   _states: Sequence[str] = ()             # state of parameters by PyTorch's names
   _states_with: Mapping[str, str] = {}    # more of it, each with an option
@@ -498,8 +497,7 @@ class Optimizer:
   # ---- state
   def state_dict(self) -> dict[str, Any]:
     """State and options, as PyTorch has them, parameters by number:
-    ``{"state": {i: {name: Tensor}}, "param_groups": [{option: value, "params": [i]}]}``. The Tensors are views of the state:
-    writing into them (``nn.state.load_state_dict``) is loading it."""
+    ``{"state": {i: {name: Tensor}}, "param_groups": [{option: value, "params": [i]}]}``. Writing into the Tensors is loading."""
     state, groups, first = dict[int, dict[str, Tensor]](), [], 0
     for g in self.param_groups:
       groups.append({**{k: g[k] for k in g if k != "params"}, "params": list(range(first, first + len(g.params)))})
