@@ -107,8 +107,7 @@ class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
-    """Launch with one raw device allocation a param, in slot order, and one int for each of the spec's ``sizes``. Where the grid
-    has no programs nothing is launched."""
+    """Launch with a raw allocation a param, in slot order, and an int for each size of the spec; an empty grid launches nothing."""
     raise NotImplementedError
 
   def ready(self) -> None:
@@ -218,8 +217,7 @@ class Device:
     raise NotImplementedError
 
   def forked(self) -> None:
-    """Called in a process that was forked from the one that opened the device. A device that cannot be used there is ``lost``:
-    its methods raise DeviceError, except ``free``."""
+    """Called in a forked process. A device that cannot be used there is ``lost``: its methods but ``free`` raise DeviceError."""
 
   # ---- memory shared with other libraries; the methods as they stand are right for memory of the host
   dlpack = 1, 0   # DLPack's device type and number of what ``address`` gives

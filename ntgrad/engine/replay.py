@@ -31,10 +31,9 @@ class Replay:
                host: Sequence[Buffer], sized: SizedRecording):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
-    self.sized, self.values, self._at = sized, sized.values, sized.first
+    self._inputs, self.sized, self.values, self._at = list(inputs), sized, sized.values, sized.first
     self._held, self._room = dict[int, Buffer](), dict[int, int]()   # numbers that depend on sizes; bytes of inner buffers
-    made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
-    self._inputs, self._made_of = list(inputs), made
+    made = self._made_of = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
     moving = {*inputs, *made}
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay

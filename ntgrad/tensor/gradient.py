@@ -210,7 +210,7 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 
 
 def _call_of(u: UOp) -> Any:
-  """The call that has a node's gradient (of ``tensor/custom.py``, ``tile/function.py``), and which output the node is; or None."""
+  """The call that has a node's gradient (of ``tensor/custom.py``, ``tile/function.py``) and which output the node is, or None."""
   return u.arg if u.op is Ops.CUSTOM else u.note if isinstance(u.note, Result) else None
 
 
