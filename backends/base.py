@@ -107,7 +107,7 @@ class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
-    """Launch with a raw allocation a param, in slot order, and an int for each size of the spec; an empty grid launches nothing."""
+    """Launch with a raw allocation a param, in slot order, and an int for each size of the spec; of an empty grid nothing."""
     raise NotImplementedError
 
   def ready(self) -> None:
