@@ -27,7 +27,7 @@ class CUDAGraph(Graph):
     self._names = [p.spec.label for p in self._programs]
     self._last = self._names[-(device.launched.maxlen or 0):]
     self._graph = self._exec = None
-    self._params, self._nodes = list[Any](), list[Any]()   # of each the driver's struct, which has its parameters' address; its handle
+    self._params, self._nodes = list[Any](), list[Any]()   # of each the driver's struct, with its parameters' address
     self._sizes: list[tuple[int, ...] | None] = [n.sizes for n in nodes]
     self._added: Any = None                    # to each address of memory that is a parameter
     self._changed = dict[int, None]()          # nodes that the driver knows with other addresses or sizes
