@@ -12,13 +12,14 @@ from typing import Iterable, Iterator, NamedTuple
 
 from .. import index as ix
 from ..ir import Ops, Target, prod
-from ..kernel import AccessProfile, AxisKind, Kernel, MemoryAccess, access_profile, ids_of, volume
+from ..kernel import AccessProfile, AxisKind, Kernel, MemoryAccess, access_profile, gate_or_true, ids_of, volume
 from ..opts import Local, NonTemporal, Opt, Pad, Reorder, merge_axes, split_axes, with_opts
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
 from ..passes.expand import is_spaced
 from .candidates import first, tried
 from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .gpu import choose_tiles
+from .residues import Residue, needed, reduced_where, residues
 from .roles import free
 
 # ---- what is tried
@@ -156,6 +157,9 @@ class Search:
     self.far = {x.node: self._far(x) for x in accesses}
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in accesses}
     self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in accesses}
+    self.gates = {x.node: residues([gate_or_true(x.node)]) for x in accesses}
+    self.masks = reduced_where(kernel)
+    self.needed = needed(self.masks, self.sizes, self.out)
 
   def choices(self) -> Iterator[tuple[list[Opt], int | None]]:
     """All choices, the cheapest first: lanes, copies and what is written out, and the param whose elements go through a panel."""
@@ -212,6 +216,7 @@ class Search:
     yield {}
     useful = self.useful(lane)
     for a in useful: yield from [{a: c} for c in self.numbers(a, lane, width)]
+    if lane not in self.needed: yield from self.known([(a, c)] for a in useful for c in self.numbers(a, lane, width))
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if any(x.write and x.axes & self.bound for x in self.info.accesses): return
@@ -226,6 +231,25 @@ class Search:
     """Register copies of two such axes."""
     for (a, some), (b, others) in itertools.combinations([(a, self.numbers(a, lane, width)) for a in self.useful(lane)], 2):
       yield from [{a: c, b: d} for c in some for d in others if c * d <= self.most]
+      if lane not in self.needed: yield from self.known([(a, c), (b, d)] for c in some for d in others)
+
+  def known(self, every: Iterable[list[tuple[int, int]]]) -> Iterator[dict[int, int]]:
+    """Copies with those of more axes that make conditions on remainders known."""
+    for some in every if self.needed else ():
+      copies = self.needed | dict(some)
+      if all(copies[a] % n == 0 for a, n in self.needed.items()) and prod(copies.values()) <= self.most: yield copies
+
+  def there(self, c: Residue, trial: Trial) -> tuple[float, float]:
+    """The parts of copies where a condition holds, as ``Residue.left`` has them; all where it is not known in each copy."""
+    def copies(a: int) -> int: return trial.unroll.get(a, 1) if a in self.bound else trial.of(a)
+    def known(a: int) -> bool:
+      n, size = copies(a), self.sizes[a]
+      return n == size or n % c.copies(a) == 0 and (size % n == 0 or self.padded(a, n))
+    return c.left(copies) if all(a != trial.lane and known(a) for a, _ in c.factors) else (1.0, 1.0)
+
+  def padded(self, axis: int, n: int) -> bool:
+    """Whether an axis is made longer for its copies: were the last ones from earlier on, they were not alike."""
+    return self.sizes[axis] % n > 0 and n % self.needed.get(axis, n + 1) == 0
 
   def useful(self, lane: int) -> list[int]:
     """The output axes that copies pay for: their loads are shared, or lie beside each other and far from those before."""
@@ -236,8 +260,9 @@ class Search:
 
   def transposed(self, x: MemoryAccess, trial: Trial) -> int:
     """How many copies lie beside each other where lanes lie apart (``Expander.beside`` transposes them); 0 where none do."""
-    if x.gated or not x.linear or trial.width not in POWERS: return 0
     lane, width, copies, _ = trial
+    gated = x.gated or any(self.padded(a, c) for a, c in copies.items())
+    if gated or not x.linear or width not in POWERS: return 0
     return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
 
   def spaced(self, x: MemoryAccess, trial: Trial) -> int:
@@ -303,6 +328,9 @@ class Search:
     for x in self.info.accesses:
       n, written_out = float(trips(x.axes)), math.prod([trial.of(a) * unroll.get(a, 1) for a in x.axes])
       if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, trial)) / written_out, own
+      for c in self.gates[x.node]:   # one load for copies of one place
+        part = self.there(c, trial)[all(x.steps.get(a, 0) is None for a, _ in c.factors)]
+        n, written_out = n * part, written_out * part
       price, extra, across, summed = 1.0, 0.0, lane in x.axes, not x.write and bool(x.axes & self.bound)
       far = self.far[x.node] and self.far[x.node] / math.prod([trial.of(a) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
@@ -335,12 +363,14 @@ class Search:
       if self.packs(x, trial):   # read from far away once, for all panels
         far = min(far, PACKED + far / math.prod([-(-self.sizes[a] // trial.step(a)) for a in self.out if a not in x.axes]))
       loads += often * far
-    for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
+    made = [({a for a, _ in c.factors}, self.there(c, trial)[0]) for c in self.masks]
+    for axes, cycles in self.info.work.items():
+      alu += cycles * trips(axes) * (vec if lane in axes else 1.0) * math.prod([part for own, part in made if own <= axes])
     chain, copied = 0.0, prod(copies.values())
     for bound, operands in self.info.loops:
       accumulators = copied * sum(vec if lane in operand else 1 for operand in operands)
       rounds = math.prod([inner[a] for a in bound])
-      chain += CHAIN * rounds * outer
+      chain += CHAIN * rounds * outer * math.prod([part for _, part in made])
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
       if lane in bound: alu += JOIN * outer * copied * len(operands)
       alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT_VECTORS) + 1 - self.target.registers, 0)
@@ -359,7 +389,9 @@ class Search:
       out = [SplitInwards(lane, c * width), Vectorize(block, width), Upcast(block)]
     elif lane != NO_LANE:
       out = [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width), *[Upcast(lane, c)] * (c > 1)]
-    out += [(UpcastInwards if self.sizes[a] % c else Upcast)(a, c) for a, c in copies.items() if a != lane]
+    padded = {a for a, c in copies.items() if self.padded(a, c)}
+    out += [Pad(a, copies[a]) for a in sorted(padded)]
+    out += [(UpcastInwards if self.sizes[a] % c and a not in padded else Upcast)(a, c) for a, c in copies.items() if a != lane]
     return [*out, *itertools.starmap(Unroll, unroll.items())]
 
 

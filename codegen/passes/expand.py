@@ -74,7 +74,7 @@ class Expander:
     if op is Ops.CONST: return u
     if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
     if op is Ops.LOAD: return self.load(u, env)
-    if op is Ops.REDUCE: return self.reduce(u, src)
+    if op is Ops.REDUCE: return self.reduce(u, env, src)
     if op is Ops.CACHE_READ: return self.cache_read(u, env)
     if op not in _VALUES: raise OptError(f"{op} cannot stand in a kernel body")
     if _compares_indices(u):
@@ -248,9 +248,14 @@ class Expander:
 
   # ---- reductions
 
-  def reduce(self, u: UOp, parts: tuple[UOp, ...]) -> UOp:
-    """A REDUCE of the copies of its value over the loops that are left; without loops, the copies combined."""
+  def reduce(self, u: UOp, env: _Env, parts: tuple[UOp, ...]) -> UOp:
+    """A REDUCE of the copies of its value over the loops that are left; without loops, the copies combined. A product with a
+    LOAD whose gate is false adds nothing."""
     fn, ids = u.arg
+    if fn is BinaryOps.ADD and (value := u.src[0]).arg is BinaryOps.MUL:
+      gates, zero = [gate_or_true(s) for s in value.src if s.op is Ops.LOAD], UOp.const(u.dtype, 0)
+      envs = [(*env, *more) for more in self.envs([a for a in self.copied if a.id in ids])]
+      parts = tuple([zero if any(self.at(g, e) is ix.FALSE for g in gates) else p for p, e in zip(parts, envs)])
     kinds = {i: self.by_id[i].kind for i in ids}
     across = self.lane is not None and AxisKind.LANE in kinds.values()
     if across: parts = tuple(map(self.wide, parts))
