@@ -1,6 +1,5 @@
 """What a backend is: a renderer, a compiler and a runtime behind one device object. The engine knows devices only through these
-classes. A device that lacks a capability inherits what says so: DeviceError, or None or False where the engine has another way.
-"""
+classes. A device that lacks a capability inherits what says so: DeviceError, None or False where the engine has another way."""
 from __future__ import annotations
 
 import re
@@ -22,19 +21,14 @@ Raw: TypeAlias = Any   # an allocation, as its device has it: an array of bytes,
 class KernelSource:
   """A kernel as a renderer wrote it, with all that its compiler must know of it: only people and compilers read the text."""
   text: str                                     # the whole source
-  # name and type of each parameter, as the target's compiler takes them: the buffers in slot order, then the sizes, then where
-  # parts begin
+  # name and type of each parameter, as its compiler takes them: buffers in slot order, then sizes, then where parts begin
   signature: tuple[tuple[str, str], ...] = ()
-  # for the compiler, from what the kernel does; those of a ProgramSpec come before them
-  options: tuple[tuple[str, int], ...] = ()
-  # declarations and functions that the kernel uses, each after those that it uses itself
-  helpers: tuple[str, ...] = ()
-  # slot and alignment in bytes of each param that is a part of a memory; where it begins is known at the launch
-  parts: tuple[tuple[int, int], ...] = ()
+  options: tuple[tuple[str, int], ...] = ()   # for the compiler, from what the kernel does; after those of a ProgramSpec
+  helpers: tuple[str, ...] = ()   # declarations and functions that the kernel uses, each after those that it uses itself
+  parts: tuple[tuple[int, int], ...] = ()   # slot and alignment in bytes of each param that begins where a launch says
   kernel: tuple[str, str] = "", ""            # the text without them: what stands before the kernel's name, and what after it
   weight: float = 1.0                           # about how many small kernels it is worth to a compiler
-  # dtypes of the sizes that a launch gives, in the order of ``ProgramSpec.sizes``
-  sizes: tuple[DType, ...] = ()
+  sizes: tuple[DType, ...] = ()   # dtypes of the sizes that a launch gives, in the order of ``ProgramSpec.sizes``
 
 
 @dataclass(frozen=True)
@@ -42,17 +36,14 @@ class ProgramSpec:
   """A kernel ready to compile: everything that a disk cache keeps of it."""
   name: str
   source: KernelSource                   # the numpy backend runs ``uops``
-  # GRID sizes, dimension 0 fastest; padded to 3 by the runtime. Each is an int, or an index over the SIZEs of ``sizes``
-  grid: tuple[int | UOp, ...]
+  grid: tuple[int | UOp, ...]            # GRID sizes, dimension 0 fastest, padded to 3 by the runtime: ints, or over SIZEs
   local: tuple[int, ...]                 # LOCAL sizes
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
   work: Work = Work()                    # what a launch does at least; over SIZEs as the grid is
-  # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
-  options: tuple[tuple[str, int], ...] = ()
+  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8); others leave it to the device
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``
-  # the label that the engine gave it, as other kernels may have the same name: no part of what it is, nor of any cache's key
-  given: str = field(default="", compare=False)
+  given: str = field(default="", compare=False)   # the label that the engine gave it: no part of what it is, nor of caches' keys
   # of a kernel that was read from the disk: makes it anew, where what was read does not compile
   again: Callable[[], ProgramSpec | None] | None = field(default=None, compare=False, repr=False)
 
@@ -108,8 +99,7 @@ class Renderer:
   settings: tuple[Any, ...] = ()   # what sources depend on beside the target, the device and ``config``: part of caches' keys
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
-    """The source of a kernel called ``name``, with ``notes`` as lines of comment. Raises CompileError for what the target cannot
-    express."""
+    """The source of a kernel called ``name``; ``notes`` are comments. Raises CompileError for what the target cannot express."""
     raise NotImplementedError
 
 
@@ -117,23 +107,20 @@ class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
-    """Launch with one raw device allocation a param, in slot order, and one int for each of the spec's ``sizes``. Where the grid
-    has no programs nothing is launched."""
+    """Launch with a raw allocation a param, in slot order, and an int for each size of the spec; of an empty grid nothing."""
     raise NotImplementedError
 
   def ready(self) -> None:
     """Wait until it can be launched at once; for devices that compile when a kernel is needed. Raises CompileError."""
 
   def clone(self) -> Program:
-    """The same kernel with arguments of its own. Each launch of a captured schedule is one: its buffers hardly change from
-    replay to replay, so few arguments are set again."""
+    """The same kernel with arguments of its own, as each step of a replay has one: few of them are set again then."""
     return self
 
 
 class Argument(NamedTuple):
   """Where an argument of a launch lies: in which of the allocations that a :class:`Graph` is called with; the piece of it that is
-  the buffer, from byte ``place`` on (``nbytes`` 0: all of it); from which byte of the buffer on it is read. ``moves``: what a
-  call says of the allocation is added to that."""
+  the buffer, from byte ``place`` on (``nbytes`` 0: all of it); its first byte there. ``moves``: a call's ``begins`` are added."""
   memory: int
   place: int = 0
   nbytes: int = 0
@@ -230,8 +217,7 @@ class Device:
     raise NotImplementedError
 
   def forked(self) -> None:
-    """Called in a process that was forked from the one that opened the device. A device that cannot be used there is ``lost``:
-    its methods raise DeviceError, except ``free``."""
+    """Called in a forked process. A device that cannot be used there is ``lost``: its methods but ``free`` raise DeviceError."""
 
   # ---- memory shared with other libraries; the methods as they stand are right for memory of the host
   dlpack = 1, 0   # DLPack's device type and number of what ``address`` gives

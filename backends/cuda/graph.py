@@ -27,16 +27,13 @@ class CUDAGraph(Graph):
     self._names = [p.spec.label for p in self._programs]
     self._last = self._names[-(device.launched.maxlen or 0):]
     self._graph = self._exec = None
-    self._params = list[Any]()                 # for each node the driver's struct that has the address of its parameters
-    self._nodes = list[Any]()
+    self._params, self._nodes = list[Any](), list[Any]()   # of each the driver's struct, with its parameters' address
     self._sizes: list[tuple[int, ...] | None] = [n.sizes for n in nodes]
     self._added: Any = None                    # to each address of memory that is a parameter
     self._changed = dict[int, None]()          # nodes that the driver knows with other addresses or sizes
-    self._left_out = set[int]()             # nodes without programs, as the driver knows them
-    self._empty = set[int]()                # as they are
-    self._set, self._enable, self._launch = (driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled,
-                                             driver.cuGraphLaunch)
-    self._stream = device.stream.handle
+    self._left_out, self._empty = set[int](), set[int]()   # nodes without programs: as the driver knows them, as they are
+    self._set, self._enable = driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled
+    self._launch, self._stream = driver.cuGraphLaunch, device.stream.handle
     self._graph = call(driver.cuGraphCreate(0), "making a graph failed")
     self._args = [program.given(n.args) for program, n in zip(self._programs, nodes)]   # the parameters that are buffers
     launches = [program.node(n.sizes) for program, n in zip(self._programs, nodes)]
@@ -77,8 +74,7 @@ class CUDAGraph(Graph):
 
   def _cover(self, node: int, p: Any, grid: Grid) -> None:
     """Let a node have a grid. One without programs is no grid: such a node is left out, and keeps what it has."""
-    if all(grid): self._empty.discard(node)
-    else: self._empty.add(node)
+    (self._empty.discard if all(grid) else self._empty.add)(node)
     p.gridDimX, p.gridDimY, p.gridDimZ = grid if all(grid) else (1, 1, 1)
 
   def _patch(self, node: int) -> None:

@@ -5,8 +5,7 @@ helpers look for more for a millisecond, then they sleep. Many launches, such as
 What runs in the threads is OpenCL C too: RUN goes through launches, HELP helps. They call a kernel as PoCL's own threads do, for
 each group of work-items: ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``. ``args`` has the address of each argument, then
 of each address of local memory, of which every thread has its own. This is so in PoCL 3.0, on Linux and x86-64; others have the
-queue.
-"""
+queue."""
 from __future__ import annotations
 
 import _thread
@@ -138,9 +137,8 @@ class Record(ctypes.Structure):
 
 class Context(ctypes.Structure):
   """What PoCL tells a group of the grid."""
-  _fields_ = [*[(name, ctypes.c_size_t * 3) for name in ("groups", "offset", "local")],
-              ("print_buffer", ctypes.c_void_p), ("print_position", ctypes.c_void_p), ("print_capacity", ctypes.c_uint),
-              ("dimensions", ctypes.c_uint)]
+  _fields_ = [*[(name, ctypes.c_size_t * 3) for name in ("groups", "offset", "local")], ("print_buffer", ctypes.c_void_p),
+              ("print_position", ctypes.c_void_p), ("print_capacity", ctypes.c_uint), ("dimensions", ctypes.c_uint)]
 
 
 def allocated(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
@@ -152,8 +150,7 @@ def allocated(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
 
 
 class Launch:
-  """A kernel with its arguments, the array ``values``, ready to be called by every thread of a pool. ``record`` stays where it
-  is."""
+  """A kernel with its arguments, the array ``values``, ready to be called by every thread of a pool."""
 
   def __init__(self, pool: Threads, record: Record, local: tuple[int, ...], values: Any, locals: tuple[int, int]):
     (count, nbytes), arguments = locals, len(values)
@@ -166,8 +163,7 @@ class Launch:
       at + 8*i if i < arguments else places + 8*(t*count + i - arguments) for t in range(threads) for i in range(width)])
     self.context = Context(local=local, dimensions=3)
     self.record, self.pool, self.seconds = record, pool, 0.0
-    record.args, record.stride = ctypes.addressof(self.pointers), 8 * width
-    record.context = ctypes.addressof(self.context)
+    record.args, record.stride, record.context = ctypes.addressof(self.pointers), 8 * width, ctypes.addressof(self.context)
 
   def resize(self, code: int, grid: Grid, seconds: float) -> None:
     """Launch that machine code over a grid from now on, which takes so long on one thread at least."""
@@ -188,16 +184,14 @@ class Threads:
     self.threads = threads
     self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
     self._kept = list[Any]()
-    self._pool = self._lasting(24)
+    self._pool, self._count = self._lasting(24), self._lasting(1)
     self._pool[_THREADS] = threads
     code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
     self._run, self._help = code(run), code(help)
     self._context = Context(groups=(1, 1, 1), local=(1, 1, 1), dimensions=3)
     self._at_context = ctypes.addressof(self._context)
-    self._sleeping = list[tuple[_thread.LockType, int]]()
+    self._sleeping, self._helpers = list[tuple[_thread.LockType, int]](), list[threading.Thread]()
     self._cores = os.sched_getaffinity(0)
-    self._helpers = list[threading.Thread]()
-    self._count = self._lasting(1)
     self._given = Parameters([self._pool.ctypes.data, 0, self._count.ctypes.data])
     self.lock = _thread.allocate_lock()
 
@@ -234,9 +228,8 @@ class Threads:
   # ---- helpers
   def _begin(self) -> None:
     for i in range(1, self.threads):
-      t = threading.Thread(target=self._helper, args=(i,), name=f"ntgrad-cpu-{i}", daemon=True)
-      self._helpers.append(t)
-      t.start()
+      self._helpers.append(threading.Thread(target=self._helper, args=(i,), name=f"ntgrad-cpu-{i}", daemon=True))
+      self._helpers[-1].start()
     atexit.register(self.leave)
 
   def _wake(self) -> None:
@@ -273,8 +266,6 @@ class Threads:
 
 
 # ---- what the threads run
-
-
 def spec(name: str) -> ProgramSpec:
   """One of the kernels of ``_SOURCE``, to be compiled like any other."""
   helpers, *kernels = re.split(r"(?=__kernel void )", _SOURCE)
@@ -294,7 +285,6 @@ def count_locals(text: str) -> int: return len(re.findall(r"\b__local\b[^;*]*;",
 
 
 # ---- launches: of one kernel, and of a replay's kernels as one call
-
 class CPUGraph(Graph):
   """Kernels that run one after the other in one call, once the machine code of each is there."""
 
@@ -303,8 +293,8 @@ class CPUGraph(Graph):
     self._programs = [cast("OpenCLProgram", n.program) for n in nodes]
     self._nodes = [(n.args, n.sizes) for n in nodes]
     self._apart = set[int](range(len(nodes)))   # those whose machine code is not there
-    self._seconds = 0.0                              # what all that are shared out take on one thread
-    self._records: Any = None                        # all launches, from when the machine code of each has been there
+    self._seconds = 0.0                         # what all that are shared out take on one thread
+    self._records: Any = None                   # all launches, from when the machine code of each has been there
     self._launches = list[Launch]()
 
   def ready(self) -> bool:
@@ -318,9 +308,8 @@ class CPUGraph(Graph):
 
   def _link(self) -> None:
     """Make the launches. The numbers of all lie side by side, so that few operations find all addresses."""
-    ends = np.cumsum([0, *[p.width for p in self._programs]]).tolist()
-    self._starts = ends[:-1]
-    self._values = np.zeros(ends[-1] + 1, np.uint64)
+    *self._starts, count = np.cumsum([0, *[p.width for p in self._programs]]).tolist()
+    self._values = np.zeros(count + 1, np.uint64)
     records = (Record * len(self._programs))()
     self._launches = [p.launch_of(r, self._threads, (ctypes.c_uint64 * p.width).from_buffer(self._values.data, 8 * at))
                       for p, r, at in zip(self._programs, records, self._starts)]
@@ -337,8 +326,7 @@ class CPUGraph(Graph):
   def _cover(self, node: int) -> None:
     launch = self._launches[node]
     before = launch.seconds
-    if self._programs[node].cover(launch, self._nodes[node][1]): self._apart.discard(node)
-    else: self._apart.add(node)
+    (self._apart.discard if self._programs[node].cover(launch, self._nodes[node][1]) else self._apart.add)(node)
     self._seconds += launch.seconds - before
 
   def change(self, node: int, args: Sequence[Argument], sizes: Sizes) -> None:

@@ -50,8 +50,7 @@ class LaunchList:
     graphs = []
     for start, end in runs([s.device for s in self.steps]):
       mine, device = self.steps[start:end], self.steps[start].device
-      run = _Run(start, end, dict.fromkeys([a.memory for s in mine for a in s.args]))
-      for i, k in enumerate(run.memory): run.memory[k] = i
+      run = _Run(start, end, {k: i for i, k in enumerate(dict.fromkeys([a.memory for s in mine for a in s.args]))})
       if device is not None:
         after = reduced(memory_plan.dependencies(accesses[start:end])[0])
         run.graph = device.graph([Node(s.program, run.placed(s.args), a, s.sizes) for s, a in zip(mine, after)])
@@ -126,8 +125,7 @@ def plan_launch(plan: Plan) -> PlanLaunch | None:
   if not steps or len(programs) < end: return None
   life: dict[int, memory_plan.Lifetime] = {}   # of what the plan makes
   for i, step in enumerate(steps):
-    for s in step.slots:
-      if s < plan.inputs: continue
+    for s in [s for s in step.slots if s >= plan.inputs]:
       _, shape, dtype = plan.made[s - plan.inputs]
       first = life[s].first if s in life else i
       life[s] = memory_plan.Lifetime(first, end if s in plan.outputs else i, max(prod(shape) * dtype.itemsize, 1))
@@ -165,8 +163,7 @@ def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:
 
 def reduced(after: Sequence[Iterable[int]]) -> list[list[int]]:
   """Of the earlier steps that each must come after, those that do not follow from the others."""
-  out: list[list[int]] = []
-  behind: list[int] = []   # for each step a bit for it and for every step that it comes after
+  out, behind = list[list[int]](), list[int]()   # for each step a bit for it and for every step that it comes after
   for i, earlier in enumerate(after):
     seen, kept = 0, []
     for j in sorted(earlier, reverse=True):

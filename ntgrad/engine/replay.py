@@ -31,18 +31,16 @@ class Replay:
                host: Sequence[Buffer], sized: SizedRecording):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
-    self.sized, self.values, self._at = sized, sized.values, sized.first
-    self._held: dict[int, Buffer] = {}   # numbers that depend on sizes
-    made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
-    self._inputs, self._made_of = list(inputs), made
+    self._inputs, self.sized, self.values, self._at = list(inputs), sized, sized.values, sized.first
+    self._held, self._room = dict[int, Buffer](), dict[int, int]()   # numbers that depend on sizes; bytes of inner buffers
+    made = self._made_of = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
     moving = {*inputs, *made}
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay
     writes = {k for x in recorder.launches for k in x.writes} - moving
     self.refill = [(b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes]
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
-    self.written = {alive[k] for k in writes & alive.keys()}
-    self.touched = set(alive.values())
+    self.written, self.touched = {alive[k] for k in writes & alive.keys()}, set(alive.values())
     self.checks = device_asserts.checks_in(self.written)
     # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
     self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
@@ -53,7 +51,6 @@ class Replay:
     self._number = {k: i for i, k in enumerate(dict.fromkeys((*fixed_raws, *inputs, *made, *sized.numbers)))}
     self._memory: list[Any] = [fixed_raws.get(k) for k in self._number]
     self.foreign = any(type(s) is not Storage for s in self.written)
-    self._room: dict[int, int] = {}
     self._forms: Recent[tuple[Any, ...], LaunchList] = Recent(FORMS)
     self._find_lifetimes({*fixed_raws, *inputs, *made})
     self._arrange(self._at)
@@ -151,8 +148,7 @@ class Replay:
     for k in self._life:
       n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
       if n > room: self._room[k] = n + n // 2 if again else n
-    self._places: dict[int, tuple[int, int, int]] = {}
-    self._arenas: list[Storage] = []
+    self._places, self._arenas = dict[int, tuple[int, int, int]](), list[Storage]()
     del self._memory[len(self._number):]
     self.planned_bytes, self.unplanned_bytes = 0, sum(self._room.values())
     for device in dict.fromkeys(self.sizes[k][0] for k in self._life):

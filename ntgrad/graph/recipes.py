@@ -28,13 +28,13 @@ class Recipe:
 
   ``exp(a) * 2`` of a -> EXP(input 0), MUL(node 1, 2). What no input is beneath, constants alone, is the same node each time.
   ``lines`` says of a node which input's line it is a gradient of; without it, what has a line now gets the line of a call. Raises
-  AssertionError where memory lies beneath that is none of the inputs.
-  """
+  AssertionError for an input that comes twice, or where memory lies beneath that is none of them."""
   __slots__ = "_steps", "_outputs", "_kept"
 
   def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp], lines: Mapping[UOp, int] | None = None) -> None:
     place = {u: i for i, u in enumerate(inputs)}
-    outputs, n = list(outputs), len(inputs)
+    assert len(place) == len(inputs), "an input of a recipe comes twice"
+    outputs = list(outputs)
     order = [u for u in toposort(outputs, lambda u: u in place) if u not in place]
     made: set[UOp] = set(place)
     for u in order:
@@ -42,10 +42,9 @@ class Recipe:
     kept = [u for u in order if u not in made]
     assert not any([u.op is Ops.BUFFER or u.is_unique for u in kept]), "memory beneath a recipe that is none of its inputs"
     self._kept = tuple(kept)
-    place.update({u: n + i for i, u in enumerate(kept)})
+    place.update({u: i for i, u in enumerate(kept, len(inputs))})
     steps = []
-    for u in order:
-      if u not in made: continue
+    for u in filter(made.__contains__, order):
       place[u] = len(place)
       src: Any = [place[s] for s in u.src]
       line = lines.get(u, _NO_LINE) if lines is not None else _NO_LINE if u.origin is None else _CALLED
@@ -57,23 +56,18 @@ class Recipe:
     nodes = [*inputs, *self._kept]
     add, lines = nodes.append, config.origins
     for op, dtype, src, arg, shape, device, alone, line in self._steps:
-      u = (_alone if alone else make)(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device)
+      u = (unequalled if alone else make)(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device)
       if line == _CALLED: u.origin = called or u.origin
       elif line >= 0 and u.origin is None and lines and (origin := nodes[line].origin) is not None: u.origin = *origin[:2], True
       add(u)
     return [nodes[i] for i in self._outputs]
 
 
-def _alone(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None) -> UOp:
+def unequalled(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None) -> UOp:
   """A node that equals no other."""
   u = UOp.unique(op, dtype, src, arg)
   u.__dict__.update(shape=shape, device=device)
   return u
-
-
-def stand_in_for(u: UOp) -> UOp:
-  """A node of which no more is known than dtype, shape and device."""
-  return _alone(Ops.DETACH, u.dtype, (), None, u.shape, u.device)
 
 
 @contextmanager
@@ -86,20 +80,18 @@ def nothing_computed() -> Iterator[None]:
 
 def recalled(fn: _F) -> _F:
   """A method of a tensor, called by place, whose result (one tensor or a tuple of them, none of them a view of another) follows
-  from what kinds of tensors it is given and from its other arguments: from the third call with the same of these on its nodes are
-  made by a recipe.
+  from what kinds of tensors it is given and from its other arguments: a recipe makes it from the third call with the same on.
 
   What it may look at is dtype, shape, device, names and whether gradients are needed: the recipe is made of stand-ins that have
-  no more. Numbers, which it may fold, and tensors of a class that may have methods of its own are left to it.
-  """
+  no more. Numbers, which it may fold, and tensors of a class that may have methods of its own are left to it."""
   known: Recent[Any, tuple[Recipe, list[tuple[int, Any]], bool] | None] = Recent(SIGNATURES)
 
   def recorded(args: Sequence[Any], kind: Any) -> tuple[Recipe, list[tuple[int, Any]], bool]:
     new: dict[UOp, UOp] = {}
     def given(x: Any) -> Any:
       if type(x) is not kind: return x
-      if x.lazydata not in new: new[x.lazydata] = stand_in_for(x.lazydata)
-      return object.__new__(kind)._hold(new[x.lazydata], int(x._state > 0))._called(x._names)
+      if (u := x.lazydata) not in new: new[u] = unequalled(Ops.DETACH, u.dtype, (), None, u.shape, u.device)
+      return object.__new__(kind)._hold(new[u], int(x._state > 0))._called(x._names)
     with nothing_computed(): out = fn(*map(given, args))
     results = out if type(out) is tuple else (out,)
     return Recipe([*new.values()], [t.lazydata for t in results]), [(t._state, t._names) for t in results], out is results
@@ -123,10 +115,8 @@ def recalled(fn: _F) -> _F:
     try: made = known[at := tuple(key)]
     except TypeError: return fn(*args)   # a list, say
     if made is None:
-      if at not in known:
-        known[at] = None
-        return fn(*args)
-      made = known[at] = recorded(args, kind)
+      made = known[at] = recorded(args, kind) if at in known else None
+      if made is None: return fn(*args)
     recipe, results, several = made
     out = [object.__new__(kind)._hold(u, state)._called(names)._counted()
            for u, (state, names) in zip(recipe(nodes, origin_now()), results)]

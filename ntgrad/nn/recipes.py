@@ -7,13 +7,12 @@ from typing import Any
 from ntgrad.codegen.ir import Ops, Recent, UOp, dtypes
 from ntgrad.engine.device import Device
 from ntgrad.graph.nodes import detach
-from ntgrad.graph.recipes import Recipe
+from ntgrad.graph.recipes import Recipe, unequalled
 from ntgrad.graph.variable import looks
 from ntgrad.tensor import Tensor
 
 _KEPT = 8   # recipes of one piece of code
 _THROUGH = frozenset({Ops.DETACH, Ops.EXPAND, Ops.RESHAPE})
-Made = dict[Any, Any]   # a Tensor, or its node, by name
 
 
 class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
@@ -23,10 +22,9 @@ class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
   def __init__(self) -> None: super().__init__(_KEPT)
   def __reduce__(self) -> Any: return Recipes, ()
 
-  def make(self, key: Hashable, tensors: Sequence[Tensor], code: Callable[[Sequence[Tensor]], dict[Any, Tensor]]) -> Made:
-    """What ``code`` gives for tensors, as nodes. It is not called where it was called before with the same key, for tensors of
-    the same dtypes, shapes, devices, operations and constants: ``key`` has whatever else it looks at.
-
+  def make(self, key: Hashable, tensors: Sequence[Tensor], code: Callable[[Sequence[Tensor]], dict[Any, Tensor]]) -> Any:
+    """What ``code`` gives for tensors, by name, as nodes. It is not called where it was called before with the same key, for
+    tensors of the same dtypes, shapes, devices, operations and constants: ``key`` has whatever else it looks at.
     It is called each time, and its tensors come as they are, with ``None`` for a key, for tensors of a user's class, with names
     or attached to a graph, and while comparisons of sizes are noted."""
     if key is None or looks or not all([t._plain is Tensor and t._names is None and t._state <= 0 for t in tensors]):
@@ -51,9 +49,7 @@ class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
 def _alone(u: UOp) -> UOp:
   """A node of the same operation that equals no other; a DETACH of one, as that may be dropped, of such a node."""
   if u.op is Ops.DETACH and not u.is_unique: return detach(_alone(u.src[0]))
-  node = UOp.unique(u.op, u.dtype, u.src, u.arg)
-  node.__dict__.update(shape=u.shape, device=u.device)
-  return node
+  return unequalled(u.op, u.dtype, u.src, u.arg, u.shape, u.device)
 
 
 def write(t: Tensor, made: Any, leaf: bool = False) -> None:

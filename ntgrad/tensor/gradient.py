@@ -33,8 +33,7 @@ CONSTANTS = 4    # sets of numbers of one structure that are remembered
 
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
-  """Sum along axes, kept as dims of 1. One sum upon another becomes one (also under a reshape that only drops the summed
-  dims)."""
+  """Sum along axes, kept as dims of 1. One sum upon another becomes one, also under a reshape that drops the summed dims."""
   axes = [a for a in axes if g.shape[a] != 1]
   if not axes: return g
   shape, v = tuple([1 if i in axes else s for i, s in enumerate(g.shape)]), const_value(g)
@@ -121,8 +120,7 @@ def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
-  """For each element, the product of the others along axes, right where elements are zero: products before times products
-  after."""
+  """For each element, the product of the others along axes, right where elements are zero."""
   s = x.shape
   rest = [i for i in range(len(s)) if i not in axes]
   order = *rest, *axes
@@ -212,16 +210,13 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 
 
 def _call_of(u: UOp) -> Any:
-  """The call that has a node's gradient (of ``ntgrad/tensor/custom.py`` or ``ntgrad/tile/function.py``), and which of its outputs
-  the node is; None for most nodes."""
+  """The call that has a node's gradient (of ``tensor/custom.py``, ``tile/function.py``) and which output the node is, or None."""
   return u.arg if u.op is Ops.CUSTOM else u.note if isinstance(u.note, Result) else None
 
 
 def walk(*roots: UOp) -> list[UOp]:
   """The nodes that a gradient of the roots can reach, sources first."""
-  done: dict[UOp, None] = {}
-  seen: set[UOp] = set()
-  stack = [*roots][::-1]
+  done, seen, stack = dict[UOp, None](), set[UOp](), [*roots][::-1]
   while stack:
     n = stack[-1]
     if n in seen:
@@ -293,8 +288,8 @@ def _graph(root: UOp, start: UOp) -> _Graph:
 
 def _plain_graph(root: UOp) -> _Graph:
   nodes = walk(root)
-  leaves = [n for n in nodes if isinstance(n.note, Leaf)]
-  return _Graph(root, nodes, {n: i for i, n in enumerate(nodes)}, len(nodes), leaves, None, ())
+  place, leaves = {n: i for i, n in enumerate(nodes)}, [n for n in nodes if isinstance(n.note, Leaf)]
+  return _Graph(root, nodes, place, len(nodes), leaves, None, ())
 
 
 # by structure and targets, then by constants: the recipe, and the places of the targets in the order of a walk, first those that
@@ -340,19 +335,15 @@ def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, li
 
 def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
               lines: dict[UOp, UOp] | None = None) -> dict[UOp, UOp]:
-  """The gradients at the target nodes that the walk ``order`` has, from those at its roots. ``lines`` gets what each gradient is
-  of."""
+  """The gradients at the targets that the walk ``order`` has, from those at its roots. ``lines`` gets what each is of."""
   wanted = set(targets)
-  # nodes on a path from the root to a target
-  on_path: set[UOp] = set()
+  on_path: set[UOp] = set()         # nodes on a path from the root to a target
   calls: dict[Any, UOp] = {}        # users' kernels -> the first of their outputs in the walk, where all its gradients are known
   for n in order:
     if n in wanted or any([s in on_path for s in sources_of(n)]): on_path.add(n)
     if (custom := _call_of(n)) is not None: calls.setdefault(custom[0], n)
   found: dict[UOp, list[UOp]] = {root: [g] for root, g in cotangents.items()}   # what each node's gradient is the sum of
-  out: dict[UOp, UOp] = {}
-  reached: dict[Any, dict[int, UOp]] = {}
-  made = origins.of(order)
+  out, reached, made = dict[UOp, UOp](), dict[Any, dict[int, UOp]](), origins.of(order)
   for n in reversed(order):
     g = total(found.pop(n)) if n in found else None
     if g is not None and n in wanted: out[n] = g
@@ -385,8 +376,7 @@ def total(parts: Sequence[UOp]) -> UOp:
 
 def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
   """Parts that are zero but for slices along the same axis that share no element, as one."""
-  slices: dict[int, list[tuple[int, UOp]]] = {}   # axis -> where each begins
-  others: list[UOp] = []
+  slices, others = dict[int, list[tuple[int, UOp]]](), list[UOp]()   # axis -> where each begins
   for u in parts:
     axes = [d for d, amounts in enumerate(u.arg) if any(amounts)] if u.op is Ops.PAD else []
     if len(axes) == 1: slices.setdefault(axes[0], []).append((u.arg[axes[0]][0], u))
@@ -411,8 +401,7 @@ def _zeros(u: UOp, axis: int, n: int) -> UOp: return const(0, u.dtype, (*u.shape
 
 def _one_product(parts: Sequence[UOp]) -> list[UOp]:
   """Products of two factors, each expanded from fewer elements, as one sum of products."""
-  alike: dict[Any, list[UOp]] = {}
-  others: list[UOp] = []
+  alike, others = dict[Any, list[UOp]](), list[UOp]()
   for u in parts:
     if u.op is Ops.ALU and u.arg is BinaryOps.MUL and all([s.op is Ops.EXPAND for s in u.src]):
       alike.setdefault((u.dtype, u.src[0].src[0].shape, u.src[1].src[0].shape), []).append(u)
@@ -422,8 +411,8 @@ def _one_product(parts: Sequence[UOp]) -> list[UOp]:
       others += products
       continue
     shape = products[0].shape
-    a, b = [expand(cat([reshape(x, (1, *x.shape)) for u in products if (x := u.src[i].src[0])], 0),
-                         (len(products), *shape)) for i in (0, 1)]
+    a, b = [expand(cat([reshape(x, (1, *x.shape)) for u in products if (x := u.src[i].src[0])], 0), (len(products), *shape))
+            for i in (0, 1)]
     others.append(reshape(sum_to(a * b, [0]), shape))
   return others
 
@@ -497,9 +486,8 @@ def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
   order = walk(*values)
   leaves = [n for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
   if not leaves or any([_call_of(n) is not None for n in order]): return []
-  def given(u: UOp) -> UOp:
-    return const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node
-  return list(gradients(order, {u: given(u) for u in values}, leaves).values())
+  ones = {u: const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node for u in values}
+  return list(gradients(order, ones, leaves).values())
 
 
 gradients_of.append(_gradients_beneath)
@@ -511,9 +499,8 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   start = _start("gradient", loss, cotangent)
   walked = _graph(loss.lazydata, start)
   memory: dict[UOp, UOp] | None = None
-  versions: dict[int, list[UOp]] = {}   # of each leaf, by its identity
+  versions, wanted = dict[int, list[UOp]](), list[list[UOp]]()   # of each leaf, by its identity; of each target
   for n in walked.leaves: versions.setdefault(id(n.note()), []).append(n)
-  wanted: list[list[UOp]] = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f":
       raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")

@@ -13,7 +13,7 @@ from ntgrad import Tensor, config, nn, no_grad
 from ntgrad.codegen.ir import Ops
 from ntgrad.errors import DTypeError
 from ntgrad.graph.alias import next_look, results
-from ntgrad.graph.recipes import SIGNATURES
+from ntgrad.graph.recipes import SIGNATURES, Recipe
 from ntgrad.nn import functional as F
 from ntgrad.tensor import gradient
 from ntgrad.tensor.normalising import Normalising
@@ -257,3 +257,8 @@ def test_recording_computes_nothing() -> None:
       next_look[0] = results[0] + 1
       layer(leaf(2, 4)).tan().sum().gradient(layer.weight)
   assert cut and not any([u.op is Ops.DETACH and not u.src for t in cut for u in t.lazydata.toposort()])
+
+
+def test_inputs_of_a_recipe_are_different_nodes() -> None:
+  u = leaf(3).lazydata
+  with pytest.raises(AssertionError, match="comes twice"): Recipe([u, u], [u + u])

@@ -1,8 +1,7 @@
 """``Optimizer``, what all optimizers have: groups of parameters with options, a step, state to be saved; and several as one.
 
 Parameters live in one flat buffer a group, dtype and device: a step is one kernel each. Options that are numbers live in a small
-buffer, which the kernels read: changing one compiles nothing, and a captured step follows.
-"""
+buffer, which the kernels read: changing one compiles nothing, and a captured step follows."""
 from __future__ import annotations
 
 import math
@@ -33,27 +32,23 @@ _RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
 
 
 # ---- the memory that optimizers work on
-
 class Flat:
   """Parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0.
 
   A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees
   it, or it is a part of something larger) has a Flat of its own, whose ``flat`` is a view of it. ``numbers`` are those of the
-  parameters among all that an optimizer has.
-  """
+  parameters among all that an optimizer has."""
 
-  def __init__(self, params: list[Tensor], numbers: list[int], moves: bool):
-    self.params, self.numbers, self.moves = params, numbers, moves
+  def __init__(self, params: list[Tensor], numbers: list[int]):
+    self.params, self.numbers, self.moves = params, numbers, moves(params[0])
     self.dtype, self.device = params[0].dtype, params[0].device
     self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
-    step = max(1, _ALIGN // self.dtype.itemsize) if moves and len(params) > 1 else 1
+    step = max(1, _ALIGN // self.dtype.itemsize) if self.moves and len(params) > 1 else 1
     sizes = [math.prod(p.shape) for p in params]
     *begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
     self.slices = [(at, at + n) for at, n in zip(begins, sizes)]
-    self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1).requires_grad_(False)
-    self.states = dict[str, Tensor]()
-    self.masks = dict[tuple[bool, ...], Tensor]()
-    self.recipes = Recipes()
+    self.flat = own(self.join(params)) if self.moves else params[0].detach().reshape(-1).requires_grad_(False)
+    self.states, self.masks, self.recipes = dict[str, Tensor](), dict[tuple[bool, ...], Tensor](), Recipes()
 
   def __getitem__(self, state: str) -> Tensor: return self.states[state]
 
@@ -113,8 +108,7 @@ def moves(t: Tensor) -> bool:
   """Whether a tensor's memory may be given another place: no other library sees it, and it is no part of something larger."""
   memory = t._alias.memory
   return (memory is None or not memory.storage.foreign) and (
-    len(t._alias.tensors) == 1 or all([op is Ops.DETACH for op, _ in t._view])
-  )
+    len(t._alias.tensors) == 1 or all([op is Ops.DETACH for op, _ in t._view]))
 
 
 def show(t: Tensor, alias: Alias, view: AliasView) -> None:
@@ -129,7 +123,6 @@ def own(value: Tensor) -> Tensor:
 
 
 # ---- groups of parameters
-
 class Numbers:
   """Numbers of small buffers by name, as Tensors of shape (1,)."""
 
@@ -145,11 +138,10 @@ class ParamGroup(MutableMapping[str, Any]):
   """Parameters that have the same options, as PyTorch's ``param_groups`` has them: ``group["lr"] = 0.01``, ``group["params"]``.
 
   What the options come to as numbers (``numbers``: a name each, the learning rate first) lies in a buffer. Raises ArgumentError
-  for a value that an option does not take.
-  """
+  for a value that an option does not take."""
 
   def __init__(self, optimizer: Optimizer, params: list[Tensor], options: Mapping[str, Any]):
-    self.kind, self.params, self.flats = type(optimizer), params, list[Flat]()
+    self.kind, self.params = type(optimizer), params
     self.options: dict[str, Any] = {"params": params, **options}
     self.known: Any = None         # the node that the buffer had when the numbers here were written
     self.check()
@@ -158,9 +150,7 @@ class ParamGroup(MutableMapping[str, Any]):
     for i, p in enumerate(params):
       if not math.prod(p.shape): continue
       groups.setdefault((p.dtype, p.device, id(p) if optimizer._alone or not moves(p) else None), []).append(i)
-    for at in groups.values():
-      ps = [params[i] for i in at]
-      self.flats.append(Flat(ps, [first + i for i in at], moves(ps[0])))
+    self.flats = [Flat([params[i] for i in at], [first + i for i in at]) for at in groups.values()]
     self.device = params[0].device
     self.dtype = promote(dtypes.float32, *(f.wide for f in self.flats))
     self.names = tuple(self.numbers())
@@ -302,10 +292,8 @@ class Optimizer:
   statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
   value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
 
-  ``options`` are this optimizer's, ``more`` those that were given by names of PyTorch's: they change nothing here.
-  Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
-  parameter that is not a float.
-  """
+  ``options`` are this optimizer's, ``more`` those of PyTorch's that change nothing here. Raises ArgumentError for no parameter to
+  train, one given twice, or an option that is not what it takes, and DTypeError for a parameter that is not a float."""
   _checks: Mapping[str, Check] = _CHECKS
   _states: Sequence[str] = ()             # state of parameters by PyTorch's names
   _states_with: Mapping[str, str] = {}    # more of it, each with an option
@@ -346,8 +334,8 @@ class Optimizer:
       if options["betas"] is None:
         options["betas"] = b1 if isinstance(b1, (tuple, list)) else (b1, b2)
         if options["betas"] is b1 and b2 != 0.999:
-          raise ArgumentError(f"{type(self).__name__}: betas {b1} and then {shown(b2)}; "
-                              "give what comes after betas by name (eps=..)")
+          raise ArgumentError(
+            f"{type(self).__name__}: betas {b1} and then {shown(b2)}; give what comes after betas by name (eps=..)")
     Optimizer.__init__(self, given["params"], given["lr"], options, given["options"])
 
   def add_param_group(self, param_group: Mapping[str, Any]) -> None:
@@ -418,8 +406,7 @@ class Optimizer:
     return []
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> tuple[Tensor, dict[str, Tensor]]:
-    """The new parameters and state from the old (``p``, ``flat["name"]``) and the gradient, all flat and wide; ``n`` are the
-    numbers and scalars."""
+    """The new parameters and state from the old (``p``, ``flat["name"]``), the gradient, all flat and wide, and the numbers."""
     raise NotImplementedError(f"{type(self).__name__} has no rule for a step")
 
   def _note_reads(self, reads: Reads, text: str) -> None:
@@ -452,8 +439,7 @@ class Optimizer:
     return out
 
   def schedule_step(self) -> list[Tensor]:
-    """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to
-    happen."""
+    """As :meth:`step`, lazily: gives the tensors to realise for it (parameters, state, gradients, untrained tensors)."""
     found = [[f.gradients() for f in g.flats] for g in self.param_groups]
     if not any(map(any, found)):
       raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "
@@ -489,8 +475,7 @@ class Optimizer:
 
   def _next(self, group: ParamGroup, options: Any, flat: Flat, have: tuple[bool, ...], inputs: Sequence[Tensor]
             ) -> dict[Any, Tensor]:
-    """The flat gradient (0), and the new parameters (1) and state, from the parameters, state, numbers, scalars, gradients, and
-    where there are some."""
+    """The flat gradient (0), the new parameters (1) and state, from the old, numbers, scalars, gradients and where some are."""
     p, k = inputs[0], len(flat.states) + 1
     if p is not flat.flat:
       flat = copy(flat)
@@ -512,8 +497,7 @@ class Optimizer:
   # ---- state
   def state_dict(self) -> dict[str, Any]:
     """State and options, as PyTorch has them, parameters by number:
-    ``{"state": {i: {name: Tensor}}, "param_groups": [{option: value, "params": [i]}]}``. The Tensors are views of the state:
-    writing into them (``nn.state.load_state_dict``) is loading it."""
+    ``{"state": {i: {name: Tensor}}, "param_groups": [{option: value, "params": [i]}]}``. Writing into the Tensors is loading."""
     state, groups, first = dict[int, dict[str, Tensor]](), [], 0
     for g in self.param_groups:
       groups.append({**{k: g[k] for k in g if k != "params"}, "params": list(range(first, first + len(g.params)))})
@@ -594,8 +578,7 @@ class Optimizer:
 
 @checked
 class OptimizerGroup:
-  """Steps several optimizers together: ``OptimizerGroup(Muon(matrices), AdamW(others))``. Raises ArgumentError for
-  what is none."""
+  """Steps several optimizers together: ``OptimizerGroup(Muon(matrices), AdamW(others))``. Raises ArgumentError for others."""
 
   def __init__(self, *optimizers: Any):
     for o in optimizers:
