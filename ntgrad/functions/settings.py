@@ -94,8 +94,8 @@ def is_inference_mode_enabled() -> bool: return not current.grad
 @checked
 def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
                      linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None) -> None:
-  """How ``print`` shows tensors: ``precision`` digits behind the point, of more than ``threshold`` elements ``edgeitems`` at each end
-  of a dimension, lines of ``linewidth`` characters, exponents or none (``sci_mode``; None: as values ask for it). A
+  """How ``print`` shows tensors: ``precision`` digits behind the point, of more than ``threshold`` elements ``edgeitems`` at the
+  ends of a dimension, lines of ``linewidth`` characters, exponents or none (``sci_mode``; None: as values ask for it). A
   ``profile`` is a set: "default" (4, 1000, 3, 80), "short" (2, 1000, 2, 80), "full" (all elements). Raises ArgumentError."""
   known = {"default": PrintOptions(), "short": PrintOptions(precision=2, edgeitems=2), "full": PrintOptions(threshold=math.inf)}
   if profile is not None and profile not in known:

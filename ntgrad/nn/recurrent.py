@@ -202,8 +202,7 @@ class LSTMCell(_Cell):
 
   def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:  # type: ignore[override]
     """The state after one step, from ``hc`` (None: zeros). Raises ShapeError."""
-    h, c = self._step(x, (None, None) if hc is None else hc)
-    return h, c
+    return self._step(x, (None, None) if hc is None else hc)  # type: ignore[return-value]
 
 
 class _Recurrent(Module):
@@ -328,8 +327,7 @@ class LSTM(_Recurrent):
   def __call__(self, input: Tensor | PackedSequence,  # type: ignore[override]
                hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
     """The outputs, packed as the input is, and the last states (h, c), from ``hx`` (None: zeros). Raises ShapeError."""
-    out, (h, c) = self._run(input, hx)
-    return out, (h, c)
+    return self._run(input, hx)  # type: ignore[return-value]
 
 
 def _nonlinearity(name: str, x: str) -> str:

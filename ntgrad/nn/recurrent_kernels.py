@@ -89,7 +89,8 @@ def _arrangement(directions: int) -> Any:
 
 
 # the place of step k of the direction of a program: the second one begins with the last
-def _place(k: Any, steps: Any, directions: int) -> Any: return k if directions == 1 else k + tl.program_id(1) * (steps - 1 - 2 * k)
+def _place(k: Any, steps: Any, directions: int) -> Any:
+  return k if directions == 1 else k + tl.program_id(1) * (steps - 1 - 2 * k)
 
 # a new value, of sequences that have not ended; without lengths none has
 def _held(live: Any, new: Any, old: Any) -> Any: return new if live is None else tl.where(live, new, old)

@@ -47,8 +47,7 @@ class PackedSequence(_Packed):
 
   def _numbers(self) -> tuple[list[int], list[int] | None]:
     """Batch sizes and sorted indices."""
-    order = self.sorted_indices
-    return self._known or (self.batch_sizes.tolist(), None if order is None else order.tolist())
+    return self._known or (self.batch_sizes.tolist(), None if self.sorted_indices is None else self.sorted_indices.tolist())
   def _layout(self) -> tuple[Any, Any]:
     """In the order before sequences were sorted: the place of each among the sorted, which steps it has (steps, n)."""
     sizes, order = self._numbers()
@@ -96,9 +95,8 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
   found = _listed(name, lengths, x.shape[1])
   if not found: raise ShapeError(f"{name}: input of shape {text(input)} has no sequences, expected at least one")
   if max(found) > x.shape[0]: raise ArgumentError(f"{name}: a length of {max(found)}, and the input has {x.shape[0]} steps")
-  order = None
-  if not enforce_sorted: order = [int(i) for i in np.argsort(-np.array(found), kind="stable")]
-  elif found != sorted(found, reverse=True):
+  order = None if enforce_sorted else [int(i) for i in np.argsort(-np.array(found), kind="stable")]
+  if enforce_sorted and found != sorted(found, reverse=True):
     raise ArgumentError(f"{name}: lengths {shown(found)} are not sorted, longest first; pass enforce_sorted=False to have them "
                         "sorted here")
   sizes = [int(k) for k in np.sum(np.array(found) > np.arange(max(found))[:, None], axis=1)]
@@ -145,15 +143,13 @@ def pad_sequence(sequences: Iterable[Tensor], batch_first: bool = False, padding
 
 @checked
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-  """Pack sequences (steps, ..) of different lengths; ``enforce_sorted`` as :func:`pack_padded_sequence` has it. Raises as that
-  and :func:`pad_sequence`."""
+  """:func:`pack_padded_sequence` of sequences (steps, ..). Raises as that and :func:`pad_sequence`."""
   return pack_padded_sequence(pad_sequence(sequences), [x.shape[0] for x in sequences], enforce_sorted=enforce_sorted)
 
 
 @checked
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
-  """Each of the padded sequences (steps, n, ..), or (n, steps, ..) with ``batch_first``, without its padding. Raises as
-  :func:`pack_padded_sequence`."""
+  """Sequences without their padding, taken as :func:`pack_padded_sequence` takes them. Raises as that."""
   x: Any = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
   return [x[i, :k] for i, k in enumerate(_listed("unpad_sequence", lengths, x.shape[0]))]
 
