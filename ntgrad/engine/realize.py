@@ -328,18 +328,29 @@ def _known_by_node(u: UOp) -> bool:
 
 def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
   """The Aliases (but ``have``) that still need BUFFERs about to be written; what is ``done`` will be there afterwards."""
-  found = []
-  done = done - written
-  known: dict[UOp, None] = {}
-  touches: dict[UOp, bool] = {}
+  found, ends, clean, done = [], set(written), set[UOp](), done - written
   for a in live_aliases:
     u = a.node
     if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg):
       continue
-    for n in walk_nodes((u,), known):
-      touches[n] = n in written or (n not in done and any([touches[s] if s in touches else touches[resolved(s)] for s in n.src]))
-    if touches[resolved(u)]: found.append(a)
+    if _reaches(resolved(u), ends, done, clean): found.append(a)
   return found
+
+
+def _reaches(u: UOp, ends: set[UOp], stops: Collection[UOp], clean: set[UOp]) -> bool:
+  """Whether one of ``ends`` lies beneath a node, not beneath ``stops``. ``ends`` gets the nodes that are found to reach them,
+  ``clean`` those that do not."""
+  stack: list[Any] = [u]   # None after one whose sources are above it
+  path: list[UOp] = []
+  while stack:
+    if (n := stack.pop()) is None: clean.add(path.pop())
+    elif n in ends:
+      ends.update(path)
+      return True
+    elif n not in clean and n not in stops:
+      path.append(n)
+      stack += None, *[resolved(s) for s in n.src]
+  return False
 
 
 def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:

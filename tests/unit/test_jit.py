@@ -1142,3 +1142,24 @@ def test_a_refused_call_keeps_nothing() -> None:
       np.testing.assert_array_equal(t.numpy(), array(3, 3))
     assert f.captured
   finally: gc.enable()
+
+
+def test_gradients_that_a_call_leaves() -> None:
+  """Gradients that no optimizer of the call uses are computed in it, at each replay, as two networks against each other leave them."""
+  a, b = nn.Linear(4, 4), nn.Linear(4, 1)
+  oa = nn.optim.SGD(a.parameters(), lr=0.1)
+  for p in b.parameters(): p.requires_grad = True
+  @ntgrad.jit
+  def step(x: Tensor) -> Tensor:
+    for p in (*a.parameters(), *b.parameters()): p.grad = None
+    made = a(x).tanh()
+    loss = b(made).square().mean()
+    loss.backward()
+    oa.step()
+    return loss
+  grads = []
+  for i in range(5):
+    step(Tensor(array(3, 4, seed=i)))
+    assert b.weight.grad is not None
+    grads.append(b.weight.grad.numpy())
+  assert step.captured and len({g.tobytes() for g in grads}) == 5
