@@ -1145,7 +1145,8 @@ def test_a_refused_call_keeps_nothing() -> None:
 
 
 def test_gradients_that_a_call_leaves() -> None:
-  """Gradients that no optimizer of the call uses are computed in it, at each replay, as two networks against each other leave them."""
+  """Gradients that no optimizer of the call uses are computed in it, at each replay: two networks that are trained against each
+  other leave them."""
   a, b = nn.Linear(4, 4), nn.Linear(4, 1)
   oa = nn.optim.SGD(a.parameters(), lr=0.1)
   for p in b.parameters(): p.requires_grad = True
