@@ -253,9 +253,10 @@ class Expander:
     LOAD whose gate is false adds nothing."""
     fn, ids = u.arg
     if fn is BinaryOps.ADD and (value := u.src[0]).arg is BinaryOps.MUL:
-      gates, zero = [gate_or_true(s) for s in value.src if s.op is Ops.LOAD], UOp.const(u.dtype, 0)
+      gates = [gate_or_true(s) for s in value.src if s.op is Ops.LOAD]
       envs = [(*env, *more) for more in self.envs([a for a in self.copied if a.id in ids])]
-      parts = tuple([zero if any(self.at(g, e) is ix.FALSE for g in gates) else p for p, e in zip(parts, envs)])
+      parts = tuple([p for p, e in zip(parts, envs) if not any(self.at(g, e) is ix.FALSE for g in gates)])
+      if not parts: return UOp.const(u.dtype, 0)
     kinds = {i: self.by_id[i].kind for i in ids}
     across = self.lane is not None and AxisKind.LANE in kinds.values()
     if across: parts = tuple(map(self.wide, parts))

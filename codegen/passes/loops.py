@@ -167,18 +167,14 @@ class LoopNest:
     return self._track(repeated(fn, value, prod(self.axes[i].known for i in tiles if i not in there)))
 
   def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:
-    """acc = identity; for ..: acc = value + acc, without values that are the identity. Over TILE axes it stays a REDUCE, of a
-    block."""
+    """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""
     fn, bound = u.arg
     if tiles := [i for i in bound if i in self.tiles]: parts = [self.over_tiles(fn, p, tiles) for p in parts]
     if not loops: return reduce(lambda x, y: self._track(UOp.alu(fn, x, y, dtype=u.dtype)), parts)
-    nothing = UOp.const(u.dtype.scalar(), identity(fn, u.dtype.scalar()))
-    if all(p is nothing for p in parts): return self._track(nothing)
     acc = UOp.unique(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
     self.inside[acc], self.varies[acc] = outer, outer.union(loops)
     total = acc
     for j, p in enumerate(parts):
-      if p is nothing: continue
       total = UOp.alu(fn, *((p, acc) if total is acc else (total, p)), dtype=u.dtype)
       # accumulators advance together: what the j-th copy reads is used by all of them before the next is loaded
       for n in toposort((total,), stop=self.step.__contains__): self.step.setdefault(n, j)
