@@ -197,8 +197,8 @@ def mean(how: str, rows: list[Row]) -> list[Row]:
   ratios = [r.value for r in group if r.value is not None and not r.wrong]
   if not ratios or len(group) < len(WORKS): return []
   wrong = "" if len(ratios) == len(WORKS) else f"only {len(ratios)} of {len(WORKS)} count"
-  return [Row(f"{how}: geometric mean of {len(ratios)}", f"arithmetic {fmean(ratios):.2f}", f"least {min(ratios):.2f}",
-              geometric_mean(ratios), "×", FAST, *MEANS[how], wrong)]
+  return [Row(f"{how}: mean of {len(ratios)}", f"geometric {geometric_mean(ratios):.2f}", f"least {min(ratios):.2f}",
+              fmean(ratios), "×", FAST, *MEANS[how], wrong)]
 
 
 # ---- loops
