@@ -59,7 +59,9 @@ def same(got: str, want: str) -> bool:
 @long_where(lambda path: path.name == "tile.md")
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_blocks_run(path: Path) -> None:
+  from ntgrad.engine import planner
   reset_numbering()   # each page is a run of its own
+  planner._plans.clear()
   names: dict[str, Any] = {"__name__": "document"}
   for b in blocks(path.read_text()):
     printed = StringIO()
