@@ -114,9 +114,9 @@ def with_companions(number: Mapping[UOp, int]) -> list[Alias]:
   """What is computed because a companion is that a graph has (``number``: its nodes)."""
   found = list[Alias]()
   for r, group in list(companions.items()):
-    if (a := r()) is None or without_reshapes(a.node) not in number: continue
+    if (a := r()) is None or (u := without_reshapes(a.node)).op is Ops.BUFFER or u not in number: continue
     found += alive(group)
-    for each in group[:-1]: companions.pop(each, None)   # the last is what they are beside
+    for each in group: companions.pop(each, None)
   return found
 
 
@@ -126,7 +126,7 @@ def gradients_asked(beneath: Collection[UOp], of: Alias, made: Iterable[Alias]) 
   for a in live_aliases:
     if a.node in beneath: a.differentiated = True
   if saved: due.update(u.arg for n in beneath if (u := values.get(n)) is not None and u.op is Ops.BUFFER and u.arg in saved)
-  compute_together(made, of)
+  compute_together([of, *made])
 
 
 def note(kept: Kept, order: Sequence[UOp], found: Iterable[int]) -> None:

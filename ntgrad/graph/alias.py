@@ -213,10 +213,10 @@ next_look = [MOST_RESULTS]   # how many they are when it is looked whether any v
 write_watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
-def compute_together(aliases: Iterable[Alias], beside: Alias) -> None:
-  """Where one of these is computed, so are the others, and what is ``beside`` them."""
+def compute_together(aliases: Iterable[Alias]) -> None:
+  """Where one of these is computed, so are the others."""
   group = [ref(a, _alone) for a in aliases]
-  companions.update(dict.fromkeys(group, [*group, ref(beside)]))
+  companions.update(dict.fromkeys(group, group))
 
 
 def waiting() -> list[Alias]:
