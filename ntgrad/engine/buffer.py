@@ -233,3 +233,34 @@ def resolved(u: UOp) -> UOp:
   """The memory that already holds a node's value, or the node."""
   known = values.known.get(id(u))
   return known.value if known is not None and known() is u else u
+
+
+def without_reshapes(u: UOp) -> UOp:
+  """A node without reshapes on top: what is computed has its elements in the same order."""
+  u = resolved(u)
+  while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
+  return u
+
+
+def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
+  """The nodes beneath ``sinks``, sources first, existing values as their BUFFERs; but those in ``known``, which gets the rest."""
+  done: dict[UOp, None] = {} if known is None else known
+  known_value = values.known.get   # as ``resolved``, without a call
+  out: list[UOp] = []
+  stack = [resolved(s) for s in sinks][::-1]
+  while stack:
+    n = stack[-1]
+    if n in done:
+      stack.pop()
+      continue
+    missing = []
+    for s in n.src:
+      if s in done: continue
+      if (entry := known_value(id(s))) is not None and entry() is s and (s := entry.value) in done: continue
+      missing.append(s)
+    if missing: stack.extend(missing[::-1])
+    else:
+      done[n] = None
+      out.append(n)
+      stack.pop()
+  return out

@@ -12,8 +12,7 @@ from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, 
 from ntgrad.graph import Alias, live_aliases, values
 from ntgrad.graph.alias import alive, companions, compute_together, view_covers
 
-from .buffer import Buffer, resolved
-from .walks import without_reshapes
+from .buffer import Buffer, resolved, without_reshapes
 
 FEW_OPERATIONS = 6        # of a value, up to which it is computed again from what is in memory
 LARGE_OPERATIONS = 40     # the same of a value that is large

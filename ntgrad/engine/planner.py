@@ -16,14 +16,14 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, Target, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
-from ntgrad.graph import BoundInt, Derived, origins
+from ntgrad.graph import BoundInt, Derived, origins, values
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.nodes import node_bytes
 from ntgrad.schedule.placement import at_index, offset_of, storage
 
 from . import memory_plan as memory, overrides, plan_cache, report
-from .buffer import Buffer, Storage, resolved
+from .buffer import Buffer, Storage, resolved, walk_nodes
 from .compile import programs
 from .counters import phase
 from .device import Device, get_device
@@ -32,11 +32,63 @@ from .plan import Plan, SizedPlan, Step, made_of
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import with_common_names
 from .traced_sizes import traces
-from .walks import Walk, walk_nodes
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 _Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
+
+
+CHANGES = Ops.UPDATE, Ops.CALL
+_NOTED = frozenset({Ops.DETACH, *CHANGES})
+
+
+class Walk:
+  """The graph beneath some nodes: its nodes, sources first, existing values as their BUFFERs, and what tells it from others."""
+
+  def __init__(self) -> None:
+    self.order: list[UOp] = []
+    self.number: dict[UOp, int] = {}    # the places of its nodes in the order, and of those whose values exist as such BUFFERs
+    self.inputs: list[UOp] = []         # the BUFFERs
+    # of each node in a row its operation, dtype, argument and the places of its sources; of a BUFFER shape and device
+    self.structure: list[Any] = []
+    self.noted: list[UOp] = []          # those that say more than what is computed: indices to look through, writes, calls
+
+  def add(self, nodes: Iterable[UOp]) -> None:
+    """What lies beneath more nodes."""
+    number, order, structure = self.number, self.order, self.structure
+    known_value = values.known.get   # as ``resolved``, without a call
+    stack: list[Any] = [resolved(u) for u in nodes][::-1]   # a node, or None after one whose sources are above it
+    while stack:
+      if (n := stack.pop()) is None: n = stack.pop()   # all that it is made of has been met
+      elif n in number: continue
+      elif n.src:
+        stack += n, None
+        for s in n.src[::-1]:
+          if s in number: continue
+          entry = known_value(id(s))
+          found = entry.value if entry is not None and entry() is s else s
+          if found in number: number[s] = number[found]
+          else: stack.append(found)
+        continue
+      if n in number: continue
+      op, arg = n.op, n.arg
+      if op is Ops.BUFFER:
+        structure += op, n.dtype, arg.shape, arg.device
+        self.inputs.append(n)
+      else:
+        structure += op, n.dtype, float.hex(arg) if type(arg) is float else arg
+        try: structure += [number[s] for s in n.src]
+        except KeyError:   # values that were met beneath another source
+          for s in n.src: number.setdefault(s, number[resolved(s)])
+          structure += [number[s] for s in n.src]
+        if op in _NOTED and (op is not Ops.DETACH or arg is not None): self.noted.append(n)
+      number[n] = len(order)
+      order.append(n)
+
+  def row(self, u: UOp) -> tuple[Any, ...]:
+    """What the structure has of a node."""
+    if u.op is Ops.BUFFER: return u.op, u.dtype, u.arg.shape, u.arg.device
+    return u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg, *[self.number[s] for s in u.src]
 
 
 @dataclass

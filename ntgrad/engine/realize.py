@@ -13,14 +13,13 @@ from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, keeping, memory_plan, report
-from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers
+from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers, walk_nodes, without_reshapes
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
 from .launch_graphs import plan_launch
 from .plan import Plan, Step
-from .planner import plan_of
-from .walks import CHANGES, Walk, walk_nodes, without_reshapes
+from .planner import CHANGES, Walk, plan_of
 
 FOUND = 3     # runs of a plan, from which on it is launched by one call
 _NEAR = 256   # nodes that are looked at for it

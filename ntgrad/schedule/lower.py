@@ -245,8 +245,8 @@ def _read(u: UOp) -> UOp | None:
   return None
 
 
-# ---- zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions), instead
-# of a bounds check in the inner loop. A product with a padded zero is taken for zero, whatever the other factor
+# ---- zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions), not a
+# bounds check in the inner loop. A product with a padded zero is taken for zero, whatever the other factor
 
 def pad_inputs(body: Body, versions: dict[UOp, UOp]) -> tuple[Body, Copies]:
   """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its
