@@ -305,3 +305,28 @@ def test_a_second_backward_after_a_step_names_what_is_gone() -> None:
     loss.backward()
     opt.step()
   with pytest.raises(GradientError): loss.backward()
+
+
+def test_parameters_lie_in_the_optimizers_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Parameters that are not computed yet are not stored by themselves beside the flat buffer that they become parts of."""
+  kept: list[Any] = []
+  monkeypatch.setattr(planner.report, "keeps", lambda values, more: kept.append(values))
+  m = deep(3)
+  nn.optim.Adam(m.parameters())
+  assert not kept and kernels(lambda: [p.numpy() for p in m.parameters()]) == 0
+
+
+def test_the_loss_is_asked_for_between_its_gradients_and_the_step() -> None:
+  """What the loss and the gradients are made of is computed once."""
+  m = deep(4)
+  opt = nn.optim.SGD(m.parameters(), lr=0.1)
+  x = Tensor(array(4, 8)).realize()
+  def step(at: int) -> None:
+    opt.zero_grad()
+    loss = (m(x) ** 2).sum()
+    if at == 0: loss.item()
+    loss.backward()
+    if at == 1: loss.item()
+    opt.step()
+  counts = [kernels(partial(step, at)) for _ in range(2) for at in (0, 1)]
+  assert max(counts) <= 1.1 * min(counts), counts

@@ -376,12 +376,13 @@ class Optimizer:
     """Make the state of new groups, and their parameters views of the flat buffers."""
     for g in groups:
       names = *self._states, *[s for option, s in self._states_with.items() if g.get(option)]
-      for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in names})
+      for f in g.flats:
+        f.states.update({s: f.full(self._initial(g, s)) for s in names})
+        f.move(given=False)   # first: what is still a tensor's own would be kept beside it
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
     for g in groups:
       if isinstance(lr := g.options["lr"], Tensor): g["lr"] = lr
       else: g.known = g.buffer._alias.node
-      for f in g.flats: f.move(given=False)
 
   # ---- what an optimizer defines
   @classmethod
