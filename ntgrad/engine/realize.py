@@ -203,7 +203,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   together = any([target is not None for _, target in sinks])
   shown = config.debug >= 1
   try:
-    if together or shown:   # half of it would be neither the old values nor the new ones
+    if (together or shown) and not plan.runs.launch:   # half of it would be neither the old values nor the new ones
       with phase("compiling"):
         for step in plan.steps:
           try:
