@@ -178,9 +178,8 @@ def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ..
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
                       for i, u in enumerate(order) for row in (walk.row(u),)]), *rest)
-    again = _plans[general] is not None
     if keeping.outdated(plan := _plans[general]): plan = None
-    again = again or general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
+    again = general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
   # kernels that somebody wrote may be for these sizes
   if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL and not u.arg[0].sizes for u in order]):
     sized = _Sized(sinks, walk, keeping, numbers, declared, rest)
