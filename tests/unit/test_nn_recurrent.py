@@ -24,7 +24,7 @@ from ntgrad.nn.utils.rnn import (
   unpad_sequence,
 )
 from ntgrad.schedule import create_schedule
-from support.marks import long, long_unless, long_where, long_where
+from support.marks import long, long_unless, long_where
 
 rng = np.random.default_rng(0)
 
