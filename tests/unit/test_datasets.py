@@ -183,7 +183,7 @@ def test_text(tmp_path: Path) -> None:
                                       (tmp_path, "utf-8", NtgradError, "a folder"),
                                       (tmp_path / "a", "ascii", ArgumentError, "byte 0 is ef"),
                                       (tmp_path / "a", "hex", ArgumentError, "encoding 'hex'"),
-                                      (tmp_path / "a", "qqq", ArgumentError, "encoding 'qqq'")):
+                                      (tmp_path / "a", "no", ArgumentError, "encoding 'no'")):
     with pytest.raises(error, match=said): text(path, encoding)
 
 
