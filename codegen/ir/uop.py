@@ -72,6 +72,8 @@ class Ops(Enum):
   UPDATE = 29
   # (an argument, all arguments..), arg: (launcher, the argument's position): what it holds after a kernel has run that writes it
   CALL = 34
+  APPLY = 36       # (an input of a recipe..), arg: the Recipe: a graph that is made when a plan for it is
+  OUTPUT = 37      # (APPLY), arg: the number of one of the values that its recipe makes
   # schedules: (memory, arguments.., memory of what else it writes..), arg: (launcher, position, positions of the arguments, call,
   # number): the effect of a kernel on one of the arguments that it writes
   LAUNCH = 35

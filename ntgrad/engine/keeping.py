@@ -128,12 +128,12 @@ def gradients_asked(beneath: Collection[UOp], of: Alias, made: Iterable[Alias]) 
   compute_together([of, *made])
 
 
-def note(kept: Kept, order: Sequence[UOp], found: Iterable[int]) -> None:
-  """A plan has run while tensors held what lies at the places ``found``."""
-  for i in found:
+def note(kept: Kept, found: Mapping[int, UOp]) -> None:
+  """A plan has run while tensors held these nodes, at their places."""
+  for i, u in found.items():
     if i in kept.places: continue
-    if i not in kept.cheap and not is_dear(order[i]): kept.cheap.add(i)
-    lost.put(order[i], (None if i in kept.cheap else kept, i))
+    if i not in kept.cheap and not is_dear(u): kept.cheap.add(i)
+    lost.put(u, (None if i in kept.cheap else kept, i))
 
 
 def note_again(number: Mapping[UOp, int]) -> None:

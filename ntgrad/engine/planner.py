@@ -5,7 +5,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, Collection, Iterable, Mapping, Sequence
+from typing import Any, Collection, Iterable, Mapping, NamedTuple, Sequence
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -16,7 +16,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, Target, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
-from ntgrad.graph import BoundInt, Derived, origins, values
+from ntgrad.graph import BoundInt, Derived, origins
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.nodes import node_bytes
@@ -32,63 +32,11 @@ from .plan import Plan, SizedPlan, Step, made_of
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import with_common_names
 from .traced_sizes import traces
+from .walk import Graph, Walk, recipes_made
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 _Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
-
-
-CHANGES = Ops.UPDATE, Ops.CALL
-_NOTED = frozenset({Ops.DETACH, *CHANGES})
-
-
-class Walk:
-  """The graph beneath some nodes: its nodes, sources first, existing values as their BUFFERs, and what tells it from others."""
-
-  def __init__(self) -> None:
-    self.order: list[UOp] = []
-    self.number: dict[UOp, int] = {}    # the places of its nodes in the order, and of those whose values exist as such BUFFERs
-    self.inputs: list[UOp] = []         # the BUFFERs
-    # of each node in a row its operation, dtype, argument and the places of its sources; of a BUFFER shape and device
-    self.structure: list[Any] = []
-    self.noted: list[UOp] = []          # those that say more than what is computed: indices to look through, writes, calls
-
-  def add(self, nodes: Iterable[UOp]) -> None:
-    """What lies beneath more nodes."""
-    number, order, structure = self.number, self.order, self.structure
-    known_value = values.known.get   # as ``resolved``, without a call
-    stack: list[Any] = [resolved(u) for u in nodes][::-1]   # a node, or None after one whose sources are above it
-    while stack:
-      if (n := stack.pop()) is None: n = stack.pop()   # all that it is made of has been met
-      elif n in number: continue
-      elif n.src:
-        stack += n, None
-        for s in n.src[::-1]:
-          if s in number: continue
-          entry = known_value(id(s))
-          found = entry.value if entry is not None and entry() is s else s
-          if found in number: number[s] = number[found]
-          else: stack.append(found)
-        continue
-      if n in number: continue
-      op, arg = n.op, n.arg
-      if op is Ops.BUFFER:
-        structure += op, n.dtype, arg.shape, arg.device
-        self.inputs.append(n)
-      else:
-        structure += op, n.dtype, float.hex(arg) if type(arg) is float else arg
-        try: structure += [number[s] for s in n.src]
-        except KeyError:   # values that were met beneath another source
-          for s in n.src: number.setdefault(s, number[resolved(s)])
-          structure += [number[s] for s in n.src]
-        if op in _NOTED and (op is not Ops.DETACH or arg is not None): self.noted.append(n)
-      number[n] = len(order)
-      order.append(n)
-
-  def row(self, u: UOp) -> tuple[Any, ...]:
-    """What the structure has of a node."""
-    if u.op is Ops.BUFFER: return u.op, u.dtype, u.arg.shape, u.arg.device
-    return u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg, *[self.number[s] for s in u.src]
 
 
 @dataclass
@@ -100,34 +48,69 @@ class _Seen:
   refused: str = ""                 # why there is none
 
 
-# by the structure of a graph its Plan; by one without numbers the plan, None until there were others; by a skeleton its _Seen
-_plans: Recent[Any, Any] = Recent(4096)
+class _Found(NamedTuple):
+  """The plan of a walk, the places of the plan's inputs among the walk's, and of the walk's nodes the places in the order of the
+  graph that the plan is of; -1 for those that are not in it."""
+  plan: Plan
+  inputs: Sequence[int]
+  places: Sequence[int]
 
 
-def plan_of(sinks: _Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[Plan, list[Buffer]]:
-  """Find or make the plan of a graph; gives it and the buffers that it reads. ``roots``: values that it computes of which
-  gradients may be asked for, whose plan keeps what these read."""
-  number = walk.number
-  for u in walk.inputs:
+# by the structure of a graph its Plan; by one without numbers the plan, None until there were others; by a skeleton its _Seen;
+# by the structure of a walk its _Found, where the plan was found by that of its graph alone
+_plans: Recent[Any, Any] = Recent(8192)
+
+
+def plan_of(sinks: _Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[Plan, list[Buffer], Sequence[int]]:
+  """Find or make the plan of what a walk has found; gives it, the buffers that it reads, and the places of the walk's nodes in
+  the graph that it is of (``_Found``). ``roots``: values that it computes of which gradients may be asked for, whose plan keeps
+  what these read."""
+  number, inputs = walk.number, walk.inputs
+  for u in inputs:
     if u.arg.stale:
       raise DeviceError(f"{u.arg} was overwritten by {u.arg.gone or 'an assignment'}; this value was not computed before that")
-  asked = tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks])
-  full = tuple(walk.structure), asked, overrides.settings(), Device.DEFAULT, bool(roots)
-  traced = bool(traces) and config.dynamic != "never" and _declared(walk.order)   # what is known of numbers alone says less
+  settings = overrides.settings(), Device.DEFAULT, bool(roots)
+  key = "walk", tuple(walk.structure), _asked(sinks, number), settings
+  found: _Found | None = None if traces or config.debug else _plans[key]
+  if found is None or found.plan.kept.outdated:
+    with recipes_made(walk):
+      graph = Graph([n for s in sinks for n in s if n is not None])
+      plan, given, alone = _plan_of_graph(sinks, graph, started, roots, settings)
+      places = [graph.number.get(resolved(u), -1) for u in walk.nodes]
+    if (again := plan.again) is not None and (make := again.make) is not None:
+      def anew() -> Plan:
+        with recipes_made(walk): return make()
+      again.make = anew
+    place = {u: i for i, u in enumerate(inputs)}
+    if not alone or not place.keys() >= {*given}: return plan, [u.arg for u in given], places
+    found = _plans[key] = _Found(plan, [place[u] for u in given], places)
+  return found.plan, [inputs[i].arg for i in found.inputs], found.places
+
+
+def _asked(sinks: _Sinks, number: Mapping[UOp, int]) -> tuple[tuple[int, int], ...]:
+  """Which nodes of a graph are asked for, and what they are written to."""
+  return tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks])
+
+
+def _plan_of_graph(sinks: _Sinks, graph: Graph, started: float, roots: Sequence[UOp],
+                   settings: tuple[Any, ...]) -> tuple[Plan, list[UOp], bool]:
+  """The plan of a graph, what it takes, and whether every graph with the same structure has it and takes its inputs."""
+  full = tuple(map(graph.row, graph.order)), _asked(sinks, graph.number), settings
+  traced = bool(traces) and config.dynamic != "never" and _declared(graph.order)   # what is known of numbers alone says less
   plan = None if traced else _plans[full]
   before = None if plan is None else plan.kept
-  hit, inputs = before is not None and not before.outdated, walk.inputs
-  if plan is None or not hit: plan, inputs, hit = _plan_anew(sinks, walk, _Keeping(sinks, walk, roots, before), full, traced)
-  report.scheduled(plan.steps, hit, time.perf_counter() - started, walk.order, inputs)
-  return plan, [u.arg for u in inputs]
+  hit, inputs = before is not None and not before.outdated, graph.inputs
+  if plan is None or not hit: plan, inputs, hit = _plan_anew(sinks, graph, _Keeping(sinks, graph, roots, before), full, traced)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started, graph.order, inputs)
+  return plan, inputs, _plans[full] is plan and len(inputs) == len(graph.inputs)
 
 
 class _Keeping:
   """What a new plan keeps beside its sinks, found when one is made: ``places`` in the order, and the bytes that its peak may have
   for that. ``before``: what is known of the plan that it replaces."""
 
-  def __init__(self, sinks: _Sinks, walk: Walk, roots: Sequence[UOp], before: Kept | None) -> None:
-    self.sinks, self.walk, self.roots, self.before = sinks, walk, roots, before
+  def __init__(self, sinks: _Sinks, graph: Graph, roots: Sequence[UOp], before: Kept | None) -> None:
+    self.sinks, self.graph, self.roots, self.before = sinks, graph, roots, before
 
   def outdated(self, plan: Plan | None) -> bool:
     """Whether another plan is to be made in the place of one that was found."""
@@ -137,16 +120,16 @@ class _Keeping:
 
   @cached_property
   def places(self) -> tuple[int, ...]:
-    asked, walk = {resolved(s) for s, _ in self.sinks}, self.walk
-    return tuple(sorted({*worth_keeping(walk.order, walk.number, asked, self.before), *self.read[0]}))
+    asked, graph = {resolved(s) for s, _ in self.sinks}, self.graph
+    return tuple(sorted({*worth_keeping(graph.order, graph.number, asked, self.before), *self.read[0]}))
 
   @cached_property
   def read(self) -> tuple[tuple[int, ...], int]:
     """The places of values in memory that gradients of the roots read, and the peak of a plan that computes these at once."""
-    found, walk = gradients(self.roots), self.walk
-    if not found or _declared(walk.order): return (), 0
+    found, graph = gradients(self.roots), self.graph
+    if not found or _declared(graph.order): return (), 0
     order = walk_nodes([*[n for s in self.sinks for n in s if n is not None], *found])
-    try: return _read_by_gradients(self.sinks, found, order, walk.order)
+    try: return _read_by_gradients(self.sinks, found, order, graph.order)
     except NtgradError: return (), 0   # what has no schedule is told of when it is asked for
 
 
@@ -166,23 +149,23 @@ def _read_by_gradients(sinks: _Sinks, found: list[UOp], order: list[UOp], comput
   return tuple(places - {place.get(clean[resolved(s)], -1) for s, _ in sinks}), peak_of(items, map(storage, ready), order)
 
 
-def _plan_anew(sinks: _Sinks, walk: Walk, keeping: _Keeping, full: tuple[Any, ...],
+def _plan_anew(sinks: _Sinks, graph: Graph, keeping: _Keeping, full: tuple[Any, ...],
                traced: bool) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph whose structure has none: that of graphs like it but for numbers or sizes, one from the disk, or a new
   one. Gives it, what it takes, and whether it was there."""
-  order, inputs, (_, *rest) = walk.order, walk.inputs, full
+  order, inputs, (_, *rest) = graph.order, graph.inputs, full
   numbers, declared, device = _parameters(sinks, order), _declared(order), _device_of(order)
   general: Any = None
   plan: Plan | None = None
   again = False
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
-                      for i, u in enumerate(order) for row in (walk.row(u),)]), *rest)
+                      for i, u in enumerate(order) for row in (graph.row(u),)]), *rest)
     if keeping.outdated(plan := _plans[general]): plan = None
     again = general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
   # kernels that somebody wrote may be for these sizes
   if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL and not u.arg[0].sizes for u in order]):
-    sized = _Sized(sinks, walk, keeping, numbers, declared, rest)
+    sized = _Sized(sinks, graph, keeping, numbers, declared, rest)
     if keeping.outdated(known := sized.known()): known = None
     plan = sized.new() if known is None else known
     if plan is not None:
@@ -221,10 +204,10 @@ def _number_node(u: UOp, device: str, number: NumberNode) -> UOp:
 class _Sized:
   """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
 
-  def __init__(self, sinks: _Sinks, walk: Walk, keeping: _Keeping, numbers: dict[int, NumberNode], declared: bool,
+  def __init__(self, sinks: _Sinks, graph: Graph, keeping: _Keeping, numbers: dict[int, NumberNode], declared: bool,
                rest: Iterable[Any]):
-    self.sinks, self.order, self.inputs, self.keeping = sinks, walk.order, walk.inputs, keeping
-    order, number = walk.order, walk.number
+    self.sinks, self.order, self.inputs, self.keeping = sinks, graph.order, graph.inputs, keeping
+    order, number = graph.order, graph.number
     self.numbers: dict[int, NumberNode] = {}
     for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = ("number", u.dtype), u.dtype, u.arg
@@ -236,7 +219,7 @@ class _Sized:
     self.declared = named or declared   # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
     if (found := _plans[key]) is None: found = _plans[key] = _Seen([])
     self.seen: _Seen = found
-    self.given = walk.inputs   # what its plan takes
+    self.given = graph.inputs   # what its plan takes
 
   def known(self) -> Plan | None:
     """The plan, where the template that there is has this graph."""
@@ -467,7 +450,7 @@ def _schedule(asked: _Sinks, keep: list[tuple[int, UOp]], keeping: _Keeping | No
     least = peak_of(items, outputs[:n], inputs)
     large = [k for k, (i, u) in enumerate(keep, n) if node_bytes(u) > max(least // LARGE_PART, SMALL_BYTES)
              and not (before and i in before.asked)]
-    drop = [k for k in large if not is_dear(keeping.walk.order[places[k - n]], LARGE_OPERATIONS)]
+    drop = [k for k in large if not is_dear(keeping.graph.order[places[k - n]], LARGE_OPERATIONS)]
     for k in sorted(large, key=lambda k: -node_bytes(keep[k - n][1])):
       left = [u for j, u in enumerate(outputs) if j not in drop]
       if peak_of(items, left, inputs) <= max(least, keeping.read[1]): break

@@ -11,6 +11,7 @@ from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryErro
 from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, waiting
 from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
+from ntgrad.graph.recipes import sources_of_output
 
 from . import counters, device_asserts, keeping, memory_plan, report
 from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers, walk_nodes, without_reshapes
@@ -19,9 +20,11 @@ from .device import get_device
 from .index_checks import look_through
 from .launch_graphs import plan_launch
 from .plan import Plan, Step
-from .planner import CHANGES, Walk, plan_of
+from .planner import plan_of
+from .walk import CHANGES, Graph, Walk, recipes_made
 
 FOUND = 3     # runs of a plan, from which on it is launched by one call
+_SUMMED = Ops.REDUCE_AXIS, Ops.OUTPUT   # the latter is most often a gradient, which is made of sums
 _NEAR = 256   # nodes that are looked at for it
 RELEASED_BYTES = 16 << 20   # of values kept for gradients, from which on each goes as soon as it has been read
 
@@ -130,8 +133,8 @@ def cut(t: Any) -> None:
   walk = Walk()
   walk.add((t.lazydata,))
   next_look[0] = results[0] + MOST_RESULTS
-  if len(walk.order) < MOST_RESULTS: return
-  a = min([a for i, a in keeping.held_in(walk.number, ()) if 2 * i >= len(walk.order)], key=lambda a: a.made, default=t._alias)
+  if len(walk.nodes) < MOST_RESULTS: return
+  a = min([a for i, a in keeping.held_in(walk.number, ()) if 2 * i <= len(walk.nodes)], key=lambda a: a.made, default=t._alias)
   report.note_line(f"computes a tensor of shape {a.node.shape} that was not asked for, as {MOST_RESULTS} tensors were made since "
                    "one was")
   compute((a,))
@@ -164,7 +167,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   if config.debug >= 1: take_phase_seconds()
   checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
   walk = Walk()
-  order, there = walk.order, walk.number
+  nodes, there = walk.nodes, walk.number
   count, before = 0, set[UOp]()
   while True:
     walk.add([n for s in list(sinks)[count:] for n in s if n is not None])   # of what has come
@@ -186,7 +189,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       for a in keeping.with_companions(there):
         if not is_view(a.node): wanted.add(a)
     if values_before_call:
-      for u in order:
+      for u in nodes:
         found = values_before_call[u]() if u in values_before_call else None
         if found is not None and found.node is u and found not in wanted.aliases: wanted.ask(found, u)
     written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
@@ -196,10 +199,13 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if len(sinks) == count: break
   alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
   if keeping.lost.known: keeping.note_again(there)
-  try: plan, inputs = plan_of(list(sinks), walk, started, keeping.to_be_differentiated([*wanted.aliases, *[a for _, a in alive]]))
+  roots = keeping.to_be_differentiated([*wanted.aliases, *[a for _, a in alive]])
+  try: plan, inputs, places = plan_of(list(sinks), walk, started, roots)
   except NtgradError as e:   # about no kernel that is known
-    origins.blame(e, [s for s, _ in sinks], order)
+    _blame(e, sinks, walk)
     raise
+  held = {places[i]: nodes[i] for i, _ in alive}
+  kept = list(map(dict(zip(places, nodes)).get, plan.kept.places)) if plan.kept.places else []
   together = any([target is not None for _, target in sinks])
   shown = config.debug >= 1
   try:
@@ -209,14 +215,14 @@ def _compute(wanted: _Wanted, started: float) -> None:
           try:
             if step.program is not None: report.wait_until_compiled(step.program)   # what takes long, or is refused, comes before
           except NtgradError as e:
-            origins.blame(e, [order[i] for i in step.nodes], order)
+            _blame(e, sinks, walk, step)
             raise
     spent = _spent(inputs, wanted.aliases)
     if spent: plan = plan.releasing(spent)
     with phase("running"):
       if together:
-        with uninterrupted(): _perform(plan, inputs, sinks, order)
-      else: _perform(plan, inputs, sinks, order)
+        with uninterrupted(): _perform(plan, inputs, sinks, kept, walk)
+      else: _perform(plan, inputs, sinks, kept, walk)
       for i in spent: inputs[i].overwritten("what came after its gradients, which it was kept for")
   finally:
     if plan.again is not None: plan.again.make = None   # it keeps the graph
@@ -224,9 +230,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
     with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
     report.first_run(time.perf_counter() - started, take_phase_seconds())
-  held = {i for i, _ in alive}
-  keeping.saved.update(base_of(order[i]).arg for i in plan.kept.places if i not in held and is_view(order[i]))
-  keeping.note(plan.kept, order, held)
+  keeping.saved.update(base_of(u).arg for i, u in zip(plan.kept.places, kept) if u is not None and i not in held and is_view(u))
+  keeping.note(plan.kept, held)
   for c in checked.values(): device_asserts.watch(c)
 
 
@@ -242,15 +247,17 @@ def _spent(inputs: Sequence[Buffer], computed: Collection[Alias]) -> list[int]:
   return list(mine.values())
 
 
-def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]],
-             order: Sequence[UOp]) -> None:
-  """Run the plan of a graph in ``order``, and note on each sink and its Aliases where the value is. Where a step fails that is so
-  of what was computed before it, and the rest keeps its old value."""
+def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]], kept: Sequence[UOp | None],
+             walk: Walk) -> None:
+  """Run the plan of a graph, and note on each sink, its Aliases, and what is ``kept`` where the value is. Where a step fails that
+  is so of what was computed before it, and the rest keeps its old value."""
   buffers: list[Any] = list(inputs)
   left = list(plan.steps[::-1])
   error: Exception | None = None
   try: run_plan(plan, buffers, left)
-  except Exception as e: error = e
+  except Exception as e:
+    error = e
+    _blame(e, sinks, walk, left[-1] if left else None)
   late = {step.slots[i] for step in left for i in step.writes}
   for ((sink, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if slot in late: continue
@@ -259,10 +266,9 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     # those with more than a reshape come last: others may take the memory in their shape, and nobody may know it in an older one
     if len(aliases) > 1: aliases.sort(key=lambda a: [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE]))
     for a in aliases: _settle(a, sink, None if target is None else buffer)
-  for place, slot in zip(plan.kept.places, plan.outputs[len(sinks):]):
-    if slot not in late: buffers[slot].is_value_of(order[place])
+  for u, slot in zip(kept, plan.outputs[len(sinks):]):
+    if slot not in late and u is not None: buffers[slot].is_value_of(u)
   if error is None: return
-  origins.blame(error, [order[i] for i in left[-1].nodes] if left else (), order)
   begun = {step.slots[i] for step in plan.steps[:len(plan.steps) - len(left)] for i in step.writes}
   for ((_, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if target is None or slot not in late: continue
@@ -272,6 +278,13 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
       for a in aliases: a.write(target, "a write that failed")   # what it is computed from is gone: the old value is there
   try: raise error
   finally: error = None   # or this frame and the error would keep each other, and memory with them
+
+
+def _blame(error: Exception, sinks: Iterable[tuple[UOp, UOp | None]], walk: Walk, step: Step | None = None) -> None:
+  """Say in a message which lines made what a step computes, or the sinks."""
+  with recipes_made(walk):
+    order = Graph([n for s in sinks for n in s if n is not None]).order
+    origins.blame(error, [resolved(s) for s, _ in sinks] if step is None else [order[i] for i in step.nodes], order)
 
 
 def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
@@ -315,7 +328,7 @@ def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
     n = stack.pop()
     if n in seen: continue
     seen.add(n)
-    if n.op is Ops.REDUCE_AXIS and n in there and n.device is not None: return True   # of numbers alone it is any device's
+    if n.op in _SUMMED and n in there and n.device is not None: return True   # of numbers alone it is any device's
     stack.extend([resolved(s) for s in n.src])
   return False
 
@@ -328,27 +341,30 @@ def _known_by_node(u: UOp) -> bool:
 def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
   """The Aliases (but ``have``) that still need BUFFERs about to be written; what is ``done`` will be there afterwards."""
   found, ends, clean, done = [], set(written), set[UOp](), done - written
+  applied: dict[UOp, int] = {}
   for a in live_aliases:
     u = a.node
     if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg):
       continue
-    if _reaches(resolved(u), ends, done, clean): found.append(a)
+    if _reaches(resolved(u), ends, done, clean, applied): found.append(a)
   return found
 
 
-def _reaches(u: UOp, ends: set[UOp], stops: Collection[UOp], clean: set[UOp]) -> bool:
+def _reaches(u: UOp, ends: set[UOp], stops: Collection[UOp], clean: set[UOp], applied: dict[UOp, int]) -> bool:
   """Whether one of ``ends`` lies beneath a node, not beneath ``stops``. ``ends`` gets the nodes that are found to reach them,
-  ``clean`` those that do not."""
+  ``clean`` those that do not, ``applied`` the bits of the sources of APPLYs that do not."""
   stack: list[Any] = [u]   # None after one whose sources are above it
   path: list[UOp] = []
   while stack:
-    if (n := stack.pop()) is None: clean.add(path.pop())
+    if (n := stack.pop()) is None:
+      clean.add(n := path.pop())
+      if n.op is Ops.OUTPUT: applied[n.src[0]] = applied.get(n.src[0], 0) | n.src[0].arg.reads[n.arg]
     elif n in ends:
       ends.update(path)
       return True
     elif n not in clean and n not in stops:
       path.append(n)
-      stack += None, *[resolved(s) for s in n.src]
+      stack += None, *[resolved(s) for s in (sources_of_output(n, applied.get(n.src[0], 0)) if n.op is Ops.OUTPUT else n.src)]
   return False
 
 

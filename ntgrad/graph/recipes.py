@@ -3,22 +3,25 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from functools import wraps
-from operator import itemgetter
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TypeVar
+from functools import lru_cache, reduce, wraps
+from operator import itemgetter, or_
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence, TypeVar
 
-from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes, toposort
+from ntgrad.codegen.ir import MOVEMENT, SHAPES, DType, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import const_value, make
 
 from . import variable
 from .alias import next_look
 from .checks import Valued
 from .modes import mode
-from .origins import Origin, origin_now
+from .origins import Origin, carry, origin_now
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _taker: Any = itemgetter
-_NO_LINE, _CALLED = -1, -2   # in place of the place of an input, whose line a node has
+_NO_LINE, _CALLED = -1, -2   # in place of the number of an input whose line a node has
+# what the engine looks for in a graph beside DETACHs that are marks
+_TELLING = frozenset({Ops.UPDATE, Ops.CALL, Ops.CUSTOM, Ops.COPY, Ops.OUTPUT})
+_FEW = 3           # nodes an output, from which on it is less work to make them later
 SIGNATURES = 256   # of one method, whose recipes are kept
 
 
@@ -29,38 +32,128 @@ class Recipe:
   ``exp(a) * 2`` of a -> EXP(input 0), MUL(node 1, 2). What no input is beneath, constants alone, is the same node each time.
   ``lines`` says of a node which input's line it is a gradient of; without it, what has a line now gets the line of a call. Raises
   AssertionError for an input that comes twice, or where memory lies beneath that is none of them."""
-  __slots__ = "_steps", "_outputs", "_kept"
+  __slots__ = "shapes", "reads", "_inputs", "_noted", "_steps", "_kept", "_outputs", "_results", "_moved"
 
-  def __init__(self, inputs: Sequence[UOp], outputs: Iterable[UOp], lines: Mapping[UOp, int] | None = None) -> None:
-    place = {u: i for i, u in enumerate(inputs)}
-    assert len(place) == len(inputs), "an input of a recipe comes twice"
-    outputs = list(outputs)
-    order = [u for u in toposort(outputs, lambda u: u in place) if u not in place]
-    made: set[UOp] = set(place)
-    for u in order:
-      if any([s in made for s in u.src]): made.add(u)
-    kept = [u for u in order if u not in made]
+  def __init__(self, inputs: Sequence[UOp], outputs: Sequence[UOp], lines: Mapping[UOp, int] | None = None) -> None:
+    assert len(set(inputs)) == len(inputs), "an input of a recipe comes twice"
+    below = dict.fromkeys(toposort(outputs, set(inputs).__contains__))
+    self._inputs = [i for i, u in enumerate(inputs) if u in below]
+    place = {inputs[i]: k for k, i in enumerate(self._inputs)}
+    needs = {u: 1 << k for u, k in place.items()}   # a bit for each input
+    order = [u for u in below if u not in place]
+    for u in order: needs[u] = reduce(or_, [needs[s] for s in u.src], 0)
+    kept = [u for u in order if not needs[u]]
     assert not any([u.op is Ops.BUFFER or u.is_unique for u in kept]), "memory beneath a recipe that is none of its inputs"
     self._kept = tuple(kept)
-    place.update({u: i for i, u in enumerate(kept, len(inputs))})
+    place.update({u: i for i, u in enumerate(kept, len(place))})
+    self._noted = list(dict.fromkeys((lines or {}).values()))   # inputs whose lines are noted
     steps = []
-    for u in filter(made.__contains__, order):
+    for u in order:
+      if not needs[u]: continue
       place[u] = len(place)
       src: Any = [place[s] for s in u.src]
-      line = lines.get(u, _NO_LINE) if lines is not None else _NO_LINE if u.origin is None else _CALLED
+      line = _NO_LINE if lines is not None or u.origin is None else _CALLED
+      if lines is not None and u in lines: line = self._noted.index(lines[u])
       steps.append((u.op, u.dtype, _taker(*src) if len(src) > 1 else src[0], u.arg, u.shape, u.device, u.is_unique, line))
-    self._steps, self._outputs = tuple(steps), tuple([place[u] for u in outputs])
+    self._steps, self._outputs = tuple(steps), [place[u] for u in outputs]
+    made = {u: line for u, (*_, line) in zip([u for u in order if needs[u]], steps)}
+    moved = self._results_of(outputs, made)
+    results = [*dict.fromkeys([u for u, _ in moved])]   # what its OUTPUTs stand for, and of each output the moves from there
+    self._results = [(place[u], u.dtype, u.shape, u.device, made[u]) for u in results]
+    self._moved = [(results.index(u), moves) for u, moves in moved]
+    self.shapes, self.reads = [u.shape for u in results], [needs[u] for u in results]
+
+  def _results_of(self, outputs: Sequence[UOp], made: Collection[UOp]) -> list[tuple[UOp, list[Any]]]:
+    """Of each output what it is a reshape of, and the reshapes; [] where some output is a view of what is given, or a node says
+    more than what is computed: then all are made at once."""
+    if len(made) < _FEW * len(outputs) or any([u.op in _TELLING or u.op is Ops.DETACH and u.arg is not None for u in made]):
+      return []
+    out = []
+    for u in outputs:
+      moves: list[Any] = []
+      while u.op is Ops.RESHAPE and u in made:
+        moves.insert(0, (u.op, u.dtype, u.arg, u.shape, u.device))
+        u = u.src[0]
+      base = u
+      while (base.op in MOVEMENT or base.op is Ops.DETACH) and base in made: base = base.src[0]
+      if base not in made or u.device is None: return []
+      out.append((u, moves))
+    return out
 
   def __call__(self, inputs: Sequence[UOp], called: Origin | None = None) -> list[UOp]:
     """The outputs for these inputs, made by the line ``called``."""
+    nodes = self._nodes([inputs[i] for i in self._inputs], called, self._lines(inputs))
+    return [nodes[i] for i in self._outputs]
+
+  def later(self, inputs: Sequence[UOp], called: Origin | None = None) -> list[UOp]:
+    """The outputs for these inputs, of which nobody asks for gradients, as nodes whose shape, dtype and device alone are known
+    until a plan is made: OUTPUTs of an APPLY, and reshapes of these. All are made now where they have to be."""
+    if not self._moved: return self(inputs, called)
+    call = make(Ops.APPLY, dtypes.bool, tuple([inputs[i] for i in self._inputs]), self, (), None)
+    call.origin, call.note = called, self._lines(inputs)
+    found = [make(Ops.OUTPUT, dtype, (call,), i, shape, device) for i, (_, dtype, shape, device, _) in enumerate(self._results)]
+    if config.origins:
+      for u, (*_, line) in zip(found, self._results): _note(u, line, called, call.note)
+    out = []
+    for i, moves in self._moved:
+      u = found[i]
+      for op, dtype, arg, shape, device in moves: u = make(op, dtype, (u,), arg, shape, device)
+      out.append(u)
+    return out
+
+  def made(self, call: UOp, src: Iterable[UOp] | None = None) -> list[UOp]:
+    """What the OUTPUTs of an APPLY stand for, made now of its sources or of others in their place."""
+    nodes = self._nodes(call.src if src is None else src, call.origin, call.note or ())
+    return [nodes[i] for i, *_ in self._results]
+
+  def _lines(self, inputs: Sequence[UOp]) -> list[Origin | None]:
+    return [inputs[i].origin for i in self._noted] if config.origins else []
+
+  def _nodes(self, inputs: Iterable[UOp], called: Origin | None, lines: Sequence[Origin | None]) -> list[UOp]:
     nodes = [*inputs, *self._kept]
-    add, lines = nodes.append, config.origins
+    add = nodes.append
     for op, dtype, src, arg, shape, device, alone, line in self._steps:
       u = (unequalled if alone else make)(op, dtype, (nodes[src],) if type(src) is int else src(nodes), arg, shape, device)
-      if line == _CALLED: u.origin = called or u.origin
-      elif line >= 0 and u.origin is None and lines and (origin := nodes[line].origin) is not None: u.origin = *origin[:2], True
+      if line != _NO_LINE: _note(u, line, called, lines)
       add(u)
-    return [nodes[i] for i in self._outputs]
+    return nodes
+
+
+def _note(u: UOp, line: int, called: Origin | None, lines: Sequence[Origin | None]) -> None:
+  """Note the line that has made a node: that of a call, or that of the input which it is a gradient of."""
+  if line == _CALLED: u.origin = called or u.origin
+  elif line >= 0 and u.origin is None and lines and (origin := lines[line]) is not None: u.origin = *origin[:2], True
+
+
+def sources_of_output(u: UOp, but: int) -> list[UOp]:
+  """The sources of its APPLY that an OUTPUT needs, but for those of some bits."""
+  call: UOp = u.src[0]
+  src = call.src
+  return [src[i] for i in _places(call.arg.reads[u.arg], but)]
+
+
+@lru_cache(maxsize=4096)
+def _places(bits: int, but: int) -> list[int]:
+  left, out = bits & ~but, []
+  while left:
+    out.append((left & -left).bit_length() - 1)
+    left &= left - 1
+  return out
+
+
+def written_out(nodes: Sequence[UOp]) -> list[UOp]:
+  """Nodes of graphs with what recipes make in the place of their OUTPUTs."""
+  new, made = dict[UOp, UOp](), dict[UOp, list[UOp]]()
+  for u in toposort(nodes):
+    if u.op is Ops.APPLY: made[u] = u.arg.made(u, [new[s] for s in u.src])
+    elif u.op is Ops.OUTPUT: new[u] = made[u.src[0]][u.arg]
+    else:
+      new[u] = u.replace(tuple([new[s] for s in u.src]))
+      carry(u, new[u])
+  return [new[u] for u in nodes]
+
+
+SHAPES[Ops.OUTPUT] = lambda u: u.src[0].arg.shapes[u.arg]
 
 
 def unequalled(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, device: str | None) -> UOp:

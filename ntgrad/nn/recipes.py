@@ -7,6 +7,7 @@ from typing import Any
 from ntgrad.codegen.ir import Ops, Recent, UOp, dtypes
 from ntgrad.engine.device import Device
 from ntgrad.graph.nodes import detach
+from ntgrad.graph.origins import origin_now
 from ntgrad.graph.recipes import Recipe, unequalled
 from ntgrad.graph.variable import looks
 from ntgrad.tensor import Tensor
@@ -43,7 +44,7 @@ class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
       alone = {i: _alone(u) for i, u in inputs.items()}
       made = code([Tensor._from_node(alone.get(i, u)) for i, u in enumerate(nodes)])
       known = self[tuple(at)] = tuple(made), Recipe([*alone.values()], [t.lazydata for t in made.values()])
-    return dict(zip(known[0], known[1]([*inputs.values()])))
+    return dict(zip(known[0], known[1].later([*inputs.values()], origin_now())))
 
 
 def _alone(u: UOp) -> UOp:

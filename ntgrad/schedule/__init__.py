@@ -6,6 +6,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from ntgrad.codegen.ir import NtgradError, Ops, Target, UOp, VerifyError, toposort
 from ntgrad.graph.origins import blame, of, worth_naming
+from ntgrad.graph.recipes import written_out
 
 from .kernel_groups import Group
 from .layout import with_layouts
@@ -95,15 +96,16 @@ def create_schedule(outputs: Any) -> Schedule:
   """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to
   a Linearizer. ``print`` shows them as bodies of the tile language. Runs nothing."""
   one = isinstance(outputs, UOp) or hasattr(outputs, "_alias")   # a Tensor is iterable too, by its rows
-  sinks = list(map(sink_of, [outputs] if one else outputs))
-  origins = of(toposort([s[0] if isinstance(s, tuple) else s for s in sinks]))
+  sinks = sinks_of([outputs] if one else outputs)
+  origins = of(toposort([s for s, _ in sinks]))
   return Schedule([replace(item, origins=origins) for item in schedule_graph(sinks)[1]])
 
 
-def sink_of(o: Any) -> UOp | Sink:
-  """What is to be computed for a Tensor: its value, or the newest value of its memory, which is then written."""
-  if isinstance(o, UOp): return o
-  return (o._alias.node, o._alias.memory.node) if o._alias.pending else o.lazydata
+def sinks_of(outputs: Iterable[Any]) -> list[Sink]:
+  """What is to be computed for Tensors or nodes: their values, or the newest values of their memory, which is then written."""
+  found: list[Sink] = [(o, None) if isinstance(o, UOp) else (o._alias.node, o._alias.memory.node) if o._alias.pending else
+                       (o.lazydata, None) for o in outputs]
+  return list(zip(written_out([u for u, _ in found]), [memory for _, memory in found]))
 
 
 # ---- an order that may run: after what is read, and before what overwrites it (docs/architecture.md, Scheduling, rule 5)

@@ -200,7 +200,7 @@ def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
 _RULES_OF_MANY: dict[Ops, Callable[[UOp, UOp, Need], Pairs]] = {
   Ops.ALU: _alu, Ops.SCATTER: _scatter, Ops.UPDATE: _update, Ops.CAT: _cat, Ops.SLOPED: _sloped}
 _OWN = frozenset({Ops.SLOPED, Ops.CUSTOM, Ops.CALL})   # whose gradients are not those of their sources' values
-_STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
+_STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST, Ops.OUTPUT})
 
 
 def sources_of(u: UOp) -> tuple[UOp, ...]:
@@ -292,20 +292,20 @@ def _plain_graph(root: UOp) -> _Graph:
   return _Graph(root, nodes, place, len(nodes), leaves, None, ())
 
 
-# by structure and targets, then by constants: the recipe, and the places of the targets in the order of a walk, first those that
-# have gradients; None where it was met once
-_recipes: Recent[Any, Recent[tuple[UOp, ...], tuple[Recipe, list[int]] | None]] = Recent(STRUCTURES)
+# by structure and targets, then by constants, so that those which change each time fill no table: the recipe, and the places of
+# the targets in the order of a walk, first those that have gradients
+_recipes: Recent[Any, Recent[tuple[UOp, ...], tuple[Recipe, list[int]]]] = Recent(STRUCTURES)
 
 
-def _found(g: _Graph, start: UOp, targets: Sequence[UOp]) -> dict[UOp, UOp | None]:
-  """The gradient, or None, of each target: in the order of a walk, first those that have one. A structure has a recipe when it is
-  met with the same constants again, so those that change each time fill no table."""
+def _found(g: _Graph, start: UOp, targets: Sequence[UOp], later: bool = False) -> dict[UOp, UOp | None]:
+  """The gradient, or None, of each target: in the order of a walk, first those that have one. ``later``: what they
+  are made of is not needed before a plan is made, as nobody differentiates them."""
   if g.key is not None:
     at = g.key, tuple(sorted({g.place[n] for n in targets}))
     if (known := _recipes[at]) is None: known = _recipes[at] = Recent(CONSTANTS)
-    if (made := known[g.constants]) is None:
-      made = known[g.constants] = _recorded(g, start, targets) if g.constants in known else None
-    if made is not None: return {g.nodes[i]: x for i, x in itertools.zip_longest(made[1], made[0](g.nodes))}
+    if (made := known[g.constants]) is None: made = known[g.constants] = _recorded(g, start, targets)
+    recipe, places = made
+    return {g.nodes[i]: x for i, x in itertools.zip_longest(places, (recipe.later if later else recipe)(g.nodes))}
   return _by_rules(g.root, start, set(targets))
 
 
@@ -469,16 +469,23 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     wrong = [i for i, t in enumerate(inputs) if not any([t is leaf for leaf in leaves.values()])]
     if wrong: raise GradientError(f"backward: inputs[{wrong[0]}] is no leaf beneath the tensor; autograd.grad takes any tensor")
     leaves = {n: t for n, t in leaves.items() if any([t is x for x in inputs])}
-  found = _found(walked, cotangent, list(leaves))
+  found = _found(walked, cotangent, list(leaves), not create_graph)
   _refuse_gone("backward", loss, found.values())
   made = []
   for n, g in found.items():
     t = leaves[n]
     if g is not None:
+      if not create_graph: g = _stopped(g)
       t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
       made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
   gradients_asked(walked.nodes[:walked.end], loss._alias, made)
+
+
+def _stopped(u: UOp) -> UOp:
+  """A node that no gradient passes."""
+  base = u.src[0] if u.op is Ops.RESHAPE else u
+  return u if base.op is Ops.OUTPUT else graph.detach(u)
 
 
 def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET
-from ntgrad.schedule import copied_factors, padded_rows, schedule_graph, sink_of
+from ntgrad.schedule import copied_factors, padded_rows, schedule_graph, sinks_of
 from support.marks import long
 from support.triton import NAME, needs_triton
 
@@ -35,7 +35,7 @@ def eager() -> Iterator[None]:
 
 def widest(*tensors: Tensor) -> set[int]:
   """The longest rows of all buffers, of which the graph's are odd."""
-  items = schedule_graph([sink_of(t) for t in tensors], CHIP)[1]
+  items = schedule_graph(sinks_of(tensors), CHIP)[1]
   return {n for i in items if i.ast is not None for p in i.ast.params for n in p.shape if isinstance(n, int)}
 
 

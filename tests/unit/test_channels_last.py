@@ -12,7 +12,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.schedule import schedule_graph, sinks_of
 from ntgrad.schedule.layout import is_window
 from support.marks import long_where
 from support.triton import NAME, needs_triton
@@ -21,7 +21,7 @@ BLOCKS = Target("triton", cores=132, blocks=True)
 
 
 def kernels(*tensors: Tensor, target: Target = BLOCKS) -> list[Kernel]:
-  return [i.ast for i in schedule_graph([sink_of(t) for t in tensors], target)[1] if i.ast is not None]
+  return [i.ast for i in schedule_graph(sinks_of(tensors), target)[1] if i.ast is not None]
 
 
 def shapes(ks: list[Kernel], size: int) -> list[tuple[ix.Dim, ...]]:
@@ -112,7 +112,7 @@ def test_gradients_of_weights_lie_along_the_channels_of_the_result() -> None:
   x, w = Tensor.empty(32, 64, 28, 28, dtype="bfloat16"), Tensor.empty(128, 64, 3, 3, dtype="bfloat16", requires_grad=True)
   up = Tensor.empty(32, 128, 28, 28, dtype="bfloat16")
   grad, = x.conv2d(w, padding=1).gradient(w, gradient=up)
-  items = schedule_graph([sink_of(grad)], Target("triton", cores=132, blocks=True, bandwidth=4e12))[1]
+  items = schedule_graph(sinks_of([grad]), Target("triton", cores=132, blocks=True, bandwidth=4e12))[1]
   parts = [p.shape for i in items if i.ast is not None for p in i.ast.params if p.written and len(p.shape) > 4]
   assert parts and all(shape[-1] == 128 for shape in parts)
 

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from ntgrad import Device, Tensor, config
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.schedule import schedule_graph, sinks_of
 from support import triton
 from support.marks import long_where
 
 GPU = Target("triton", cores=132, blocks=True, cache=50 << 20, bandwidth=4e12)
 
 
-def kernels(t: Tensor) -> list[Kernel]: return [i.ast for i in schedule_graph([sink_of(t)], GPU)[1] if i.ast is not None]
+def kernels(t: Tensor) -> list[Kernel]: return [i.ast for i in schedule_graph(sinks_of([t]), GPU)[1] if i.ast is not None]
 def passes(t: Tensor, *shape: int) -> int:
   """How many kernels read all of an input."""
   return sum(not p.written and p.shape == shape for k in kernels(t) for p in k.params)

@@ -10,7 +10,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, config, nn, no_grad
-from ntgrad.codegen.ir import Ops
+from ntgrad.codegen.ir import Ops, toposort
 from ntgrad.errors import DTypeError
 from ntgrad.graph.alias import next_look, results
 from ntgrad.graph.recipes import SIGNATURES, Recipe
@@ -39,9 +39,9 @@ def net(x: Tensor, w: Tensor, scale: float = 0.5) -> Tensor: return ((x @ w).rel
 def step(x: Tensor, w: Tensor, scale: float = 0.5, **how: Any) -> None: net(x, w, scale).backward(**how)
 
 
-def test_no_rule_is_asked_from_the_third_time_on() -> None:
+def test_no_rule_is_asked_from_the_second_time_on() -> None:
   asked = [without_rules(lambda: step(leaf(3, 7), leaf(7, 5))) for _ in range(5)]
-  assert asked == [False, False, True, True, True]
+  assert asked == [False, True, True, True, True]
   x, w = leaf(3, 7), leaf(7, 5)
   loss = net(x, w)
   with patch.object(gradient, "gradients", None): loss.backward()
@@ -57,7 +57,6 @@ def test_numbers_that_change_fill_no_table() -> None:
   for i in range(50): step(leaf(3, 7), leaf(7, 5), 0.5 + i / 128)
   by_constants, = gradient._recipes.values()
   assert len(by_constants) + len(by_constants.older) <= 2 * gradient.CONSTANTS
-  assert not any(dict(by_constants).values()) and not any(by_constants.older.values())   # none of them came twice
 
 
 # what another gradient depends on, beside the structure that ``net`` has
@@ -120,7 +119,7 @@ def test_gradients_of_gradients_and_of_any_tensor() -> None:
       gx, gh = h.tanh().sum().gradient(x, h)
       (gx * gx).sum().backward()
       assert gh.shape == h.shape and x.grad is not None and w.grad is not None
-    assert without_rules(search) == (i > 1)
+    assert without_rules(search) == (i > 0)
   with recipes_compared() as searches: search()
   assert searches == [True, True]
 
@@ -145,7 +144,8 @@ def test_a_gradient_has_the_line_of_what_it_is_a_gradient_of() -> None:
     h = x @ w
     y = h.tanh()
     y.sum().backward()
-    nodes = [u for u in w.grad.lazydata.toposort() if u.origin is not None and len(u.origin) == 3]
+    call = w.grad.lazydata.src[0]
+    nodes = [u for u in toposort(call.arg.made(call)) if u.origin is not None and len(u.origin) == 3]
     assert nodes
     return {u.origin[:2] for u in nodes}, {t.lazydata.origin for t in (h, y)}
   with config(origins=1):

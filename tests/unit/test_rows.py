@@ -17,7 +17,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.schedule import schedule_graph, sinks_of
 from ntgrad.schedule.padded_rows import padded, vector_bytes
 
 CHIP = replace(TARGET, bandwidth=4.2e12)   # an H200
@@ -28,7 +28,7 @@ def half(*shape: int) -> Tensor: return Tensor.empty(*shape, dtype="bfloat16")
 
 
 def kernels(*tensors: Tensor, target: Target = CHIP) -> list[Kernel]:
-  return [i.ast for i in schedule_graph([sink_of(t) for t in tensors], target)[1] if i.ast is not None]
+  return [i.ast for i in schedule_graph(sinks_of(tensors), target)[1] if i.ast is not None]
 
 
 def shapes(k: Kernel) -> list[tuple[ix.Dim, ...]]:

@@ -16,7 +16,7 @@ from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.passes.additions import MOST_PRODUCTS, additions, is_float_sum, limit_additions
 from ntgrad.engine.planner import frugal
 from ntgrad.graph import alias
-from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of
+from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sinks_of
 from support.machines import MACHINES
 from support.marks import long, long_where
 from support.work import events, most_bytes
@@ -41,7 +41,7 @@ def test_sums_that_share_nothing_large_are_kernels_of_their_own() -> None:
 
 
 def items(*tensors: Tensor, cores: int = 2) -> list[ScheduleItem]:
-  return schedule_graph([sink_of(t) for t in tensors], Target("opencl", cores=cores))[1]
+  return schedule_graph(sinks_of(tensors), Target("opencl", cores=cores))[1]
 def kernels(*tensors: Tensor, cores: int = 2) -> list[Kernel]:
   return [i.ast for i in items(*tensors, cores=cores) if i.ast is not None]
 

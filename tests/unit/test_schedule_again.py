@@ -10,7 +10,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.schedule import schedule_graph, sinks_of
 from support.marks import long
 
 HALF = dtypes.bfloat16
@@ -19,7 +19,7 @@ BLOCKS = Target("triton", cores=132, blocks=True)
 
 def kernels(*tensors: Tensor, target: Target = BLOCKS) -> list[Kernel]:
   """The kernels of some tensors; none writes what nobody reads."""
-  given, items = schedule_graph([sink_of(t) for t in tensors], target)
+  given, items = schedule_graph(sinks_of(tensors), target)
   read = {r for i in items for r in i.reads}.union(given)
   assert all(w in read for i in items for w in i.writes)
   return [i.ast for i in items if i.ast is not None]

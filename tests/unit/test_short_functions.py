@@ -11,14 +11,14 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.engine.compile import program_spec
-from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.schedule import schedule_graph, sinks_of
 from support.triton import NAME, needs_triton
 
 GPU: Any = SimpleNamespace(name="CUDA", renderer=TritonRenderer(replace(TARGET, cores=132)))
 
 
 def sources(*tensors: Tensor) -> list[str]:
-  items = schedule_graph([sink_of(t) for t in tensors], GPU.renderer.target)[1]
+  items = schedule_graph(sinks_of(tensors), GPU.renderer.target)[1]
   return [program_spec(i.ast, GPU)[0].source.text for i in items if i.ast is not None]
 
 

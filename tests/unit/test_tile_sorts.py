@@ -22,7 +22,7 @@ from ntgrad.engine.compile import programs
 from ntgrad.engine.device import get_device
 from ntgrad.engine.override_files import read
 from ntgrad.errors import NtgradError
-from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.schedule import schedule_graph, sinks_of
 from ntgrad.tile.eject import Eject
 from support.marks import long, long_where
 
@@ -56,7 +56,7 @@ GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
 
 
 def kernels(name: str, target: Any) -> list[Kernel]:
-  return [i.ast for i in schedule_graph([sink_of(t) for t in GRAPHS[name]()], target)[1] if i.ast is not None]
+  return [i.ast for i in schedule_graph(sinks_of(GRAPHS[name]()), target)[1] if i.ast is not None]
 
 
 @long_where(lambda target: target == "numpy")
