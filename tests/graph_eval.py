@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from ntgrad.graph.recipes import written_out
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -136,6 +137,7 @@ def _one(u: UOp, s: list[np.ndarray]) -> np.ndarray:
 def evaluate(*roots: UOp, feed: dict[UOp, np.ndarray] | None = None) -> list[np.ndarray]:
   """The values of nodes (``feed`` replaces some); every node's shape and dtype are checked against what it says."""
   value: dict[UOp, np.ndarray] = dict(feed or {})
+  roots = tuple(written_out(roots))
   with np.errstate(all="ignore"):
     for u in toposort(roots, stop=lambda n: n.op is Ops.BUFFER):
       if u in value: continue

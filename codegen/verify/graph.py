@@ -146,7 +146,8 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   LAUNCH=(
     argument(lambda a: tuple_of(a, 5), "(launcher, position, positions, call, number)"), one_dtype(0)),
   SLOPED=(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
-  CUSTOM=lambda u: None)
+  CUSTOM=lambda u: None, APPLY=lambda u: None,   # whose args are their makers'
+  OUTPUT=lambda u: None if len(u.src) == 1 and u.src[0].op is Ops.APPLY else "OUTPUT is of an APPLY")
 
 
 def verify_graph(roots: Sequence[UOp]) -> None:

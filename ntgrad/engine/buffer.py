@@ -9,6 +9,7 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from ntgrad.codegen.ir import DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, prod
+from ntgrad.codegen.ir.elementwise import make
 from ntgrad.graph import caller, live_aliases, values
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import blame_caller
@@ -166,7 +167,7 @@ class Buffer:
   def node(self) -> UOp:
     """The BUFFER node of this buffer."""
     if self.node_ref is None or (found := self.node_ref()) is None:
-      found = UOp(Ops.BUFFER, self.dtype, (), self)
+      found = make(Ops.BUFFER, self.dtype, (), self, self.shape, self.device)
       self.node_ref = ref(found)
     return found
 
@@ -176,7 +177,8 @@ class Buffer:
     b = Buffer(device, tuple(array.shape), dtypes.of(array.dtype))
     if b.storage.nbytes >= LARGE_BYTES: b.storage.place = f"the host's data at {caller()}"
     b.write(array)
-    if array.dtype.kind in "iu" and 0 < array.size <= LARGE_BYTES: b.between = b.version, int(array.min()), int(array.max())
+    if array.dtype.kind in "iu" and 0 < array.size <= LARGE_BYTES:   # (the methods take more time on few numbers)
+      b.between = b.version, int(np.minimum.reduce(array, axis=None)), int(np.maximum.reduce(array, axis=None))
     return b
 
   def write(self, array: np.ndarray) -> None:

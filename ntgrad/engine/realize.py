@@ -8,7 +8,7 @@ from weakref import ref
 
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
-from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, waiting
+from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, values, waiting
 from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.recipes import sources_of_output
@@ -353,18 +353,24 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
 def _reaches(u: UOp, ends: set[UOp], stops: Collection[UOp], clean: set[UOp], applied: dict[UOp, int]) -> bool:
   """Whether one of ``ends`` lies beneath a node, not beneath ``stops``. ``ends`` gets the nodes that are found to reach them,
   ``clean`` those that do not, ``applied`` the bits of the sources of APPLYs that do not."""
+  if u in ends: return True
+  known_value = values.known.get   # as ``resolved``, without a call
   stack: list[Any] = [u]   # None after one whose sources are above it
   path: list[UOp] = []
   while stack:
     if (n := stack.pop()) is None:
       clean.add(n := path.pop())
       if n.op is Ops.OUTPUT: applied[n.src[0]] = applied.get(n.src[0], 0) | n.src[0].arg.reads[n.arg]
-    elif n in ends:
-      ends.update(path)
-      return True
-    elif n not in clean and n not in stops:
-      path.append(n)
-      stack += None, *[resolved(s) for s in (sources_of_output(n, applied.get(n.src[0], 0)) if n.op is Ops.OUTPUT else n.src)]
+      continue
+    if n in clean or n in stops: continue
+    path.append(n)
+    stack.append(None)
+    for s in sources_of_output(n, applied.get(n.src[0], 0)) if n.op is Ops.OUTPUT else n.src:
+      if (entry := known_value(id(s))) is not None and entry() is s: s = entry.value
+      if s in ends:
+        ends.update(path)
+        return True
+      if s.src and s not in clean: stack.append(s)
   return False
 
 

@@ -194,7 +194,7 @@ class LiveAliases:
   __slots__ = ("refs",)
 
   def __init__(self) -> None: self.refs: dict[ref[Alias], None] = {}
-  def __iter__(self) -> Iterator[Alias]: return alive(self.refs)
+  def __iter__(self) -> Iterator[Alias]: return iter([a for r in list(self.refs) if (a := r()) is not None])
   def __len__(self) -> int: return len(self.refs)
 
 

@@ -479,7 +479,7 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
       t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
       made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
-  gradients_asked(walked.nodes[:walked.end], loss._alias, made)
+  gradients_asked(set(walked.nodes[:walked.end]), loss._alias, made)
 
 
 def _stopped(u: UOp) -> UOp:

@@ -283,7 +283,7 @@ def test_one_screen() -> None:
   wide = create_schedule([Tensor.empty(4).exp() + float(n) for n in range(90)])[-1]
   picture = visualize(tile.Tensor(2, shape=(40, 40)).tile((2, 2)))
   with config(dynamic="never", cache=0): (x + 1).sum(0).realize()
-  plan = list(planner._plans.values())[-1]
+  plan = list(planner._plans.values())[-1].plan
   assert re.match(r"plan of 1 step: reads b0, makes b1 float\(1, 32\), gives b1\n   0 +r_\w+ .*b1 <- b0$", str(plan)), str(plan)
   for shown in (x, layer, item, item.ast, k, copy, wide, plan, picture):
     lines = str(shown).splitlines()
