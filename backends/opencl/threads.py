@@ -1,6 +1,7 @@
 """Kernels of PoCL's CPU run by threads of this process, without a queue, whose launches cost 30 to 60 µs: once a kernel has run
 there, PoCL has written its machine code to a shared library, which we call. The thread that launches takes part in the work,
-helpers look for more for a millisecond, then they sleep. Many launches, such as those of a replay, are one call.
+helpers look for more for a millisecond, then they sleep; not in Python, whose lock they would have to wait for. Many launches,
+such as those of a replay, are one call.
 
 What runs in the threads is OpenCL C too: RUN goes through launches, HELP helps. They call a kernel as PoCL's own threads do, for
 each group of work-items: ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``. ``args`` has the address of each argument, then
@@ -10,14 +11,14 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import contextlib
 import ctypes
 import os
 import platform
 import re
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Sequence, cast
+import time
+from typing import TYPE_CHECKING, Any, Sequence, cast
 
 import numpy as np
 
@@ -33,23 +34,25 @@ if TYPE_CHECKING:
 
 PIECES = 16          # for each thread a grid is cut into so many pieces: those that end early take more
 PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work before it sleeps
-SHORT = 2e-6         # seconds on one thread of a launch that is not shared out: finding each other takes as long
-WORTH_WAKING = 15e-6 # seconds on one thread of launches for which helpers that sleep are woken
-_core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)   # the one that this thread is on
-_THREADS, _LEAVE, _BUSY = 18, 19, 20  # words of pool_t
+SHORT = 2e-6         # seconds on one thread at least, of a launch that is not shared out: finding each other takes as long
+WORTH_WAKING = 15e-6 # the same of launches for which helpers that sleep are woken
+# the same where they were measured: helpers have nothing in their caches, and start late
+MEASURED_SHORT, MEASURED_WAKING = 20e-6, 100e-6
+MEASURED = 2, 4      # runs of a graph in which its launches are measured
+_THREADS, _LEAVE, _CORES, _IDS = 18, 19, 23, 24  # words of pool_t
 _LINE = 64                            # bytes of a cache line
 _PAGE = 4096                          # bytes of a page
 TESTED = 3, 2, 2                    # groups of the test
 
 _SOURCE = r"""
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
-typedef struct { ulong code, args, stride, context, nx, ny, nz, pieces, size, groups; } launch_t;
+typedef struct { ulong code, args, stride, context, nx, ny, nz, pieces, size, groups, ticks; } launch_t;
 // ticket: which launch it is (22 bits), how many pieces it has (21), how many are taken (21). Who has taken a piece knows that
 // the launch stays what it is until that piece is finished
 typedef struct {
   volatile ulong ticket; ulong pad0[7];
   volatile ulong finished; ulong pad1[7];
-  volatile ulong launch; ulong number, threads; volatile ulong leave, busy;
+  volatile ulong launch; ulong number, threads; volatile ulong leave, busy, sleeping, bell; ulong size; volatile ulong ids[1];
 } pool_t;
 
 // code(args, context, x, y, z) as C compilers of x86-64 do it, below what this function may keep under the stack's end
@@ -66,7 +69,12 @@ static void call(ulong code, ulong args, ulong context, ulong x, ulong y, ulong 
   );
 }
 
-static void yield_core(void) { long r; __asm__ volatile("syscall" : "=a"(r) : "a"(24) : "rcx", "r11", "memory"); }  // sched_yield
+static long system(long what, ulong a, ulong b, ulong c) {   // a call of Linux, whose fourth argument is 0
+  long r;
+  __asm__ volatile("xor %%r10d, %%r10d\n\tsyscall" : "=a"(r) : "a"(what), "D"(a), "S"(b), "d"(c) : "rcx", "r10", "r11", "memory");
+  return r;
+}
+static void yield_core(void) { system(24, 0, 0, 0); }   // sched_yield
 
 // floats as OpenCL has them, with denormals, rounded to nearest; a library may have set this thread otherwise. Gives what it was
 static uint set_floats(uint state) {
@@ -99,8 +107,34 @@ static int take(__global pool_t* p, ulong thread) {
   }
 }
 
-__kernel void RUN(__global pool_t* p, __global const launch_t* l, __global const ulong* count) {
+// wake helpers that sleep, on other cores than this thread's: the system would wake one on the core of whoever wakes it, where it
+// waits for a tenth of a millisecond, or for the launch to end. ids has the helpers' threads, then bits of the cores
+static void wake(__global pool_t* p) {
+  uint core = 0;
+  volatile __global ulong* cores = p->ids + p->threads;
+  if (system(309, (ulong)&core, 0, 0) == 0 && core < 64 * p->size && p->size) {   // getcpu
+    ulong mine = cores[core / 64] & 1ul << core % 64;
+    cores[core / 64] ^= mine;
+    for (ulong i = 1; i < p->threads; i++) if (p->ids[i]) system(203, p->ids[i], 8 * p->size, (ulong)cores);  // sched_setaffinity
+    cores[core / 64] ^= mine;
+  }
+  atom_add((volatile __global ulong*)&p->bell, 1ul);
+  system(202, (ulong)&p->bell, 129, 0x7fffffff);   // futex: wake, of this process
+}
+
+// count: of launches; whether to wake helpers; whether to launch alone, and note how long each takes
+__kernel void RUN(__global pool_t* p, __global launch_t* l, __global const ulong* count) {
   uint floats = set_floats(0x1f80);
+  for (ulong i = 0; count[2] && i < *count; i++) {
+    ulong begun = __builtin_ia32_rdtsc();
+    groups(l + i, 0, 0, l[i].groups);
+    l[i].ticks = __builtin_ia32_rdtsc() - begun;
+  }
+  if (count[2]) { set_floats(floats); return; }
+  if (count[1]) {
+    atom_xchg((volatile __global ulong*)&p->busy, 1ul);   // who is about to sleep does not: it looks after it has said so
+    if (p->sleeping) wake(p);
+  }
   for (ulong i = 0; i < *count; i++, l++) {
     if (l->pieces <= 1) { groups(l, 0, 0, l->groups); continue; }
     p->launch = (ulong)l; p->finished = 0;
@@ -114,9 +148,16 @@ __kernel void RUN(__global pool_t* p, __global const launch_t* l, __global const
 
 __kernel void HELP(__global pool_t* p, __global const ulong* thread, __global const ulong* patience) {
   set_floats(0x1f80);
-  for (ulong k = 1; (k < *patience || p->busy) && !p->leave; k++) {
-    if (take(p, *thread)) k = 0;
-    if (k % 256) __builtin_ia32_pause(); else yield_core();
+  p->ids[*thread] = system(186, 0, 0, 0);   // gettid
+  while (*patience && !p->leave) {   // (without any it is tried whether this can be called)
+    for (ulong k = 1; (k < *patience || p->busy) && !p->leave; k++) {
+      if (take(p, *thread)) k = 0;
+      if (k % 256) __builtin_ia32_pause(); else yield_core();
+    }
+    ulong bell = p->bell;
+    atom_add((volatile __global ulong*)&p->sleeping, 1ul);
+    if (!p->busy && !p->leave) system(202, (ulong)&p->bell, 128, bell);   // futex: wait while the bell is what it was
+    atom_add((volatile __global ulong*)&p->sleeping, -1ul);
   }
 }
 
@@ -132,7 +173,7 @@ __kernel void TEST(__global ulong* out, __global const ulong* in, ulong at) {
 
 class Record(ctypes.Structure):
   """A launch, as the machine code reads it."""
-  _fields_ = [(name, ctypes.c_uint64) for name in "code args stride context nx ny nz pieces size groups".split()]
+  _fields_ = [(name, ctypes.c_uint64) for name in "code args stride context nx ny nz pieces size groups ticks".split()]
 
 
 class Context(ctypes.Structure):
@@ -172,7 +213,12 @@ class Launch:
     r.code, r.groups = code, groups
     r.nx, r.ny, r.nz = grid if groups else (1, 1, 1)
     r.size = max(-(-groups // (PIECES * self.pool.threads)), 1)
-    r.pieces = 1 if seconds < SHORT or self.pool.threads == 1 else -(-groups // r.size)
+    self.share(seconds, SHORT)
+
+  def share(self, seconds: float, least: float) -> None:
+    """Share the launch out, or not: it takes so long on one thread."""
+    r = self.record
+    r.pieces = 1 if seconds < least or self.pool.threads == 1 else -(-r.groups // r.size)
     self.seconds = seconds if r.pieces > 1 else 0.0   # of what is shared out
 
 
@@ -184,14 +230,16 @@ class Threads:
     self.threads = threads
     self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
     self._kept = list[Any]()
-    self._pool, self._count = self._lasting(24), self._lasting(1)
-    self._pool[_THREADS] = threads
+    cores = sum([1 << core for core in os.sched_getaffinity(0)])
+    words = cores.bit_length() // 64 + 1
+    self._pool, self._count = self._lasting(_IDS + threads + words), self._lasting(2)
+    self._pool[_THREADS], self._pool[_CORES] = threads, words
+    self._pool[(at := _IDS + threads):at + words] = [cores >> 64 * i & (1 << 64) - 1 for i in range(words)]
     code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
     self._run, self._help = code(run), code(help)
     self._context = Context(groups=(1, 1, 1), local=(1, 1, 1), dimensions=3)
     self._at_context = ctypes.addressof(self._context)
-    self._sleeping, self._helpers = list[tuple[_thread.LockType, int]](), list[threading.Thread]()
-    self._cores = os.sched_getaffinity(0)
+    self._helpers = list[threading.Thread]()
     self._given = Parameters([self._pool.ctypes.data, 0, self._count.ctypes.data])
     self.lock = _thread.allocate_lock()
 
@@ -210,20 +258,14 @@ class Threads:
       self._scratch[thread] = memory, at, size
     return at
 
-  def run(self, records: Any, count: int, wake: bool) -> None:
-    """Run launches one after the other, and return when the last has ended; ``wake`` helpers that sleep."""
+  def run(self, records: Any, count: int, wake: bool, alone: bool = False) -> None:
+    """Run launches one after the other, and return when the last has ended; ``wake`` helpers that sleep. ``alone``: on this
+    thread; the records get how long each took."""
     if self.lock.locked(): not_in_handler(self.lock)
     with self.lock:
-      self._given.values[1], self._count[0] = ctypes.addressof(records), count
-      try:
-        if wake:
-          self._pool[_BUSY] = 1   # who is about to sleep does not: it looks after it is in the list
-          if len(self._helpers) < self.threads - 1: self._begin()
-          if self._sleeping: self._wake()
-        self._run(self._given.address, self._at_context, 0, 0, 0)
-      except BaseException:   # Ctrl-C on the way
-        self._pool[_BUSY] = 0
-        raise
+      self._given.values[1], self._count[:3] = ctypes.addressof(records), (count, wake, alone)
+      if wake and len(self._helpers) < self.threads - 1: self._begin()
+      self._run(self._given.address, self._at_context, 0, 0, 0)
 
   # ---- helpers
   def _begin(self) -> None:
@@ -232,36 +274,17 @@ class Threads:
       self._helpers[-1].start()
     atexit.register(self.leave)
 
-  def _wake(self) -> None:
-    """Wake the helpers that sleep, on cores other than this thread's: the system would wake one on the core of whoever wakes it,
-    where it waits for a tenth of a millisecond, or for the launch to end."""
-    others = self._cores - {int(_core())}
-    while self._sleeping:
-      bell, thread = self._sleeping.pop()
-      with contextlib.suppress(OSError): os.sched_setaffinity(thread, others or self._cores)
-      bell.release()
-
   def _helper(self, thread: int) -> None:
     numbers = self._lasting(2)
     numbers[:2] = thread, PATIENCE
     given = Parameters([self._pool.ctypes.data, numbers.ctypes.data, numbers.ctypes.data + 8])
-    bell = _thread.allocate_lock()
-    bell.acquire()
-    while not self._pool[_LEAVE]:
-      self._help(given.address, self._at_context, 0, 0, 0)
-      asleep = bell, threading.get_native_id()
-      self._sleeping.append(asleep)   # whoever takes it from there releases it
-      if self._pool[_BUSY]:
-        try: self._sleeping.remove(asleep)
-        except ValueError: pass   # it has been taken
-        else: continue
-      bell.acquire()
+    self._help(given.address, self._at_context, 0, 0, 0)   # until they leave
 
   def leave(self) -> None:
     """End the helpers."""
     self._pool[_LEAVE] = 1
     while any([t.is_alive() for t in self._helpers]):
-      self._wake()
+      self.run(ctypes.c_uint64(), 0, True)   # nothing: that wakes them
       for t in self._helpers: t.join(0.01)
 
 
@@ -294,6 +317,7 @@ class CPUGraph(Graph):
     self._nodes = [(n.args, n.sizes) for n in nodes]
     self._apart = set[int](range(len(nodes)))   # those whose machine code is not there
     self._seconds = 0.0                         # what all that are shared out take on one thread
+    self._runs, self._taken = 0, list[float]()   # seconds of each launch on one thread
     self._records: Any = None                   # all launches, from when the machine code of each has been there
     self._launches = list[Launch]()
 
@@ -328,6 +352,7 @@ class CPUGraph(Graph):
     before = launch.seconds
     (self._apart.discard if self._programs[node].cover(launch, self._nodes[node][1]) else self._apart.add)(node)
     self._seconds += launch.seconds - before
+    self._runs = 0
 
   def change(self, node: int, args: Sequence[Argument], sizes: Sizes) -> None:
     """See :meth:`Graph.change`."""
@@ -343,7 +368,21 @@ class CPUGraph(Graph):
     if self._added is None: self._find(len(memory))
     table = np.array([*[raw.address for raw in memory], *begins, 0], np.uint64)
     self._values[self._to] = table[self._from] + self._added
-    self._threads.run(self._records, len(self._launches), self._seconds > WORTH_WAKING)
+    self._runs += 1
+    if self._runs > MEASURED[-1]: self._threads.run(self._records, len(self._launches), self._seconds > MEASURED_WAKING)
+    else: self._measure()
+
+  def _measure(self) -> None:
+    """A run in which it is found which launches are worth sharing out."""
+    begun = time.perf_counter()
+    self._threads.run(self._records, len(self._launches), self._seconds > WORTH_WAKING, self._runs in MEASURED)
+    if self._runs not in MEASURED: return
+    seconds, ticks = time.perf_counter() - begun, [r.ticks for r in self._records]
+    taken = [n * seconds / (sum(ticks) or 1) for n in ticks]
+    self._taken = taken if self._runs == MEASURED[0] else [*map(min, self._taken, taken)]   # the less disturbed ones
+    if self._runs < MEASURED[-1]: return
+    for launch, each in zip(self._launches, self._taken): launch.share(each, MEASURED_SHORT)
+    self._seconds = sum([launch.seconds for launch in self._launches])
 
 
 _threads: dict[tuple[object, int], Threads] = {}   # of this process, by driver and number

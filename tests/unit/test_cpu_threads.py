@@ -314,3 +314,18 @@ def test_a_program_from_the_disk_is_loaded_once(tmp_path: Path) -> None:
   assert loads() == [0, 0]
   again, programs = loads()
   assert again == programs >= 2
+
+
+def test_a_graph_shares_out_what_takes_long(device: OpenCLDevice) -> None:
+  """By what its launches were measured to take, not by what they were expected to."""
+  zero, a, b = numbers()
+  few, many = device.compile([kernel("few", (1,)), kernel("many", (ROWS,))])
+  out, one, two = raws(device, zero, a, b)
+  graph = Launches(device, (few, [out, one, two], (), ()), (many, [out, one, two], (), ()))
+  for _ in range(8): graph()
+  assert isinstance(graph.graph, pool.CPUGraph)
+  short, long = graph.graph._launches
+  assert (short.record.pieces, long.record.pieces > 1) == (1, device.threads.threads > 1 and graph.graph._taken[1] > 20e-6)
+  want = expected(a, b, ROWS, 3, 8)
+  want[:16] += expected(a, b, 1, 3, 8)
+  np.testing.assert_array_equal(device.copyout(out, zero.nbytes).view(np.uint32), want)
