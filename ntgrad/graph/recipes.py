@@ -1,9 +1,11 @@
 """Recipes: graphs that are made again of other nodes, without the rules that made them the first time."""
 from __future__ import annotations
 
+import inspect
 import sys
 from contextlib import contextmanager
 from functools import lru_cache, reduce, wraps
+from itertools import islice
 from operator import itemgetter, or_
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence, TypeVar
 
@@ -172,25 +174,28 @@ def nothing_computed() -> Iterator[None]:
 
 
 def recalled(fn: _F) -> _F:
-  """A method of a tensor, called by place, whose result (one tensor or a tuple of them, none of them a view of another) follows
-  from what kinds of tensors it is given and from its other arguments: a recipe makes it from the third call with the same on.
+  """A method of a tensor whose result (one tensor or a tuple of them, none of them a view of another) follows from what kinds of
+  tensors it is given and from its other arguments: a recipe makes it from the third call with the same on.
 
-  What it may look at is dtype, shape, device, names and whether gradients are needed: the recipe is made of stand-ins that have
-  no more. Numbers, which it may fold, and tensors of a class that may have methods of its own are left to it."""
+  What it may look at is dtype, shape, device, names, whether gradients are needed, and constants, which it may fold: the recipe
+  is made of stand-ins that have no more. Tensors of a class that may have methods of its own are left to it."""
+  defaults = {k: p.default for k, p in inspect.signature(fn).parameters.items()}
   known: Recent[Any, tuple[Recipe, list[tuple[int, Any]], bool] | None] = Recent(SIGNATURES)
 
   def recorded(args: Sequence[Any], kind: Any) -> tuple[Recipe, list[tuple[int, Any]], bool]:
     new: dict[UOp, UOp] = {}
     def given(x: Any) -> Any:
       if type(x) is not kind: return x
-      if (u := x.lazydata) not in new: new[u] = unequalled(Ops.DETACH, u.dtype, (), None, u.shape, u.device)
-      return object.__new__(kind)._hold(new[u], int(x._state > 0))._called(x._names)
+      u = x.lazydata
+      if const_value(u) is None and u not in new: new[u] = unequalled(Ops.DETACH, u.dtype, (), None, u.shape, u.device)
+      return object.__new__(kind)._hold(new.get(u, u), int(x._state > 0))._called(x._names)
     with nothing_computed(): out = fn(*map(given, args))
     results = out if type(out) is tuple else (out,)
     return Recipe([*new.values()], [t.lazydata for t in results]), [(t._state, t._names) for t in results], out is results
 
   @wraps(fn)
-  def call(*args: Any) -> Any:
+  def call(*args: Any, **named: Any) -> Any:
+    if named: args = *args, *[named[k] if k in named else v for k, v in islice(defaults.items(), len(args), None)]
     kind: Any = type(args[0])
     if kind is not kind._class or variable.looks: return fn(*args)
     key: list[Any] = [mode.grad, dtypes.default_float, dtypes.default_int]
@@ -198,8 +203,9 @@ def recalled(fn: _F) -> _F:
     for x in args:
       if type(x) is kind:
         if (u := x._node) is None: u = x._read()
-        if (u.op is Ops.CONST or u.op is Ops.EXPAND or u.op is Ops.RESHAPE) and const_value(u) is not None: return fn(*args)
-        if u in nodes: key += nodes.index(u), x._state > 0, x._names
+        if (u.op is Ops.CONST or u.op is Ops.EXPAND or u.op is Ops.RESHAPE) and const_value(u) is not None:
+          key += u, x._state > 0, x._names
+        elif u in nodes: key += nodes.index(u), x._state > 0, x._names
         else:
           key += u.dtype, u.shape, u.device, x._state > 0, x._names
           nodes.append(u)

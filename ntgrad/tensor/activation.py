@@ -63,28 +63,34 @@ class Activation(Elementwise, Movement):
     if approximate == "none": return self * 0.5 * (1 + (self * math.sqrt(0.5)).erf())
     if approximate != "tanh": raise ArgumentError(f"gelu: approximate={approximate!r}; it takes 'tanh' or 'none'")
     return self * 0.5 * (1 + (self * 0.7978845608028654 * (1 + 0.044715 * self * self)).tanh())
+  @recalled
   @in_float32
   def quick_gelu(self) -> Self:
     """x * sigmoid(1.702 x)."""
     return self * (self * 1.702).sigmoid()
+  @recalled
   def leaky_relu(self, neg_slope: float | Base = 0.01) -> Self:
     """x where positive, else neg_slope * x."""
     return (self > 0).where(self, self * neg_slope)
+  @recalled
   @in_float32
   def elu(self, alpha: float | Base = 1.0) -> Self:
     """x where positive, else alpha * (exp(x) - 1)."""
     positive = self > 0
     return positive.where(self, (positive.where(0, self).exp() - 1) * alpha)
+  @recalled
   @in_float32
   def celu(self, alpha: float | Base = 1.0) -> Self:
     """x where positive, else alpha * (exp(x / alpha) - 1). Raises ArgumentError for an alpha of 0."""
     if alpha.__class__ in (int, float) and not alpha: raise ArgumentError("celu: alpha = 0; it must not be 0")
     positive = self > 0
     return positive.where(self, ((positive.where(0, self) / alpha).exp() - 1) * alpha)
+  @recalled
   @in_float32
   def selu(self, alpha: float | Base = 1.6732632423543772, gamma: float | Base = 1.0507009873554805) -> Self:
     """gamma times elu(alpha)."""
     return self.elu(alpha) * gamma
+  @recalled
   @in_float32
   def softplus(self, beta: float = 1.0, threshold: float | None = None) -> Self:
     """log(1 + exp(beta x)) / beta, without overflow; x where beta x is above a threshold. Raises ArgumentError for a beta of
@@ -101,6 +107,7 @@ class Activation(Elementwise, Movement):
   def softsign(self) -> Self:
     """x / (1 + |x|)."""
     return self / (self.abs() + 1)
+  @recalled
   @in_float32
   def mish(self) -> Self:
     """x * tanh(softplus(x))."""

@@ -34,8 +34,9 @@ def recipes_compared() -> Iterator[list[bool]]:
   with patch.object(gradient, "_found", both): yield by_recipe
 
 
-RECALLED = {Products: ["_projected"], Normalising: ["_layer_norm"], Convolution: ["_windowed"], Losses: ["_loss_of_classes"],
-            Activation: ["_gelu", "silu"]}
+RECALLED = {Products: ["_projected"], Normalising: ["_layer_norm"], Convolution: ["_windowed"],
+            Losses: ["_loss_of_classes", "_mean_of_weighed", "_bce_of_logits"],
+            Activation: ["_gelu", "silu", "leaky_relu", "elu", "celu", "selu", "softplus", "mish", "quick_gelu"]}
 
 
 @contextmanager
@@ -45,9 +46,9 @@ def calls_compared() -> Iterator[list[str]]:
   names: list[str] = []
 
   def both(call: Any) -> Any:
-    def compared(*args: Any) -> Any:
-      want = call.__wrapped__(*args)
-      for _ in range(3): got = call(*args)
+    def compared(*args: Any, **named: Any) -> Any:
+      want = call.__wrapped__(*args, **named)
+      for _ in range(3): got = call(*args, **named)
       names.append(call.__name__)
       for g, w in zip(*[x if isinstance(x, tuple) else (x,) for x in (got, want)], strict=True):
         assert (g.lazydata, g._state, g._names, type(g)) == (w.lazydata, w._state, w._names, type(w)), call.__name__
