@@ -11,6 +11,7 @@ from ntgrad.codegen.index import elements
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, UOp
 from ntgrad.graph import Alias, live_aliases, values
 from ntgrad.graph.alias import alive, companions, compute_together, view_covers
+from ntgrad.graph.recipes import stood_for
 
 from .buffer import Buffer, resolved, without_reshapes
 
@@ -72,6 +73,7 @@ def is_dear(u: UOp, most: int = FEW_OPERATIONS) -> bool:
   while stack:
     n = stack.pop()
     if n in seen or n.op in (Ops.BUFFER, Ops.CONST, Ops.IOTA): continue
+    if n.op is Ops.OUTPUT and n.src[0].arg.passes: n = stood_for(n)
     if n.op not in _PASSED or n is not u and n in lost: return True
     seen.add(n)
     cost += FUNCTIONS[n.arg].recompute if n.op is Ops.ALU else 0

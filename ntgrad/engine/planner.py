@@ -17,6 +17,7 @@ from ntgrad.codegen.index import text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, Target, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins
+from ntgrad.graph.recipes import kept_within
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.nodes import node_bytes
@@ -48,43 +49,63 @@ class _Seen:
   refused: str = ""                 # why there is none
 
 
-class _Found(NamedTuple):
-  """The plan of a walk, the places of the plan's inputs among the walk's, and of the walk's nodes the places in the order of the
-  graph that the plan is of; -1 for those that are not in it."""
+class FoundPlan(NamedTuple):
+  """The plan of a walk; the places of the plan's inputs among the walk's; of the walk's nodes the places in the order of the
+  graph that the plan is of, -1 for those that are not in it; and where each node is that the plan keeps: -1 and its place among
+  the walk's, or the number of an APPLY and its place among what that stands for."""
   plan: Plan
   inputs: Sequence[int]
   places: Sequence[int]
+  kept: Sequence[tuple[int, int]]
+
+  def nodes_kept(self, walk: Walk) -> list[UOp]:
+    """What is kept of the nodes of a walk."""
+    calls, out = list(walk.applied) if self.kept else [], list[UOp]()
+    for call, i in self.kept:
+      if call >= 0 and i not in (before := kept_within.get(calls[call]) or ()): kept_within.put(calls[call], (*before, i))
+      out.append(walk.nodes[i] if call < 0 else calls[call].arg.nodes_of(calls[call])[i])
+    return out
 
 
 # by the structure of a graph its Plan; by one without numbers the plan, None until there were others; by a skeleton its _Seen;
-# by the structure of a walk its _Found, where the plan was found by that of its graph alone
+# by the structure of a walk its FoundPlan, where the plan was found by that of its graph alone
 _plans: Recent[Any, Any] = Recent(8192)
 
 
-def plan_of(sinks: _Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[Plan, list[Buffer], Sequence[int]]:
-  """Find or make the plan of what a walk has found; gives it, the buffers that it reads, and the places of the walk's nodes in
-  the graph that it is of (``_Found``). ``roots``: values that it computes of which gradients may be asked for, whose plan keeps
-  what these read."""
+def plan_of(sinks: _Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[FoundPlan, list[Buffer]]:
+  """Find or make the plan of what a walk has found, and give it and the buffers that it reads. ``roots``: values that it computes
+  of which gradients may be asked for, whose plan keeps what these read."""
   number, inputs = walk.number, walk.inputs
   for u in inputs:
     if u.arg.stale:
       raise DeviceError(f"{u.arg} was overwritten by {u.arg.gone or 'an assignment'}; this value was not computed before that")
   settings = overrides.settings(), Device.DEFAULT, bool(roots)
   key = "walk", tuple(walk.structure), _asked(sinks, number), settings
-  found: _Found | None = None if traces or config.debug else _plans[key]
+  found: FoundPlan | None = None if traces or config.debug else _plans[key]
   if found is None or found.plan.kept.outdated:
     with recipes_made(walk):
       graph = Graph([n for s in sinks for n in s if n is not None])
       plan, given, alone = _plan_of_graph(sinks, graph, started, roots, settings)
       places = [graph.number.get(resolved(u), -1) for u in walk.nodes]
+      found = FoundPlan(plan, [], places, _where_kept(plan, graph, walk, places))
     if (again := plan.again) is not None and (make := again.make) is not None:
       def anew() -> Plan:
         with recipes_made(walk): return make()
       again.make = anew
     place = {u: i for i, u in enumerate(inputs)}
-    if not alone or not place.keys() >= {*given}: return plan, [u.arg for u in given], places
-    found = _plans[key] = _Found(plan, [place[u] for u in given], places)
-  return found.plan, [inputs[i].arg for i in found.inputs], found.places
+    if not alone or not place.keys() >= {*given}: return found, [u.arg for u in given]
+    found = _plans[key] = found._replace(inputs=[place[u] for u in given])
+  return found, [inputs[i].arg for i in found.inputs]
+
+
+def _where_kept(plan: Plan, graph: Graph, walk: Walk, places: Sequence[int]) -> list[tuple[int, int]]:
+  """See ``FoundPlan.kept``."""
+  if not plan.kept.places: return []
+  at = {p: (-1, i) for i, p in enumerate(places)}
+  for k, call in enumerate(walk.applied):
+    for i, u in enumerate(call.arg.nodes_of(call)):
+      if (p := graph.number.get(u, -1)) not in at: at[p] = k, i
+  return [at[p] for p in plan.kept.places]
 
 
 def _asked(sinks: _Sinks, number: Mapping[UOp, int]) -> tuple[tuple[int, int], ...]:
@@ -139,7 +160,7 @@ def _read_by_gradients(sinks: _Sinks, found: list[UOp], order: list[UOp], comput
   clean, given = cleaned(order, {}), dict[UOp, UOp]()
   asked: _Sinks = [*[(clean[resolved(s)], t) for s, t in sinks], *[(clean[resolved(g)], None) for g in found]]
   ready, items = schedule_graph(asked, get_device(_device_of(order)).renderer.target, given)
-  place = {clean[u]: i for i, u in enumerate(computed) if u.op is not Ops.BUFFER}
+  place = {clean[u]: i for i, u in enumerate(computed) if u.op is not Ops.BUFFER and u.device is not None}   # no mere numbers
   known = {clean[u] for u in computed}
   places = set()
   for item in items:

@@ -24,7 +24,6 @@ from .planner import plan_of
 from .walk import CHANGES, Graph, Walk, recipes_made
 
 FOUND = 3     # runs of a plan, from which on it is launched by one call
-_SUMMED = Ops.REDUCE_AXIS, Ops.OUTPUT   # the latter is most often a gradient, which is made of sums
 _NEAR = 256   # nodes that are looked at for it
 RELEASED_BYTES = 16 << 20   # of values kept for gradients, from which on each goes as soon as it has been read
 
@@ -190,8 +189,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
         if not is_view(a.node): wanted.add(a)
     if values_before_call:
       for u in nodes:
-        found = values_before_call[u]() if u in values_before_call else None
-        if found is not None and found.node is u and found not in wanted.aliases: wanted.ask(found, u)
+        before_call = values_before_call[u]() if u in values_before_call else None
+        if before_call is not None and before_call.node is u and before_call not in wanted.aliases: wanted.ask(before_call, u)
     written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written != before:
       before = written
@@ -200,12 +199,12 @@ def _compute(wanted: _Wanted, started: float) -> None:
   alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
   if keeping.lost.known: keeping.note_again(there)
   roots = keeping.to_be_differentiated([*wanted.aliases, *[a for _, a in alive]])
-  try: plan, inputs, places = plan_of(list(sinks), walk, started, roots)
+  try: found, inputs = plan_of(list(sinks), walk, started, roots)
   except NtgradError as e:   # about no kernel that is known
     _blame(e, sinks, walk)
     raise
-  held = {places[i]: nodes[i] for i, _ in alive}
-  kept = list(map(dict(zip(places, nodes)).get, plan.kept.places)) if plan.kept.places else []
+  plan, kept = found.plan, found.nodes_kept(walk)
+  held = {found.places[i]: nodes[i] for i, _ in alive}
   together = any([target is not None for _, target in sinks])
   shown = config.debug >= 1
   try:
@@ -230,7 +229,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
     with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
     report.first_run(time.perf_counter() - started, take_phase_seconds())
-  keeping.saved.update(base_of(u).arg for i, u in zip(plan.kept.places, kept) if u is not None and i not in held and is_view(u))
+  keeping.saved.update(base_of(u).arg for i, u in zip(plan.kept.places, kept) if i not in held and is_view(u))
   keeping.note(plan.kept, held)
   for c in checked.values(): device_asserts.watch(c)
 
@@ -247,7 +246,7 @@ def _spent(inputs: Sequence[Buffer], computed: Collection[Alias]) -> list[int]:
   return list(mine.values())
 
 
-def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]], kept: Sequence[UOp | None],
+def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]], kept: Sequence[UOp],
              walk: Walk) -> None:
   """Run the plan of a graph, and note on each sink, its Aliases, and what is ``kept`` where the value is. Where a step fails that
   is so of what was computed before it, and the rest keeps its old value."""
@@ -267,7 +266,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if len(aliases) > 1: aliases.sort(key=lambda a: [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE]))
     for a in aliases: _settle(a, sink, None if target is None else buffer)
   for u, slot in zip(kept, plan.outputs[len(sinks):]):
-    if slot not in late and u is not None: buffers[slot].is_value_of(u)
+    if slot not in late: buffers[slot].is_value_of(u)
   if error is None: return
   begun = {step.slots[i] for step in plan.steps[:len(plan.steps) - len(left)] for i in step.writes}
   for ((_, target), aliases), slot in zip(sinks.items(), plan.outputs):
@@ -328,7 +327,8 @@ def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
     n = stack.pop()
     if n in seen: continue
     seen.add(n)
-    if n.op in _SUMMED and n in there and n.device is not None: return True   # of numbers alone it is any device's
+    if n.op is Ops.REDUCE_AXIS and n in there and n.device is not None: return True   # of numbers alone it is any device's
+    if n.op is Ops.OUTPUT and n.src[0] in there: return True   # a gradient, most often, or a layer's statistics
     stack.extend([resolved(s) for s in n.src])
   return False
 

@@ -8,7 +8,7 @@ from typing import Any, Iterable, Iterator, Sequence
 
 from ntgrad.codegen.ir import Ops, UOp
 from ntgrad.graph import values
-from ntgrad.graph.recipes import sources_of_output
+from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
 
 from .buffer import resolved, walk_nodes
 
@@ -51,7 +51,7 @@ class Walk:
       say(float.hex(arg) if type(arg) is float else arg)
       if op in _NOTED and (op is not Ops.DETACH or arg is not None):
         self.noted.append(u)
-        if op is Ops.OUTPUT: src = self._needed(u)
+        if op is Ops.OUTPUT: src, n = self._needed(u), len(nodes)
       for s in src:
         if (at := number.get(s)) is None:
           entry = known_value(id(s))
@@ -66,10 +66,23 @@ class Walk:
   def _needed(self, u: UOp) -> list[UOp]:
     """What an OUTPUT needs that no other of its APPLY did."""
     call, bits = u.src[0], self.applied
+    if call not in bits: self._add_kept(call)
     self.structure += call.arg, self.number.setdefault(call, ~len(bits))
     found = sources_of_output(u, before := bits.get(call, 0))
     bits[call] = before | call.arg.reads[u.arg]
     return found
+
+
+  def _add_kept(self, call: UOp) -> None:
+    """What an APPLY stands for may be made of inner values of others that are in memory."""
+    for number, other in kept_beneath.get(call) or ():
+      nodes = other.arg.nodes_of(other)
+      for i in kept_within.get(other) or ():
+        if (u := resolved(nodes[i])).op is not Ops.BUFFER: continue
+        if u not in self.number:
+          self.number[u] = len(self.nodes)
+          self.nodes.append(u)
+        self.structure += number, i, self.number[u]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import itemgetter, or_
 from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence, TypeVar
 
-from ntgrad.codegen.ir import MOVEMENT, SHAPES, DType, Ops, Recent, UOp, config, dtypes, toposort
+from ntgrad.codegen.ir import MOVEMENT, SHAPES, DType, NodeTable, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import const_value, make
 
 from . import variable
@@ -32,11 +32,13 @@ class Recipe:
   devices, gives what the rules would have given for them.
 
   ``exp(a) * 2`` of a -> EXP(input 0), MUL(node 1, 2). What no input is beneath, constants alone, is the same node each time.
-  ``lines`` says of a node which input's line it is a gradient of; without it, what has a line now gets the line of a call. Raises
-  AssertionError for an input that comes twice, or where memory lies beneath that is none of them."""
-  __slots__ = "shapes", "reads", "_inputs", "_noted", "_steps", "_kept", "_outputs", "_results", "_moved"
+  ``lines`` says of a node which input's line it is a gradient of; without it, what has a line now gets the line of a call.
+  ``passes``: gradients pass. Raises AssertionError for an input that comes twice, or where memory lies beneath that is none."""
+  __slots__ = "shapes", "reads", "passes", "_inputs", "_noted", "_steps", "_kept", "_outputs", "_results", "_moved"
 
-  def __init__(self, inputs: Sequence[UOp], outputs: Sequence[UOp], lines: Mapping[UOp, int] | None = None) -> None:
+  def __init__(self, inputs: Sequence[UOp], outputs: Sequence[UOp], lines: Mapping[UOp, int] | None = None,
+               passes: bool = False) -> None:
+    self.passes = passes
     assert len(set(inputs)) == len(inputs), "an input of a recipe comes twice"
     below = dict.fromkeys(toposort(outputs, set(inputs).__contains__))
     self._inputs = [i for i, u in enumerate(inputs) if u in below]
@@ -68,8 +70,8 @@ class Recipe:
   def _results_of(self, outputs: Sequence[UOp], made: Collection[UOp]) -> list[tuple[UOp, list[Any]]]:
     """Of each output what it is a reshape of, and the reshapes; [] where some output is a view of what is given, or a node says
     more than what is computed: then all are made at once."""
-    if len(made) < _FEW * len(outputs) or any([u.op in _TELLING or u.op is Ops.DETACH and u.arg is not None for u in made]):
-      return []
+    if len(made) < _FEW * len(outputs) or any([
+      u.op in _TELLING or u.op is Ops.DETACH and u.arg is not None or u.is_unique and self.passes for u in made]): return []
     out = []
     for u in outputs:
       moves: list[Any] = []
@@ -87,12 +89,14 @@ class Recipe:
     nodes = self._nodes([inputs[i] for i in self._inputs], called, self._lines(inputs))
     return [nodes[i] for i in self._outputs]
 
-  def later(self, inputs: Sequence[UOp], called: Origin | None = None) -> list[UOp]:
-    """The outputs for these inputs, of which nobody asks for gradients, as nodes whose shape, dtype and device alone are known
-    until a plan is made: OUTPUTs of an APPLY, and reshapes of these. All are made now where they have to be."""
+  def later(self, inputs: Sequence[UOp], called: Origin | None = None, kept: Sequence[tuple[int, UOp]] = ()) -> list[UOp]:
+    """The outputs for these inputs as nodes whose shape, dtype and device alone are known until a plan is made, or rules for
+    gradients are asked: OUTPUTs of an APPLY, and reshapes of these. All are made now where they have to be. ``kept``: other
+    APPLYs, by number, of whose inner values some are kept, which may be among what is made."""
     if not self._moved: return self(inputs, called)
     call = make(Ops.APPLY, dtypes.bool, tuple([inputs[i] for i in self._inputs]), self, (), None)
     call.origin, call.note = called, self._lines(inputs)
+    if kept: kept_beneath.put(call, kept)
     found = [make(Ops.OUTPUT, dtype, (call,), i, shape, device) for i, (_, dtype, shape, device, _) in enumerate(self._results)]
     if config.origins:
       for u, (*_, line) in zip(found, self._results): _note(u, line, called, call.note)
@@ -103,9 +107,14 @@ class Recipe:
       out.append(u)
     return out
 
+  def nodes_of(self, call: UOp) -> list[UOp]:
+    """All nodes that an APPLY stands for, its sources first. They stay as long as it does."""
+    if (found := _made.get(call)) is None: _made.put(call, found := self._nodes(call.src, call.origin, call.note or ()))
+    return found
+
   def made(self, call: UOp, src: Iterable[UOp] | None = None) -> list[UOp]:
     """What the OUTPUTs of an APPLY stand for, made now of its sources or of others in their place."""
-    nodes = self._nodes(call.src if src is None else src, call.origin, call.note or ())
+    nodes = self.nodes_of(call) if src is None else self._nodes(src, call.origin, call.note or ())
     return [nodes[i] for i, *_ in self._results]
 
   def _lines(self, inputs: Sequence[UOp]) -> list[Origin | None]:
@@ -125,6 +134,18 @@ def _note(u: UOp, line: int, called: Origin | None, lines: Sequence[Origin | Non
   """Note the line that has made a node: that of a call, or that of the input which it is a gradient of."""
   if line == _CALLED: u.origin = called or u.origin
   elif line >= 0 and u.origin is None and lines and (origin := lines[line]) is not None: u.origin = *origin[:2], True
+
+
+_made: NodeTable[list[UOp]] = NodeTable()   # APPLYs: what they stand for, where that has been asked for
+# APPLYs: the places of those of their inner nodes whose values are kept; and which such APPLYs others are made of, by number
+kept_within: NodeTable[tuple[int, ...]] = NodeTable()
+kept_beneath: NodeTable[Sequence[tuple[int, UOp]]] = NodeTable()
+
+
+def stood_for(u: UOp) -> UOp:
+  """What an OUTPUT stands for, made now."""
+  call: UOp = u.src[0]
+  return call.arg.made(call)[u.arg]
 
 
 def sources_of_output(u: UOp, but: int) -> list[UOp]:
@@ -191,7 +212,8 @@ def recalled(fn: _F) -> _F:
       return object.__new__(kind)._hold(new.get(u, u), int(x._state > 0))._called(x._names)
     with nothing_computed(): out = fn(*map(given, args))
     results = out if type(out) is tuple else (out,)
-    return Recipe([*new.values()], [t.lazydata for t in results]), [(t._state, t._names) for t in results], out is results
+    recipe = Recipe([*new.values()], [t.lazydata for t in results], passes=True)
+    return recipe, [(t._state, t._names) for t in results], out is results
 
   @wraps(fn)
   def call(*args: Any, **named: Any) -> Any:
@@ -218,6 +240,6 @@ def recalled(fn: _F) -> _F:
       if made is None: return fn(*args)
     recipe, results, several = made
     out = [object.__new__(kind)._hold(u, state)._called(names)._counted()
-           for u, (state, names) in zip(recipe(nodes, origin_now()), results)]
+           for u, (state, names) in zip(recipe.later(nodes, origin_now()), results)]
     return tuple(out) if several else out[0]
   return call  # type: ignore[return-value]

@@ -22,7 +22,7 @@ from ntgrad.graph import apply_view, nodes as graph, origins, values, variable
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
-from ntgrad.graph.recipes import Recipe, nothing_computed
+from ntgrad.graph.recipes import Recipe, kept_within, nothing_computed, stood_for
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -198,15 +198,18 @@ def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
 
 
 _RULES_OF_MANY: dict[Ops, Callable[[UOp, UOp, Need], Pairs]] = {
-  Ops.ALU: _alu, Ops.SCATTER: _scatter, Ops.UPDATE: _update, Ops.CAT: _cat, Ops.SLOPED: _sloped}
-_OWN = frozenset({Ops.SLOPED, Ops.CUSTOM, Ops.CALL})   # whose gradients are not those of their sources' values
-_STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST, Ops.OUTPUT})
+  Ops.ALU: _alu, Ops.SCATTER: _scatter, Ops.UPDATE: _update, Ops.CAT: _cat, Ops.SLOPED: _sloped,
+  Ops.OUTPUT: lambda u, g, _: [(stood_for(u), g)]}
+_OWN = frozenset({Ops.SLOPED, Ops.CUSTOM, Ops.CALL, Ops.OUTPUT})   # whose gradients are not those of their sources' values
+_STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
 
 def sources_of(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
   if u.op in _STOPS: return u.note.call.sources if isinstance(u.note, Result) else ()
-  return () if u.dtype.kind != "f" else u.src[1:] if u.op is Ops.SLOPED else u.src
+  if u.dtype.kind != "f": return ()
+  if u.op is Ops.OUTPUT: return (stood_for(u),) if u.src[0].arg.passes else ()
+  return u.src[1:] if u.op is Ops.SLOPED else u.src
 
 
 def _call_of(u: UOp) -> Any:
@@ -242,7 +245,8 @@ class _Graph(NamedTuple):
 def _followed(u: UOp) -> bool:
   """Whether rules look beneath a node: a gradient passes it, or there may be a constant beneath."""
   op = u.op
-  return op is Ops.RESHAPE or op is Ops.EXPAND or u.dtype.kind == "f" and op not in _STOPS and u.src != ()
+  if op is Ops.OUTPUT: return u.dtype.kind == "f" and bool(u.src[0].arg.passes)
+  return op is Ops.RESHAPE or op is Ops.EXPAND or op is Ops.APPLY or u.dtype.kind == "f" and op not in _STOPS and u.src != ()
 
 
 def _graph(root: UOp, start: UOp) -> _Graph:
@@ -266,9 +270,13 @@ def _graph(root: UOp, start: UOp) -> _Graph:
         add(d)
         add(u.arg)
         if op in _OWN:
-          if op is not Ops.SLOPED: return _plain_graph(root)
           add(u.shape)
-          src = src[1:]
+          if op is Ops.SLOPED: src = src[1:]
+          elif op is Ops.OUTPUT:
+            call, = src
+            add(call.arg)
+            src = call.src if call.arg.passes else ()
+          else: return _plain_graph(root)
         for s in src:
           at = placed(s, n)
           if at == n:
@@ -294,18 +302,21 @@ def _plain_graph(root: UOp) -> _Graph:
 
 # by structure and targets, then by constants, so that those which change each time fill no table: the recipe, and the places of
 # the targets in the order of a walk, first those that have gradients
-_recipes: Recent[Any, Recent[tuple[UOp, ...], tuple[Recipe, list[int]]]] = Recent(STRUCTURES)
+_recipes: Recent[Any, Recent[tuple[UOp, ...], tuple[Recipe, list[int]] | None]] = Recent(STRUCTURES)
 
 
-def _found(g: _Graph, start: UOp, targets: Sequence[UOp], later: bool = False) -> dict[UOp, UOp | None]:
+def _found(g: _Graph, start: UOp, targets: Sequence[UOp], later: bool = False,
+           kept: Sequence[tuple[int, UOp]] = ()) -> dict[UOp, UOp | None]:
   """The gradient, or None, of each target: in the order of a walk, first those that have one. ``later``: what they
   are made of is not needed before a plan is made, as nobody differentiates them."""
   if g.key is not None:
     at = g.key, tuple(sorted({g.place[n] for n in targets}))
     if (known := _recipes[at]) is None: known = _recipes[at] = Recent(CONSTANTS)
-    if (made := known[g.constants]) is None: made = known[g.constants] = _recorded(g, start, targets)
-    recipe, places = made
-    return {g.nodes[i]: x for i, x in itertools.zip_longest(places, (recipe.later if later else recipe)(g.nodes))}
+    if (recorded := known[g.constants]) is None: recorded = known[g.constants] = _recorded(g, start, targets)
+    if recorded is not None:
+      recipe, places = recorded
+      made = recipe.later(g.nodes, None, kept) if later else recipe(g.nodes)
+      return {g.nodes[i]: x for i, x in itertools.zip_longest(places, made)}
   return _by_rules(g.root, start, set(targets))
 
 
@@ -315,22 +326,27 @@ def _by_rules(root: UOp, start: UOp, targets: set[UOp], lines: dict[UOp, UOp] | 
   return {n: found[n] for n in order if n in found} | {n: None for n in order if n in targets and n not in found}
 
 
-def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, list[int]]:
+def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, list[int]] | None:
   """The recipe of a structure: what rules make of nodes of which no more is known than the key has, so that it is the same for
-  every graph with that key."""
-  new: dict[UOp, UOp] = {}
+  every graph with that key. None where a node is what an OUTPUT stands for."""
+  new, made = dict[UOp, UOp](), dict[UOp, list[UOp]]()
   for n in toposort(g.nodes, lambda n: not _followed(n)):
-    new[n] = u = (n if n.op is Ops.CONST else n.replace(tuple([new[s] for s in n.src])) if _followed(n) else
-                  UOp.unique(n.op, n.dtype))
-    u.__dict__.update(shape=n.shape, device=n.device)
-    origins.carry(n, u)
+    if n.op is Ops.APPLY: made[n] = n.arg.made(n, [new[s] for s in n.src])
+    elif n.op is Ops.CONST: new[n] = n
+    elif not _followed(n): new[n] = UOp.unique(n.op if n.op is not Ops.OUTPUT else Ops.DETACH, n.dtype)
+    else: new[n] = made[n.src[0]][n.arg] if n.op is Ops.OUTPUT else n.replace(tuple([new[s] for s in n.src]))
+    if n in new:
+      new[n].__dict__.update(shape=n.shape, device=n.device)
+      origins.carry(n, new[n])
   nodes, lines = [new[n] for n in g.nodes], dict[UOp, UOp]()
   place = {u: i for i, u in enumerate(nodes)}
+  if len(place) < len(nodes): return None
   with nothing_computed(): found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
   # a node without a line has that of the one that reads it
-  made, noted = origins.of(walk(new[g.root])), {id(u.origin): i for i, u in enumerate(nodes) if u.origin is not None}
-  at = {u: place[n] if n.origin is not None else noted[id(made[n])] for u, n in lines.items()}
-  return Recipe(nodes, [x for x in found.values() if x is not None], at), [place[n] for n in found]
+  read, noted = origins.of(walk(new[g.root])), {id(u.origin): i for i, u in enumerate(nodes) if u.origin is not None}
+  at = {u: place[n] if n in place and n.origin is not None else noted.get(id(read[n]), -1) for u, n in lines.items()}
+  return Recipe(nodes, [x for x in found.values() if x is not None], {u: i for u, i in at.items() if i >= 0}), [
+    place[n] for n in found]
 
 
 def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp],
@@ -469,7 +485,9 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     wrong = [i for i, t in enumerate(inputs) if not any([t is leaf for leaf in leaves.values()])]
     if wrong: raise GradientError(f"backward: inputs[{wrong[0]}] is no leaf beneath the tensor; autograd.grad takes any tensor")
     leaves = {n: t for n, t in leaves.items() if any([t is x for x in inputs])}
-  found = _found(walked, cotangent, list(leaves), not create_graph)
+  calls = dict.fromkeys([n.src[0] for n in walked.nodes if n.op is Ops.OUTPUT])
+  kept = [(i, call) for i, call in enumerate(calls) if call in kept_within]
+  found = _found(walked, cotangent, list(leaves), not create_graph, kept)
   _refuse_gone("backward", loss, found.values())
   made = []
   for n, g in found.items():
@@ -479,7 +497,7 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
       t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
       made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
-  gradients_asked(set(walked.nodes[:walked.end]), loss._alias, made)
+  gradients_asked({*walked.nodes[:walked.end], *[n for _, call in kept for n in call.arg.nodes_of(call)]}, loss._alias, made)
 
 
 def _stopped(u: UOp) -> UOp:

@@ -7,6 +7,7 @@ from typing import Any, Iterator, Sequence
 from unittest.mock import patch
 
 from ntgrad.codegen.ir import UOp
+from ntgrad.graph.recipes import written_out
 from ntgrad.tensor import gradient
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.convolution import Convolution
@@ -21,15 +22,15 @@ def recipes_compared() -> Iterator[list[bool]]:
   by_recipe: list[bool] = []
   found = gradient._found
 
-  def both(g: Any, start: UOp, targets: Sequence[UOp], later: bool = False) -> dict[UOp, UOp | None]:
+  def both(g: Any, start: UOp, targets: Sequence[UOp], *how: Any) -> dict[UOp, UOp | None]:
     by_recipe.append(g.key is not None)
-    if g.key is None: return found(g, start, targets, later)
+    if g.key is None: return found(g, start, targets, *how)
     found(g, start, targets)   # a recipe is made
     with patch.object(gradient, "gradients", None): out = found(g, start, targets)
     want = gradient._by_rules(g.root, start, set(targets))
     assert list(out) == list(want) and set(out) == set(targets)
     for n, x in want.items(): assert out[n] is x, f"{n} beneath {g.root}: by recipe {out[n]}, by rules {x}"
-    return found(g, start, targets, later)
+    return found(g, start, targets, *how)
 
   with patch.object(gradient, "_found", both): yield by_recipe
 
@@ -51,7 +52,8 @@ def calls_compared() -> Iterator[list[str]]:
       for _ in range(3): got = call(*args, **named)
       names.append(call.__name__)
       for g, w in zip(*[x if isinstance(x, tuple) else (x,) for x in (got, want)], strict=True):
-        assert (g.lazydata, g._state, g._names, type(g)) == (w.lazydata, w._state, w._names, type(w)), call.__name__
+        a, b = written_out([g.lazydata, w.lazydata])
+        assert (a, g._state, g._names, type(g)) == (b, w._state, w._names, type(w)), call.__name__
       return got
     return compared
 

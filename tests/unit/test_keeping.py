@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 from functools import partial
 from typing import Any, Callable
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from ntgrad import Device, Tensor, config, nn
 from ntgrad.engine import counters, keeping, planner
 from ntgrad.errors import GradientError
 from ntgrad.graph.alias import MOST_RESULTS
+from ntgrad.graph.recipes import Recipe
 
 
 def array(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -330,3 +332,35 @@ def test_the_loss_is_asked_for_between_its_gradients_and_the_step() -> None:
     opt.step()
   counts = [kernels(partial(step, at)) for _ in range(2) for at in (0, 1)]
   assert max(counts) <= 1.1 * min(counts), counts
+
+
+@pytest.mark.parametrize("asked_first", [False, True])
+def test_recipes_keep_what_lies_within(asked_first: bool) -> None:
+  """Layers by recipes whose inner values gradients read: nothing is computed twice, from the third step on one walk finds the
+  plan, and the values are those of layers without recipes."""
+  model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.Mish(), nn.Linear(16, 4)).train()
+  opt = nn.optim.SGD(model.parameters(), lr=0.1)
+  x, y = Tensor.rand(6, 8).realize(), Tensor([0, 3, 1, 2, 1, 0])
+  def step() -> tuple[float, int]:
+    opt.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    if asked_first: loss.item()
+    loss.backward()
+    opt.step()
+    before = counters.totals().kernels
+    return loss.item(), counters.totals().kernels - before
+  def losses() -> list[float]:
+    model.load_state_dict(state)
+    return [step()[0] for _ in range(3)]
+  state = {k: v.clone().realize() for k, v in model.state_dict().items()}
+  for _ in range(4): step()
+  start = counters.totals().kernels
+  with patch.object(planner, "_plan_of_graph", None): assert step()[1] == 0
+  kernels = counters.totals().kernels - start
+  by_recipes = losses()
+  with patch.object(Recipe, "later", lambda recipe, inputs, *_: recipe(inputs)):
+    step()
+    start = counters.totals().kernels
+    step()
+    assert counters.totals().kernels - start == kernels
+    assert losses() == by_recipes

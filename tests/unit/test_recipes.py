@@ -194,7 +194,30 @@ CALLS: dict[str, Callable[[], Any]] = {
   "cross_entropy": lambda: F.cross_entropy(leaf(3, 5), Tensor([0, 4, 2], device="NUMPY"), label_smoothing=0.1),
   "cross_entropy with weights": lambda: F.cross_entropy(leaf(3, 5), Tensor([0, 4, 2], device="NUMPY"), leaf(5), reduction="sum"),
   "gelu": lambda: F.gelu(leaf(3, 5)), "gelu exactly": lambda: F.gelu(leaf(3, 5), approximate="none"),
-  "silu": lambda: leaf(3, 5, dtype="float16").silu()}
+  "silu": lambda: leaf(3, 5, dtype="float16").silu(),
+  "mse_loss": lambda: F.mse_loss(leaf(3, 5), leaf(3, 5)),
+  "bce of a constant": lambda: F.binary_cross_entropy_with_logits(leaf(3, 5), Tensor.ones(3, 5, device="NUMPY")),
+  "leaky_relu": lambda: leaf(3, 5).leaky_relu(0.2), "elu of named arguments": lambda: leaf(3, 5).elu(alpha=0.5),
+  "softplus": lambda: leaf(3, 5, dtype="float16").softplus(beta=2.0), "mish": lambda: leaf(3, 5).mish()}
+
+
+def test_constants_are_of_a_call() -> None:
+  """Another constant, which is folded otherwise, has another recipe."""
+  x = leaf(3, 5)
+  for _ in range(4):
+    got = [F.mse_loss(x, Tensor.full((3, 5), c, device="NUMPY")).item() for c in (0.0, 1.0, 0.25)]
+    want = [np.square(x.numpy() - np.float32(c)).mean() for c in (0.0, 1.0, 0.25)]
+    assert np.allclose(got, want, rtol=1e-6)
+
+
+def test_gradients_do_not_pass_gradients() -> None:
+  """What backward() leaves is a number for what is made of it, whether by rules or by a recipe."""
+  for _ in range(4):
+    w = leaf(4, 4)
+    (w.tanh() @ w).square().sum().backward()
+    g, w.grad = w.grad, None
+    (g * w).sum().backward()
+    assert np.array_equal(w.grad.numpy(), g.numpy())
 
 
 @pytest.mark.parametrize("name", CALLS)
