@@ -15,15 +15,7 @@ from ntgrad.compat.signatures import each_layer
 if TYPE_CHECKING:
   from ntgrad.tensor.custom import checkpoint
 
-  from . import (
-    data,
-    datasets,
-    functional,
-    init,
-    optim,
-    state,
-    utils,
-  )
+  from . import data, datasets, functional, init, optim, state, utils
   from .activations import *
   from .attention import *
   from .containers import *

@@ -25,11 +25,6 @@ from .norms import LayerNorm
 def _xavier(rows: int, columns: int) -> Tensor: return leaf(rows, columns, bound=math.sqrt(6 / (rows + columns)))
 
 
-def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
-  """True where a query may not look: (n, m) bool, row i looks at columns 0 to i."""
-  return Tensor.ones(n, m, dtype=dtypes.bool, device=device).triu(1)
-
-
 def added(mask: Tensor, like: Tensor) -> Tensor:
   """What a mask adds to scores: 0 or -inf of a bool one, which is True where not to look."""
   return mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0) if mask.dtype is dtypes.bool else mask
@@ -135,7 +130,7 @@ class MultiheadAttention(Module):
       if attn.shape == (steps, keys): masks.append(attn.reshape(1, 1, steps, keys))
       elif attn.shape == (n * heads, steps, keys): masks.append(attn.reshape(n, heads, steps, keys))
       else: raise ShapeError(f"{name}: attn_mask of shape {attn.shape}, expected {(steps, keys)} or {(n * heads, steps, keys)}")
-    elif causal: masks.append(causal_mask(steps, keys, like.device).reshape(1, 1, steps, keys))
+    elif causal: masks.append(Tensor.ones(1, 1, steps, keys, dtype=dtypes.bool, device=like.device).triu(1))
     if padding is not None:
       if padding.shape not in ((n, keys), (keys,)) or (padding.ndim == 1 and n != 1):
         raise ShapeError(f"{name}: key_padding_mask of shape {padding.shape}, expected {(n, keys)}")

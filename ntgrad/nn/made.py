@@ -120,7 +120,9 @@ class MadeLayer:
     if "training" in values:
       without = "nothing is dropped" if self.drops else "the slope is the mean of both"
       values["training"] = f"{'self.p != 0 and ' * self.drops}self._trains({without!r})"
-    call = self.function.call(self.function.first, {n: self._converted(n, v) for n, v in values.items() if v})
+    for n, own in self.function.values.items():   # Softmax's dim where none is given
+      if values[n] and own.startswith("_implicit_dim"): values[n] = own.replace(f"({n},", f"({values[n]},")
+    call = self.function.call(self.function.first, {n: v for n, v in values.items() if v})
     checks = [f"_batched_or_not({self.name!r}, {self.function.first}, {self.rank})"] if self.rank else []
     return "\n".join([
       "from __future__ import annotations", "@_layer", f"class {self.name}(_Layer):", f"  {self.function.text!r}",
@@ -129,11 +131,6 @@ class MadeLayer:
       *[f"  {self.field(n)}" for n in self.fields],
       f"  {self.heading}:", f'    """See the class. Raises as :func:`nn.functional.{self.function.name}`."""',
       *[f"    {line}" for line in checks], f"    return {call}"])
-
-  def _converted(self, name: str, value: str) -> str:
-    """An argument as the method takes it: Softmax's dim where none is given."""
-    own = self.function.values[name]
-    return own.replace(f"({name},", f"({value},") if own.startswith("_implicit_dim") else value
 
 
 def class_of(name: str) -> Any:

@@ -99,12 +99,6 @@ class Summary(str):
   def __repr__(self) -> str: return str(self)
 
 
-class _Line(NamedTuple):
-  what: str
-  shapes: str
-  counted: str
-
-
 @checked
 def summary(model: Any) -> Summary:
   """A model as a tree: every layer with the shapes of its tensors and the number of its parameters, the whole first.
@@ -117,16 +111,17 @@ def summary(model: Any) -> Summary:
   if still: total += f", {still:,} of them not trained"
   if buffers: total += f", {sum(t.numel() for t in buffers):,} numbers in buffers"
   lines = _lines(model)
-  name = min(max([len(x.what) for x in lines], default=0), 60)
-  number = max([len(x.counted) for x in lines], default=0)
+  name = min(max([len(what) for what, _, _ in lines], default=0), 60)
+  number = max([len(counted) for _, counted, _ in lines], default=0)
   return Summary("\n".join([
-    f"{_name(model)}: {total}", *[f"{x.what:{name}}  {x.counted:>{number}}  {x.shapes}".rstrip() for x in lines]]))
+    f"{_name(model)}: {total}", *[f"{what:{name}}  {counted:>{number}}  {shapes}".rstrip() for what, counted, shapes in lines]]))
 
 
-def _lines(root: Any) -> list[_Line]:
-  """A line for each object beneath a model that is a Module or holds tensors. Lists and dicts are part of the path."""
+def _lines(root: Any) -> list[tuple[str, str, str]]:
+  """What it is, how many parameters, and shapes: a line for each object beneath a model that is a Module or holds tensors. Lists
+  and dicts are part of the path."""
   def shapes(x: Any) -> str: return ", ".join(f"{k} {tuple(t.shape)}" for k, t in parts_of(x) if isinstance(t, Tensor))
-  out = [_Line("  (itself)", own, "")] if (own := shapes(root)) else []
+  out = [("  (itself)", "", own)] if (own := shapes(root)) else []
   seen, opened = {id(root)}, {id(root)}   # a list may have itself
   stack = [(root, iter(parts_of(root)), "", 1)]
   while stack:
@@ -143,8 +138,8 @@ def _lines(root: Any) -> list[_Line]:
       if not inside and not again and not isinstance(v, ModuleBase): continue
       count = sum(p.value.numel() for p in inside.values() if not is_buffer(p))
       seen.add(id(v))
-      out.append(_Line(f"{'  ' * depth}{path}: {_name(v)}", "" if again else shapes(v),
-                       "as above" if again else f"{count:,}" if count else ""))
+      counted = "as above" if again else f"{count:,}" if count else ""
+      out.append((f"{'  ' * depth}{path}: {_name(v)}", counted, "" if again else shapes(v)))
       if not again:
         stack.append((v, iter(parts_of(v)), "", depth + 1))
         break

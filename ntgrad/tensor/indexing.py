@@ -360,13 +360,8 @@ class Indexing(Elementwise, Movement):
   def _set_rows(self, name: str, items: Sequence[Any], ints: Sequence[int], value: Base, add: bool = False) -> None:
     """Replace what integer tensors among items choose, or add to it."""
     self._check_leaf(name)
-    x, shape = self._boxed(items)
-    x = x._seen((Ops.RESHAPE, shape))   # ints are dims of 1, as None is
-    x._set_chosen(name, [k for k, i in enumerate(items) if isinstance(i, UOp)], items, ints, value, add)
-
-  def _set_chosen(self, name: str, arrays: list[int], items: Sequence[Any], ints: Sequence[int], value: Base, add: bool) -> None:
-    """The same, where each item has a dimension and slices have been taken."""
-    s = self.shape
+    x, s = self._boxed(items)
+    arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
     indices = [i if isinstance(i, UOp) else graph.const(0, dtypes.int32) for k, i in enumerate(items) if k in arrays or k in ints]
     axes = sorted([*arrays, *ints])
     common = broadcast_shape("setitem", *[i.shape for i in indices])
@@ -375,7 +370,8 @@ class Indexing(Elementwise, Movement):
     n = len(common)
     v = self._fit(value.lazydata, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))
     v = permute(v, (*range(front, front + n), *range(front), *range(front + n, len(v.shape))))
-    rows = self._seen((Ops.PERMUTE, (*axes, *rest)), (Ops.RESHAPE, (math.prod(sizes), *[s[k] for k in rest])))
+    # ints are dims of 1, as None is
+    rows = x._seen((Ops.RESHAPE, s), (Ops.PERMUTE, (*axes, *rest)), (Ops.RESHAPE, (math.prod(sizes), *[s[k] for k in rest])))
     at = joined_index([broadcast(i, common) for i in indices], sizes)
     if not add: rows._write(name, v, value._state > 0, at)
     elif 0 not in v.shape: rows._write(name, added(rows.lazydata, (at,), v), value._state > 0 or rows._state > 0)

@@ -497,27 +497,21 @@ class Random(Sorting):
   def _dropout(self, name: str, dims: Shape, p: float = 0.5, training: bool | None = None, *,
                generator: Generator | None = None) -> Self:
     """Of elements or, where ``dims`` says how many dimensions there may be (and last, of how many the first is no batch), of
-    whole channels. Raises ShapeError."""
-    shape = self._per_channel(name, dims[:-1], dims[-1]) if dims else self.shape
-    return self._dropped(name, p, training, shape, generator, "alpha" in name)
-
-  def _dropped(self, name: str, p: float, training: bool | None, shape: Shape, generator: Generator | None,
-               alpha: bool) -> Self:
-    """Dropout with one random number for each element of ``shape``, which is expanded."""
+    whole channels, which are at dim 1, or 0 without a batch. Raises ShapeError."""
+    shape = self.shape
+    if dims:
+      *ranks, unbatched = dims
+      if self.ndim not in (ranks or range(2, self.ndim + 1)):
+        raise ShapeError(f"{name}: shape {shape}; it takes {' or '.join(map(str, ranks)) or 'at least 2'} dimensions")
+      front = 1 if self.ndim == unbatched else 2
+      shape = shape[:front] + (1,) * (self.ndim - front)
     p = _between(name, p)
     if not (mode.training if training is None else flag(name, training)) or p == 0: return self._own()
     if p == 1: return self * 0
     kept = type(self).rand(*shape, generator=generator, device=self.device, dtype=dtypes.float32) >= p
-    if not alpha: return kept.where(self * (1 / (1 - p)), 0)
+    if "alpha" not in name: return kept.where(self * (1 / (1 - p)), 0)
     scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
     return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))
-
-  def _per_channel(self, name: str, dims: Shape, unbatched: int) -> Shape:
-    """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""
-    if self.ndim not in (dims or range(2, self.ndim + 1)):
-      raise ShapeError(f"{name}: shape {self.shape}; it takes {' or '.join(map(str, dims)) or 'at least 2'} dimensions")
-    kept = 1 if self.ndim == unbatched else 2
-    return self.shape[:kept] + (1,) * (self.ndim - kept)
 
   dropout = member(_dropout, (), """
     While training: zero with probability p, else divided by 1 - p. ``training`` None: as ``Tensor.train`` says. Raises

@@ -45,16 +45,20 @@ class Places(NamedTuple):
 
 
 # ---- weights
-def _linear(at: Places, last: int) -> Weight:
-  return lambda o, j, dtype: maximum(1.0 - absolute(at.distance(o, j, dtype, last)), 0.0)
+def _near(x: Any) -> Any:
+  """The cubic weight of an element at a distance up to 1."""
+  return ((_CUBIC + 2) * x + (-_CUBIC - 3)) * x * x + 1.0
+
+
+def _far(x: Any) -> Any:
+  """The same from 1 to 2."""
+  return ((_CUBIC * x + -5 * _CUBIC) * x + 8 * _CUBIC) * x + -4 * _CUBIC
 
 
 def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     x = absolute(at.distance(o, j, dtype, None))
-    def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: out * x + f, factors)
-    return where(graph.le(x, 1.0), polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0),
-                 where(graph.lt(x, 2.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC), 0.0))
+    return where(graph.le(x, 1.0), _near(x), where(graph.lt(x, 2.0), _far(x), 0.0))
   return weight
 
 
@@ -82,15 +86,8 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   if mode == "bicubic":
     return Line(size, out, 4, lambda o: at.below(o, dtype) + -1, None if below is None else below - 1,
                 _cubic(at), _cubic_edges(at, size - 1))
-  return Line(size, out, 2, lambda o: minimum(maximum(at.below(o, dtype), 0), size - 1), below, _linear(at, size - 1))
-
-
-def _cubic_weights(t: Any) -> list[Any]:
-  """The weights of the four elements around a place that lies t behind the second."""
-  a = _CUBIC
-  def near(d: Any) -> Any: return ((a + 2) * d - (a + 3)) * d * d + 1
-  def far(d: Any) -> Any: return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-  return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+  def weight(o: UOp, j: UOp, dtype: DType) -> UOp: return maximum(1.0 - absolute(at.distance(o, j, dtype, size - 1)), 0.0)
+  return Line(size, out, 2, lambda o: minimum(maximum(at.below(o, dtype), 0), size - 1), below, weight)
 
 
 def _kept_within(at: Any, size: int, padding: str, corners: bool) -> Any:
@@ -251,7 +248,8 @@ class Resampling(Pooling):
     first = at.detach().floor()
     t = at - first
     if mode == "bilinear": return [(index(first), 1 - t), (index(first + 1), t)]
-    return [(index(_kept_within(first + k - 1, size, padding, corners)), w) for k, w in enumerate(_cubic_weights(t))]
+    weights = _far(t + 1), _near(t), _near(1 - t), _far(2 - t)
+    return [(index(_kept_within(first + k - 1, size, padding, corners)), w) for k, w in enumerate(weights)]
 
   def _read_at(self, places: Sequence[Any]) -> Any:
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""

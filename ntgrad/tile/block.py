@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Se
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, same_size
-from ntgrad.codegen.ir import (
-  FUNCTIONS,
-  ArgumentError,
-  AxisError,
-  BinaryOps,
-  DType,
-  DTypeError,
-  Ops,
-  ShapeError,
-  TernaryOps,
-  UnaryOps,
-  UOp,
-  dtypes,
-  promote,
-  refusal,
-  shown,
-)
+from ntgrad.codegen.ir import FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, promote, refusal
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.kernel import fold_node
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.graph.symbol import Symbol

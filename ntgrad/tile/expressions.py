@@ -160,7 +160,6 @@ class Expressions:
     named = {k.arg: self.value(d, scope) for k, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None}
     return Closure(Code(node, scope.text), scope, ([self.value(d, scope) for d in a.defaults], named))
 
-
   # ---- calls
   def call(self, fn: Any, args: Sequence[Any], kwargs: NamedValues) -> Any:
     """Call whatever an application calls."""

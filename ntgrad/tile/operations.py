@@ -3,57 +3,18 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import Any, Protocol, Sequence
+from typing import Any, Callable, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import same_size
-from ntgrad.codegen.ir import (
-  ApplicationError,
-  ArgumentError,
-  BinaryOps,
-  DTypeError,
-  Ops,
-  ShapeError,
-  UnaryOps,
-  UOp,
-  acc_dtype,
-  dtypes,
-)
+from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, acc_dtype, dtypes
+from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted
 from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 
-from .block import (
-  BlockShape,
-  BlockValue,
-  DimSize,
-  as_index,
-  axis_for,
-  axis_number,
-  block,
-  block_binary,
-  block_cast,
-  block_gather,
-  block_permute,
-  block_reduce,
-  block_reshape,
-  block_unary,
-  block_where,
-  broadcast_shapes,
-  common_dtype,
-  dim,
-  dtype_of,
-  floating,
-  one,
-  plain_value,
-  reinterpreted,
-  rename_axes,
-  seen,
-  to_axes,
-  tracer,
-  truth,
-  unify,
-)
+from . import block as _b
+from .block import BlockValue, DimSize, axis_number, block, block_binary, block_cast, block_reduce, dtype_of, tracer
 from .parameters import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
@@ -69,7 +30,7 @@ constexpr = int
 Shape = Sequence[DimSize]
 
 
-def _shape(name: str, shape: Any) -> BlockShape:
+def _shape(name: str, shape: Any) -> _b.BlockShape:
   got = tuple(shape) if isinstance(shape, (list, tuple, str)) else (shape,)
   try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
   except ArgumentError: fits = False   # a Symbol that has no value here
@@ -82,7 +43,7 @@ def _shape(name: str, shape: Any) -> BlockShape:
 def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> BlockValue:
   """A block of one value, for the function ``name``. Raises ShapeError under that name."""
   if block(value).ndim: raise ShapeError(f"{name}: one value for all elements, got a block of shape {block(value).shape}")
-  return BlockValue(block_cast(value, dtype_of(dtype)).value, [axis_for(n) for n in _shape(name, shape)])
+  return BlockValue(block_cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
 
 
 def full(shape: Shape | int, value: Any, dtype: Any = float32) -> BlockValue:
@@ -111,7 +72,7 @@ def arange(start: DimSize, end: DimSize | None = None) -> BlockValue:
   if not isinstance(first, int | Symbol) or not isinstance(last, int | Symbol):
     raise ArgumentError(f"arange: ends that are known while reading, got {first!r} and {last!r}")
   if last <= first: raise ArgumentError(f"arange: from {first} to {last} there is nothing")
-  if one(last - first): return BlockValue(block(first).value, (None,))
+  if _b.one(last - first): return BlockValue(block(first).value, (None,))
   a = tracer().axis(last - first)
   return BlockValue(ix.add(a, block(first).value), (a,))
 
@@ -123,7 +84,7 @@ def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcas
 
 def bitcast(x: Any, dtype: Any) -> BlockValue:
   """The bits of the values as another dtype of the same size."""
-  return reinterpreted(block(x), dtype_of(dtype))
+  return _b.reinterpreted(block(x), dtype_of(dtype))
 
 
 # ---- shapes
@@ -138,8 +99,8 @@ def trans(input: Any, *dims: Any) -> BlockValue:
   b = block(input)
   if not dims:
     if b.ndim < 2: raise ShapeError(f"trans: a block of two or more dimensions, got {b.shape}")
-    return block_permute(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
-  return block_permute(b, _listed(dims))
+    return _b.block_permute(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
+  return _b.block_permute(b, _listed(dims))
 
 
 def permute(input: Any, *dims: Any) -> BlockValue:
@@ -149,12 +110,12 @@ def permute(input: Any, *dims: Any) -> BlockValue:
 
 def reshape(input: Any, *shape: Any, can_reorder: Any = False) -> BlockValue:
   """The same elements, row-major, in another shape; one size may be -1. They stay in order, also where they need not."""
-  return block_reshape(input, _listed(shape))
+  return _b.block_reshape(input, _listed(shape))
 
 
 def ravel(x: Any, can_reorder: Any = False) -> BlockValue:
   """All elements in one dimension."""
-  return block_reshape(x, (-1,))
+  return _b.block_reshape(x, (-1,))
 
 
 def expand_dims(input: Any, axis: int) -> BlockValue:
@@ -167,25 +128,25 @@ def expand_dims(input: Any, axis: int) -> BlockValue:
 def broadcast_to(input: Any, *shape: Any) -> BlockValue:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
   b, want = block(input), tuple(s if isinstance(s, Symbol) else int(s) for s in _listed(shape))
-  found = broadcast_shapes("broadcast_to", b.shape, want)
-  if not builtins.all(same_size(dim(s), dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
+  found = _b.broadcast_shapes("broadcast_to", b.shape, want)
+  if not builtins.all(same_size(_b.dim(s), _b.dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
     raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
   own = (None,) * (len(want) - b.ndim) + b.axes
-  return BlockValue(b.value, [a if a is not None else axis_for(n) for a, n in zip(own, want)])
+  return BlockValue(b.value, [a if a is not None else _b.axis_for(n) for a, n in zip(own, want)])
 
 
 def flip(x: Any, dim: int = -1) -> BlockValue:
   """The last element along a dimension first."""
   b = block(x)
   a = b.axes[axis_number("flip", dim, b.ndim)]
-  return b if a is None else BlockValue(rename_axes(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
+  return b if a is None else BlockValue(_b.rename_axes(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
 
 
 # ---- choosing
 
 def where(condition: Any, x: Any, y: Any) -> BlockValue:
   """``x`` where the condition holds, else ``y``, element by element."""
-  return block_where(condition, x, y)
+  return _b.block_where(condition, x, y)
 
 
 def maximum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
@@ -205,14 +166,9 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
 
 # ---- functions of one value
 
-class _Unary(Protocol):
-  """A function of a block or number."""
-  def __call__(self, x: Any) -> BlockValue: ...
-
-
-def _of_floats(fn: UnaryOps, doc: str) -> _Unary:
+def _of_floats(fn: UnaryOps, doc: str) -> Callable[[Any], BlockValue]:
   """The function of the language that computes ``fn`` of floats."""
-  def call(x: Any) -> BlockValue: return block_unary(fn, x, floating(x))
+  def call(x: Any) -> BlockValue: return _b.block_unary(fn, x, _b.floating(x))
   call.__name__ = call.__qualname__ = fn.name.lower()
   call.__doc__ = doc
   return call
@@ -243,14 +199,14 @@ def sigmoid(x: Any) -> BlockValue:
 
 def abs(x: Any) -> BlockValue:  # noqa: A001
   """The value without its sign."""
-  return block_unary(UnaryOps.ABS, x)
+  return _b.block_unary(UnaryOps.ABS, x)
 
 
 # ---- functions of two values
 
 def pow(x: Any, y: Any) -> BlockValue:  # noqa: A001
   """x to the y, of floats."""
-  d = common_dtype(x, y)
+  d = _b.common_dtype(x, y)
   return block_binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
 
 
@@ -281,19 +237,15 @@ def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any 
   return out if dtype is not None or b.dtype.kind != "f" else block_cast(out, b.dtype)
 
 
-def max(  # noqa: A001
-  input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
-  keep_dims: Any = False
-) -> Any:
+def max(input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
+        keep_dims: Any = False) -> Any:
   """The greatest along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmax``)."""
   out = block_reduce(BinaryOps.MAX, input, axis, keep_dims, "max")
   return (out, argmax(input, axis, keep_dims=keep_dims)) if return_indices else out
 
 
-def min(  # noqa: A001
-  input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
-  keep_dims: Any = False
-) -> Any:
+def min(input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
+        keep_dims: Any = False) -> Any:
   """The least along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmin``)."""
   out = block_reduce(BinaryOps.MIN, input, axis, keep_dims, "min")
   return (out, argmin(input, axis, keep_dims=keep_dims)) if return_indices else out
@@ -313,7 +265,7 @@ def _arg(name: str, x: Any, axis: int | None, keep_dims: Any, best: BinaryOps) -
   where_ = expand_to(arange(0, n), at, b.ndim)
   top = block_reduce(best, b, at, True)
   found = (b == top) | isnan(b) if b.dtype.kind == "f" else b == top
-  out = block_cast(block_reduce(BinaryOps.MIN, block_where(found, where_, n), at, keep_dims, name), int32)
+  out = block_cast(block_reduce(BinaryOps.MIN, _b.block_where(found, where_, n), at, keep_dims, name), int32)
   return BlockValue(out.value, [None] * ndim) if keep_dims and out.ndim < ndim else out
 
 
@@ -344,10 +296,10 @@ def gather(src: Any, index: Any, axis: int) -> BlockValue:
   if i.ndim != b.ndim or not builtins.all(same_size(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
-  along = as_index(i.value)
+  along = _b.as_index(i.value)
   places = [along if d == at else ix.ZERO if a is None else a for d, a in enumerate(i.axes)]
   n = b.axes[at]
-  return block_gather(b, places, i.axes, ix.both(ix.ge(along, 0), ix.lt(along, 1 if n is None else n.arg[1])))
+  return _b.block_gather(b, places, i.axes, ix.both(ix.ge(along, 0), ix.lt(along, 1 if n is None else n.arg[1])))
 
 
 # ---- matrix products
@@ -379,7 +331,7 @@ def load(pointer: Any, mask: Any = None, other: Any = None, cache_modifier: str 
   r = _reference("load", pointer)
   if not isinstance(r, Tile): return r.load(mask, other)
   b = r.load()
-  return b if mask is None else block_where(mask, b, 0 if other is None else other)
+  return b if mask is None else _b.block_where(mask, b, 0 if other is None else other)
 
 
 def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
@@ -410,9 +362,9 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
   if not isinstance(r, Tile): return r.store(value, mask, op)
   axes = r.axes()
   at, valid = r.accessed(axes)
-  u = to_axes(name, block(value), axes)
-  if mask is not None: valid = ix.both(valid, to_axes(name, block(mask), axes))
-  tracer().store(r._parameter, at, plain_value(u, r._parameter.dtype), valid, op)
+  u = _b.to_axes(name, block(value), axes)
+  if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
+  tracer().store(r._parameter, at, _b.plain_value(u, r._parameter.dtype), valid, op)
 
 
 # ---- random numbers
@@ -442,7 +394,7 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
   Where it does not, DeviceAssertError is raised when the host next waits for the device (``numpy``, ``item``,
   ``Device.synchronize``), with the line and the last such element. Elements outside of a tensor do not count.
   """
-  b = block(cond) if mask is None else block_where(mask, cond, True)
+  b = block(cond) if mask is None else _b.block_where(mask, cond, True)
   if b.dtype.kind != "b": raise DTypeError(f"device_assert: a condition is a block of bools, got {b.dtype}")
   if b.value.op is Ops.CONST: static_assert(b.value.arg, msg)
   else: tracer().device_assert(b, msg)
@@ -467,7 +419,7 @@ def program_id(axis: int) -> BlockValue:
 def num_programs(axis: int) -> DimSize:
   """How many programs there are along a dimension of the grid."""
   shape = tracer().grid_shape
-  return seen(shape[axis_number("num_programs", axis, len(shape))])
+  return _b.seen(shape[axis_number("num_programs", axis, len(shape))])
 
 
 # ---- what stands in scheduled kernels: running sums, sorts by bits, writes in an order, positions
@@ -475,35 +427,35 @@ def num_programs(axis: int) -> DimSize:
 def position(x: Any) -> BlockValue:
   """Ints as positions, such as ``arange`` and ``program_id`` give: what is computed of them is exact, whatever its size."""
   b = block(x)
-  return BlockValue(as_index(b.value), b.axes)
+  return BlockValue(_b.as_index(b.value), b.axes)
 
 
 def broadcast(*xs: Any) -> tuple[BlockValue, ...]:
   """Blocks of one shape from some that broadcast; their dimensions are the same from here on, so that sums share a loop."""
-  values, axes = unify("broadcast", *map(block, xs))
+  values, axes = _b.unify("broadcast", *map(block, xs))
   return tuple(BlockValue(u, axes) for u in values)
 
 
 def reciprocal(x: Any) -> BlockValue:
   """1 / x."""
-  return block_unary(UnaryOps.RECIP, x, floating(x))
+  return _b.block_unary(UnaryOps.RECIP, x, _b.floating(x))
 
 
 def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
   """Whether all elements along an axis, or all there are, are true (of numbers: are not 0)."""
-  return block_reduce(BinaryOps.AND, truth(x), axis, keep_dims, "all")
+  return block_reduce(BinaryOps.AND, _b.truth(x), axis, keep_dims, "all")
 
 
 def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
   """Whether some element along an axis, or of all, is true (of numbers: is not 0)."""
-  return block_reduce(BinaryOps.OR, truth(x), axis, keep_dims, "any")
+  return block_reduce(BinaryOps.OR, _b.truth(x), axis, keep_dims, "any")
 
 
 def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: builtins.bool = False) -> BlockValue:
   """A variable with what ``op`` makes of all elements along an axis."""
   b = block(x)
   a = b.axes[axis_number(name, axis, b.ndim)]
-  value = plain_value(b.value)
+  value = _b.plain_value(b.value)
   if a is None: return BlockValue(value, b.axes)
   t = tracer()
   v = t.variable(value.dtype, b.shape, b.axes, any_size)
@@ -551,7 +503,7 @@ def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitoni
   n = b.dims[at]
   if not isinstance(keep, int) or keep < 0 or isinstance(n, int) and keep > n:
     raise ArgumentError(f"sort_bits: the first {keep!r} of {b.shape[at]}")
-  a, t, value = b.axes[at], tracer(), plain_value(b.value)
+  a, t, value = b.axes[at], tracer(), _b.plain_value(b.value)
   if a is None: return BlockValue(value, b.axes)
   place = None if keep == 1 else t.axis(keep or n)
   axes = *b.axes[:at], place, *b.axes[at + 1:]

@@ -104,7 +104,6 @@ class Specialised:
     by_slot = by_parameter(staged(self.kernel)) if pairs else {}
     return tuple((w, p) for w, p in pairs if _in_order(by_slot.get(p, []), by_slot.get(w, [])))
 
-
   def _read_as_one(self, shared: tuple[SlotPair, ...]) -> Specialised | None:
     """The kernel read for pairs that are the same memory; None where it reads what it has written over, or is not to be had."""
     if self.again is None: return None
@@ -187,8 +186,6 @@ def _alike(parameters: Sequence[Parameter]) -> list[SlotPair]:
     (w.slot, p.slot) for w in parameters for p in parameters
     if w.written and not p.written and own(w) and own(p) and w.dtype is p.dtype and w.arrangement.text() == p.arrangement.text()
   ]
-
-
 
 
 def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:

@@ -147,9 +147,7 @@ class Tensor:
     return self
 
   @classmethod
-  def _of(cls, source: Declaration, ops: tuple[Operation, ...] = (), levels: tuple[_Shape, ...] = (), level: int = 0,
-          begin: int = 0, parent: Tensor | None = None) -> Tensor:
-    return cls.__new__(cls)._set(source, ops, levels, level, begin, parent)
+  def _of(cls, *given: Any) -> Tensor: return cls.__new__(cls)._set(*given)
 
   def _new(self, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], source: Declaration | None = None) -> Tensor:
     return self._of(source or self._source, ops, levels, self._level, self._begin)

@@ -12,23 +12,8 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
 from ntgrad.codegen.index import Dim, same_size, text_of
-from ntgrad.codegen.ir import (
-  COMPARE,
-  FUNCTIONS,
-  ApplicationError,
-  BinaryOps,
-  DType,
-  DTypeError,
-  IndexOutOfRangeError,
-  Ops,
-  ShapeError,
-  TernaryOps,
-  UnaryOps,
-  UOp,
-  dtypes,
-  prod,
-  toposort,
-)
+from ntgrad.codegen.ir import COMPARE, FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
+from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes

@@ -132,11 +132,6 @@ def excess(s: Specialised, target: Target) -> float:
   with rounding(s): return room_of(s.kernel, told.get("num_warps", 0), told.get("num_stages", 0)).excess(target)
 
 
-def model_seconds(s: Specialised, target: Target) -> float:
-  """How long it takes by the model."""
-  with rounding(s): return seconds_of(s.kernel, target)
-
-
 # ---- what is remembered
 
 def tuning_key(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int],
@@ -253,7 +248,8 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
 def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list[Candidate]:
   """The first candidate, and the others in order of the model's times; of kernels of blocks without those that cannot win."""
   seconds: dict[int, float] = {}
-  for _, s in found: seconds[id(s.kernel)] = seconds.get(id(s.kernel)) or model_seconds(s, target)
+  for _, s in found:
+    with rounding(s): seconds[id(s.kernel)] = seconds.get(id(s.kernel)) or seconds_of(s.kernel, target)
   most = HOPELESS * min(seconds.values()) if target.blocks else math.inf
   rest = [(seconds[id(s.kernel)], (v, s)) for v, s in found[1:]]
   lines += [f"{shown_values(v)}: {n * 1e6:.1f} µs by the model" for n, (v, _) in rest if n > most]

@@ -22,8 +22,6 @@ def gaussian_nll_loss(input: Tensor, target: Operand, var: float | Operand, full
   return input.gaussian_nll_loss(target, var, full, eps, reduction)
 
 
-
-
 @checked
 def linear_cross_entropy(input: Tensor, linear_weight: Operand, target: Any, *, linear_bias: Operand | None = None,
                          weight: Operand | None = None, reduction: str = "mean", ignore_index: int | None = None,
