@@ -8,25 +8,17 @@ from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
 from ntgrad.graph import checked, enable_grad, mode
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.custom import Function
+from ntgrad.tensor.custom import ruled
 
 from . import _listed, grad
 
 Fn = Callable[..., Any]
 
 
-class _Apart(Function):
-  """The same value, as another tensor."""
-  @staticmethod
-  def forward(ctx: Any, x: Any) -> Any: return x
-  @staticmethod
-  def backward(ctx: Any, *gradients: Any) -> Any: return gradients
-
-
 def _apart(x: Any, keep: bool = True) -> Any:
   """An input that derivatives are found for; with ``keep`` gradients go on to what it is made of."""
   if not keep or not x.requires_grad: return x.detach().requires_grad_()
-  with enable_grad(): return _Apart.apply(x)
+  with enable_grad(): return ruled([x.detach()], [x], lambda grads, *_: grads)[0]._called(x._names)
 
 
 def _called(name: str, func: Fn, inputs: Any, keep: bool) -> tuple[list[Any], list[Any], bool, bool]:

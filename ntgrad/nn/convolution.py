@@ -72,8 +72,7 @@ class Conv2d(_Convolution):
     padding = self.padding
     if self.padding_mode != "zeros":
       # a flat padding has the last dimension first
-      x = x.pad(padding if len(padding) > self._rank else tuple(p for n in padding[::-1] for p in (n, n)),
-                mode=self.padding_mode)
+      x = x.pad(padding if len(padding) > self._rank else tuple(p for n in padding[::-1] for p in (n, n)), mode=self.padding_mode)
       padding = (0,) * self._rank
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=padding)
 

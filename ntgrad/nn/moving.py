@@ -74,13 +74,14 @@ class Fold(Module):
 # ---- padding
 
 @dataclass_transform()
+@layer
 class _Pad(Module):
   """``padding`` at both ends of the last ``_rank`` dimensions: one number, or from the last dimension on (before, after, ..).
   Classes beneath are layers whose sentence says ``_what`` is there."""
   _rank: ClassVar[int] = 0
   _filled: ClassVar[str] = "constant"
   _what: ClassVar[str]
-  padding: Any
+  padding: Ints
 
   def __init_subclass__(cls, **kwargs: Any) -> None:
     super().__init_subclass__(**kwargs)
@@ -100,7 +101,6 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
-  padding: Ints
   value: float | bool
   _what = "``value``"
 class ConstantPad1d(_ConstantPad): _rank = 1
@@ -109,7 +109,6 @@ class ConstantPad3d(_ConstantPad): _rank = 3
 
 
 class _ZeroPad(_Pad):
-  padding: Ints
   _what = "zeros"
 class ZeroPad1d(_ZeroPad): _rank = 1
 class ZeroPad2d(_ZeroPad): _rank = 2
@@ -117,7 +116,6 @@ class ZeroPad3d(_ZeroPad): _rank = 3
 
 
 class _ReflectionPad(_Pad):
-  padding: Ints
   _filled, _what = "reflect", "what lies beside the edge, mirrored, the edge itself not repeated"
 class ReflectionPad1d(_ReflectionPad): _rank = 1
 class ReflectionPad2d(_ReflectionPad): _rank = 2
@@ -125,7 +123,6 @@ class ReflectionPad3d(_ReflectionPad): _rank = 3
 
 
 class _ReplicationPad(_Pad):
-  padding: Ints
   _filled, _what = "replicate", "the element at the edge"
 class ReplicationPad1d(_ReplicationPad): _rank = 1
 class ReplicationPad2d(_ReplicationPad): _rank = 2
@@ -133,7 +130,6 @@ class ReplicationPad3d(_ReplicationPad): _rank = 3
 
 
 class _CircularPad(_Pad):
-  padding: Ints
   _filled, _what = "circular", "what lies at the other end"
 class CircularPad1d(_CircularPad): _rank = 1
 class CircularPad2d(_CircularPad): _rank = 2

@@ -205,7 +205,8 @@ class _Again:
     roots = {copy(self.values[i]): g for i, g in at.items()}
     inner = [*stand_ins, *self.others]
     found = gradients(walk(*roots), roots, inner)
-    for node, u in zip(stand_ins, self.arguments): node.note = graph.Result(_Same(u), 0)   # for gradients of these gradients
+    for node, u in zip(stand_ins, self.arguments):   # for gradients of these gradients: each is its argument's
+      node.note = graph.Result(Ruled(lambda grads, *_: grads, (u,), (u,), {0: ref(node)}), 0)
     return [(s, found[n]) for n, s in dict(zip(inner, sources)).items() if n in found]
 
   def moved(self, to: To) -> _Again:
@@ -213,18 +214,6 @@ class _Again:
     inside, drawn, arguments, others = [tuple([to(u) for u in us]) for us in (
       self.inside, self.drawn, self.arguments, self.others)]
     return _Again(inside, drawn, arguments, {i: to(u) for i, u in self.values.items()}, others)
-
-
-class _Same:
-  """The call of a node that stands for another one, whose gradient is its own."""
-
-  def __init__(self, u: UOp) -> None: self.sources, self.outputs = (u,), dict[int, ref[UOp]]()
-  def gradients(self, at: Numbered, sources: Nodes, need: Collection[UOp]) -> Pairs:
-    """The gradient of the node."""
-    return [(sources[0], at[0])]
-  def moved(self, to: To) -> _Same:
-    """The same of another node."""
-    return _Same(to(self.sources[0]))
 
 
 def _after(u: UOp, other: UOp) -> UOp:

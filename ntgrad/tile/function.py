@@ -81,7 +81,10 @@ class Function:
     if mode.grad and self.backward:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
       call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
-      results = [attached(t, call, i, needs) if t.dtype.kind == "f" else t for i, t in enumerate(results)]
+      for i, t in enumerate(results):
+        if t.dtype.kind != "f": continue
+        results[i] = Tensor._from_node(graph.with_gradient(t.lazydata, call, i))
+        results[i]._state = int(needs)
     return results[0] if len(results) == 1 else tuple(results)
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
@@ -97,13 +100,6 @@ class Function:
 
 
 wrappers[Function] = lambda f: (f.kernel, *f.backward)
-
-
-def attached(t: Tensor, call: Call, number: int, needs: bool) -> Tensor:
-  """A tensor whose gradient a call has, and which requires one where ``needs`` says so."""
-  out = Tensor._from_node(graph.with_gradient(t.lazydata, call, number))
-  out._state = int(needs)
-  return out
 
 
 def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:

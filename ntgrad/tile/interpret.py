@@ -191,8 +191,7 @@ class Interpreter(Expressions):
         raise ApplicationError(f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can "
                                "be changed there: assign a name, or loop over tl.static_range")
 
-  def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]],
-             pairs: dict[str, tuple[Any, Any]]) -> NamedValues:
+  def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]], pairs: dict[str, tuple[Any, Any]]) -> NamedValues:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
     out: NamedValues = {}

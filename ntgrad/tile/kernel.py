@@ -148,7 +148,9 @@ class TileKernel(Signature):
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
-    self.identity = tune.fingerprint(name, _source_text(application))
+    try: text = source_of(application)
+    except ApplicationError: text = repr((application.__code__.co_code, application.__code__.co_consts))
+    self.identity = tune.fingerprint(name, text)
     self.reads = reads_of(application)
     self.reads.begin()   # the first call has nothing to compare, the second one does
     self.reads.said(name)
@@ -235,8 +237,7 @@ class TileKernel(Signature):
     if pinned: raise ShapeError(f"{self.name}: {', '.join(pinned)} must be a number when the kernel is made")
     return form
 
-  def sized(self, full: ByParameter, numbers: Constants,
-            values: Mapping[str, Dim]) -> tuple[Specialised, list[UOp]]:
+  def sized(self, full: ByParameter, numbers: Constants, values: Mapping[str, Dim]) -> tuple[Specialised, list[UOp]]:
     """The kernel for run-time sizes, and the conditions on them that it takes."""
     with assuming() as conditions: s = self.build(full, numbers, values)
     if s is None: raise ShapeError(f"{self.name}: there are no programs")
@@ -383,9 +384,3 @@ def device_for(target: str) -> Device:
     except DeviceError: continue
     if device.renderer.target.name == target: return device
   return types.SimpleNamespace(renderer=renderer(target), name=target)  # type: ignore[return-value]
-
-
-def _source_text(fn: Any) -> str:
-  """The text of a function; its byte code where that is not known."""
-  try: return source_of(fn)
-  except ApplicationError: return repr((fn.__code__.co_code, fn.__code__.co_consts))

@@ -61,8 +61,7 @@ class Specialised:
     """What a launch gives numbers for."""
     return self.kernel.sizes
 
-  def launcher(self, device: str, aligns: Sizes = (), sizes: Sizes = (),
-               shared: tuple[SlotPair, ...] = ()) -> Launcher:
+  def launcher(self, device: str, aligns: Sizes = (), sizes: Sizes = (), shared: tuple[SlotPair, ...] = ()) -> Launcher:
     """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
     ``sizes`` what it is launched with for its run-time sizes, ``shared`` the pairs of params that are the same memory."""
     if shared and not set(shared) <= set(self._plainly) and (found := self._read_as_one(shared)) is not None:

@@ -83,8 +83,7 @@ def _entry(r: _Cursor) -> Entry:
   kind, begin = r.number("<u4", f"the type of {said}"), r.number("<u8", f"the place of {said}")
   if kind in _PLAIN: return Entry(name, kind, shape, begin, begin + checked_shape(shape, _PLAIN[kind], said, r.refuse))
   if (type_name := _TYPES.get(kind, kind)) not in QUANTISED:
-    raise r.refuse(f"{said} is of type {type_name}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
-                   f"{', '.join(QUANTISED)}")
+    raise r.refuse(f"{said} is of type {type_name}; types: F32, F16, BF16, F64, I8, I16, I32, I64, {', '.join(QUANTISED)}")
   checked_shape(shape, dtypes.float32, said, r.refuse)
   how = QUANTISED[type_name]
   if not shape or shape[-1] % how.numbers:

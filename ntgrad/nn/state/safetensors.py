@@ -21,19 +21,8 @@ from ntgrad.graph import checked
 from ntgrad.graph.buffer_names import remember_names
 from ntgrad.tensor import Tensor
 
-from .files import (
-  Entry,
-  Mapped,
-  Refuse,
-  checked_bools,
-  checked_shape,
-  dtypes_in,
-  host_bytes,
-  plain_file,
-  refuser,
-  replacing,
-  tensor_of,
-)
+from . import files
+from .files import Entry, Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, refuser, tensor_of
 from .names import listed
 
 # what files call the dtypes; the format has no others that ntgrad could hold
@@ -53,7 +42,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   Raises StateError for a name or a metadata entry that is not a string, for the name ``__metadata__``, and for a path where a
   folder or a device is; MissingFileError where there is no such folder. Files that a killed save left in the folder are removed.
   """
-  to = plain_file("safe_save", path, new=True)
+  to = files.plain_file("safe_save", path, new=True)
   for name, t in tensors.items():
     if not isinstance(name, str) or name == "__metadata__":
       raise StateError(f"safe_save: {shown(name)} cannot be a tensor's name; use a string other than '__metadata__'")
@@ -76,7 +65,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   text += b" " * (-len(text) % 8)
   if len(text) > _MAX_HEADER:
     raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}")
-  with replacing(to) as f:
+  with files.replacing(to) as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in order: f.write(host_bytes(tensors[name]).data)
 

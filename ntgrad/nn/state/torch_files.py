@@ -23,20 +23,9 @@ from ntgrad.graph import checked
 from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
+from . import files
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .files import (
-  Mapped,
-  Refuse,
-  checked_bools,
-  checked_shape,
-  dtypes_in,
-  host_bytes,
-  plain_file,
-  refuser,
-  replacing,
-  swapped,
-  tensor_of,
-)
+from .files import Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, refuser, swapped, tensor_of
 from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
@@ -417,10 +406,10 @@ def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
   ``obj`` and for a path where a folder or a device is; MissingFileError where there is no such folder.
   """
   import zipfile
-  to = plain_file("torch_save", path, new=True)
+  to = files.plain_file("torch_save", path, new=True)
   writer = _Writer(refuser("torch_save", path, "cannot be written"))
   pickle = b"\x80\x02" + writer.code(obj) + b"."
-  with replacing(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
+  with files.replacing(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
     def write(name: str, data: Any) -> None:
       info = zipfile.ZipInfo(f"{_FOLDER}/{name}", (1980, 1, 1, 0, 0, 0))   # an early date: equal values are equal files
       gap = -(f.tell() + 30 + len(info.filename) + 20 + 4) % _ALIGN   # behind the header, its name and the field of large sizes
