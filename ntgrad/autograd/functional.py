@@ -88,8 +88,7 @@ def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
 
 @checked
 def vhp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
-  """``(func(*inputs), v times its second derivatives)`` of a function that gives one number. Raises ArgumentError,
-  GradientError."""
+  """``(func(*inputs), v times its second derivatives)`` of a function to one number. Raises ArgumentError, GradientError."""
   xs, ys, one_in, _ = _called("vhp", func, inputs, create_graph)
   with enable_grad(): slopes = grad(_number("vhp", ys[0]), xs, create_graph=True, materialize_grads=True)
   vs = [x.ones_like() for x in xs] if v is None else _listed("vhp", "v", v)

@@ -125,7 +125,10 @@ TOP = {
   "input, *, generator=None, dtype=None, device=None, requires_grad=None": "rand_like randn_like",
   "input, p=None, *, generator=None": "bernoulli",
   "input, generator=None": "poisson",
-  "input, num_samples, replacement=False, *, generator=None": "multinomial"}
+  "input, num_samples, replacement=False, *, generator=None": "multinomial",
+  # the weights before the statistics, which nn.functional has the other way round
+  "input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True": "batch_norm",
+  "input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True": "instance_norm"}
 
 # what the top level has too of nn.functional
 AT_TOP = frozenset(
@@ -248,6 +251,7 @@ ARRAY_OF_TWO = {
 
 # ---- where a default is not the method's: the parameter -> why
 DIFFERS = {
+  **dict.fromkeys("bias momentum running_mean running_var use_input_stats weight".split(), "PyTorch's top level wants all"),
   "align_corners": "PyTorch's None is False",
   "approximate": "PyTorch's function is exact; the method's is tinygrad's formula",
   "dim": "PyTorch wants a dim, or finds one by the number of dimensions; the method's is tinygrad's, or numpy's",

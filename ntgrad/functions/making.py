@@ -58,8 +58,7 @@ def scalar_tensor(s: float, *, dtype: Any = None, device: Any = None, requires_g
 
 @checked
 def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: Any = None) -> Tensor:
-  """The numbers in an object's bytes, from byte ``offset``, ``count`` of them (-1: all), copied. Raises ArgumentError,
-  DTypeError."""
+  """Numbers of an object's bytes, from byte ``offset``, ``count`` of them (-1: all), copied. Raises ArgumentError, DTypeError."""
   return Tensor(bits_of("frombuffer", buffer, dtypes.of(dtype), count, offset).copy(), requires_grad=requires_grad)
 
 

@@ -97,8 +97,7 @@ def scatter(input: Tensor, dim: Any, index: Any, src: Any = None, *, value: Any 
 
 # ---- sets and orders
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-  """Whether each element is one of ``test_elements``; one of both may be a number. Raises ShapeError, DTypeError,
-  ArgumentError."""
+  """Whether elements are among ``test_elements``; one of both may be a number. Raises ShapeError, DTypeError, ArgumentError."""
   like = test_elements if isinstance(test_elements, Tensor) else Tensor
   return operand("isin", elements, like).isin(test_elements, assume_unique, invert)
 
@@ -122,19 +121,3 @@ def cross(input: Tensor, other: Operand, dim: Any = None) -> Tensor:
   """The cross product along a dim of size 3; None: the first that has it. Raises ShapeError, AxisError."""
   if dim is None: dim = next((d for d, n in enumerate(input.shape) if n == 3), -1)
   return input.cross(other, dim)
-
-
-# ---- layers that nn.functional has with another order
-@checked
-def batch_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None,
-               running_var: Operand | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool = True) -> Tensor:
-  """``nn.functional.batch_norm`` with the weights before the statistics."""
-  return input.batch_norm(running_mean, running_var, weight, bias, training, momentum, eps)
-
-
-@checked
-def instance_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None,
-                  running_var: Operand | None, use_input_stats: bool, momentum: float, eps: float,
-                  cudnn_enabled: bool = True) -> Tensor:
-  """``nn.functional.instance_norm`` with the weights before the statistics."""
-  return input.instance_norm(running_mean, running_var, weight, bias, use_input_stats, momentum, eps)

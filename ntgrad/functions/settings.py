@@ -78,8 +78,7 @@ def are_deterministic_algorithms_enabled() -> bool: return True
 
 @checked
 def set_float32_matmul_precision(precision: str) -> None:
-  """Whether CUDA rounds the factors of float32 products to tf32: "highest" does not, "high" and "medium" do. Raises
-  ArgumentError."""
+  """Whether CUDA rounds factors of float32 products to tf32: "highest" does not, "high" and "medium" do. Raises ArgumentError."""
   if precision not in ("highest", "high", "medium"):
     raise ArgumentError(f"set_float32_matmul_precision: {precision!r}; it takes 'highest', 'high' or 'medium'")
   config.allow_tf32 = precision != "highest"

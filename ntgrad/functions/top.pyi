@@ -89,8 +89,7 @@ def clone(input: Tensor) -> Tensor:
   """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass."""
 
 def corrcoef(input: Tensor) -> Tensor:
-  """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
-    ShapeError."""
+  """The correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises ShapeError."""
 
 def cos(input: Tensor) -> Tensor:
   """The cosine of radians."""
@@ -373,8 +372,7 @@ def fmin(input: Tensor, other: Any) -> Tensor:
   """The lesser of both; of NaN and a number the number."""
 
 def fmod(input: Tensor, other: Any) -> Tensor:
-  """What is left of the division, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the
-    number 0."""
+  """What division leaves, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the number 0."""
 
 def gcd(input: Tensor, other: Any) -> Tensor:
   """The greatest common divisor of ints, at least 0; 0 of two zeros."""
@@ -494,8 +492,7 @@ def dist(input: Tensor, other: Operand, p: float=2) -> Tensor:
   """The p-norm of the difference of both tensors, over all elements; see ``norm``."""
 
 def allclose(input: Tensor, other: Any, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> bool:
-  """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit
-    records."""
+  """Whether all values are close (see ``isclose``), a Python bool, computed now. Raises CaptureError while a jit records."""
 
 def isclose(input: Tensor, other: Any, rtol: float=1e-05, atol: float=1e-08, equal_nan: bool=False) -> Tensor:
   """Whether ``|self - other| <= atol + rtol * |other|``; infinities are close to equal ones only, NaN to NaN if ``equal_nan``.
@@ -826,8 +823,7 @@ def dsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
   """The same of the third dim. Raises AxisError, ArgumentError."""
 
 def hsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
-  """Views of equal pieces, or up to the given indices, of the second dim (of one dim: the first). Raises AxisError,
-    ArgumentError."""
+  """Views of equal pieces, or up to given indices, of the second dim (of one: the first). Raises AxisError, ArgumentError."""
 
 def vsplit(input: Tensor, indices_or_sections: Ints) -> tuple[Tensor, ...]:
   """The same of the first dim, of at least 2. Raises AxisError, ArgumentError."""
@@ -895,8 +891,7 @@ def gather(input: Tensor, dim: int | str, index: Any) -> Tensor:
     Raises ShapeError, DTypeError, AxisError."""
 
 def index_select(input: Tensor, dim: int | str, index: Operand) -> Tensor:
-  """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
-    IndexOutOfRangeError."""
+  """Rows of a dim by a 1-d index: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError, IndexOutOfRangeError."""
 
 def select(input: Tensor, dim: int | str, index: int) -> Tensor:
   """A view of one place of a dim, without it: (a, b, c).select(1, i) -> (a, c). Raises AxisError, IndexOutOfRangeError."""
@@ -994,8 +989,7 @@ def cholesky_inverse(input: Tensor, upper: bool=False) -> Tensor:
   """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
 
 def cholesky_solve(input: Tensor, input2: Operand, upper: bool=False) -> Tensor:
-  """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
-    ShapeError."""
+  """The X with ``A @ X = self``, L being ``A.cholesky(upper)``: (.., n, k), (.., n, n) -> (.., n, k). Raises ShapeError."""
 
 def matrix_power(input: Tensor, n: int) -> Tensor:
   """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,
@@ -1044,3 +1038,15 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool=False, *, gen
     num_samples). Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those
     of the least exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a
     reservoir, 2006), and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
+
+def batch_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None, running_var: Operand | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool=True) -> Tensor:
+  """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
+    By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
+    towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
+    running statistics are missing, and for a single value a channel in training."""
+
+def instance_norm(input: Tensor, weight: Operand | None, bias: Operand | None, running_mean: Operand | None, running_var: Operand | None, use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool=True) -> Tensor:
+  """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same
+    (https://arxiv.org/abs/1607.08022). By its own mean and variance, towards whose averages over the batch the running ones move;
+    or, without ``use_input_stats``, by the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as
+    :meth:`batch_norm`."""

@@ -30,9 +30,8 @@ def ints(layer: str, what: str, x: Ints, rank: int, least: int) -> tuple[int, ..
   """``rank`` whole numbers, given one for all or each. Raises ArgumentError."""
   out = (x,) * rank if isinstance(x, int) else tuple(x)
   if len(out) != rank or not all(least <= n <= MAX_SIZE for n in out):
-    raise ArgumentError(
-      f"nn.{layer}: {what} is {shown(x)}, expected a whole number from {least} to {MAX_SIZE}, or {rank} of them"
-    )
+    raise ArgumentError(f"nn.{layer}: {what} is {shown(x)}, expected a whole number from {least} to {MAX_SIZE}, "
+                        f"or {rank} of them")
   return out
 
 

@@ -66,8 +66,7 @@ class Conv2d(_Convolution):
     self._make(out_channels, in_channels // groups, bias)
 
   def __call__(self, x: Tensor) -> Tensor:
-    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of
-    channels."""
+    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or channel count."""
     batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
     padding = self.padding
     if self.padding_mode != "zeros":

@@ -27,9 +27,8 @@ def _write(t: Tensor, value: Any) -> Tensor:
   with no_grad(): return t.assign(value)
 
 
-def _drawn(how: str, t: Tensor, generator: Generator | None, **values: float) -> Tensor:
-  out: Tensor = getattr(Tensor, how)(*t.shape, **values, generator=generator, dtype=t.dtype, device=t.device)
-  return out
+def _drawn(how: str, t: Tensor, generator: Generator | None, **values: float) -> Any:
+  return getattr(Tensor, how)(*t.shape, **values, generator=generator, dtype=t.dtype, device=t.device)
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
@@ -64,8 +63,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-  """The weight (out, in, *kernel) of a convolution that gives its input unchanged, in each of several groups. Raises
-  ShapeError."""
+  """The weight (out, in, *kernel) of a convolution that gives its input unchanged, in each group. Raises ShapeError."""
   if tensor.ndim not in (3, 4, 5):
     raise ShapeError(f"nn.init.dirac_: a tensor of shape {tensor.shape}; it takes 3, 4 or 5 dimensions")
   out, into = tensor.shape[:2]

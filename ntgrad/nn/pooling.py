@@ -105,11 +105,9 @@ class Upsample(Module):
 
   def __call__(self, x: Tensor) -> Tensor:
     """The resampled input. Raises ShapeError, ArgumentError."""
-    given = {k: v for k in Upsample._said.split() if (v := getattr(self, k)) is not None}
-    if self.recompute_scale_factor and (scale := given.pop("scale_factor", None)) is not None:
-      scales = scale if isinstance(scale, (tuple, list)) else [scale] * (x.ndim - 2)
-      given["size"] = tuple(int(n * s) for n, s in zip(x.shape[2:], scales))
-    return x.interpolate(**given)
+    from .functional import interpolate
+    again = self.recompute_scale_factor and self.size is None
+    return interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners, again)
 
 
 @checked

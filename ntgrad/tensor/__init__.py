@@ -100,8 +100,7 @@ class Writing(Activation, Products):
     return self
   @checked
   def copy_(self, x: Any) -> Self:
-    """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see
-    ``add_``."""
+    """``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see ``add_``."""
     t: Any = x if isinstance(x, Base) else type(self)(x)
     return self._in_place("copy_", lambda: t.to(self.device).cast(self.dtype).expand(self.shape))
 
@@ -131,9 +130,8 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   train: ClassVar[type[train]] = train
   def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
 
-  def __init__(
-    self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None
-  ):
+  def __init__(self, data: Any = None, device: str | None = None, dtype: DType | str | None = None,
+               requires_grad: bool | None = None):
     d = dtype if dtype is None or isinstance(dtype, DType) else dtypes.of(dtype)
     node = node_of(data, None if device is None else Device._located(device), d)
     state = 0

@@ -108,7 +108,6 @@ class _Call:
     return out
 
   def moved(self, to: To) -> _Call:
-    """The same call of other nodes."""
     ctx = Context()
     for k, v in vars(self.ctx).items(): setattr(ctx, k, Base._from_node(to(v.lazydata)) if isinstance(v, Base) else v)
     return _Call(self.function, ctx, tuple([to(s) for s in self.sources]), self.places,
@@ -210,7 +209,6 @@ class _Again:
     return [(s, found[n]) for n, s in dict(zip(inner, sources)).items() if n in found]
 
   def moved(self, to: To) -> _Again:
-    """The same call of other nodes."""
     inside, drawn, arguments, others = [tuple([to(u) for u in us]) for us in (
       self.inside, self.drawn, self.arguments, self.others)]
     return _Again(inside, drawn, arguments, {i: to(u) for i, u in self.values.items()}, others)
@@ -316,8 +314,7 @@ Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 @dataclass(eq=False)
 class Ruled:
-  """One call: its rule, the values of its results, and what they are made from. The results' nodes are held weakly: they hold the
-  call."""
+  """A rule, the values of its results, and what they are made from. The results' nodes are held weakly: they hold the call."""
   rule: Rule
   values: Nodes
   sources: Nodes

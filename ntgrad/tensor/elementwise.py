@@ -206,8 +206,7 @@ class Elementwise(Base):
     return self + (end - self) * weight
 
   def where(self, yes: Any, no: Any) -> Self:
-    """``yes`` where this bool tensor is true, else ``no``; all broadcast together. Raises DTypeError for another condition
-    dtype."""
+    """``yes`` where this bool tensor is true, else ``no``; all broadcast. Raises DTypeError for another condition dtype."""
     if self.dtype.kind != "b":
       raise DTypeError(f"where: a condition of {self.dtype.name}; it takes bool (compare first, e.g. x != 0)")
     a, b = self._where_pair(yes, no)
@@ -565,8 +564,7 @@ class Elementwise(Base):
   remainder = member(_of_other, mod,
                      "``self % other``, with the sign of the divisor. Raises ArgumentError for an int divided by the number 0.")
   def fmod(self, other: Any) -> Self:
-    """What is left of the division, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the
-    number 0."""
+    """What division leaves, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the number 0."""
     self._not_by_zero("fmod", other, False)
     u, v, names = self._pair("fmod", other)
     if u.dtype.kind == "f": return self._formula_of("fmod", other)

@@ -68,8 +68,7 @@ def _value(x: Any) -> Any:
 
 
 def _keeping(x: Any, compute: Callable[[], Any]) -> Any:
-  """What is computed is kept where gradients may need it; the tensor, which nobody else has, keeps the graph that they go
-  through."""
+  """What is computed is kept where gradients may need it; the tensor, which nobody else has, keeps the graph they go through."""
   node = x.lazydata
   out = compute()
   if x._state <= 0: x._node = node

@@ -49,8 +49,7 @@ def normal_index(name: str, u: UOp, axis: int, shape: Shape, device: str | None)
 
 
 def host_values(name: str, t: Any, advice: str) -> Host:
-  """The values of a tensor (or an array as it is) that the shape of a result depends on. Raises CaptureError while a jit
-  records."""
+  """Values of a tensor (or an array as it is) that a result's shape depends on. Raises CaptureError while a jit records."""
   if isinstance(t, np.ndarray): return t
   try: values: Host = t.numpy()
   except CaptureError as e:
@@ -419,8 +418,7 @@ class Indexing(Elementwise, Movement):
     return (slice(None),) * d + (_ints(name, index).named().reshape(index.numel()),)
 
   def index_select(self, dim: int | str, index: Operand) -> Self:
-    """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
-    IndexOutOfRangeError."""
+    """Rows of a dim by a 1-d index: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError, IndexOutOfRangeError."""
     return self[self._rows_of("index_select", dim, index)]
 
   # ---- elements of the flattened tensor

@@ -108,8 +108,7 @@ class Linalg(Products):
     return _shaped(_factors().triangular(a, b, not upper), *result)
 
   def cholesky_solve(self, L: Operand, upper: bool = False) -> Self:
-    """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
-    ShapeError."""
+    """The X with ``A @ X = self``, L being ``A.cholesky(upper)``: (.., n, k), (.., n, n) -> (.., n, k). Raises ShapeError."""
     low = L.mT if upper else L
     return low.mT.solve_triangular(low.solve_triangular(self, upper=False), upper=True)
 
@@ -326,8 +325,7 @@ class Linalg(Products):
     return w, n, (w * a).sum() / w.sum()
 
   def corrcoef(self) -> Self:
-    """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
-    ShapeError."""
+    """The correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises ShapeError."""
     if self.ndim > 2: raise ShapeError(f"corrcoef: a tensor of shape {self.shape}; it takes up to 2 dimensions")
     c = self.cast(acc_dtype(as_float(self.dtype))).cov()
     if self.ndim < 2: return (c / c)._rounded_to(self.dtype)

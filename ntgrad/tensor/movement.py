@@ -351,8 +351,7 @@ class Movement(Base):
     found = [sliced(slice(a, b), n) for a, b in zip([0, *cuts], [*cuts, None])]
     return tuple([self._part(d, begin if m else 0, begin + m if m else 0) for begin, m, _ in found])
   def hsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
-    """Views of equal pieces, or up to the given indices, of the second dim (of one dim: the first). Raises AxisError,
-    ArgumentError."""
+    """Views of equal pieces, or up to given indices, of the second dim (of one: the first). Raises AxisError, ArgumentError."""
     return self._split_at("hsplit", indices_or_sections, min(self.ndim - 1, 1), True)
   def _split_like(self, name: str, d: int, indices_or_sections: Ints) -> tuple[Self, ...]:
     least = max(d + 1, 2)

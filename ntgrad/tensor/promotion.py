@@ -51,8 +51,7 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
 
 
 def scalar_node(name: str, value: Any, dtype: DType, shape: Shape) -> UOp:
-  """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all
-  floats."""
+  """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and an int beyond floats."""
   if dtype.kind in "fe":
     try: return graph.const(value, dtype, shape)
     except OverflowError: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}") from None

@@ -133,8 +133,7 @@ def _fraction(r: UOp, dtype: DType) -> UOp:
 
 
 def _normal(r: UOp, dtype: DType) -> UOp:
-  """Normal with mean 0 and variance 1 (Box-Muller). One hash, two uniforms: the high word gives the radius, the low word the
-  angle."""
+  """Normal with mean 0 and variance 1 (Box-Muller). One hash: the high word gives the radius, the low word the angle."""
   work = acc_dtype(dtype)
   angle = cast(cast((r & 2 ** 32 - 1) >> 8, dtypes.int32), work) * (2 * math.pi * 2.0 ** -24)
   left = 1.0 - cast(_fraction(r, dtypes.float32), work)   # (0, 1]: its logarithm is finite
@@ -346,8 +345,7 @@ class Random(Sorting):
   @classmethod
   def exponential(cls, *shape: Any, lambd: float = 1.0, generator: Generator | None = None, device: str | None = None,
                   dtype: Any = None, requires_grad: bool | None = None) -> Self:
-    """The exponential distribution of a rate: -log(1 - u) / lambd. Raises ArgumentError for a rate that is not above 0,
-    DTypeError."""
+    """The exponential distribution of a rate: -log(1 - u) / lambd. Raises ArgumentError for a rate not above 0, DTypeError."""
     if real_number("exponential", "lambd", lambd) <= 0: raise ArgumentError(f"exponential: lambd {lambd}; it must be above 0")
     s, dev, d = cls._random("exponential", shape, device, dtype)
     u = 0.0 - graph.log(cls._left(s, dev, d, generator)) / lambd   # 0 where the logarithm is: not -0

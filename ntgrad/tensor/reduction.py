@@ -194,8 +194,7 @@ class Reduction(Indexing):
   all = member(_together, BinaryOps.AND, "Whether every one along axes (None: all) is not zero. Raises AxisError.")
 
   def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit
-    records."""
+    """Whether all values are close (see ``isclose``), a Python bool, computed now. Raises CaptureError while a jit records."""
     return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
   def equal(self, other: Base) -> bool:
     """Whether the other tensor has this shape and these values (NaN equals nothing), as Python's bool; computes it now. Raises

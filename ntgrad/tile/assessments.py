@@ -163,10 +163,8 @@ def shown_shape(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shap
 def whole_windows(arranged: Sequence[Tensor]) -> list[Assessment]:
   """That there are whole windows wherever only these count, as the Arrangement of a call sees to."""
   each = [(t, o, d, n > 0) for t in arranged for o in t.operations for d, n in enumerate(o.windows)]
-  return [
-    Assessment(some, f"dimension {d} of {t.name} has a whole window of {o.args[0][d]}", "" if o.line is None else o.line.short)
-    for t, o, d, some in each if isinstance(some, Condition)
-  ]
+  return [Assessment(some, f"dimension {d} of {t.name} has a whole window of {o.args[0][d]}", o.line.short if o.line else "")
+          for t, o, d, some in each if isinstance(some, Condition)]
 
 
 def no_empty_tiles(kernel: str, parameters: Sequence[Parameter], arranged: Sequence[Tensor]) -> None:

@@ -168,8 +168,7 @@ def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, A
                "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
                "stream": program.stream, "most": most},
     "programs": [
-      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants]
-  }
+      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants]}
   return entry, list(map(small, program.variants))
 
 

@@ -312,10 +312,8 @@ class Interpreter(Expressions):
     """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables. Gives them by
     name, the body's statements, each variable's next value, what the body keeps in variables, and what it writes."""
     t, outer = self.tracer, scope.names
-    changing = [
-      n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))
-      if n not in counters and n in outer and can_be_variable(outer[n]) and not self.stores(n, scope)
-    ]
+    changing = [n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))
+                if n not in counters and n in outer and can_be_variable(outer[n]) and not self.stores(n, scope)]
     kinds = {n: common_dtype_shape(outer[n]) for n in changing}
     variables = {n: t.variable(*kinds[n]) for n in changing}
     written: set[UOp] = set()  # what the body writes
@@ -332,11 +330,8 @@ class Interpreter(Expressions):
           raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
         known, written = dict(t.known), written | t.written
       if any(level <= len(t.outer) for level in t.materialized[made:]) or len(t.unchanged(written)) < len(still): continue
-      gone = [
-        n for n, x in outer.items()
-        if n not in changing and n not in counters and n not in lost
-        and not isinstance(x, Unbound) and not flow.known_equal(names[n], x)
-      ]
+      gone = [n for n, x in outer.items() if n not in changing and n not in counters and n not in lost
+              and not isinstance(x, Unbound) and not flow.known_equal(names[n], x)]
       if gone:
         why = f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only"
         lost |= {n: Unbound(why) for n in gone}

@@ -73,8 +73,7 @@ def signature(k: Signature, taken: Sequence[DType | None]) -> dict[str, Any]:
     "symbols": {n: {o: getattr(s, o) for o in SYMBOL_OPTIONS} for n, s in sorted(k.symbols.items())},
     "parameters": parameters,
     "assessed": [[[declared_size(c.a), c.op, declared_size(c.b)], a.message, a.where, a.of] for a in k.assessed
-                 if isinstance(c := a.condition, Condition)]
-  }
+                 if isinstance(c := a.condition, Condition)]}
 
 
 def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list[Assessment]]:
@@ -136,8 +135,7 @@ def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
              "operations": [[o.unit.value, o.dtype, size_entry(o.count)] for o in spec.work.operations]},
     "sizes": [s.name for s in spec.sizes],
     "about": {"signature": about.signature, "options": about.options, "parts": about.parts,
-              "sizes": [d.name for d in about.sizes]}
-  }
+              "sizes": [d.name for d in about.sizes]}}
 
 
 def spec_of(found: Mapping[str, Any], source: str) -> ProgramSpec:

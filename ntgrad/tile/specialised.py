@@ -181,10 +181,8 @@ _NEVER = object()   # stands for a kernel that there is not
 def _alike(parameters: Sequence[Parameter]) -> list[SlotPair]:
   """The pairs (written parameter, another) that are arranged alike, so that each program has elements of its own."""
   def own(p: Parameter) -> bool: return not p.anywhere and not p.computed and p.memory is None and p.arrangement.injective
-  return [
-    (w.slot, p.slot) for w in parameters for p in parameters
-    if w.written and not p.written and own(w) and own(p) and w.dtype is p.dtype and w.arrangement.text() == p.arrangement.text()
-  ]
+  return [(w.slot, p.slot) for w in parameters for p in parameters if w.written and not p.written and own(w) and own(p)
+          and w.dtype is p.dtype and w.arrangement.text() == p.arrangement.text()]
 
 
 def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:

@@ -479,9 +479,7 @@ def _mapped(args: Any, fn: Callable[[Symbol], Any]) -> Any:
   return args
 
 
-def _filled(args: Any, table: Mapping[str, Any]) -> Any:
-  """Nested arguments with substitutions made."""
-  return _mapped(args, lambda s: s.subs(table))
+def _filled(args: Any, table: Mapping[str, Any]) -> Any: return _mapped(args, lambda s: s.subs(table))
 
 
 def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:

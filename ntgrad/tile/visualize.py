@@ -217,7 +217,6 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
 
 def _panel(picture: Picture, x0: float, y0: float, lead: Sizes, index: Mapping[Sizes, Cell],
            shape: Sequence[int], rows: range, columns: range) -> float:
-  """Rows and columns of one slice of the source."""
   def is_inside(r: int, c: int) -> bool: return 0 <= r < shape[-2] and 0 <= c < shape[-1]
   for r, c in itertools.product(rows, columns):
     x, y = x0 + (c - columns[0]) * CELL, y0 + (r - rows[0]) * CELL

@@ -60,6 +60,7 @@ def test_arguments_without_a_parameter_of_the_method_are_few() -> None:
   extra = {f"{name}.{a.arg}" for _, name, row in EVERY for made in [Made(name, row)] for a in made.parameters
            if a.arg not in made.at and a.arg not in ("size_average", "reduce", "inplace", "out")}
   assert extra == {*[f"{n}.driver" for n in ("svdvals", "svd", "lstsq")],
+                   *[f"{n}.cudnn_enabled" for n in ("batch_norm", "instance_norm")],
                    "gumbel_softmax.eps", "softmax._stacklevel", "softmin._stacklevel", "log_softmax._stacklevel"}
 
 

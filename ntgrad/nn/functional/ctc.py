@@ -9,7 +9,7 @@ from ntgrad.codegen.ir import ArgumentError, DTypeError, GradientError, ShapeErr
 from ntgrad.graph import Operand, checked, text
 from ntgrad.graph.nodes import acc_dtype
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.custom import Function
+from ntgrad.tensor.custom import ruled
 
 from . import ctc_kernels as kernels
 
@@ -65,33 +65,8 @@ def _labels(targets: Any, lengths: Any, n: int) -> Any:
   return targets[Tensor(np.minimum(place, targets.shape[0] - 1).astype(np.int32), device=targets.device)]
 
 
-class _Shares(Function):
-  """Which part of all ways to say the labels is in each state after each step: (steps, n, states)."""
-
-  @staticmethod
-  def forward(ctx: Any, x: Any, *others: Any) -> Any: return kernels.backward(others[-2].shape[2])(x, *others)
-  @staticmethod
-  def backward(ctx: Any, *gradients: Any) -> Any: raise GradientError(f"{_NAME}: its gradient has no gradient itself")
-
-
-class _Likelihood(Function):
-  """The log likelihood of each sample's labels, (n,)."""
-
-  @staticmethod
-  def forward(ctx: Any, x: Any, labels: Any, sizes: Any, blank: int) -> Any:
-    said, alpha, total = kernels.forward(max(16, 1 << (2 * labels.shape[1]).bit_length()))(x, labels, sizes, blank)
-    ctx.save_for_backward(x, sizes, said, alpha, total)
-    ctx.blank = blank
-    return total.squeeze(1)
-
-  @staticmethod
-  def backward(ctx: Any, *gradients: Any) -> Any:
-    x, sizes, said, alpha, total = ctx.saved_tensors
-    share = _Shares.apply(x, sizes, ctx.blank, said, alpha, total) * gradients[0].reshape(1, -1, 1)
-    return x.zeros_like().scatter_add(2, said.unsqueeze(0).expand(share.shape), share), None, None, None
-
-
 def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
+  """The log likelihood of each sample's labels, (n,)."""
   steps, n, classes = x.shape
   if 0 in x.shape: x = x.new_zeros(max(steps, 1), n, classes) + x.sum()
   if not n: return x.sum((0, 2))
@@ -100,7 +75,19 @@ def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, bl
   said = Tensor.arange(most, device=x.device) < target_lengths.unsqueeze(1)
   # the place of each label among classes: what is none of them is found
   labels = Tensor.arange(classes, device=x.device).gather(0, said.where(labels, blank).reshape(-1)).reshape(n, most)
-  return _Likelihood.apply(x, labels, Tensor.stack([input_lengths, target_lengths], dim=1), blank)
+  sizes = Tensor.stack([input_lengths, target_lengths], dim=1)
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    x, sizes, said, alpha, total = [t.detach() for t in (*xs, *outs[1:])]
+    # which part of all ways to say the labels is in each state after each step: (steps, n, states)
+    share = kernels.backward(alpha.shape[2])(x, sizes, blank, said, alpha, total)
+    share = ruled([share], xs[:1], _refused)[0] * grads[0].reshape(1, -1, 1)
+    return x.zeros_like().scatter_add(2, said.unsqueeze(0).expand(share.shape), share), None
+
+  said, alpha, total = kernels.forward(max(16, 1 << (2 * most).bit_length()))(x.detach(), labels, sizes, blank)
+  return ruled([total.squeeze(1), said, alpha, total], [x, sizes], rule)[0]
+
+
+def _refused(*_: Any) -> Any: raise GradientError(f"{_NAME}: its gradient has no gradient itself")
 
 
 __all__ = ["ctc_loss"]

@@ -45,8 +45,7 @@ def _convolution(name: str, n: int, x: Any, weight: Any, bias: Any, stride: Any,
 @checked
 def conv1d(input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1, padding: str | Ints = 0,
            dilation: Ints = 1, groups: int = 1) -> Tensor:
-  """Convolution: (n, cin, l), weight (cout, cin / groups, k) -> (n, cout, l'); the input may lack n. Raises as
-  :func:`conv2d`."""
+  """Convolution: (n, cin, l), weight (cout, cin / groups, k) -> (n, cout, l'); the input may lack n. Raises as :func:`conv2d`."""
   return _convolution("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -113,8 +112,7 @@ def conv_transpose3d(input: Tensor, weight: Operand, bias: Operand | None = None
 # ---- windows as columns
 @checked
 def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
-  """Windows as columns: (n, c, h, w) -> (n, c * kernel elements, windows); the input may lack n. Raises ShapeError,
-  ArgumentError."""
+  """Windows as columns: (n, c, h, w) -> (n, c * kernel elements, windows), or without n. Raises ShapeError, ArgumentError."""
   return input.im2col(numbers("unfold", "kernel_size", kernel_size, 2, 1), dilation, numbers("unfold", "padding", padding, 2, 0),
                       stride)
 

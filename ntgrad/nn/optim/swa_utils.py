@@ -131,8 +131,7 @@ class AveragedModel:
     return get_parameters(self.module)
 
   def update_parameters(self, model: Any) -> None:
-    """Take a model of the same structure into the average; the first one is copied. Raises ArgumentError for
-    another structure."""
+    """Take a model of the same structure into the average; the first is copied. Raises ArgumentError for another structure."""
     mine, theirs = get_parameters(self.module), _trained("AveragedModel", model)
     if [t.shape for t in mine] != [t.shape for t in theirs]:
       raise ArgumentError("AveragedModel.update_parameters: a model of other parameters")

@@ -120,7 +120,6 @@ class _Machine:
       do(self)
 
   def take(self, n: int) -> None:
-    """Charge n bytes."""
     self.room -= n
     if self.room < 0:
       raise self.refuse(f"its pickle makes more than {ROOM[0] >> 20} MiB and {ROOM[1]} bytes for each byte of the file, at byte "
@@ -128,7 +127,6 @@ class _Machine:
 
   # ---- what stands behind an instruction
   def part(self, n: int) -> memoryview:
-    """The next n bytes."""
     if not 0 <= n <= len(self.data) - self.at: raise ValueError(f"{n} bytes at byte {self.at} of {len(self.data)}")
     self.at += n
     return self.data[self.at - n:self.at]

@@ -278,8 +278,7 @@ class _Dry(_Reader):
 
 
 def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
-  """As torch 0.1 wrote it: ``storages``, then ``tensors`` that are views of them, then ``pickle``, which names tensors by
-  number."""
+  """As torch 0.1 wrote it: ``storages``, ``tensors`` that are views of them, and ``pickle``, which names tensors by number."""
   read = reader.load
   whole, members = tar_members(data, refuse)
   parts = {n: member_bytes(whole, n, m, refuse) for n, m in members.items() if n in ("storages", "tensors", "pickle")}
