@@ -32,7 +32,7 @@ FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
 TINY = 256           # elements of a space up to which kernels over it are joined even if they share nothing
-MUCH = 1 << 18       # elements that such kernels sum, at most
+MUCH, FEW = 1 << 18, 1 << 13   # elements that such kernels sum, at most; of bare sums, which are often larger elsewhere
 INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
 _NEVER = 1 << 40   # operations: a cost at which nothing is computed again
 _ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
@@ -342,7 +342,7 @@ class Partition:
     """A kernel over the same space that reads something that ``u`` reads too, and can store ``u`` as well. (``u`` waits for
     nothing that it stores: nodes are visited consumers first.)"""
     mine = reduction(u)[0]   # sums of much would be no more programs together than one of them, and wait for what others read
-    small = elements_of(u) <= TINY and (mine is None or u is not mine and elements_of(mine.src[0]) <= MUCH)
+    small = elements_of(u) <= TINY and (mine is None or elements_of(mine.src[0]) <= (FEW if u is mine else MUCH))
     for g in self.groups.candidates(u, None if small else near):
       if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU: continue
       if self._alike(u, g) and g not in readers and self._takes(u, g.here, readers): return g.here
