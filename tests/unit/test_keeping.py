@@ -319,7 +319,7 @@ def test_parameters_lie_in_the_optimizers_memory_alone(monkeypatch: pytest.Monke
 
 
 def test_the_loss_is_asked_for_between_its_gradients_and_the_step() -> None:
-  """What the loss and the gradients are made of is computed once; the step lays the gradients side by side, as they are stored."""
+  """What the loss and the gradients are made of is computed once; the step lays the gradients side by side."""
   m = deep(4)
   opt = nn.optim.SGD(m.parameters(), lr=0.1)
   x = Tensor(array(4, 8)).realize()
