@@ -235,8 +235,7 @@ def put(table: str, name: str, form: Form[T], value: T) -> bool:
 
 
 def load(table: str, name: str) -> bytes | None:
-  """The bytes stored under a key, or None where there are none. A damaged entry is removed, and what is no file of this user
-  that nobody else may write."""
+  """The bytes stored under a key, or None. A damaged entry is removed, and one that is not this user's alone to write."""
   if not config.cache: return None
   try:
     with _inside(table, name[:2]) as at:

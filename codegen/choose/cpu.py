@@ -140,8 +140,7 @@ Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elemen
 class Search:
   """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`.
 
-  ``exact``: lanes and copies of output axes divide them, for a kernel that stands for another one whose sizes are others.
-  """
+  ``exact``: lanes and copies of output axes divide them, for a kernel that stands for another one whose sizes are others."""
 
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target

@@ -157,8 +157,7 @@ class Export:
     return found is not None and found.index is access.src[1] and found.gate is gate_or_true(access)
 
   def chained(self, name: str, a: ArrangedAccess, chain: Sequence[str]) -> list[str]:
-    """The meta-operations of an arrangement, a line for each run of those of one level. Raises ExportError for one that a Tensor
-    does not have."""
+    """The meta-operations of an arrangement, a line for each run of one level. Raises ExportError for one that no Tensor has."""
     lines: list[str] = []
     calls = [c for step in [ast.parse("x" + link, mode="eval").body for link in chain] for c in _calls(step)]
     if "GRID" not in a.names and a.axes[0]:   # no axis is a grid's: one program has it all

@@ -45,8 +45,7 @@ def uncast(u: UOp) -> UOp:
 
 
 def as_sizes(u: UOp) -> UOp | None:
-  """An integer of the linear form as an index over SIZEs; None for one that is made of anything else than numbers and
-  DEFINE_VARs."""
+  """An integer of the linear form as an index over SIZEs; None unless it is made of numbers and DEFINE_VARs alone."""
   u = uncast(u)
   if u.dtype.kind not in "iu": return None
   if u.op is Ops.CONST: return ix.const(u.arg)

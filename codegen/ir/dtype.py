@@ -167,8 +167,7 @@ _by_np = {d.np: d for d in dtypes.all}
 
 
 def set_default_dtype(d: Any) -> None:
-  """Make a float dtype ``dtypes.default_float``: what lists of floats, random numbers and functions of ints give. Raises
-  DTypeError."""
+  """Set ``dtypes.default_float``: what lists of floats, random numbers and functions of ints give. Raises DTypeError."""
   dtypes.default_float = d
 
 
@@ -192,8 +191,7 @@ def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def held(value: Any, dtype: DType) -> Number:
-  """The number that an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest
-  even."""
+  """What an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest even."""
   if dtype.kind == "e": return float(to_narrow(np.asarray(float(value)), dtype))
   if dtype.kind == "f":
     if (rounded := getattr(value, "rounded", None)) is not None: return rounded(dtype)

@@ -129,8 +129,7 @@ class Groups:
       u = u.src[0]   # a copy is no kernel: who reads it waits for who stores what is copied
 
   def depends(self, g: Group, others: Collection[Group]) -> bool:
-    """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or whether that takes too long to
-    find."""
+    """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or that takes too long to find."""
     if not others: return False
     lowest = min(self.position[o.roots[-1]] for o in others)
     queue, seen = [g], {g}

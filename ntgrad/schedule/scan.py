@@ -42,8 +42,7 @@ def scan_value(u: UOp, idx: Idx, value: UOp) -> UOp:
 
 
 def split_scan(u: UOp, target: Target) -> UOp | None:
-  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each from where the one before
-  ends."""
+  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each begun with what is before."""
   fn, axis, reverse, *every = u.arg
   n = u.shape[axis]
   # what fills the last part of a run-time size is 0
