@@ -31,13 +31,11 @@ MOST_ELEMENTS = 256   # of a block, along each dimension
 UNIT = 16             # bytes: strides and the corners of blocks are multiples of it, and a block is no narrower
 _FAR = 1 << 40        # bytes: no stride is as long
 
-
 AxisIds = frozenset[int]                    # of TILE axes
 Layout = tuple[tuple[Dim, Dim, int], ...]   # of each dimension its size, its stride, its elements in a block
 
 
-class NoBox(Exception):
-  """Why an access does not take a block of a box; the sentence goes on after "by pointers: "."""
+class NoBox(Exception): """Why an access does not take a block of a box; the sentence goes on after "by pointers: "."""
 
 
 @dataclass(frozen=True)

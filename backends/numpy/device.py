@@ -104,8 +104,7 @@ class NumpyDevice(Device):
 
   def compile(self, specs: Specs) -> list[Program]: return [NumpyProgram(s) for s in specs]
 
-  def synchronize(self) -> None:
-    """Nothing to do: a launch has finished when it returns."""
+  def synchronize(self) -> None: """Nothing to do: a launch has finished when it returns."""
 
   # ---- memory shared with other libraries
   def adopt(self, address: int, nbytes: int) -> Array:

@@ -19,7 +19,6 @@ LIBRARY = {name: args for name, args in FUNCTIONS.items() if name not in ROUNDIN
 _ALL = 128                                # bits that every CPU's vector registers have
 _SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them
 
-
 Bad = Callable[[str, str], frozenset[int]]   # (function, element) → the widths of vectors at which the driver has it wrong
 
 

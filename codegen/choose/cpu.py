@@ -221,7 +221,6 @@ class Search:
       if any(x.write and x.axes & self.bound for x in self.info.accesses): return
       rows = self.sizes[last := self.out[-1]]
       if rows >= MANY_ROWS: yield from [{last: c} for c in _SEVERAL if rows % c == 0 or not self.exact][:1]
-
     if not useful:   # blocks that are transposed in registers
       beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
       for a in beside: yield from [{a: c} for c in BLOCKS if c <= width and c in self.numbers(a, lane, 1)]

@@ -23,8 +23,7 @@ LEVELS = (("GRID", (AxisKind.GRID,)), ("LOOP", (AxisKind.LOOP,)),
           ("tile", (AxisKind.TILE, AxisKind.LOCAL, AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)))
 
 
-class NoArrangement(Exception):
-  """The index is not a chain of meta-operations, or not for all sizes."""
+class NoArrangement(Exception): """The index is not a chain of meta-operations, or not for all sizes."""
 
 
 # ---- indices whose factors are Dims

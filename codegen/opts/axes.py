@@ -194,7 +194,6 @@ class Peel(OnAxis):
       raise OptError(f"{self}: one element would be left over, without a loop to say that it is none of the others; "
                      f"axes {sorted(kernel.sequential)} are gone through in order")
     behind = ix.add(tail.rng, ix.node(whole))
-
     joined: dict[UOp, UOp] = {}    # the REDUCEs over the axis, and what is made of them
 
     def tail_of(u: UOp) -> UOp:
