@@ -97,8 +97,7 @@ def _place(given: str) -> str:
   private = _private()
   print(
     f"ntgrad: {given} is not used for the disk cache, for {reason}; {private} is used in its place. What lies in the cache is "
-    f"run: {helps and f'see what is there, then {helps}, or '}let CACHE_DIR name a folder of your own",
-    file=sys.stderr)
+    f"run: {helps and f'see what is there, then {helps}, or '}let CACHE_DIR name a folder of your own", file=sys.stderr)
   return private
 
 
@@ -292,8 +291,7 @@ def _say(e: Exception) -> None:
   if not _refused:
     print(
       f"ntgrad: {folder()} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that "
-      "can be written, CACHE=0 is no cache",
-      file=sys.stderr)
+      "can be written, CACHE=0 is no cache", file=sys.stderr)
   _refused[:] = [str(e)]
 
 

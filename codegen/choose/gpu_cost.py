@@ -88,8 +88,7 @@ class Streams:
 
   def seconds(self, tiles: Mapping[int, int], copied: Collection[int] = (), warps: int = 0,
               rows: Mapping[int, int] = NO_COPIES) -> float:
-    """The time with blocks of these sizes; ``copied`` axes are written out, and so many steps of those in ``rows``. Infinite
-    where registers do not hold a block."""
+    """The time with blocks of these sizes, ``copied`` axes and so many ``rows`` written out; infinite if registers overflow."""
     target, sizes = self.target, self.sizes
     cores = target.cores
     out = {**{i: sizes[i] for i in copied}, **rows}   # how many steps of an axis are written out

@@ -57,8 +57,7 @@ def tile_source(kernel: Kernel, name: str, opts: Sequence[Opts] | None = None) -
 
 
 def short_source(kernel: Kernel) -> list[str]:
-  """A kernel as a person reads it: a line with what is written, from what, and the sizes; the application's lines. Raises
-  ExportError for what the language does not have."""
+  """A kernel as a person reads it: what is written, from what, and sizes; then the application's lines. Raises ExportError."""
   e = Export(kernel)
   def said(p: Param) -> str: return f"data{p.slot} ({', '.join(e.shape(p))}) {dtype_name(p.dtype)}"
   read = {u.src[0] for u in kernel.nodes if u.op is Ops.LOAD}

@@ -86,8 +86,7 @@ def bounds_text(size: ix.Size) -> str:
 
 
 def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
-  """An expression as Python writes it, its sizes called as ``name`` says: ``(N + 63)//64``. Raises ArgumentError for one of
-  anything else than sizes and numbers."""
+  """An expression of sizes and numbers as Python writes it, sizes called by ``name``: ``(N + 63)//64``. Raises ArgumentError."""
   return str(expr) if isinstance(expr, int) else _texts(expr, name)[expr][0]
 
 

@@ -368,8 +368,7 @@ class Arrangement:
 
 
 def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
-  """Where the element of a view's source at ``at`` is in the view; None for a dimension where that is not told by the index: one
-  that is padded or expanded, or has windows."""
+  """Where the element of a view's source at ``at`` is in the view; None along dimensions that are padded, expanded or windows."""
   out: list[UOp | None] = list(at)
   for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
     if op is Ops.PERMUTE: out = [out[d] for d in arg]
