@@ -100,7 +100,8 @@ class Partition:
     self.cost: dict[UOp, int] = {}
     self.again: dict[UOp, tuple[int, frozenset[UOp]]] = {}   # operations, and values in memory, to compute a node once more
     for u in self.order:
-      self.cost[u] = self._cost(u)
+      if u.op in LEAVES: self.cost[u] = 0
+      else: self.cost[u] = _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
       self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
@@ -113,10 +114,6 @@ class Partition:
     self.must: set[UOp] = set(sinks)
     self._force()
     for u in reversed(self.order): self._visit(u)
-
-  def _cost(self, u: UOp) -> int:
-    if u.op in LEAVES: return 0
-    return _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
     """Operations to compute ``u`` in one more kernel, and the values beneath it that are in memory, or will be because several
