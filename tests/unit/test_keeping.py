@@ -388,4 +388,4 @@ def test_the_loss_before_the_gradients_of_a_recurrent_layer(kind: str) -> None:
     opt.step()
     loss.item()
   counts = [kernels(partial(step, first)) for first in (False, True, False, True)][2:]
-  assert max(counts) <= min(counts) + 4, counts   # with the layer's own computed again they would be 9 more
+  assert max(counts) <= min(counts) + 4, counts   # 5 and 6 where the layer is computed again
