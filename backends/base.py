@@ -171,8 +171,7 @@ class Device:
     """Give an allocation back (kept for reuse). Work already launched on it still completes."""
     raise NotImplementedError
 
-  def trim(self) -> None:
-    """Give memory that is kept for reuse back to the system."""
+  def trim(self) -> None: """Give memory that is kept for reuse back to the system."""
 
   def part(self, raw: Raw, offset: int, nbytes: int) -> Raw:
     """A piece of an allocation, usable as one of its own while that lives; ``offset`` is a multiple of 512."""
@@ -222,8 +221,7 @@ class Device:
   # ---- memory shared with other libraries; the methods as they stand are right for memory of the host
   dlpack = 1, 0   # DLPack's device type and number of what ``address`` gives
 
-  def enter(self) -> None:
-    """Make it this thread's current device, where its driver has such a thing."""
+  def enter(self) -> None: """Make it this thread's current device, where its driver has such a thing."""
 
   def adopt(self, address: int, nbytes: int) -> Raw | None:
     """A raw allocation over memory that another library owns, at a multiple of 64 bytes. None where the device cannot use it."""
@@ -237,8 +235,7 @@ class Device:
     """The stream that launches go to, for libraries that order their own work with it."""
     return None
 
-  def follow(self, stream: int) -> None:
-    """What is launched from now on comes after everything in another library's stream."""
+  def follow(self, stream: int) -> None: """What is launched from now on comes after everything in another library's stream."""
 
   def precede(self, stream: int | None) -> None:
     """What another library puts into a stream from now on comes after everything launched here. None: into any stream."""

@@ -67,8 +67,7 @@ class CRenderer(CStyleRenderer):
     # programs that differ in nothing do the same: how many there are counts where they add up
     if any(u.op is Ops.ATOMIC for u in uops): types = {**dict.fromkeys(range(3), dtypes.int32), **types}
     return [
-      f"for ({self.value_type(types[d])} gidx{d} = 0; gidx{d} < grid[{d}]; gidx{d}++) {{" for d in sorted(types, reverse=True)
-    ]
+      f"for ({self.value_type(types[d])} gidx{d} = 0; gidx{d} < grid[{d}]; gidx{d}++) {{" for d in sorted(types, reverse=True)]
 
   def position(self, kind: str, dim: int, size: Dim) -> str:
     """See :meth:`Language.position`. Raises CompileError for groups of several work-items."""

@@ -97,8 +97,7 @@ def _place(given: str) -> str:
   private = _private()
   print(
     f"ntgrad: {given} is not used for the disk cache, for {reason}; {private} is used in its place. What lies in the cache is "
-    f"run: {helps and f'see what is there, then {helps}, or '}let CACHE_DIR name a folder of your own",
-    file=sys.stderr)
+    f"run: {helps and f'see what is there, then {helps}, or '}let CACHE_DIR name a folder of your own", file=sys.stderr)
   return private
 
 
@@ -235,8 +234,7 @@ def put(table: str, name: str, form: Form[T], value: T) -> bool:
 
 
 def load(table: str, name: str) -> bytes | None:
-  """The bytes stored under a key, or None where there are none. A damaged entry is removed, and what is no file of this user
-  that nobody else may write."""
+  """The bytes stored under a key, or None. A damaged entry is removed, and one that is not this user's alone to write."""
   if not config.cache: return None
   try:
     with _inside(table, name[:2]) as at:
@@ -293,8 +291,7 @@ def _say(e: Exception) -> None:
   if not _refused:
     print(
       f"ntgrad: {folder()} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that "
-      "can be written, CACHE=0 is no cache",
-      file=sys.stderr)
+      "can be written, CACHE=0 is no cache", file=sys.stderr)
   _refused[:] = [str(e)]
 
 

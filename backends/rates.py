@@ -28,8 +28,7 @@ PER_CLOCK: dict[int | str, tuple[str, str, float, float]] = {
   100: ("float32 256 float64 128 int32 128 int64 32",
         "float16 8192 bfloat16 8192 float8_e4m3 16384 float8_e5m2 16384 tf32 4096 float64 128 int8 16384", 16, 64),
   120: ("float32 256 float64 4 int32 256 int64 32",
-        "float16 1024 bfloat16 1024 float8_e4m3 2048 float8_e5m2 2048 tf32 512 int8 2048", 16, 64),
-}
+        "float16 1024 bfloat16 1024 float8_e4m3 2048 float8_e5m2 2048 tf32 512 int8 2048", 16, 64)}
 _CLOCK = 3e9   # of a CPU that does not tell
 
 

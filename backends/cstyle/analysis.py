@@ -34,7 +34,10 @@ class Facts:
 
 def analyse(uops: Sequence[UOp]) -> Facts:
   """The facts of a linear program."""
-  return Facts(*_find_inline(uops), _find_unrounded(uops), _find_exposed(uops), _find_bases(uops))
+  casts = {u for u in uops if u.op is Ops.CAST and u.dtype.scalar() in NARROW}
+  unrounded = casts.difference(*(u.src for u in uops if u.op not in (Ops.STORE, Ops.BITCAST)))
+  near = Counter((u.src[0], split[0]) for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (split := after(u.src[1])) is not None)
+  return Facts(*_find_inline(uops), unrounded, _find_exposed(uops), {at for at, n in near.items() if n >= MANY})
 
 
 def after(index: UOp) -> tuple[UOp, UOp] | None:
@@ -42,11 +45,6 @@ def after(index: UOp) -> tuple[UOp, UOp] | None:
   if index.op is not Ops.ALU or index.arg is not BinaryOps.ADD or index.src[1].op is not Ops.CONST: return None
   base, by = index.src
   return (base, by) if by.arg > 0 and vmin(base) >= 0 else None
-
-
-def _find_bases(uops: Sequence[UOp]) -> set[tuple[UOp, UOp]]:
-  found = Counter((u.src[0], split[0]) for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (split := after(u.src[1])) is not None)
-  return {at for at, n in found.items() if n >= MANY}
 
 
 def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:
@@ -73,18 +71,11 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
   return inline, reads
 
 
-def _find_unrounded(uops: Sequence[UOp]) -> set[UOp]:
-  """CASTs to narrow floats that nothing but STOREs and BITCASTs use."""
-  casts = {u for u in uops if u.op is Ops.CAST and u.dtype.scalar() in NARROW}
-  return casts.difference(*(u.src for u in uops if u.op not in (Ops.STORE, Ops.BITCAST)))
-
-
 def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
   """Signed sums and products of data whose overflow something could see: a comparison, a division, a widening, a float, or
   whoever reads the memory that they are stored to. C leaves it open what comes of those, so they are written with unsigned ints.
 
-  A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all.
-  """
+  A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all."""
   read = touched(uops, Ops.LOAD)
   seen = set[UOp]()
   before = -1

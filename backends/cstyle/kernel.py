@@ -7,21 +7,9 @@ import re
 from typing import Sequence
 
 from ntgrad.codegen.index import arguments, vmax, vmin
-from ntgrad.codegen.ir import (
-  COMPARE,
-  FUNCTIONS,
-  BinaryOps,
-  CompileError,
-  DType,
-  Ops,
-  UnaryOps,
-  UOp,
-  cast_number,
-  dtypes,
-  refusal,
-  step_of,
-)
+from ntgrad.codegen.ir import FUNCTIONS, CompileError, DType, cast_number, dtypes, refusal
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
+from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 from ntgrad.codegen.kernel import NARROW
 
 from ..base import KernelSource

@@ -16,16 +16,14 @@ from .functions import Library, Source, Type
 VALUES = {d.name: "float" if d in NARROW else d.short for d in dtypes.numbers}
 STORED = VALUES | {"bool": "uchar"} | {d.name: "ushort" if d.itemsize == 2 else "uchar" for d in NARROW}
 
-KEYWORDS = frozenset(
-  """auto bool break case char const continue default do double else enum extern float for goto if inline int long register
-restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split()
-)
+KEYWORDS = frozenset("""
+auto bool break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split())
 
 # how tightly C's operators bind that are looser than a shift, and those of two values
 LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(SHIFT + 1, SHIFT + 9)
 C = signs("MUL * DIV / IDIV / MOD %", "ADD + SUB -", "SHL << SHR >>", "CMPLT < CMPLE <=", "CMPEQ == CMPNE !=", "AND &",
           "XOR ^", "OR |", spaced=SUM)
-
 
 Atomic = tuple[str, Source, tuple[str, ...]]   # an expression, helpers, lines for the head of the source
 
@@ -55,10 +53,8 @@ class Language(Renderer):
   def value_type(self, dtype: DType) -> Type:
     """The C type that holds a value of ``dtype``. Raises CompileError where the language has none."""
     if dtype.count not in self.widths:
-      raise CompileError(
-        f"{self.name} has no vectors of {dtype.count} elements ({dtype}); widths: "
-        f"{', '.join(map(str, self.widths[1:])) or 'none'}"
-      )
+      raise CompileError(f"{self.name} has no vectors of {dtype.count} elements ({dtype}); widths: "
+                         f"{', '.join(map(str, self.widths[1:])) or 'none'}")
     if dtype.name not in self.values:
       lowered = "index dtypes must be lowered to int32 or int64 before rendering"
       raise CompileError(f"{self.name} has no dtype {dtype}; "

@@ -31,13 +31,11 @@ MOST_ELEMENTS = 256   # of a block, along each dimension
 UNIT = 16             # bytes: strides and the corners of blocks are multiples of it, and a block is no narrower
 _FAR = 1 << 40        # bytes: no stride is as long
 
-
 AxisIds = frozenset[int]                    # of TILE axes
 Layout = tuple[tuple[Dim, Dim, int], ...]   # of each dimension its size, its stride, its elements in a block
 
 
-class NoBox(Exception):
-  """Why an access does not take a block of a box; the sentence goes on after "by pointers: "."""
+class NoBox(Exception): """Why an access does not take a block of a box; the sentence goes on after "by pointers: "."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +181,7 @@ def _greatest(x: UOp) -> UOp:
 
 
 def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
-  """What the hardware asks for. It reads rows to the element but writes them in units: it would overwrite what follows the end of
-  a row in its last unit. Raises NoBox."""
+  """What the hardware asks for: it writes rows in units, the last of which would overwrite what follows a row. Raises NoBox."""
   if len(dims) > MOST_DIMENSIONS: raise NoBox(f"it has {len(dims)} dimensions, a descriptor {MOST_DIMENSIONS} at most")
   inner = dims[-1]
   if inner.block * itemsize < UNIT: raise NoBox(f"a block is {inner.block * itemsize} bytes wide, less than {UNIT}")

@@ -242,8 +242,7 @@ class CUDADevice(Pooled):
         self._owners[raw] = buffer
         return raw
     raise OutOfMemoryError(
-      f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})"
-    )
+      f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})")
 
   def part(self, raw: int, offset: int, nbytes: int) -> int: return raw + offset
 
@@ -361,10 +360,8 @@ class CUDADevice(Pooled):
     if (known := self._packed.get(_packed_key(spec))) is not None: return known
     binary = compiler.finished(self._request(spec))
     if binary.shared <= self.shared: return binary
-    raise CompileError(
-      f"kernel {spec.label} needs {binary.shared:,} bytes of shared memory a program, {self.name} has {self.shared:,}; "
-      "make its blocks smaller"
-    )
+    raise CompileError(f"kernel {spec.label} needs {binary.shared:,} bytes of shared memory a program, {self.name} has "
+                       f"{self.shared:,}; make its blocks smaller")
 
   def pack(self, specs: Specs) -> bytes:
     """Compiled kernels as bytes. See :meth:`Device.pack`."""
@@ -381,8 +378,7 @@ class CUDADevice(Pooled):
     for b, s in zip(binaries, specs):
       if b.target != f"sm_{self.capability}":
         raise StateError(
-          f"{self.name}: kernel {s.label} was built for {b.target}, this device is sm_{self.capability}; build it again"
-        )
+          f"{self.name}: kernel {s.label} was built for {b.target}, this device is sm_{self.capability}; build it again")
       self._packed[_packed_key(s)] = b
 
   def disassemble(self, spec: ProgramSpec) -> str:

@@ -68,8 +68,7 @@ def _driver() -> Any:
 
 
 def find(name: str) -> int:
-  """The number of the device that ``name`` means: 1 of ``"CUDA:1"``. Raises DeviceError where there is none that kernels can be
-  made for."""
+  """The number of the device that ``name`` means: 1 of ``"CUDA:1"``. Raises DeviceError where there is none, or too old a one."""
   kind, _, number = name.partition(":")
   if kind != "CUDA" or not (number or "0").isdigit():
     raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")

@@ -7,20 +7,9 @@ from typing import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ntgrad.codegen.index import vmax, vmin
-from ntgrad.codegen.ir import FUNCTIONS, BinaryOps, CompileError, DType, Ops, TernaryOps, UnaryOps, UOp, cast_number, dtypes, held
-from ntgrad.codegen.ir.spelling import (
-  ATOM,
-  BIT_AND,
-  BIT_OR,
-  COMPARISON as CMP,
-  CONDITIONAL as ANY,
-  PRODUCT,
-  SHORT_PYTHON as PYTHON,
-  UNARY,
-  Text,
-  inside,
-  operands,
-)
+from ntgrad.codegen.ir import ATOM, FUNCTIONS, PRODUCT, UNARY, CompileError, DType, Text, cast_number, dtypes, held, inside
+from ntgrad.codegen.ir.spelling import BIT_AND, BIT_OR, COMPARISON as CMP, CONDITIONAL as ANY, SHORT_PYTHON as PYTHON, operands
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel import FP8, NARROW, accesses_variable, gate_or_none, layout, terms
 
 from ..writer import float_text

@@ -26,8 +26,6 @@ TAKEN = re.compile(
   r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|min|max|"
   rf"{'|'.join(keyword.kwlist)}")
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
-
-
 _ARITHMETIC: dict[object, Callable[[int, int], int]] = {
   BinaryOps.ADD: operator.add, BinaryOps.SUB: operator.sub, BinaryOps.MUL: operator.mul,
   BinaryOps.IDIV: lambda a, b: a // b if b else 0, BinaryOps.MOD: lambda a, b: a % b if b else 0}

@@ -126,10 +126,8 @@ def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None
   size, block, itemsize = (int(box.shape[-1].data.item()), box.block_shape[-1],
                            box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3)
   if (end := int(corner[-1].data.item()) + block) > size and size * itemsize % UNIT:
-    raise VerifyError(
-      f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple of {UNIT}, and "
-      f"a block ends at element {end}"
-    )
+    raise VerifyError(f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple "
+                      f"of {UNIT}, and a block ends at element {end}")
 
 
 @contextmanager

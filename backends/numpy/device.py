@@ -54,10 +54,8 @@ class NumpyProgram(Program):
     extents = {"g": self.grid(sizes), "l": (*spec.local, 1, 1, 1)}
     for (kind, dim, said), n in zip(specials, evaluator(tuple([s[2] for s in specials]), spec.sizes)(sizes)):
       if n != extents[kind][dim]:
-        raise VerifyError(
-          f"kernel {spec.label!r}: SPECIAL {(kind, dim, dim_text(said))} says {n} programs in dimension {dim}, the launch has "
-          f"{extents[kind][dim]}"
-        )
+        raise VerifyError(f"kernel {spec.label!r}: SPECIAL {(kind, dim, dim_text(said))} says {n} programs in dimension {dim}, "
+                          f"the launch has {extents[kind][dim]}")
 
   def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Evaluate. Raises VerifyError for accesses out of bounds, uninitialised reads, races, and sizes out of their bounds."""
@@ -106,8 +104,7 @@ class NumpyDevice(Device):
 
   def compile(self, specs: Specs) -> list[Program]: return [NumpyProgram(s) for s in specs]
 
-  def synchronize(self) -> None:
-    """Nothing to do: a launch has finished when it returns."""
+  def synchronize(self) -> None: """Nothing to do: a launch has finished when it returns."""
 
   # ---- memory shared with other libraries
   def adopt(self, address: int, nbytes: int) -> Array:

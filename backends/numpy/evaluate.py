@@ -45,15 +45,13 @@ class Evaluator:
     self.params = [u for u in self.uops if u.op is Ops.DEFINE_GLOBAL]
     # dimension 0 is the fastest: last of the group axes, last of the local axes
     self.groups, self.locals = (
-      sorted([u for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == kind], key=lambda u: -u.arg[1]) for kind in "gl"
-    )
+      sorted([u for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == kind], key=lambda u: -u.arg[1]) for kind in "gl")
     self.ones = (1,) * (len(self.groups) + len(self.locals) + 1)
     self.items = math.prod(u.arg[2] for u in self.locals)
     self.written, self.read = touched(self.uops, Ops.STORE, Ops.ATOMIC), touched(self.uops, Ops.LOAD)
-    self.weight = max(
-      [u.dtype.count for u in self.uops]
-      + [u.arg[1] if u.arg[2] == "private" else -(-u.arg[1] // self.items) for u in self.uops if u.op is Ops.DEFINE_LOCAL]
-    )
+    locals_ = [u.arg for u in self.uops if u.op is Ops.DEFINE_LOCAL]
+    each = [n if kind == "private" else -(-n // self.items) for _, n, kind in locals_]
+    self.weight = max([u.dtype.count for u in self.uops] + each)
     self.constants = {u: np.full(self.ones, u.arg, u.dtype.np) for u in self.uops if u.op in (Ops.CONST, Ops.DEFINE_ACC)}
     self.block = self._blocks()
 

@@ -37,8 +37,7 @@ def _all() -> dict[str, list[str]]:
 _ATTRIBUTES = {"F": "overloadable", "C": "overloadable, const", "P": "overloadable, pure"}
 _DECLARED = {
   name: " ".join(re.sub(r" ([FCP]) ", lambda m: f" __attribute__(({_ATTRIBUTES[m[1]]})) ", line) + ";" for line in lines)
-  for name, lines in _all().items()
-}
+  for name, lines in _all().items()}
 _CALLS = re.compile(rf"\b({'|'.join(sorted(_DECLARED, key=len, reverse=True))})\s*\(")
 
 

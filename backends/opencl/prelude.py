@@ -4,7 +4,7 @@ loops need is written here with operators and compiler builtins, which inline an
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Mapping
+from typing import Callable
 
 from ..cstyle.functions import COMMON, FLOATS, FUNCTIONS, Library, Templates, Type, helper, horner, library
 
@@ -18,7 +18,6 @@ ROUNDINGS = "floor", "ceil", "trunc", "rint"
 LIBRARY = {name: args for name, args in FUNCTIONS.items() if name not in ROUNDINGS}
 _ALL = 128                                # bits that every CPU's vector registers have
 _SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them
-
 
 Bad = Callable[[str, str], frozenset[int]]   # (function, element) → the widths of vectors at which the driver has it wrong
 
@@ -67,25 +66,23 @@ class OpenCLLibrary(Library):
 
 
 # ---- float16 in memory: a hardware instruction does four or eight
-@helper(TEMPLATES)
-def _half_to_float(t: Type) -> str:
-  return _by_hardware("half_to_float", "float", t, {
+_HARDWARE = {   # by the name of the helper: what it converts to, and how, by the width of the vector
+  "half_to_float": ("float", {
     1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0",
     4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))", 8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
-    16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))"})
-
-
-@helper(TEMPLATES)
-def _float_to_half(t: Type) -> str:
-  return _by_hardware("float_to_half", "ushort", t, {
+    16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))"}),
+  "float_to_half": ("ushort", {
     1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0", 4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
     8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
-    16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))"})
+    16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))"})}
 
 
-def _by_hardware(name: str, to: str, t: Type, hard: Mapping[int, str]) -> str:
-  soft = COMMON[name][0](t)
+def _by_hardware(name: str, t: Type) -> str:
+  soft, (to, hard) = COMMON[name][0](t), _HARDWARE[name]
   return either("__F16C__", f"static {t.of(to)} {name}_{t}({t} x) {{ return {hard[t.n]}; }}", soft) if t.n in hard else soft
+
+
+for _name in _HARDWARE: helper(TEMPLATES, name=_name)(partial(_by_hardware, _name))
 
 
 # ---- float32 functions: special values as IEEE has them, 1.3 to 15 times as fast as PoCL's builtins on vectors. Greatest errors
@@ -99,40 +96,33 @@ _EXP = "1.98756912e-4f 1.39819994e-3f 8.33345205e-3f 4.16657962e-2f 1.66666657e-
 # A result that rounds to zero (of what a mask took away, exp(-inf)) is chosen, not computed: a product that becomes subnormal
 # on the way takes a CPU a hundred times as long.
 
-def _scaled(t: Type) -> str:
-  """The end of exp: ``r`` reduced, ``t`` with n in its low bits; where ``zero`` the result is 0."""
-  return f"""  {t} p = {horner('r', _EXP)};
+def _power(t: Type, name: str, most: str, least: str, reduced: str) -> str:
+  """exp or exp2 from ``least`` to ``most``: ``r`` is what x is ``reduced`` to, ``t`` has n in its low bits."""
+  return f"""
+static {t} {name}_{t}({t} x) {{
+  x = x > {most} ? ({t})({most}) : x;
+  {t.of('int')} zero = x < {least};
+  x = zero ? ({t})(0.0f) : x;
+  {reduced}
+  {t} p = {horner('r', _EXP)};
   p = p*(r*r) + r + 1.0f;
   {t.of('int')} n = {t.bits('int', 't')} - 0x4b400000, h = n >> 1;  // 2^n in two steps: it may overflow or be subnormal
   p = p*{t.bits('float', '(h + 127) << 23')}*{t.bits('float', '(n - h + 127) << 23')};
-  return zero ? ({t})(0.0f) : p;"""
+  return zero ? ({t})(0.0f) : p;
+}}"""
 
 
 @_of_floats
 def _exp(t: Type) -> str:
-  return f"""
-static {t} exp_{t}({t} x) {{
-  x = x > 89.0f ? ({t})(89.0f) : x;
-  {t.of('int')} zero = x < -104.0f;
-  x = zero ? ({t})(0.0f) : x;
-  {t} t = x*1.44269504f + 12582912.0f, k = t - 12582912.0f;
+  return _power(t, "exp", "89.0f", "-104.0f", f"""{t} t = x*1.44269504f + 12582912.0f, k = t - 12582912.0f;
   {t} r = x - k*0.693145752f;
-  r = r - k*1.42860677e-6f;
-{_scaled(t)}
-}}"""
+  r = r - k*1.42860677e-6f;""")
 
 
 @_of_floats
 def _exp2(t: Type) -> str:
-  return f"""
-static {t} exp2_{t}({t} x) {{
-  x = x > 129.0f ? ({t})(129.0f) : x;
-  {t.of('int')} zero = x < -151.0f;
-  x = zero ? ({t})(0.0f) : x;
-  {t} t = x + 12582912.0f;
-  {t} r = (x - (t - 12582912.0f))*0.693147181f;
-{_scaled(t)}
-}}"""
+  return _power(t, "exp2", "129.0f", "-151.0f", f"""{t} t = x + 12582912.0f;
+  {t} r = (x - (t - 12582912.0f))*0.693147181f;""")
 
 
 def _log(t: Type, name: str, result: str) -> str:

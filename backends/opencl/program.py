@@ -171,9 +171,7 @@ class OpenCLProgram(Program):
     for i, n in self._numbers(sizes): launch.values[i] = int(n)
     small = all(g*n < SMALL_GRID for g, n in zip(grid, self._local))
     if not (False in self.code or small and True in self.code): self.take_code(again=True)
-    code = self.code.get(True) if small else None
-    if code is None: code = self.code.get(False)
-    if code is None: return False
+    if (code := self.code.get(small and True in self.code)) is None: return False
     launch.resize(code, grid, self._seconds(sizes))
     return True
 

@@ -3,7 +3,7 @@ there, PoCL has written its machine code to a shared library, which we call. The
 helpers look for more for a millisecond, then they sleep; not in Python, whose lock they would have to wait for. Many launches,
 such as those of a replay, are one call.
 
-What runs in the threads is OpenCL C too: RUN goes through launches, HELP helps. They call a kernel as PoCL's own threads do, for
+What runs in the threads is OpenCL C too: RUN goes through launches, or helps. It calls a kernel as PoCL's own threads do, for
 each group of work-items: ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``. ``args`` has the address of each argument, then
 of each address of local memory, of which every thread has its own. This is so in PoCL 3.0, on Linux and x86-64; others have the
 queue."""
@@ -122,20 +122,38 @@ static void wake(__global pool_t* p) {
   system(202, (ulong)&p->bell, 129, 0x7fffffff);   // futex: wake, of this process
 }
 
-// count: of launches; whether to wake helpers; whether to launch alone, and note how long each takes
-__kernel void RUN(__global pool_t* p, __global launch_t* l, __global const ulong* count) {
+// look for work for as long as "patience" pauses, sleep, and so on until it is time to leave
+static void help(__global pool_t* p, ulong thread, ulong patience) {
+  p->ids[thread] = system(186, 0, 0, 0);   // gettid
+  while (!p->leave) {
+    for (ulong k = 1; (k < patience || p->busy) && !p->leave; k++) {
+      if (take(p, thread)) k = 0;
+      if (k % 256) __builtin_ia32_pause(); else yield_core();
+    }
+    ulong bell = p->bell;
+    atom_add((volatile __global ulong*)&p->sleeping, 1ul);
+    if (!p->busy && !p->leave) system(202, (ulong)&p->bell, 128, bell);   // futex: wait while the bell is what it was
+    atom_add((volatile __global ulong*)&p->sleeping, -1ul);
+  }
+}
+
+// how: of a helper's thread its number and its patience, else 0, 0; then how many launches, whether to wake helpers, and whether
+// to launch alone and note how long each takes
+__kernel void RUN(__global pool_t* p, __global launch_t* l, __global const ulong* how) {
+  ulong count = how[2];
   uint floats = set_floats(0x1f80);
-  for (ulong i = 0; count[2] && i < *count; i++) {
+  if (how[0]) { help(p, how[0], how[1]); return; }
+  for (ulong i = 0; how[4] && i < count; i++) {
     ulong begun = __builtin_ia32_rdtsc();
     groups(l + i, 0, 0, l[i].groups);
     l[i].ticks = __builtin_ia32_rdtsc() - begun;
   }
-  if (count[2]) { set_floats(floats); return; }
-  if (count[1]) {
+  if (how[4]) { set_floats(floats); return; }
+  if (how[3]) {
     atom_xchg((volatile __global ulong*)&p->busy, 1ul);   // who is about to sleep does not: it looks after it has said so
     if (p->sleeping) wake(p);
   }
-  for (ulong i = 0; i < *count; i++, l++) {
+  for (ulong i = 0; i < count; i++, l++) {
     if (l->pieces <= 1) { groups(l, 0, 0, l->groups); continue; }
     p->launch = (ulong)l; p->finished = 0;
     atom_xchg((volatile __global ulong*)&p->ticket, ++p->number << 42 | l->pieces << 21);
@@ -144,21 +162,6 @@ __kernel void RUN(__global pool_t* p, __global launch_t* l, __global const ulong
   }
   p->busy = 0;
   set_floats(floats);
-}
-
-__kernel void HELP(__global pool_t* p, __global const ulong* thread, __global const ulong* patience) {
-  set_floats(0x1f80);
-  p->ids[*thread] = system(186, 0, 0, 0);   // gettid
-  while (*patience && !p->leave) {   // (without any it is tried whether this can be called)
-    for (ulong k = 1; (k < *patience || p->busy) && !p->leave; k++) {
-      if (take(p, *thread)) k = 0;
-      if (k % 256) __builtin_ia32_pause(); else yield_core();
-    }
-    ulong bell = p->bell;
-    atom_add((volatile __global ulong*)&p->sleeping, 1ul);
-    if (!p->busy && !p->leave) system(202, (ulong)&p->bell, 128, bell);   // futex: wait while the bell is what it was
-    atom_add((volatile __global ulong*)&p->sleeping, -1ul);
-  }
 }
 
 __kernel void TEST(__global ulong* out, __global const ulong* in, ulong at) {
@@ -225,22 +228,21 @@ class Launch:
 class Threads:
   """The thread that launches, and helpers. To be used by one thread at a time."""
 
-  def __init__(self, threads: int, run: int, help: int):
-    """``run`` and ``help`` are the machine codes of :func:`spec`'s kernels."""
+  def __init__(self, threads: int, run: int):
+    """``run`` is the machine code of :func:`spec`'s kernel."""
     self.threads = threads
     self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
     self._kept = list[Any]()
     cores = sum([1 << core for core in os.sched_getaffinity(0)])
     words = cores.bit_length() // 64 + 1
-    self._pool, self._count = self._lasting(_IDS + threads + words), self._lasting(2)
+    self._pool, self._how = self._lasting(_IDS + threads + words), self._lasting(5)
     self._pool[_THREADS], self._pool[_CORES] = threads, words
     self._pool[(at := _IDS + threads):at + words] = [cores >> 64 * i & (1 << 64) - 1 for i in range(words)]
-    code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
-    self._run, self._help = code(run), code(help)
+    self._run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)(run)
     self._context = Context(groups=(1, 1, 1), local=(1, 1, 1), dimensions=3)
     self._at_context = ctypes.addressof(self._context)
     self._helpers = list[threading.Thread]()
-    self._given = Parameters([self._pool.ctypes.data, 0, self._count.ctypes.data])
+    self._given = Parameters([self._pool.ctypes.data, 0, self._how.ctypes.data])
     self.lock = _thread.allocate_lock()
 
   def _lasting(self, words: int) -> np.ndarray[Any, Any]:
@@ -263,7 +265,7 @@ class Threads:
     thread; the records get how long each took."""
     if self.lock.locked(): not_in_handler(self.lock)
     with self.lock:
-      self._given.values[1], self._count[:3] = ctypes.addressof(records), (count, wake, alone)
+      self._given.values[1], self._how[2:5] = ctypes.addressof(records), (count, wake, alone)
       if wake and len(self._helpers) < self.threads - 1: self._begin()
       self._run(self._given.address, self._at_context, 0, 0, 0)
 
@@ -275,10 +277,10 @@ class Threads:
     atexit.register(self.leave)
 
   def _helper(self, thread: int) -> None:
-    numbers = self._lasting(2)
-    numbers[:2] = thread, PATIENCE
-    given = Parameters([self._pool.ctypes.data, numbers.ctypes.data, numbers.ctypes.data + 8])
-    self._help(given.address, self._at_context, 0, 0, 0)   # until they leave
+    how = self._lasting(5)
+    how[:2] = thread, PATIENCE
+    given = Parameters([self._pool.ctypes.data, 0, how.ctypes.data])
+    self._run(given.address, self._at_context, 0, 0, 0)   # until they leave
 
   def leave(self) -> None:
     """End the helpers."""
@@ -394,7 +396,7 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   count = count or min(int(device.device.max_compute_units), len(os.sched_getaffinity(0)))
   key = compiler.identity, count
   if key in _threads: return _threads[key]
-  specs = [spec(name) for name in ("RUN", "HELP", "TEST")]
+  specs = [spec(name) for name in ("RUN", "TEST")]
   keys = [compiler.key(s) for s in specs]
   held = [compiler.units.get(k) or compiler.load(k) for k in keys]   # until programs do: one that is let go is loaded again
   if None in held:
@@ -402,15 +404,15 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
     compiler.build(unit)
     unit.done = True
     compiler.units.update(dict.fromkeys(keys, unit))
-  run, help, test = [cast("OpenCLProgram", p) for p in device.compile(specs)]
+  run, test = [cast("OpenCLProgram", p) for p in device.compile(specs)]
   zeros, out = device.new_raw(4096), device.new_raw(4096)
   zeros.host[:] = 0
-  for p in run, help, test: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
+  for p in run, test: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
   device.queue.finish()
-  for p in run, help, test: p.take_code()
-  if not (run.code and help.code and test.code): return None
-  threads = Threads(count, *[next(iter(p.code.values())) for p in (run, help)])
-  threads._kept += run.unit, help.unit   # which have the machine code
+  for p in run, test: p.take_code()
+  if not (run.code and test.code): return None
+  threads = Threads(count, next(iter(run.code.values())))
+  threads._kept.append(run.unit)   # which has the machine code
   # groups in three dimensions, two arrays of local memory, a number as an argument
   groups, record = int(np.prod(TESTED)), (Record * 1)()
   launch = test.launch_of(record[0], threads)

@@ -112,6 +112,7 @@ SPECIAL = frozenset((
 # functions that take more than one operation however they are computed: 20 rounds of three, and the keys
 _SEVERAL = {BinaryOps.THREEFRY: 75}
 _EMPTY: frozenset[UOp] = frozenset()
+_Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
 
 
 @lru_cache(maxsize=256)
@@ -119,19 +120,13 @@ def work_of(kernel: Kernel) -> Work:
   """What one launch of a kernel in index form does at least."""
   if kernel.plain and not kernel.tiles: kernel = split_axes(kernel)   # rows and columns of a flattened product
   sizes: dict[UOp, Dim] = {a.rng: a.count if a.varies else a.size for a in kernel.axes}
-  nodes = _around(kernel)
+  # the nodes, and the axes that they are gone through for beside their own: the programs and the FORs around
+  nodes: _Nodes = [(kernel.nodes, _EMPTY)]
+  if not kernel.plain:
+    grid = frozenset(a.rng for a in kernel.grid)
+    nodes = [([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), grid.union(kernel.axis(i).rng for i in fors))
+             for s, fors in walk_statements(kernel.body)]
   return Work(_bytes(kernel, nodes, sizes), _operations(kernel, nodes, sizes), tuple(sizes.values()))
-
-
-_Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
-
-
-def _around(kernel: Kernel) -> _Nodes:
-  """The nodes of a kernel, and the axes that they are gone through for beside their own: the programs and the FORs around."""
-  if kernel.plain: return [(kernel.nodes, _EMPTY)]
-  grid = frozenset(a.rng for a in kernel.grid)
-  return [([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), grid.union(kernel.axis(i).rng for i in fors))
-          for s, fors in walk_statements(kernel.body)]
 
 
 # ---- operations
@@ -139,11 +134,9 @@ def _around(kernel: Kernel) -> _Nodes:
 def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tuple[Operations, ...]:
   """The operations of a launch, those of a unit and dtype together, in a fixed order."""
   found: dict[tuple[Unit, str], Dim] = {}
-
   def note(unit: Unit, dtype: DType, over: Iterable[UOp], times: int = 1) -> None:
     key = unit, dtype.scalar().name
     found[key] = ix.plus(found.get(key, 0), ix.times(ix.product([sizes.get(r, 1) for r in over]), times))
-
   for nodes, around in parts:
     products = {u: p for u in nodes if u.op is Ops.REDUCE and (p := _product(u)) is not None}
     multiplied = {node for node, _ in products.values()}

@@ -140,8 +140,7 @@ Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elemen
 class Search:
   """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`.
 
-  ``exact``: lanes and copies of output axes divide them, for a kernel that stands for another one whose sizes are others.
-  """
+  ``exact``: lanes and copies of output axes divide them, for a kernel that stands for another one whose sizes are others."""
 
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
@@ -222,7 +221,6 @@ class Search:
       if any(x.write and x.axes & self.bound for x in self.info.accesses): return
       rows = self.sizes[last := self.out[-1]]
       if rows >= MANY_ROWS: yield from [{last: c} for c in _SEVERAL if rows % c == 0 or not self.exact][:1]
-
     if not useful:   # blocks that are transposed in registers
       beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
       for a in beside: yield from [{a: c} for c in BLOCKS if c <= width and c in self.numbers(a, lane, 1)]

@@ -86,16 +86,9 @@ class Streams:
       if own is not None and vector(x, own) < VECTOR_BYTES // 2: self.scattered = ADDRESS
       self.accesses.append((x, steps, size, rounds.get(x.node, 1), apart, own, wide))
 
-  def occupancy(self, block: int, warps: int, values: int) -> int:
-    """Programs on a core at the same time, each with ``values`` blocks in registers; 0 where they do not fit."""
-    registers, target = KEPT_REGISTERS + values * -(-block // (WARP * warps)), self.target
-    if registers > MOST_REGISTERS: return 0
-    return min(target.warps // warps, target.resident, target.register_file // (registers * WARP * warps))
-
   def seconds(self, tiles: Mapping[int, int], copied: Collection[int] = (), warps: int = 0,
               rows: Mapping[int, int] = NO_COPIES) -> float:
-    """The time with blocks of these sizes; ``copied`` axes are written out, and so many steps of those in ``rows``. Infinite
-    where registers do not hold a block."""
+    """The time with blocks of these sizes, ``copied`` axes and so many ``rows`` written out; infinite if registers overflow."""
     target, sizes = self.target, self.sizes
     cores = target.cores
     out = {**{i: sizes[i] for i in copied}, **rows}   # how many steps of an axis are written out
@@ -106,8 +99,10 @@ class Streams:
     warps = warps or warps_for(block)
     if out: values = MOST_VALUES + prod(rows.values()) - 1
     else: values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
-    fit = self.occupancy(block, warps, values + self.scattered)
-    if not fit: return math.inf
+    registers = KEPT_REGISTERS + (values + self.scattered) * -(-block // (WARP * warps))
+    # programs on a core at the same time
+    fit = min(target.warps // warps, target.resident, target.register_file // (registers * WARP * warps))
+    if registers > MOST_REGISTERS or not fit: return math.inf
     uneven = -(-programs // cores) * cores / programs if programs < MANY_PROGRAMS * cores else 1.0
     memory = cache = lines = touched = 0.0
     phases = 1

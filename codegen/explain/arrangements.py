@@ -33,8 +33,7 @@ class ArrangedAccess:
   where: tuple[UOp, ...] = ()
 
   def chain(self) -> str:
-    """``data1(64, 32).tile((8, 32))…``, or ``data1(64, 32).at(…)`` with the index as it is; a long part of that is ``…``: the
-    body has it."""
+    """``data1(64, 32).tile((8, 32))…``, or ``data1(64, 32).at(…)`` with the index, of which a long part is ``…``."""
     name, printer = f"data{self.param.slot}", Printer(lambda text: "…")
     if self.arrangement is not None: text, conditions = self.arrangement.text(name), self.where
     else:
@@ -105,8 +104,7 @@ def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) ->
 
 
 def _narrowed(needs: Sequence[UOp], some: Sequence[ix.Dim]) -> dict[UOp, UOp]:
-  """Sizes, with narrower bounds where conditions and that there are ``some`` tell: from N > 7, or N // 8 rounds, it is 8 or
-  more."""
+  """Sizes, with narrower bounds where conditions and that there are ``some`` tell: N > 7, or N // 8 rounds: it is 8 or more."""
   found: dict[UOp, ix.Size] = {}
   def narrow(u: UOp, lower: int | None, upper: int | None) -> None:
     terms, c = ix.linear(u)

@@ -23,8 +23,7 @@ LEVELS = (("GRID", (AxisKind.GRID,)), ("LOOP", (AxisKind.LOOP,)),
           ("tile", (AxisKind.TILE, AxisKind.LOCAL, AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)))
 
 
-class NoArrangement(Exception):
-  """The index is not a chain of meta-operations, or not for all sizes."""
+class NoArrangement(Exception): """The index is not a chain of meta-operations, or not for all sizes."""
 
 
 # ---- indices whose factors are Dims
@@ -240,8 +239,7 @@ class Derivation:
     self.split(d, shared, [within] if alone else [], plus(ends(within)[1], 1), stride)
 
   def split(self, d: int, terms: Terms, inner: list[UOp], size: Dim, stride: Dim, shift_inwards: bool = False) -> None:
-    """Dimension ``d``, (n) -> (windows, size): ``terms``, over ``stride``, is the window and ``inner`` the element in it; without
-    ``inner`` (windows)."""
+    """Dimension ``d``, (n) -> (windows, size): ``terms``, over ``stride``, is the window, ``inner`` the element in it, if any."""
     n = len(self.index)
     sizes, strides = ([here if e == d else 1 for e in range(n)] for here in (size, stride))
     self.arr = self.arr.tile(sizes, strides, shift_inwards=shift_inwards).ravel()
@@ -281,8 +279,7 @@ class Derivation:
     return out
 
   def repeat(self, d: int) -> list[int]:
-    """Add an expanded dimension for the other half of a quotient or remainder that is alone: x // n -> x // n, x % n, which x
-    indexes together."""
+    """Add an expanded dimension for the other half of a quotient or remainder that is alone: x // n -> x // n, x % n."""
     i = self.index[d]
     if i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise NoArrangement
     x, n = i.src
@@ -327,8 +324,7 @@ class Derivation:
     return [(self.sizes[t[0]], t[1]) for row in self.plan[s:] if (t := row[d]) is not None]
 
   def window(self, s: int, d: int) -> tuple[Dim, Dim, Dim, Dim]:
-    """(count, size, stride, dilation) of the ``tile`` that splits step ``s`` off dimension ``d``. The dilations of earlier steps
-    are out."""
+    """(count, size, stride, dilation) of the ``tile`` that splits step ``s`` off dimension ``d``, less earlier dilations."""
     factor = ix.product(gaps[d] for gaps in self.gaps[:s])
     if not all(ix.divides(factor, k) for _, k in self.column(d, s)): raise NoArrangement
     rest = [(n, over(k, factor)) for n, k in self.column(d, s + 1)]

@@ -159,8 +159,7 @@ def screen(text: str) -> str:
 
 
 def form_text(program: object) -> str:
-  """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of
-  UOps."""
+  """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts with the Opts of each, or UOps."""
   if isinstance(program, Kernel): return index_form(program)
   if isinstance(program, UOpList): return "\n".join(program.lines(block_shapes(program)))
   if not isinstance(program, Parts): return str(program)

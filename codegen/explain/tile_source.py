@@ -57,8 +57,7 @@ def tile_source(kernel: Kernel, name: str, opts: Sequence[Opts] | None = None) -
 
 
 def short_source(kernel: Kernel) -> list[str]:
-  """A kernel as a person reads it: a line with what is written, from what, and the sizes; the application's lines. Raises
-  ExportError for what the language does not have."""
+  """A kernel as a person reads it: what is written, from what, and sizes; then the application's lines. Raises ExportError."""
   e = Export(kernel)
   def said(p: Param) -> str: return f"data{p.slot} ({', '.join(e.shape(p))}) {dtype_name(p.dtype)}"
   read = {u.src[0] for u in kernel.nodes if u.op is Ops.LOAD}
@@ -157,8 +156,7 @@ class Export:
     return found is not None and found.index is access.src[1] and found.gate is gate_or_true(access)
 
   def chained(self, name: str, a: ArrangedAccess, chain: Sequence[str]) -> list[str]:
-    """The meta-operations of an arrangement, a line for each run of those of one level. Raises ExportError for one that a Tensor
-    does not have."""
+    """The meta-operations of an arrangement, a line for each run of one level. Raises ExportError for one that no Tensor has."""
     lines: list[str] = []
     calls = [c for step in [ast.parse("x" + link, mode="eval").body for link in chain] for c in _calls(step)]
     if "GRID" not in a.names and a.axes[0]:   # no axis is a grid's: one program has it all

@@ -39,8 +39,7 @@ _LEVELS = 6         # of a node's sources that its place in an order is seen by;
 
 
 class Size(NamedTuple):
-  """The ``arg`` of a SIZE and of a DEFINE_VAR, an integer that gets its value at the launch. Bounds are included, None where
-  there is none."""
+  """The ``arg`` of a SIZE and of a DEFINE_VAR, an integer that gets its value at the launch. Bounds are included; None: none."""
   name: str
   lower: int | None = None
   upper: int | None = None
@@ -155,8 +154,7 @@ def linear(u: UOp) -> Linear:
 
 @memoized
 def _sum(u: UOp) -> Linear | None:
-  """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a
-  collector."""
+  """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go without a collector."""
   if u.op is CONST: return (), u.arg
   if u.op is not ALU: return None
   a, b = u.src[0], u.src[-1]
@@ -406,10 +404,7 @@ def power(a: UOp, n: UOp) -> UOp:
   """a**n, n 0 or more; multiplied out where n is a number and not great."""
   if n.op is CONST and a.op is CONST: return const(a.arg ** n.arg)
   if n.op is not CONST or n.arg > _MOST_FACTORS: return UOp(ALU, INT, (a, n), BinaryOps.POW)
-  out = ONE
-  for _ in range(n.arg): out = mul(out, a)
-  return out
-
+  return reduce(mul, (a,) * n.arg, ONE)
 
 
 # ---- products
@@ -617,10 +612,10 @@ def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
 def lt(a: UOp, b: int | UOp) -> UOp:
   """a < b, a constant where the ranges prove it. Terms of sizes stand on the right."""
   if isinstance(b, UOp): a, b = sub(a, b), 0
-  if has_sizes(a) and (found := _lt_sizes(a, b)) is not None: return found
   lo, hi = bounds(a)
   if hi < b: return TRUE
   if lo >= b: return FALSE
+  if has_sizes(a) and (found := _lt_sizes(a, b)) is not None: return found
   terms, c = linear(a)
   if c: a, b = _build(dict(terms), 0), b - c
   return UOp(ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPLT)
@@ -632,9 +627,6 @@ def _lt_sizes(a: UOp, b: int) -> UOp | None:
   terms, c = linear(a)
   known, open_ = {t: k for t, k in terms if of_sizes(t)}, {t: k for t, k in terms if not of_sizes(t)}
   if not known or not open_: return None
-  lo, hi = bounds(a)
-  if hi < b: return TRUE
-  if lo >= b: return FALSE
   down = _leads_down(open_) and all(k < 0 for k in open_.values())
   rest = _build({t: -k if down else k for t, k in open_.items()}, 0)
   end = _build({t: k if down else -k for t, k in known.items()}, 0)
@@ -647,10 +639,10 @@ def _lt_sizes(a: UOp, b: int) -> UOp | None:
 def ge(a: UOp, b: int | UOp) -> UOp:
   """a >= b, written b - 1 < a where it is not known."""
   if isinstance(b, UOp): a, b = sub(a, b), 0
-  if has_sizes(a) and (found := _lt_sizes(sub(const(b - 1), a), 0)) is not None: return found
   lo, hi = bounds(a)
   if lo >= b: return TRUE
   if hi < b: return FALSE
+  if has_sizes(a) and (found := _lt_sizes(sub(const(b - 1), a), 0)) is not None: return found
   terms, c = linear(a)
   if c: a, b = _build(dict(terms), 0), b - c
   return UOp(ALU, dtypes.bool, (const(b - 1), a), BinaryOps.CMPLT)

@@ -30,8 +30,7 @@ _T = TypeVar("_T")
 _V = TypeVar("_V")
 
 
-class RecordError(ValueError):
-  """Bytes that are no such record, or a value that has no such form."""
+class RecordError(ValueError): """Bytes that are no such record, or a value that has no such form."""
 
 
 # ---- the head

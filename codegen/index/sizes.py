@@ -45,8 +45,7 @@ def uncast(u: UOp) -> UOp:
 
 
 def as_sizes(u: UOp) -> UOp | None:
-  """An integer of the linear form as an index over SIZEs; None for one that is made of anything else than numbers and
-  DEFINE_VARs."""
+  """An integer of the linear form as an index over SIZEs; None unless it is made of numbers and DEFINE_VARs alone."""
   u = uncast(u)
   if u.dtype.kind not in "iu": return None
   if u.op is Ops.CONST: return ix.const(u.arg)
@@ -87,8 +86,7 @@ def bounds_text(size: ix.Size) -> str:
 
 
 def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
-  """An expression as Python writes it, its sizes called as ``name`` says: ``(N + 63)//64``. Raises ArgumentError for one of
-  anything else than sizes and numbers."""
+  """An expression of sizes and numbers as Python writes it, sizes called by ``name``: ``(N + 63)//64``. Raises ArgumentError."""
   return str(expr) if isinstance(expr, int) else _texts(expr, name)[expr][0]
 
 

@@ -129,10 +129,8 @@ TRANSFORMS: dict[Ops, Transform] = {
   Ops.PAD: Transform(lambda s, a: tuple(plus(plus(n, lo), hi) for n, (lo, hi) in zip(s, a)), _pull_pad),
   Ops.SHRINK: Transform(lambda s, a: tuple(minus(e, b) for b, e in a),
     lambda s, a, idx: (tuple(ix.add(i, b) if b != 0 else i for i, (b, _) in zip(idx, a)), ix.TRUE)),
-  Ops.FLIP: Transform(
-    lambda s, a: s,
-    lambda s, a, idx: (
-      tuple(ix.sub(ix.node(minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE)),
+  Ops.FLIP: Transform(lambda s, a: s, lambda s, a, idx: (
+    tuple(ix.sub(ix.node(minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE)),
   Ops.TILE: Transform(tile_shape, _pull_tile),
   Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile)}
 

@@ -122,9 +122,7 @@ class dtypes(metaclass=_Defaults):
     if kind.__name__ == "dtype" and kind.__module__.partition(".")[0] in ("torch", "triton"): x = str(x)
     if isinstance(x, str):
       x = x.removeprefix("torch.")
-      if x in _by_triton: return _by_triton[x]
-      if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
-      if x in _by_short: return _by_short[x]
+      if x in _by_text: return _by_text[x]
     if x is bool: return dtypes.bool
     if isinstance(x, type) and issubclass(x, int): return dtypes.default_int   # an IntEnum's too
     if isinstance(x, type) and issubclass(x, float) and not issubclass(x, np.generic): return dtypes.default_float
@@ -158,17 +156,17 @@ dtypes.all = tuple(dict.fromkeys(d for d in vars(dtypes).values() if isinstance(
 dtypes.numbers, dtypes.floats, dtypes.ints = (tuple(d for d in dtypes.all if d.kind in kinds) for kinds in ("biuf", "f", "iu"))
 _by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {
   "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
-_by_short = {d.short: d for d in dtypes.all}
 # Triton's names; those that numpy has for others (i1, i8 and u8 count bytes there) are the tile language's alone
 _by_triton = {f"{d.kind}{d.itemsize * 8}": d for d in dtypes.ints if d.itemsize > 1} | {
   "fp16": dtypes.float16, "bf16": dtypes.bfloat16, "fp32": dtypes.float32, "fp64": dtypes.float64, "int1": dtypes.bool,
   "fp8e4nv": dtypes.float8_e4m3, "fp8e5": dtypes.float8_e5m2}
+# without index, which tensors do not have
+_by_text = {d.short: d for d in dtypes.all} | {name: d for name, d in _by_name.items() if name != "index"} | _by_triton
 _by_np = {d.np: d for d in dtypes.all}
 
 
 def set_default_dtype(d: Any) -> None:
-  """Make a float dtype ``dtypes.default_float``: what lists of floats, random numbers and functions of ints give. Raises
-  DTypeError."""
+  """Set ``dtypes.default_float``: what lists of floats, random numbers and functions of ints give. Raises DTypeError."""
   dtypes.default_float = d
 
 
@@ -192,8 +190,7 @@ def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 
 def held(value: Any, dtype: DType) -> Number:
-  """The number that an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest
-  even."""
+  """What an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest even."""
   if dtype.kind == "e": return float(to_narrow(np.asarray(float(value)), dtype))
   if dtype.kind == "f":
     if (rounded := getattr(value, "rounded", None)) is not None: return rounded(dtype)

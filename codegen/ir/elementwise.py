@@ -5,7 +5,7 @@ They do not check their arguments: nodes of one shape, and of one dtype where th
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Callable
 
 from .dtype import DType, Number, dtypes
@@ -73,11 +73,8 @@ def _of_two(fn: BinaryOps) -> Callable[[UOp | Number, UOp | Number], UOp]:
   "ADD SUB MUL DIV IDIV MOD POW MAX MIN AND OR XOR SHL SHR CMPEQ CMPNE CMPLT CMPLE".split()]
 
 
-def _of_one(fn: UnaryOps) -> Callable[[UOp], UOp]: return lambda a: unary(fn, a)
-
-
 neg, exp, log, sqrt, sin, cos, absolute, floor, isnan, not_ = [
-  _of_one(UnaryOps[name]) for name in "NEG EXP LOG SQRT SIN COS ABS FLOOR ISNAN NOT".split()]
+  partial(unary, UnaryOps[name]) for name in "NEG EXP LOG SQRT SIN COS ABS FLOOR ISNAN NOT".split()]
 
 
 def where(condition: UOp, yes: UOp | Number, no: UOp | Number) -> UOp:

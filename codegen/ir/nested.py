@@ -8,8 +8,7 @@ R = TypeVar("R")
 
 
 def fold_tree(root: _T, parts: Callable[[_T], Sequence[_T]], made: Callable[[_T, list[R]], R]) -> R:
-  """What ``made`` gives for ``root``. It gets a value and what it gave for each of its ``parts``, from left to right, before the
-  value itself."""
+  """What ``made`` gives for ``root``. It gets a value, and what it gave before for each of its ``parts``, from left to right."""
   out: list[R] = []
   stack: list[tuple[_T, int]] = [(root, 0)]   # a value, and how many parts it has once they are on the stack
   while stack:

@@ -10,8 +10,7 @@ from typing import Any
 _PACKAGE = __name__.removesuffix(".ir.short_names")
 SHORT_NAMES = {
   "arrangement": "kernel.arrangement", "bound": "choose.bound", "dtype": "ir.dtype", "errors": "ir.errors",
-  "optimize": "choose.cpu",
-  "printing": "explain.printing", "target": "ir.target", "tiles": "passes.tiles", "uop": "ir.uop"}
+  "optimize": "choose.cpu", "printing": "explain.printing", "target": "ir.target", "tiles": "passes.tiles", "uop": "ir.uop"}
 
 
 class Finder:

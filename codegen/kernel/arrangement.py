@@ -14,26 +14,7 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from .. import index as ix
-from ..index import (
-  Dim,
-  Pulled,
-  Regrouped,
-  Shape,
-  View,
-  below,
-  greater,
-  minus,
-  nested_text,
-  numbers,
-  plus,
-  pull,
-  rest,
-  same_size,
-  shape_text,
-  text_of,
-  times,
-  window_count,
-)
+from ..index import Dim, Pulled, Regrouped, Shape, View, below, greater, minus, nested_text, plus, shape_text, text_of, times
 from ..ir import ArgumentError, AxisError, IndexOutOfRangeError, Ops, ShapeError, UOp, toposort
 
 _Ints = int | Sequence[int]
@@ -122,8 +103,7 @@ class Arrangement:
   def pull(self, indices: Sequence[Sequence[UOp | int]]) -> Pulled:
     """Where in the source an element lies, from one index a dimension of each level, and whether there is one.
 
-    (program, …, element of the tile) -> (source indices, valid). Ints or index UOps. Raises ShapeError for too few or too many.
-    """
+    (program, …, element of the tile) -> (source indices, valid). Ints or index UOps. Raises ShapeError for another number."""
     if tuple(map(len, indices)) != tuple(map(len, self.levels)):
       raise ShapeError(f"pull: {self} has levels {self.levels}, got {[len(i) for i in indices]} indices")
     return self.view.pull([ix.const(i) if isinstance(i, int) else i for level in indices for i in level])
@@ -149,16 +129,15 @@ class Arrangement:
     at, valid = self._points()
     index: Any = np.zeros((), np.int64)
     for i, size in zip(at, self.source): index = index * size + i
-    return np.broadcast_to(np.where(valid, index, -1), numbers(self.view.shape)).copy()
+    return np.broadcast_to(np.where(valid, index, -1), ix.numbers(self.view.shape)).copy()
 
   def offsets(self) -> tuple[_Numbers, ...]:
-    """For every element of every level its index in each source dimension, whether it lies inside or not. int64, one array a
-    dimension."""
-    return tuple(np.broadcast_to(i, numbers(self.view.shape)).copy() for i in self._points()[0])
+    """For every element of every level its index in each source dimension, inside or not: an int64 array a dimension."""
+    return tuple(np.broadcast_to(i, ix.numbers(self.view.shape)).copy() for i in self._points()[0])
 
   def _points(self) -> tuple[list[Any], Any]:
     """Source indices and validity of all elements: numbers, or arrays with one dimension for each of the view."""
-    shape = numbers(self.view.shape)
+    shape = ix.numbers(self.view.shape)
     if 0 in shape: return [np.zeros(shape, np.int64) for _ in self.source], np.zeros(shape, bool)
     ranges = [ix.rng(d, n) for d, n in enumerate(shape)]
     at, valid = self.view.pull(ranges)
@@ -238,8 +217,8 @@ class Arrangement:
       if size == 0:   # the whole of nothing is one tile of nothing
         rows.append((1, 0, (0, 1, 1), 0))
         continue
-      behind = rest(d, size, gap)
-      count = window_count(d, size, stride, gap, not floor_mode)
+      behind = ix.rest(d, size, gap)
+      count = ix.window_count(d, size, stride, gap, not floor_mode)
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
         apart = "" if gap == 1 else f" (dilation {text_of(gap)})"
         raise ShapeError(f"tile: no window of {text_of(size)}{apart} lies inside dimension {at}, which has {text_of(d)} elements")
@@ -268,8 +247,8 @@ class Arrangement:
     """(1, n) -> (m, n): dimensions of 1 become any size (-1 leaves one alone)."""
     dims = self._dims("expand", level)
     given = _sizes("expand", tuple(shape), len(dims), "size")
-    want = tuple(d if s == -1 or d != 1 and same_size(d, s) else s for s, d in zip(given, dims))
-    if any(d is not w and d != w and not same_size(d, 1) for d, w in zip(dims, want)):
+    want = tuple(d if s == -1 or d != 1 and ix.same_size(d, s) else s for s, d in zip(given, dims))
+    if any(d is not w and d != w and not ix.same_size(d, 1) for d, w in zip(dims, want)):
       raise ShapeError(f"expand: only dimensions of 1 become others, {shape_text(dims)} cannot become {shape_text(want)}")
     return self._moved(Ops.EXPAND, level, self._whole(level, want, lambda n: n), want)
 
@@ -277,7 +256,7 @@ class Arrangement:
     """(1, n) -> (n): dimensions of 1 are removed."""
     dims = self._dims("squeeze", level)
     dropped = self._axes("squeeze", axes, len(dims))
-    if not all(same_size(dims[a], 1) for a in dropped):
+    if not all(ix.same_size(dims[a], 1) for a in dropped):
       raise ShapeError(f"squeeze: axes {dropped} of a level {shape_text(dims)}; only a dimension of 1 can go")
     groups = [(1, () if a in dropped else (d,)) for a, d in enumerate(dims)]
     return self._regrouped(level, groups, "squeeze", dropped[0] if len(dropped) == 1 else dropped)
@@ -314,7 +293,7 @@ class Arrangement:
     if got.count(-1) > 1 or any(below(v, -1) for v in got):
       raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {shape_text(got)}")
     if known := ix.product(v for v in got if v != -1): got = tuple(ix.over(dims[at], known) if v == -1 else v for v in got)
-    if -1 in got or not same_size(ix.product(got), dims[at]):
+    if -1 in got or not ix.same_size(ix.product(got), dims[at]):
       raise ShapeError(
         f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}")
     return self._regrouped(level, [*_alone(dims[:at]), (1, got), *_alone(dims[at + 1:])], "unflatten", at, got)
@@ -389,8 +368,7 @@ class Arrangement:
 
 
 def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
-  """Where the element of a view's source at ``at`` is in the view; None for a dimension where that is not told by the index: one
-  that is padded or expanded, or has windows."""
+  """Where the element of a view's source at ``at`` is in the view; None along dimensions that are padded, expanded or windows."""
   out: list[UOp | None] = list(at)
   for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
     if op is Ops.PERMUTE: out = [out[d] for d in arg]
@@ -408,7 +386,7 @@ def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
       for m, n in arg.runs:
         back = Regrouped.of([(n, before[i:i + m])])
         known = [u for u in out[i:i + m] if u is not None]
-        regrouped += pull(Ops.RESHAPE, after[j:j + n], back, tuple(known))[0] if len(known) == m else [None] * n
+        regrouped += ix.pull(Ops.RESHAPE, after[j:j + n], back, tuple(known))[0] if len(known) == m else [None] * n
         i, j = i + m, j + n
       out = regrouped
     else: return [None] * len(view.shape)

@@ -105,8 +105,7 @@ REGIONS = Ops.FOR, Ops.WHILE, Ops.IF
 
 
 def reads_its_place(effect: UOp) -> bool:
-  """Whether storing an element twice, or in another order, leaves something else: an ATOMIC, a STORE that adds, one that goes
-  through an axis in order."""
+  """Whether to store an element twice, or in another order, is not the same: an ATOMIC, a STORE that adds or keeps an order."""
   return effect.op is Ops.ATOMIC or isinstance(effect.arg, tuple) and (effect.arg[0] == "add" or bool(effect.arg[1]))
 
 
@@ -178,8 +177,7 @@ class Kernel:
 
   @cached_property
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:
-    """The dimensions of each buffer that people are shown: not those of size 1 that are indexed with 0 everywhere, if others are
-    left."""
+    """The dimensions of each buffer that people are shown: if any are left, not those of size 1 that 0 indexes everywhere."""
     used = {u: {d for d, n in enumerate(p.shape) if n != 1} for u, p in self.by_uop.items()}
     for u in self.nodes:
       if u.op in ACCESSES and u.src[0] in used: used[u.src[0]].update([d for d, i in enumerate(u.src[1].src) if i is not ix.ZERO])

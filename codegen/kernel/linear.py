@@ -22,8 +22,7 @@ class UOpList(list[UOp]):
   @property
   def uops(self) -> UOpList: return self   # ``k.uops.uops``, as older scripts have it
   def lines(self, shapes: Mapping[UOp, tuple[int, ...]] | None = None) -> list[str]:
-    """One line a node: number, op, dtype, the numbers of its sources, argument; of blocks, which are in ``shapes``, the
-    shape after the dtype."""
+    """One line a node: number, op, dtype (and shape, of the blocks in ``shapes``), the numbers of its sources, argument."""
     number, blocks = {u: i for i, u in enumerate(self)}, shapes or {}
     def typed(u: UOp) -> str:
       if u.op in NO_VALUE: return ""
@@ -56,6 +55,12 @@ def loads_zero(u: UOp) -> bool:
   return len(u.src) < 4 or u.src[3].op is Ops.CONST and u.src[3].arg == 0
 
 
+def zero_outside(x: UOp, where: UOp) -> bool:
+  """Whether a value is a LOAD, or a CAST of one, that gives 0 where a condition is false."""
+  while x.op is Ops.CAST: x = x.src[0]
+  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_or_none(x)))
+
+
 def accumulator(u: UOp) -> UOp:
   """The DEFINE_ACC that a PHI assigns; any other node itself."""
   while u.op is Ops.PHI: u = u.src[0]
@@ -73,8 +78,7 @@ def named_sources(u: UOp) -> tuple[UOp, ...]:
 
 
 def block_axes(uops: Sequence[UOp]) -> defaultdict[UOp, frozenset[int]]:
-  """The TILE axes that each value varies with. An accumulator has those of what is assigned to it; a variable has none, its
-  accesses have."""
+  """The TILE axes that each value varies with: an accumulator with those of what is assigned to it, a variable with none."""
   axes: defaultdict[UOp, frozenset[int]] = defaultdict(frozenset)
   grown = True
   while grown:
@@ -143,8 +147,7 @@ def terms(index: UOp) -> tuple[dict[UOp, int], int]:
 
 
 def layout(size: int, index: UOp) -> tuple[int, ...] | None:
-  """The shape of an array of ``size`` elements of which an access at ``index`` takes every one: the sizes of its axes, the
-  outermost first."""
+  """The shape of an array of ``size`` elements of which an access at ``index`` takes every one; None where it does not."""
   atoms, c = terms(index)
   if c or any(x.op is not Ops.RANGE for x in atoms): return None
   below = 1

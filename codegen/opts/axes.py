@@ -44,10 +44,8 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
     if keep is not None: new = new.replace((masked(keep, new.src[0], old),))
     return new.with_arg((fn, those(over))) if those(over) else new.src[0]
   return rewritten(kernel, axis, by, axes, {
-    Ops.REDUCE: reduced,
-    Ops.CACHE_READ: lambda old, new: new.with_arg(those(old.arg)),
-    Ops.STORE: lambda old, new:
-      new.with_arg((old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None})
+    Ops.REDUCE: reduced, Ops.CACHE_READ: lambda old, new: new.with_arg(those(old.arg)),
+    Ops.STORE: lambda old, new: new.with_arg((old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None})
 
 
 def rewritten(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], rules: Rules) -> Kernel:
@@ -68,8 +66,7 @@ def or_identity(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
 
 
 def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
-  """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0
-  there."""
+  """The new value of a REDUCE, left out where ``keep`` is false: of a summed product the factor with fewer ranges is 0 there."""
   fn, was = reduce.arg[0], reduce.src[0]
   if fn is not BinaryOps.ADD or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
   few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
@@ -197,7 +194,6 @@ class Peel(OnAxis):
       raise OptError(f"{self}: one element would be left over, without a loop to say that it is none of the others; "
                      f"axes {sorted(kernel.sequential)} are gone through in order")
     behind = ix.add(tail.rng, ix.node(whole))
-
     joined: dict[UOp, UOp] = {}    # the REDUCEs over the axis, and what is made of them
 
     def tail_of(u: UOp) -> UOp:
@@ -310,8 +306,7 @@ class Pad(OnAxis):
 
 
 def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Kernel:
-  """A kernel with a longer axis; what is not ``inside`` the old one is not seen: reductions take the identity, LOADs and STOREs
-  have a gate."""
+  """A kernel with a longer axis, of which nothing sees what is not ``inside`` the old one, as :class:`Pad` has it."""
   def access(old: UOp, new: UOp) -> UOp | None:
     at = 2 if old.op is Ops.LOAD else 3
     return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None

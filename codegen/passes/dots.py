@@ -4,9 +4,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Sequence
 
-from .. import index as ix
 from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes
-from ..kernel import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, is_masked, loads_zero, prune
+from ..kernel import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, is_dot, is_masked, prune, zero_outside
 
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
 
@@ -18,8 +17,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   one of each factor that is not 0 outside it anyway.
 
       s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
-      ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
-  """
+      ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))"""
   sizes = dict(u.arg for u in uops if u.op is Ops.RANGE)
   if len(sizes) < 3: return UOpList(uops)
   axes, order, uses = block_axes(uops), axis_order(uops), Counter(s for u in uops for s in u.src)
@@ -40,7 +38,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
     """A factor that is zero where one of the conditions is false."""
     value, zero = new[x], UOp.const(x.dtype, 0)
     for where in wheres:
-      if not axes[where] <= axes[x] or _zero_outside(x, where): continue   # then the other one is 0
+      if not axes[where] <= axes[x] or zero_outside(x, where): continue   # then the other one is 0
       value = UOp.unique(Ops.ALU, x.dtype, (new[where], value, zero), TernaryOps.WHERE)
       out.extend((zero, value))
     return value
@@ -73,10 +71,4 @@ def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None
 
 def _loaded(u: UOp) -> UOp:
   """A factor without a condition outside which it was loaded as 0 anyway."""
-  return u.src[1] if is_masked(u) and _zero_outside(u.src[1], u.src[0]) else u
-
-
-def _zero_outside(x: UOp, where: UOp) -> bool:
-  """Whether a factor is a LOAD that gives 0 where ``where`` is false."""
-  while x.op is Ops.CAST: x = x.src[0]
-  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_or_none(x)))
+  return u.src[1] if is_masked(u) and zero_outside(u.src[1], u.src[0]) else u

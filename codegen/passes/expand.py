@@ -266,7 +266,10 @@ class Expander:
     if fn is BinaryOps.ADD and u.dtype.kind == "f":
       while len(parts) > MOST_COPIES: parts = tuple(reduce(combined, parts[i:i + 2]) for i in range(0, len(parts), 2))
     total = UOp(Ops.REDUCE, dtype, parts, (fn, loops)) if loops else reduce(combined, parts)
-    return across_lanes(total, fn) if across else total
+    if not across: return total
+    xs = [lane_of(total, i) for i in range(total.dtype.count)]   # the lanes, joined pairwise
+    while half := len(xs) // 2: xs = [*map(partial(UOp.alu, fn), xs[:half], xs[half:]), *xs[2 * half:]]
+    return xs[0]
 
 
 def _compares_indices(u: UOp) -> bool:
@@ -309,13 +312,6 @@ def transposed(rows: list[UOp], columns: int) -> list[UOp]:
   if n == width: return rows
   flat = [(v, i) for v in rows for i in range(width)]
   return [_vector([lane_of(v, i) for v, i in flat[c * n:(c + 1) * n]]) for c in range(columns)]
-
-
-def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
-  """The lanes of a vector joined pairwise."""
-  xs = [lane_of(v, i) for i in range(v.dtype.count)]
-  while half := len(xs) // 2: xs = [*map(partial(UOp.alu, fn), xs[:half], xs[half:]), *xs[2 * half:]]
-  return xs[0]
 
 
 def expand_axes(parts: Parts, target: Target | None = None) -> Parts:

@@ -16,8 +16,7 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
   Values are rounded where they are stored, cast or taken as bits. A WHERE between narrow values is one of narrow values still.
 
       x:half = LOAD(..); y:half = x * x; STORE(.., y)   ->   x:half = LOAD(..); w:float = CAST(x); y:float = w * w;
-                                                             z:half = CAST(y); STORE(.., z)
-  """
+                                                             z:half = CAST(y); STORE(.., z)"""
   new, out = dict[UOp, UOp](), list[UOp]()
   widened: dict[UOp, UOp] = {}   # narrow value -> its CAST, which follows it
 

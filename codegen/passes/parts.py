@@ -31,8 +31,7 @@ class Mark:
     """What stands for the axis of a LOOP in the parts inside."""
     return UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
 
-  def __str__(self) -> str:
-    return self.op.name + (f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else "")
+  def __str__(self) -> str: return self.op.name + (f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else "")
 
 
 Item = Union[Part, Mark]

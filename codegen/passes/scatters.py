@@ -325,8 +325,8 @@ class _Scatter(Builder):
     target, gate = self.to(to, ix.both(self.gate, within))
     value = self.chosen(self.value(self.stored, place, ix.both(mine, within)), mine)
     loop = while_(
-      less(pos, end.cast(dtypes.int32)),
-      store_over(to, self.value(self.index, pos.cast(ix.INT), ix.TRUE)), store_over(at, self.value(self.index, place, inside)),
+      less(pos, end.cast(dtypes.int32)), store_over(to, self.value(self.index, pos.cast(ix.INT), ix.TRUE)),
+      store_over(at, self.value(self.index, place, inside)),
       *self.added(target, gate, reduce_over(BinaryOps.ADD, value, t), *tile),
       store_over(pos, add(pos, reduce_over(BinaryOps.ADD, mine.where(int_const(1), int_const(0)), t))))
     return self.made([store_over(pos, begin.cast(dtypes.int32)), loop], applied=(Warps(_WARPS),))

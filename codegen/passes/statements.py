@@ -14,19 +14,7 @@ from typing import Iterable, Sequence, Union
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, identity, toposort
 from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..kernel import (
-  EFFECTS,
-  LOAD_OR_STORE,
-  Axis,
-  AxisKind,
-  Kernel,
-  LocalVariable,
-  gate_or_true,
-  ids_of,
-  inner,
-  is_variable,
-  substitute,
-)
+from ..kernel import EFFECTS, LOAD_OR_STORE, Axis, AxisKind, Kernel, LocalVariable, gate_or_true, inner, is_variable, substitute
 from ..opts.axes import seen_by
 from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
 from .loops import positions
@@ -174,7 +162,7 @@ class _Statements:
   def part(self, root: UOp) -> Part:
     """A statement, or a value, as a kernel of the axes that it is a function of and those that its reductions go through."""
     nodes = toposort((root,))
-    ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
+    ids = {r.arg[0] for r in root.ranges}.union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
     def looped(a: Axis) -> Axis: return a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP)
     axes = seen_by(tuple(looped(a) for i, a in self.axes.items() if i in ids), self.scalars)
     variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]

@@ -18,8 +18,7 @@ def keep_blocks(uops: Sequence[UOp]) -> UOpList:
   Lanes are combined once and not in every iteration, for which warps wait. Products of blocks have accumulators of their own.
 
       LOOP; r = REDUCE(x), arg (ADD, (a1,)); t = r + acc; PHI(acc, t); ENDLOOP; STORE(.., phi)
-      ->   LOOP; t = x + acc; PHI(acc, t); ENDLOOP; r = REDUCE(phi), arg (ADD, (a1,)); STORE(.., r)
-  """
+      ->   LOOP; t = x + acc; PHI(acc, t); ENDLOOP; r = REDUCE(phi), arg (ADD, (a1,)); STORE(.., r)"""
   out = UOpList(uops)
   while len(after := _reduced_later(out)): out = after   # a sum of sums, the inner one first
   return load_late(out)

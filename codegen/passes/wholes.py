@@ -31,8 +31,7 @@ def branch_whole(uops: UOpList) -> UOpList:
   """For targets with blocks: what is masked for the last program's sake -> a branch without the masks, and the rest as it was.
 
       STORE(y, g*1024 + r, x, g*1024 + r < n)
-      ->   IF(g*1024 < n - 1023); STORE(y, g*1024 + r, x); ELSE; STORE(y, g*1024 + r, x, g*1024 + r < n); ENDIF
-  """
+      ->   IF(g*1024 < n - 1023); STORE(y, g*1024 + r, x); ELSE; STORE(y, g*1024 + r, x, g*1024 + r < n); ENDIF"""
   if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops) or _read_after_write(uops):
     return uops
   uniform: dict[UOp, None] = {}   # the integers that a program has one of from its beginning on

@@ -19,11 +19,9 @@ _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
 REDUCTIONS = op_rules(
   REDUCE=(argument(lambda a: tuple_of(a, 2) and isinstance(a[1], tuple), "(combiner, axis ids)"),
     same_dtype, lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None, _COMBINES),
-  SCAN=(same_dtype,
-    argument(lambda a: tuple_of(a, 3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
+  SCAN=(same_dtype, argument(lambda a: tuple_of(a, 3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
     _COMBINES),
-  SORT=(same_dtype,
-    argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)")))
+  SORT=(same_dtype, argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)")))
 
 # ---- the linear form
 
@@ -76,8 +74,7 @@ LINEAR = op_rules(KERNEL, VECTORS, REDUCTIONS, access_rules(partial(int_dtype, "
       (a[2] >= 1 if type(a[2]) is int else isinstance(a[2], UOp) and of_sizes(a[2])),
       "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
-    no_sources,
-    partial(int_dtype, "SPECIAL")),
+    no_sources, partial(int_dtype, "SPECIAL")),
   LOOP=(source_count(2, "a start and an end", ANY), partial(int_dtype, "a LOOP"), _loop,
     argument(lambda a: a in (None, "flatten"), "None or 'flatten'")),
   ENDLOOP=_ends(Ops.LOOP),
@@ -192,8 +189,7 @@ _PLACES: dict[Ops, Callable[[_Scope, UOp], str | None]] = {
 
 
 def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> None:
-  """Check a linear program; without ``widths`` its indices still have the dtype index. Raises VerifyError with the rule broken
-  and the line."""
+  """Check a linear program; without ``widths`` its indices still have the dtype index. Raises VerifyError: rule and line."""
   scope = _Scope(widths)
   verify(uops, f"kernel {name!r}", scope.stands, by_op(LINEAR, "a linear program"), scope.enter)
   if scope.open:
@@ -236,14 +232,10 @@ INDEX = op_rules(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
   SORTED=_sorted,
   INDEX=lambda u: None,
   CACHE_READ=_cache_read,
-  FOR=(
-    source_count(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region),
+  FOR=(source_count(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region),
   WHILE=(_condition, _region),
-  IF=(
-    _condition,
-    lambda u: None if isinstance(u.arg, int) and 0 <= u.arg < len(u.src) else
-    f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}",
-    _region))
+  IF=(_condition, lambda u: None if isinstance(u.arg, int) and 0 <= u.arg < len(u.src) else
+    f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}", _region))
 
 
 def _misplaced(kernel: Kernel) -> Rule:
@@ -264,12 +256,10 @@ def _fits(kernel: Kernel) -> Rule:
   sizes = {a.id: a.size for a in kernel.axes}
   def rule(u: UOp) -> str | None:
     op, arg = u.op, u.arg
-    axes: Iterable[int] = \
-      arg[:1] if op is Ops.RANGE else arg[1] if op is Ops.REDUCE else (arg,) if op is Ops.FOR else ()
+    axes: Iterable[int] = arg[:1] if op is Ops.RANGE else arg[1] if op is Ops.REDUCE else (arg,) if op is Ops.FOR else ()
     for i in axes:
-      if i not in sizes:
-        return f"{op.name} over axis {i}, which the kernel does not have " \
-          f"(axes: {', '.join(map(str, sorted(sizes))) or 'none'})"
+      if i in sizes: continue
+      return f"{op.name} over axis {i}, which the kernel does not have (axes: {', '.join(map(str, sorted(sizes))) or 'none'})"
     if op is Ops.RANGE and sizes[arg[0]] != arg[1]:
       return f"RANGE of {arg[1]} over axis {arg[0]}, whose size is {sizes[arg[0]]}"
     if op not in ACCESSES: return None
@@ -332,8 +322,7 @@ _EXPANDED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE
 
 
 def verify_part(part: Part, name: str) -> None:
-  """Check an expanded part. Raises VerifyError: for an axis whose copies should have been made, a float sum of too many
-  additions, .."""
+  """Check an expanded part. Raises VerifyError: for an axis whose copies have not been made, a sum of too many additions, .."""
   kernel, nodes = part.kernel, toposort(part.roots)
   for u in kernel.reduces:
     if is_float_sum(u) and (n := additions(kernel, u)) > (most := most_additions(kernel, u)):

@@ -123,10 +123,8 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
   CONTIGUOUS=same_dtype, DETACH=same_dtype, COPY=same_dtype,
   IOTA=(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
   REDUCE_AXIS=(same_dtype, _reduces),
-  SCAN_AXIS=(
-    same_dtype, argument(lambda a: tuple_of(a, 3, 4), "(combiner, axis, reverse)"), _scans),
-  SORT_AXIS=(same_dtype,
-    argument(lambda a: tuple_of(a, 4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
+  SCAN_AXIS=(same_dtype, argument(lambda a: tuple_of(a, 3, 4), "(combiner, axis, reverse)"), _scans),
+  SORT_AXIS=(same_dtype, argument(lambda a: tuple_of(a, 4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
     _sorts),
   GATHER=(
     lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
@@ -143,8 +141,7 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
     lambda u: None if 0 <= u.arg[1] < len(u.src) - 1 else f"CALL of argument {u.arg[1]}, of {len(u.src) - 1}",
     lambda u: None if _alike(u.src[0].shape, u.src[1 + u.arg[1]].shape) else
     f"CALL of argument {u.arg[1]}, whose shape is another", one_dtype(0)),
-  LAUNCH=(
-    argument(lambda a: tuple_of(a, 5), "(launcher, position, positions, call, number)"), one_dtype(0)),
+  LAUNCH=(argument(lambda a: tuple_of(a, 5), "(launcher, position, positions, call, number)"), one_dtype(0)),
   SLOPED=(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
   CUSTOM=lambda u: None, APPLY=lambda u: None,   # whose args are their makers'
   OUTPUT=lambda u: None if len(u.src) == 1 and u.src[0].op is Ops.APPLY else "OUTPUT is of an APPLY")
@@ -152,6 +149,5 @@ GRAPH = op_rules(VALUES, dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
 
 def verify_graph(roots: Sequence[UOp]) -> None:
   """Check a tensor graph. Raises VerifyError with the rule broken and the node's line in the listing of the graph."""
-  verify(
-    toposort(roots), "tensor graph", lambda u: None if u.dtype.count == 1 else
-    f"{u.op.name} has dtype {u.dtype}: the tensor graph has scalar dtypes", by_op(GRAPH, "the tensor graph"))
+  verify(toposort(roots), "tensor graph", lambda u: None if u.dtype.count == 1 else
+         f"{u.op.name} has dtype {u.dtype}: the tensor graph has scalar dtypes", by_op(GRAPH, "the tensor graph"))

@@ -118,8 +118,7 @@ def alu_rule(u: UOp) -> str | None:
 
 
 size_rule = all_of(
-  argument(lambda a: isinstance(a, Size), "a Size"),
-  no_sources,
+  argument(lambda a: isinstance(a, Size), "a Size"), no_sources,
   lambda u: None if u.dtype is dtypes.index or u.op is Ops.DEFINE_VAR and u.dtype in (dtypes.int32, dtypes.int64) else
   f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}")
 

@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import ref
 
+import numpy as np
+
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
 from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, values, waiting
@@ -158,6 +160,17 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
   for a in _readers(buffers, set(), set(but)):
     if not follows(a, storages): wanted.keep(a)
   _compute(wanted, time.perf_counter())
+
+
+@synchronized
+def write_from_host(a: Alias, array: np.ndarray, what: str) -> bool:
+  """Write numbers into an Alias's memory now, after whoever needs what is there. False, and nothing is done, where it has none or
+  a write waits, and while ntgrad.jit runs a function, whose replays would not do it."""
+  if (memory := a.memory) is None or a.pending or memory.storage.foreign or transfer_watchers: return False
+  before_writing([memory.storage], [a])
+  a.overwritten(what)
+  a.memory.put(array)
+  return True
 
 
 def _compute(wanted: _Wanted, started: float) -> None:

@@ -72,7 +72,6 @@ class Walk:
     bits[call] = before | call.arg.reads[u.arg]
     return found
 
-
   def _add_kept(self, call: UOp) -> None:
     """What an APPLY stands for may be made of inner values of others that are in memory."""
     for number, other in kept_beneath.get(call) or ():

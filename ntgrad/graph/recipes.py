@@ -50,21 +50,23 @@ class Recipe:
     assert not any([u.op is Ops.BUFFER or u.is_unique for u in kept]), "memory beneath a recipe that is none of its inputs"
     self._kept = tuple(kept)
     place.update({u: i for i, u in enumerate(kept, len(place))})
-    self._noted = list(dict.fromkeys((lines or {}).values()))   # inputs whose lines are noted
+    noted = {i: n for n, i in enumerate(dict.fromkeys((lines or {}).values()))}   # inputs whose lines are, and their numbers
+    self._noted = list(noted)
     steps = []
     for u in order:
       if not needs[u]: continue
       place[u] = len(place)
       src: Any = [place[s] for s in u.src]
       line = _NO_LINE if lines is not None or u.origin is None else _CALLED
-      if lines is not None and u in lines: line = self._noted.index(lines[u])
+      if lines is not None and u in lines: line = noted[lines[u]]
       steps.append((u.op, u.dtype, _taker(*src) if len(src) > 1 else src[0], u.arg, u.shape, u.device, u.is_unique, line))
     self._steps, self._outputs = tuple(steps), [place[u] for u in outputs]
     made = {u: line for u, (*_, line) in zip([u for u in order if needs[u]], steps)}
     moved = self._results_of(outputs, made)
-    results = [*dict.fromkeys([u for u, _ in moved])]   # what its OUTPUTs stand for, and of each output the moves from there
+    # what its OUTPUTs stand for, and of each output the moves from there
+    results = {u: i for i, u in enumerate(dict.fromkeys([u for u, _ in moved]))}
     self._results = [(place[u], u.dtype, u.shape, u.device, made[u]) for u in results]
-    self._moved = [(results.index(u), moves) for u, moves in moved]
+    self._moved = [(results[u], moves) for u, moves in moved]
     self.shapes, self.reads = [u.shape for u in results], [needs[u] for u in results]
 
   def _results_of(self, outputs: Sequence[UOp], made: Collection[UOp]) -> list[tuple[UOp, list[Any]]]:

@@ -84,8 +84,7 @@ class _Walk(Instructions):
         named = {**{k: ((a, k),) for k, a in fn.keywords.items()}, **named}
       inner = wrappers[type(fn)](fn)
       return self.call(tuple([(f, text) for f in (inner if isinstance(inner, tuple) else (inner,))]), args, named)
-    if isinstance(fn, MethodType):
-      return self.call_one(fn.__func__, text, [_owner(fn.__self__, text), *args], named)
+    if isinstance(fn, MethodType): return self.call_one(fn.__func__, text, [_owner(fn.__self__, text), *args], named)
     if isinstance(fn, FunctionType):
       file = fn.__code__.co_filename
       if not is_internal(file) and not is_library(file):
@@ -97,8 +96,7 @@ class _Walk(Instructions):
         if isinstance(x, Stamped): self.layer(x, t)   # a method of a layer
       if (inner := getattr(fn, "__wrapped__", None)) is not None: return self.call_one(inner, text, args, named)
     elif isinstance(fn, type): return self.made(fn, text, args, named)
-    elif not isinstance(fn, BuiltinFunctionType) and not isinstance(fn, Valued):
-      return self.object(fn, text, args, named)
+    elif not isinstance(fn, (BuiltinFunctionType, Valued)): return self.object(fn, text, args, named)
     return self.foreign(fn, text, args, named)
 
   def foreign(self, fn: Any, text: str, args: Args, named: Named) -> Value:
@@ -119,8 +117,7 @@ class _Walk(Instructions):
     values = [x for value in (*args, *named.values()) for x in value]
     values += self.elements(tuple([v for v in values if isinstance(v[0], (Packed, *CONTAINERS))]))
     for x, t in values:
-      if isinstance(x, (FunctionType, MethodType, Stamped, Bound)) or type(x) in wrappers:
-        self.call_one(x, t)
+      if isinstance(x, (FunctionType, MethodType, Stamped, Bound)) or type(x) in wrappers: self.call_one(x, t)
       elif (note := getattr(type(x), "_note_reads", None)) is not None: note(x, self.reads, t)
     return UNKNOWN
 

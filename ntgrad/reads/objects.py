@@ -81,8 +81,7 @@ class Objects:
     self.loose: set[int] = set()
     self.held: list[Any] = []   # so that identities stay what they are
 
-  def call_one(self, fn: Any, text: str, args: Args = (), named: Named = NO_NAMES) -> Value:
-    raise NotImplementedError
+  def call_one(self, fn: Any, text: str, args: Args = (), named: Named = NO_NAMES) -> Value: raise NotImplementedError
 
   def one(self, x: Any, text: str) -> Value:
     """What has just been read at a place, and noted."""
@@ -192,8 +191,7 @@ class Objects:
   def asked_for(self, x: Any, name: str, called: str) -> Value:
     """What ``__getattr__`` gives: by an item of a dict, or a function."""
     getter = class_attribute(type(x), "__getattr__")[1]
-    if isinstance(x, dict) and not isinstance(getter, FunctionType):
-      return self.item_of(x, name, called.rpartition(".")[0])
+    if isinstance(x, dict) and not isinstance(getter, FunctionType): return self.item_of(x, name, called.rpartition(".")[0])
     if isinstance(getter, FunctionType) and is_library(getter.__code__.co_filename): self.reads.cannot(called)
     return self.method(x, "__getattr__", called, (Const(name), "name"))
 

@@ -29,7 +29,6 @@ from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.origins import is_internal, say_once
 
 MOST = 4096          # elements of a container that is compared as a whole, and bytes of an array
-NAMED = 3            # places that one message names
 Where = tuple[str, int]   # a file and a line
 ABSENT = object()    # stands for what is not there
 _PLAIN = type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum, np.generic

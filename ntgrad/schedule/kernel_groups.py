@@ -60,9 +60,13 @@ class Group:
     """Whether it has no room for another node (docs/architecture.md, Scheduling, rule 4)."""
     return self.alu >= MAX_ALU or len(self.reads) >= MAX_PARAMS
 
-  def keep_all(self) -> None:
-    """Have no reduction from now on."""
-    self.kept = frozenset((*self.out, _NO_REDUCTION))
+  def takes_rows(self, idx: Idx, valid: UOp, shape: tuple[int, ...], scan: tuple[UOp, bool, int] | UOp) -> bool:
+    """Have it compute a scan or a sort for itself, and no reduction from now on, if it needs each element once, where it stands,
+    and has no reduction, and no other scan or sort."""
+    if not self.stands(idx, valid, shape) or self.bound or any(r.op is Ops.SCATTER for r in self.roots): return False
+    if self.scan != scan and (self.scan is not None or self.kept is not None): return False
+    self.scan, self.kept = scan, frozenset((*self.out, _NO_REDUCTION))
+    return True
 
 
 _NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
@@ -129,8 +133,7 @@ class Groups:
       u = u.src[0]   # a copy is no kernel: who reads it waits for who stores what is copied
 
   def depends(self, g: Group, others: Collection[Group]) -> bool:
-    """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or whether that takes too long to
-    find."""
+    """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or that takes too long to find."""
     if not others: return False
     lowest = min(self.position[o.roots[-1]] for o in others)
     queue, seen = [g], {g}

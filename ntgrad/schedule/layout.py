@@ -131,8 +131,7 @@ def is_window(index: UOp) -> bool:
 
 
 def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
-  """How far the axes that are summed move an index of a window, and how far the others do: 6 and 2 in ``a0 + a1//3 % 3`` for a
-  sum over the 7 pixels a0."""
+  """How far axes that are summed move an index of a window, and others do: of ``a0 + a1//3 % 3``, a0 < 7 summed: 6 and 2."""
   summed = kept = 0
   for index in windows:
     moves: dict[bool, int] = {True: 0, False: 0}

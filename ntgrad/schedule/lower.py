@@ -10,7 +10,7 @@ from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import shape_text
 from ntgrad.codegen.ir import MOVEMENT, BinaryOps, ExportError, Ops, TernaryOps, UOp, config, dtypes, repeated, toposort
-from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, ids_of, rewrite
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, ids_of, rewrite, zero_outside
 from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import Origin, lines, worth_naming
@@ -18,21 +18,7 @@ from ntgrad.graph.origins import Origin, lines, worth_naming
 from .buffer_pieces import touched_parts
 from .copied_factors import copy_factors
 from .kernel_groups import Group
-from .nodes import (
-  Body,
-  Copies,
-  Idx,
-  Nodes,
-  as_buffer,
-  at_place,
-  axes_in,
-  axes_size,
-  in_bounds,
-  indexed,
-  movement,
-  node_bytes,
-  pulled,
-)
+from .nodes import Body, Copies, Idx, Nodes, as_buffer, at_place, axes_in, in_bounds, indexed, movement, node_bytes, pulled
 from .partition import Asked, Partition, Use
 from .placement import load_element, param_stand_in, storage, storage_index, stores
 from .scan import scan_value
@@ -87,12 +73,6 @@ def buffer_names_of(item: ScheduleItem, names: BufferNames) -> list[str]:
           for n, p, first in zip(item.nodes, item.ast.params, item.offsets or (0,) * len(item.nodes))]
 
 
-def _loads_zero(u: UOp, inside: UOp) -> bool:
-  """Whether a value was loaded as 0 wherever a condition is false."""
-  while u.op is Ops.CAST: u = u.src[0]
-  return u.op is Ops.LOAD and len(u.src) > 2 and {*ix.conjuncts(inside)} <= {*ix.conjuncts(u.src[2])}
-
-
 class Lowering:
   """Values of every node that has a use, sources first."""
 
@@ -121,7 +101,7 @@ class Lowering:
     if u.op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.ASSIGN): return inner
     if u.op in MOVEMENT:
       own = pulled(u, idx)[1] if u.op in (Ops.PAD, Ops.UNTILE) else ix.TRUE
-      if own is ix.TRUE or _loads_zero(inner, own): return inner
+      if own is ix.TRUE or zero_outside(inner, own): return inner
       if inner.op is Ops.CONST and inner.dtype is dtypes.bool: return own if inner.arg else zero
       return UOp.alu(TernaryOps.WHERE, own, inner, zero)
     if u.op is Ops.REDUCE_AXIS:
@@ -311,7 +291,7 @@ def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, tuple[UOp, Body
   if any(amount >= ix.FAR for pair in pads for amount in pair): return None   # of a run-time size nobody knows
   wide = tuple(ix.plus(n, lo + hi) for n, (lo, hi) in zip(shape, pads))
   size = ix.elements(wide)
-  if axes_size(u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
+  if ix.elements(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
   version = versions.get(source, source)
   copy, at = as_buffer(movement(Ops.PAD, version, pads)), tuple(ix.rng(d, n) for d, n in enumerate(wide))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))

@@ -35,8 +35,7 @@ def pulled(u: UOp, idx: Idx) -> tuple[Idx, UOp]: return pull(u.op, u.src[0].shap
 
 
 def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
-  """What a value is made of element by element, constants left out, and which element of each goes into element ``idx``; of much
-  some of it."""
+  """What a value is made of element by element but constants (of much some), and which element of each is in element ``idx``."""
   left, seen = [(x, idx)], {x}
   while left and len(seen) < LEAVES_WITHIN:
     u, at = left.pop()

@@ -28,8 +28,7 @@ _MORE = 2                                     # times as many parts as are neede
 
 
 class Shifted(NamedTuple):
-  """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of. ``exponential``: f is exp, else it
-  squares."""
+  """A sum of ``f(x - shift)``, and the statistic of ``x`` that shift is made of. ``exponential``: f is exp, else it squares."""
   sum: UOp
   x: UOp
   statistic: UOp

@@ -164,8 +164,7 @@ def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
 
       sum[a0](data1[a1, a0 if a0 < 1001] * data2[a0 if a0 < 1001, a2] if a0 < 1001 else 0)
       ->   sum[a0](data1[a1, a0] * data2[a0 if a0 < 1001, a2]), data1 with rows of 1024
-      data0[a1, a0] = x, if a0 < 1001   ->   data0[a1, a0] = x if a0 < 1001 else 0
-  """
+      data0[a1, a0] = x, if a0 < 1001   ->   data0[a1, a0] = x if a0 < 1001 else 0"""
   def inside(u: UOp) -> UOp:
     """The condition that an access of longer rows is within the old ones."""
     r = rows[u.src[0]]

@@ -32,7 +32,7 @@ FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
 TINY = 256           # elements of a space up to which kernels over it are joined even if they share nothing
-MUCH = 1 << 18       # elements that such kernels sum, at most
+MUCH, FEW = 1 << 18, 1 << 13   # elements that such kernels sum, at most; of bare sums, which are often larger elsewhere
 INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
 _NEVER = 1 << 40   # operations: a cost at which nothing is computed again
 _ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
@@ -100,7 +100,8 @@ class Partition:
     self.cost: dict[UOp, int] = {}
     self.again: dict[UOp, tuple[int, frozenset[UOp]]] = {}   # operations, and values in memory, to compute a node once more
     for u in self.order:
-      self.cost[u] = self._cost(u)
+      if u.op in LEAVES: self.cost[u] = 0
+      else: self.cost[u] = _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
       self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
@@ -113,10 +114,6 @@ class Partition:
     self.must: set[UOp] = set(sinks)
     self._force()
     for u in reversed(self.order): self._visit(u)
-
-  def _cost(self, u: UOp) -> int:
-    if u.op in LEAVES: return 0
-    return _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
     """Operations to compute ``u`` in one more kernel, and the values beneath it that are in memory, or will be because several
@@ -342,7 +339,7 @@ class Partition:
     """A kernel over the same space that reads something that ``u`` reads too, and can store ``u`` as well. (``u`` waits for
     nothing that it stores: nodes are visited consumers first.)"""
     mine = reduction(u)[0]   # sums of much would be no more programs together than one of them, and wait for what others read
-    small = elements_of(u) <= TINY and (mine is None or u is not mine and elements_of(mine.src[0]) <= MUCH)
+    small = elements_of(u) <= TINY and (mine is None or elements_of(mine.src[0]) <= (FEW if u is mine else MUCH))
     for g in self.groups.candidates(u, None if small else near):
       if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU: continue
       if self._alike(u, g) and g not in readers and self._takes(u, g.here, readers): return g.here

@@ -44,8 +44,7 @@ def storage_index(u: UOp, idx: Idx) -> Idx:
   """Where element ``idx`` of root ``u`` lies in its storage."""
   if u.op is not Ops.ASSIGN and u.op is not Ops.SCATTER: return idx
   t = u.src[0]
-  while t.op in MOVEMENT:
-    idx, t = pulled(t, idx)[0], t.src[0]
+  while t.op in MOVEMENT: idx, t = pulled(t, idx)[0], t.src[0]
   return idx
 
 

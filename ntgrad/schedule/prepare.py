@@ -89,8 +89,7 @@ def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int: return max(ax
 
 
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
-  """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
-  whose inputs stay in a core's own cache."""
+  """A long sum that reads all for each of many outputs (a weight's gradient) -> partial sums of what a core's cache holds."""
   size, axis = sum(node_bytes(n) for n, _ in leaves(u.src[0])), min(u.arg[1])
   n = u.src[0].shape[axis]
   if not isinstance(n, int): return None

@@ -23,15 +23,9 @@ LOCKSTEP = 1024       # elements of a scan that is not cut where all programs ru
 
 
 def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
-  """Whether a kernel computes the scan ``u`` for itself: it needs each element once, where it stands, and has no reduction, nor a
-  scan that goes another way, and gets none."""
+  """Whether a kernel computes the scan ``u`` for itself, which has no scan that goes another way (``Group.takes_rows``)."""
   _, axis, reverse, *every = u.arg
-  want = idx[axis], reverse, every[0] if every else 0
-  if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE or g.bound: return False
-  if any(r.op is Ops.SCATTER for r in g.roots) or g.scan != want and (g.scan is not None or g.kept is not None): return False
-  g.scan = want
-  g.keep_all()
-  return True
+  return idx[axis].op is Ops.RANGE and g.takes_rows(idx, valid, u.shape, (idx[axis], reverse, every[0] if every else 0))
 
 
 def scan_value(u: UOp, idx: Idx, value: UOp) -> UOp:
@@ -42,8 +36,7 @@ def scan_value(u: UOp, idx: Idx, value: UOp) -> UOp:
 
 
 def split_scan(u: UOp, target: Target) -> UOp | None:
-  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each from where the one before
-  ends."""
+  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each begun with what is before."""
   fn, axis, reverse, *every = u.arg
   n = u.shape[axis]
   # what fills the last part of a run-time size is 0

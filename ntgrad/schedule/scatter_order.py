@@ -69,8 +69,7 @@ def run_index(index: UOp, part: int) -> UOp:
 
 
 def sorted_index(index: UOp, rows: int, part: int, target: Target) -> tuple[UOp, UOp]:
-  """An index in rising order, and where each entry stood; ``rows`` for what goes nowhere, which stands last, and to fill the last
-  part of ``part``."""
+  """An index in rising order, and where each entry stood; last ``rows``, for what goes nowhere and to fill the last part."""
   entries = index.shape[0]
   low = (entries - 1).bit_length()   # bits that say where an entry stood
   kind = dtypes.uint32 if rows << low < dtypes.max(dtypes.uint32) else dtypes.uint64

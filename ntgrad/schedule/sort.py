@@ -23,13 +23,9 @@ _STAGES = 2             # of a merge in one kernel, which reads so many times tw
 
 
 def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, Nodes] | None:
-  """The index of what ``u`` sorts, if a kernel sorts it for itself: it needs each element once, where it stands, and has no
-  reduction and no other sort or scan, and gets none."""
+  """The index of what ``u`` sorts, if a kernel sorts it for itself (``Group.takes_rows``)."""
+  if not g.takes_rows(idx, valid, u.shape, u): return None
   axis = u.arg[0]
-  if not g.stands(idx, valid, u.shape) or g.bound or g.scan is not None or g.kept is not None: return None
-  if any(r.op is Ops.SCATTER for r in g.roots): return None
-  g.scan = u
-  g.keep_all()
   along = g.new_axis(u.src[0].shape[axis])
   return (*idx[:axis], along, *idx[axis + 1:]), ix.TRUE, (along,)
 

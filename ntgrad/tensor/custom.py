@@ -319,6 +319,7 @@ class Ruled:
   values: Nodes
   sources: Nodes
   outputs: dict[int, ref[UOp]] = field(default_factory=dict)
+  own = True   # the rule is ntgrad's, and may be asked at any time
 
   def node(self, i: int) -> UOp:
     """The node of a result, which may have been let go of since."""

@@ -510,9 +510,9 @@ def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
   """The gradients at the leaves beneath values that they will have, of about the kernels; none where a user's rule gives some."""
   order = walk(*values)
   leaves = [n for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
-  if not leaves or any([_call_of(n) is not None for n in order]): return []
+  if not leaves or not all([getattr(call[0], "own", False) for n in order if (call := _call_of(n)) is not None]): return []
   ones = {u: const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node for u in values}
-  return list(gradients(order, ones, leaves).values())
+  with nothing_computed(): return list(gradients(order, ones, leaves).values())
 
 
 gradients_of.append(_gradients_beneath)

@@ -156,7 +156,7 @@ def test_the_loss_before_its_gradients() -> None:
     Tensor.realize(*[p.grad for p in m.parameters()])   # type: ignore[misc]
     loss.item()
     return [p.grad.numpy() for p in m.parameters()]   # type: ignore[union-attr]
-  counts = [kernels(partial(step, first)) for first in (False, True, False, True)]
+  counts = [kernels(partial(step, first)) for first in (False, True, False, True)][2:]
   assert max(counts) <= 1.1 * min(counts), counts
   for a, b in zip(step(False), step(True)): np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -319,7 +319,7 @@ def test_parameters_lie_in_the_optimizers_memory_alone(monkeypatch: pytest.Monke
 
 
 def test_the_loss_is_asked_for_between_its_gradients_and_the_step() -> None:
-  """What the loss and the gradients are made of is computed once."""
+  """What the loss and the gradients are made of is computed once; the step lays the gradients side by side."""
   m = deep(4)
   opt = nn.optim.SGD(m.parameters(), lr=0.1)
   x = Tensor(array(4, 8)).realize()
@@ -330,8 +330,8 @@ def test_the_loss_is_asked_for_between_its_gradients_and_the_step() -> None:
     loss.backward()
     if at == 1: loss.item()
     opt.step()
-  counts = [kernels(partial(step, at)) for _ in range(2) for at in (0, 1)]
-  assert max(counts) <= 1.1 * min(counts), counts
+  counts = [kernels(partial(step, at)) for _ in range(2) for at in (0, 1)][2:]
+  assert max(counts) <= min(counts) + 3, counts
 
 
 @pytest.mark.parametrize("asked_first", [False, True])
@@ -364,3 +364,28 @@ def test_recipes_keep_what_lies_within(asked_first: bool) -> None:
     step()
     assert counters.totals().kernels - start == kernels
     assert losses() == by_recipes
+
+
+def test_small_sums_that_share_nothing_are_one_kernel() -> None:
+  """The gradients of biases, whose sources are in memory because the loss was asked for first."""
+  a, b, c = [Tensor(array(4, 8, seed=i)).realize() for i in range(3)]
+  assert kernels(lambda: Tensor.realize(a.sum(0), b.sum(0), c.sum(0))) == 1   # type: ignore[misc]
+  wide = [Tensor(array(2048, 8, seed=i)).realize() for i in range(2)]
+  assert kernels(lambda: Tensor.realize(*[x.sum(0) for x in wide])) == 2   # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_the_loss_before_the_gradients_of_a_recurrent_layer(kind: str) -> None:
+  """Whose rule is asked what it will read; a rule of the user's is not."""
+  layer, out = getattr(nn, kind)(4, 8, batch_first=True), nn.Linear(8, 3)
+  opt = nn.optim.SGD([*layer.parameters(), *out.parameters()], lr=0.1)
+  x = Tensor(array(2, 5, 4)).realize()
+  def step(first: bool) -> None:
+    opt.zero_grad()
+    loss = (out(layer(x)[0][:, -1]) ** 2).sum()
+    if first: loss.item()
+    loss.backward()
+    opt.step()
+    loss.item()
+  counts = [kernels(partial(step, first)) for first in (False, True, False, True)][2:]
+  assert max(counts) <= min(counts) + 4, counts   # 5 and 6 where the layer is computed again

@@ -7,6 +7,7 @@ from typing import Any, Callable
 import pytest
 
 from ntgrad import Tensor
+from ntgrad.engine import counters
 from ntgrad.errors import ArgumentError, StateError
 from ntgrad.nn import optim
 from ntgrad.nn.optim import lr_scheduler as L
@@ -112,3 +113,15 @@ def test_groups_and_refusals() -> None:
   schedule = L.OneCycleLR(sgd(momentum=0.9), 1.0, total_steps=3)
   for _ in range(3): schedule.step()
   with pytest.raises(ArgumentError, match="step 4 of 3"): schedule.step()
+
+
+def test_a_rate_is_written_without_a_kernel() -> None:
+  """And whoever needs the one before has it."""
+  o = sgd()
+  schedule = L.ExponentialLR(o, 0.5)
+  before = o.lr * 2
+  schedule.step()
+  assert before.item() == pytest.approx(0.2)
+  launched = counters.totals().kernels
+  for _ in range(3): schedule.step()
+  assert counters.totals().kernels == launched and o.lr.item() == pytest.approx(0.1 / 16)

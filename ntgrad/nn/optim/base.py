@@ -16,6 +16,7 @@ import numpy as np
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import DType, Ops, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
+from ntgrad.engine.realize import write_from_host
 from ntgrad.graph import Alias, AliasView, checked
 from ntgrad.nn.common import number
 from ntgrad.nn.recipes import Recipes, write
@@ -213,7 +214,8 @@ class ParamGroup(MutableMapping[str, Any]):
   def write(self) -> None:
     """Write the numbers to the buffer."""
     before, values = self.host, self._values()
-    self.buffer.assign(Tensor(values, device=self.device)).realize()
+    if not write_from_host(self.buffer._alias, values, "the options of an optimizer"):
+      self.buffer.assign(Tensor(values, device=self.device)).realize()
     self.known, self.host = self.buffer._alias.node, values
     if not np.array_equal(before[1:], values[1:]): self.write_scalars()
 
