@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ntgrad import Tensor
+from ntgrad import Tensor, nn
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
@@ -417,3 +417,13 @@ def test_one_tensor_is_one_output() -> None:
   out = E(4, 8) + 1
   (one,), (listed,), (node,) = create_schedule(out), create_schedule([out]), create_schedule(out.lazydata)
   assert one.ast.body == listed.ast.body == node.ast.body
+
+
+def test_what_recipes_stand_for_is_scheduled() -> None:
+  """By whichever name it is asked for."""
+  x, w = Tensor.empty(4, 8), Tensor.empty(5, 8)
+  counts = set()
+  for _ in range(4):
+    t = nn.functional.linear(x, w).softplus()
+    counts.add((len(create_schedule(t)), len(schedule_graph([t.lazydata])[1])))
+  assert t.lazydata.op is Ops.OUTPUT and counts == {(1, 1)}
