@@ -116,7 +116,7 @@ def _asked(sinks: _Sinks, number: Mapping[UOp, int]) -> tuple[tuple[int, int], .
 def _plan_of_graph(sinks: _Sinks, graph: Graph, started: float, roots: Sequence[UOp],
                    settings: tuple[Any, ...]) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph, what it takes, and whether every graph with the same structure has it and takes its inputs."""
-  full = tuple(map(graph.row, graph.order)), _asked(sinks, graph.number), settings
+  full = tuple(graph.rows), _asked(sinks, graph.number), settings
   traced = bool(traces) and config.dynamic != "never" and _declared(graph.order)   # what is known of numbers alone says less
   plan = None if traced else _plans[full]
   before = None if plan is None else plan.kept
@@ -181,7 +181,7 @@ def _plan_anew(sinks: _Sinks, graph: Graph, keeping: _Keeping, full: tuple[Any, 
   again = False
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
-                      for i, u in enumerate(order) for row in (graph.row(u),)]), *rest)
+                      for i, (u, row) in enumerate(zip(order, graph.rows))]), *rest)
     if keeping.outdated(plan := _plans[general]): plan = None
     again = general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
   # kernels that somebody wrote may be for these sizes

@@ -101,8 +101,9 @@ class Graph:
     self.order = walk_nodes(tops)
     self.number = {u: i for i, u in enumerate(self.order)}
     self.inputs = [u for u in self.order if u.op is Ops.BUFFER]
+    self.rows = list(map(self._row, self.order))
 
-  def row(self, u: UOp) -> tuple[Any, ...]:
+  def _row(self, u: UOp) -> tuple[Any, ...]:
     """What tells a node from others: its operation, dtype, argument and the places of its sources; of a BUFFER shape and
     device."""
     if u.op is Ops.BUFFER: return u.op, u.dtype, u.arg.shape, u.arg.device
