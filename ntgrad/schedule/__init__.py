@@ -26,7 +26,8 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
   """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
   compute them on ``target``, in an order that may run. ``stands_for`` gets the given node for each node of kernels."""
   asked: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
-  given: list[Sink] = list(zip(written_out([u for u, _ in asked]), [memory for _, memory in asked]))
+  values, given = [u for u, _ in asked], asked
+  if any([u.op is Ops.OUTPUT for u in toposort(values)]): given = list(zip(written_out(values), [memory for _, memory in asked]))
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
   alone, late, apart = stages = set[int](), set[int](), set[int]()
   while True:
