@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, field
-from typing import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from weakref import WeakSet
 
 from ntgrad.codegen.index import elements
-from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, UOp
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, Target, UOp, config
 from ntgrad.graph import Alias, live_aliases, values
 from ntgrad.graph.alias import alive, companions, compute_together, view_covers
 from ntgrad.graph.recipes import stood_for
+from ntgrad.schedule import ScheduleItem, schedule_graph
+from ntgrad.schedule.nodes import node_bytes
+from ntgrad.schedule.placement import at_index, storage
 
-from .buffer import Buffer, resolved, without_reshapes
+from . import memory_plan as memory, report
+from .buffer import Buffer, resolved, walk_nodes, without_reshapes
+from .device import Device, get_device
+
+if TYPE_CHECKING: from .plan import Plan
+
+Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
 
 FEW_OPERATIONS = 6        # of a value, up to which it is computed again from what is in memory
 LARGE_OPERATIONS = 40     # the same of a value that is large
@@ -150,3 +160,111 @@ def gradients(roots: Sequence[UOp]) -> list[UOp]:
   """What will be computed for the gradients of some values; nothing where that cannot be said."""
   try: return [g for find in gradients_of for g in find(roots)] if roots else []
   except NtgradError: return []
+
+
+def cleaned(order: Sequence[UOp], stand_ins: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
+  """What stands for each node of a graph: values that exist as their BUFFERs, some of its numbers as those of ``stand_ins``."""
+  clean = dict(stand_ins)
+  for u in order:
+    if u in clean:
+      if u.op is Ops.UPDATE:
+        base, value = [clean[resolved(s)] for s in u.src]
+        clean[u] = at_index(u, base, value, clean[u])
+      continue
+    clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
+    if u.is_unique and u.op is Ops.CONTIGUOUS:
+      clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))  # equal ones stay two
+  return clean
+
+
+def memory_uses(items: Iterable[ScheduleItem]) -> list[memory.MemoryUse]:
+  """What each step of a schedule touches, and writes."""
+  return [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
+
+
+def peak_of(items: Sequence[ScheduleItem], outputs: Iterable[UOp], inputs: Collection[UOp]) -> int:
+  """The most bytes that a schedule allocates at a time, beside its ``inputs``; its ``outputs`` stay."""
+  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for x in items for n in x.nodes if n not in inputs}
+  return memory.peak([*memory_uses(items), memory.MemoryUse(tuple(outputs), ())], sizes)
+
+
+def device_of(order: Iterable[UOp]) -> str:
+  """Where a graph is computed."""
+  return next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
+
+
+class Keeping:
+  """What a new plan keeps beside its sinks, found when one is made: ``places`` in the order, and the bytes that its peak may have
+  for that. ``before``: what is known of the plan that it replaces."""
+
+  def __init__(self, sinks: Sinks, order: list[UOp], number: Mapping[UOp, int], roots: Sequence[UOp], before: Kept | None):
+    self.sinks, self.order, self.number, self.roots, self.before = sinks, order, number, roots, before
+
+  def outdated(self, plan: Plan | None) -> bool:
+    """Whether another plan is to be made in the place of one that was found."""
+    if plan is None or not plan.kept.outdated: return False
+    self.before = plan.kept
+    return True
+
+  @cached_property
+  def places(self) -> tuple[int, ...]:
+    asked = {resolved(s) for s, _ in self.sinks}
+    return tuple(sorted({*worth_keeping(self.order, self.number, asked, self.before), *self.read[0]}))
+
+  @cached_property
+  def read(self) -> tuple[tuple[int, ...], int]:
+    """The places of values in memory that gradients of the roots read, and the peak of a plan that computes these at once."""
+    if not (found := gradients(self.roots)): return (), 0
+    order = walk_nodes([*[n for s in self.sinks for n in s if n is not None], *found])
+    try: return _read_by_gradients(self.sinks, found, order, self.order)
+    except NtgradError: return (), 0   # what has no schedule is told of when it is asked for
+
+
+def _read_by_gradients(sinks: Sinks, found: list[UOp], order: list[UOp], computed: list[UOp]) -> tuple[tuple[int, ...], int]:
+  """Schedule gradients with the values that they are of: which of these (their places in ``computed``) do kernels of gradients
+  read from memory, and the peak."""
+  clean, given = cleaned(order, {}), dict[UOp, UOp]()
+  asked: Sinks = [*[(clean[resolved(s)], t) for s, t in sinks], *[(clean[resolved(g)], None) for g in found]]
+  ready, items = schedule_graph(asked, get_device(device_of(order)).renderer.target, given)
+  place = {clean[u]: i for i, u in enumerate(computed) if u.op is not Ops.BUFFER and u.device is not None}   # no mere numbers
+  known = {clean[u] for u in computed}
+  places = set()
+  for item in items:
+    if all([u in known for u in item.given]): continue
+    for u in item.reads:
+      if (at := given.get(u)) in place and at.shape == u.shape and at.dtype is u.dtype: places.add(place[at])
+  return tuple(places - {place.get(clean[resolved(s)], -1) for s, _ in sinks}), peak_of(items, map(storage, ready), order)
+
+
+def schedule_with_kept(asked: Sinks, keep: list[tuple[int, UOp]], keeping: Keeping | None, inputs: Sequence[UOp],
+              target: Target) -> tuple[Kept, Sequence[UOp], list[ScheduleItem]]:
+  """The kernels in an order that needs little memory, of sinks and of what is kept beside them: places, and nodes. A large value
+  that would raise the peak, or is cheap to compute again, is kept only if that has happened."""
+  before = keeping.before if keeping else None
+  keep = [(i, u) for i, u in keep if u not in {s for s, _ in asked} and u.op not in (Ops.BUFFER, Ops.CONST)]
+  while True:
+    ready, items = schedule_graph([*asked, *[(u, None) for _, u in keep]], target)
+    items = frugal(items, {*inputs, *map(storage, ready)})
+    if keeping is None or not keep: break
+    n, places, outputs = len(asked), [i for i, _ in keep], list(map(storage, ready))
+    least = peak_of(items, outputs[:n], inputs)
+    large = [k for k, (i, u) in enumerate(keep, n) if node_bytes(u) > max(least // LARGE_PART, SMALL_BYTES)
+             and not (before and i in before.asked)]
+    drop = [k for k in large if not is_dear(keeping.order[places[k - n]], LARGE_OPERATIONS)]
+    for k in sorted(large, key=lambda k: -node_bytes(keep[k - n][1])):
+      left = [u for j, u in enumerate(outputs) if j not in drop]
+      if peak_of(items, left, inputs) <= max(least, keeping.read[1]): break
+      if k not in drop: drop.append(k)
+    if not drop: break
+    keep = [x for k, x in enumerate(keep, n) if k not in drop]
+  kept = Kept(tuple([i for i, _ in keep]), last=before is not None)
+  if keep: report.keeps([u for _, u in keep], len(items) - len(schedule_graph(asked, target)[1]) if config.debug >= 1 else 0)
+  return kept, ready, items
+
+
+def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
+  """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
+  if len(items) == 1: return items
+  steps = memory_uses(items)
+  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for item in items for n in item.nodes if n not in kept}
+  return [items[i] for i in memory.order(steps, sizes)]

@@ -1,11 +1,14 @@
-"""Finds and makes plans. A plan is found by the structure of its graph, also where numbers or sizes in the graph are others."""
+"""Finds and makes plans. A plan is found by the structure of its graph, also where numbers or sizes in the graph are others:
+by a quick walk (``Walk``), and where that finds none by an ordered one (``Graph``), of which a plan is made."""
 from __future__ import annotations
 
 import math
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
-from typing import Any, Collection, Iterable, Mapping, NamedTuple, Sequence
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -14,30 +17,28 @@ from ntgrad.backends import memory_pool as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import text_of
-from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, Target, UOp, VerifyError, config, dtypes, live_nodes
+from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
-from ntgrad.graph import BoundInt, Derived, origins
-from ntgrad.graph.recipes import kept_within
-from ntgrad.schedule import ScheduleItem, schedule_graph
+from ntgrad.graph import BoundInt, Derived, origins, values
+from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
-from ntgrad.schedule.nodes import node_bytes
-from ntgrad.schedule.placement import at_index, offset_of, storage
+from ntgrad.schedule.placement import offset_of, storage
 
-from . import memory_plan as memory, overrides, plan_cache, report
+from . import overrides, plan_cache, report
 from .buffer import Buffer, Storage, resolved, walk_nodes
 from .compile import programs
 from .counters import phase
 from .device import Device, get_device
-from .keeping import LARGE_OPERATIONS, LARGE_PART, SMALL_BYTES, Kept, gradients, is_dear, worth_keeping
+from .keeping import Keeping, Sinks, cleaned, device_of, schedule_with_kept
 from .plan import Plan, SizedPlan, Step, made_of
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import with_common_names
 from .traced_sizes import traces
-from .walk import Graph, Walk, recipes_made
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
-_Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
+CHANGES = Ops.UPDATE, Ops.CALL
+_NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
 
 
 @dataclass
@@ -47,6 +48,100 @@ class _Seen:
   template: Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
+
+
+class Walk:
+  """The graph beneath some nodes, existing values as their BUFFERs, and what tells it from others."""
+
+  def __init__(self) -> None:
+    self.nodes: list[UOp] = []          # as they are found from above
+    self.number: dict[UOp, int] = {}    # their places there; of nodes whose values exist, of APPLYs (below 0) too
+    self.inputs: list[UOp] = []         # the BUFFERs
+    # of each node in a row its operation, dtype, argument and the places of its sources; of a BUFFER what it is
+    self.structure: list[Any] = []
+    # those that say more than what is computed: indices to look through, writes, calls, what recipes make
+    self.noted: list[UOp] = []
+    self.applied: dict[UOp, int] = {}   # APPLYs of recipes, and the bits of their sources that are needed
+
+  def add(self, tops: Iterable[UOp]) -> None:
+    """What lies beneath more nodes."""
+    nodes, number, say = self.nodes, self.number, self.structure.append
+    known_value = values.known.get   # as ``resolved``, without a call
+    first = n = len(nodes)
+    for u in map(resolved, tops):
+      if u in number: continue
+      number[u] = n
+      nodes.append(u)
+      n += 1
+    for u in islice(nodes, first, None):   # they become more on the way
+      op, arg = u.op, u.arg
+      src: Sequence[UOp] = u.src
+      say(op)
+      if op is Ops.BUFFER:
+        say(arg.signature)
+        self.inputs.append(u)
+        continue
+      say(u.dtype)
+      say(float.hex(arg) if type(arg) is float else arg)
+      if op in _NOTED and (op is not Ops.DETACH or arg is not None):
+        self.noted.append(u)
+        if op is Ops.OUTPUT: src, n = self._needed(u), len(nodes)
+      for s in src:
+        if (at := number.get(s)) is None:
+          entry = known_value(id(s))
+          found = entry.value if entry is not None and entry() is s else s
+          if (at := number.get(found)) is None:
+            at = number[found] = n
+            nodes.append(found)
+            n += 1
+          number[s] = at
+        say(at)
+
+  def _needed(self, u: UOp) -> list[UOp]:
+    """What an OUTPUT needs that no other of its APPLY did."""
+    call, bits = u.src[0], self.applied
+    if call not in bits: self._add_kept(call)
+    self.structure += call.arg, self.number.setdefault(call, ~len(bits))
+    found = sources_of_output(u, before := bits.get(call, 0))
+    bits[call] = before | call.arg.reads[u.arg]
+    return found
+
+  def _add_kept(self, call: UOp) -> None:
+    """What an APPLY stands for may be made of inner values of others that are in memory."""
+    for number, other in kept_beneath.get(call) or ():
+      nodes = other.arg.nodes_of(other)
+      for i in kept_within.get(other) or ():
+        if (u := resolved(nodes[i])).op is not Ops.BUFFER: continue
+        if u not in self.number:
+          self.number[u] = len(self.nodes)
+          self.nodes.append(u)
+        self.structure += number, i, self.number[u]
+
+
+@contextmanager
+def recipes_made(walk: Walk) -> Iterator[None]:
+  """In the block what recipes in a graph stand for is the value of their OUTPUTs."""
+  outputs, made = [u for u in walk.noted if u.op is Ops.OUTPUT], {u: u.arg.made(u) for u in walk.applied}
+  for u in outputs: values.put(u, made[u.src[0]][u.arg])
+  try: yield
+  finally:
+    for u in outputs: values.pop(u)
+
+
+class Graph:
+  """The graph beneath some nodes with its nodes in an order, sources first, existing values as their BUFFERs."""
+
+  def __init__(self, tops: Iterable[UOp]) -> None:
+    self.order = walk_nodes(tops)
+    self.number = {u: i for i, u in enumerate(self.order)}
+    self.inputs = [u for u in self.order if u.op is Ops.BUFFER]
+    self.rows = list(map(self._row, self.order))
+
+  def _row(self, u: UOp) -> tuple[Any, ...]:
+    """What tells a node from others: its operation, dtype, argument and the places of its sources; of a BUFFER shape and
+    device."""
+    if u.op is Ops.BUFFER: return u.op, u.dtype, u.arg.shape, u.arg.device
+    return u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg, *[self.number[resolved(s)] for s in u.src]
 
 
 class FoundPlan(NamedTuple):
@@ -72,7 +167,7 @@ class FoundPlan(NamedTuple):
 _plans: Recent[Any, Any] = Recent(8192)
 
 
-def plan_of(sinks: _Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[FoundPlan, list[Buffer]]:
+def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[FoundPlan, list[Buffer]]:
   """Find or make the plan of what a walk has found, and give it and the buffers that it reads. ``roots``: values that it computes
   of which gradients may be asked for, whose plan keeps what these read."""
   number, inputs = walk.number, walk.inputs
@@ -108,12 +203,12 @@ def _where_kept(plan: Plan, graph: Graph, walk: Walk, places: Sequence[int]) -> 
   return [at[p] for p in plan.kept.places]
 
 
-def _asked(sinks: _Sinks, number: Mapping[UOp, int]) -> tuple[tuple[int, int], ...]:
+def _asked(sinks: Sinks, number: Mapping[UOp, int]) -> tuple[tuple[int, int], ...]:
   """Which nodes of a graph are asked for, and what they are written to."""
   return tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks])
 
 
-def _plan_of_graph(sinks: _Sinks, graph: Graph, started: float, roots: Sequence[UOp],
+def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[UOp],
                    settings: tuple[Any, ...]) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph, what it takes, and whether every graph with the same structure has it and takes its inputs."""
   full = tuple(graph.rows), _asked(sinks, graph.number), settings
@@ -121,61 +216,19 @@ def _plan_of_graph(sinks: _Sinks, graph: Graph, started: float, roots: Sequence[
   plan = None if traced else _plans[full]
   before = None if plan is None else plan.kept
   hit, inputs = before is not None and not before.outdated, graph.inputs
-  if plan is None or not hit: plan, inputs, hit = _plan_anew(sinks, graph, _Keeping(sinks, graph, roots, before), full, traced)
+  if plan is None or not hit:
+    keeping = Keeping(sinks, graph.order, graph.number, () if _declared(graph.order) else roots, before)
+    plan, inputs, hit = _plan_anew(sinks, graph, keeping, full, traced)
   report.scheduled(plan.steps, hit, time.perf_counter() - started, graph.order, inputs)
   return plan, inputs, _plans[full] is plan and len(inputs) == len(graph.inputs)
 
 
-class _Keeping:
-  """What a new plan keeps beside its sinks, found when one is made: ``places`` in the order, and the bytes that its peak may have
-  for that. ``before``: what is known of the plan that it replaces."""
-
-  def __init__(self, sinks: _Sinks, graph: Graph, roots: Sequence[UOp], before: Kept | None) -> None:
-    self.sinks, self.graph, self.roots, self.before = sinks, graph, roots, before
-
-  def outdated(self, plan: Plan | None) -> bool:
-    """Whether another plan is to be made in the place of one that was found."""
-    if plan is None or not plan.kept.outdated: return False
-    self.before = plan.kept
-    return True
-
-  @cached_property
-  def places(self) -> tuple[int, ...]:
-    asked, graph = {resolved(s) for s, _ in self.sinks}, self.graph
-    return tuple(sorted({*worth_keeping(graph.order, graph.number, asked, self.before), *self.read[0]}))
-
-  @cached_property
-  def read(self) -> tuple[tuple[int, ...], int]:
-    """The places of values in memory that gradients of the roots read, and the peak of a plan that computes these at once."""
-    found, graph = gradients(self.roots), self.graph
-    if not found or _declared(graph.order): return (), 0
-    order = walk_nodes([*[n for s in self.sinks for n in s if n is not None], *found])
-    try: return _read_by_gradients(self.sinks, found, order, graph.order)
-    except NtgradError: return (), 0   # what has no schedule is told of when it is asked for
-
-
-def _read_by_gradients(sinks: _Sinks, found: list[UOp], order: list[UOp], computed: list[UOp]) -> tuple[tuple[int, ...], int]:
-  """Schedule gradients with the values that they are of: which of these (their places in ``computed``) do kernels of gradients
-  read from memory, and the peak."""
-  clean, given = cleaned(order, {}), dict[UOp, UOp]()
-  asked: _Sinks = [*[(clean[resolved(s)], t) for s, t in sinks], *[(clean[resolved(g)], None) for g in found]]
-  ready, items = schedule_graph(asked, get_device(_device_of(order)).renderer.target, given)
-  place = {clean[u]: i for i, u in enumerate(computed) if u.op is not Ops.BUFFER and u.device is not None}   # no mere numbers
-  known = {clean[u] for u in computed}
-  places = set()
-  for item in items:
-    if all([u in known for u in item.given]): continue
-    for u in item.reads:
-      if (at := given.get(u)) in place and at.shape == u.shape and at.dtype is u.dtype: places.add(place[at])
-  return tuple(places - {place.get(clean[resolved(s)], -1) for s, _ in sinks}), peak_of(items, map(storage, ready), order)
-
-
-def _plan_anew(sinks: _Sinks, graph: Graph, keeping: _Keeping, full: tuple[Any, ...],
+def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ...],
                traced: bool) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph whose structure has none: that of graphs like it but for numbers or sizes, one from the disk, or a new
   one. Gives it, what it takes, and whether it was there."""
   order, inputs, (_, *rest) = graph.order, graph.inputs, full
-  numbers, declared, device = _parameters(sinks, order), _declared(order), _device_of(order)
+  numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
   general: Any = None
   plan: Plan | None = None
   again = False
@@ -211,11 +264,6 @@ def _plan_anew(sinks: _Sinks, graph: Graph, keeping: _Keeping, full: tuple[Any, 
   return plan, inputs, False
 
 
-def _device_of(order: Iterable[UOp]) -> str:
-  """Where a graph is computed."""
-  return next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
-
-
 def _number_node(u: UOp, device: str, number: NumberNode) -> UOp:
   """The BUFFER that is given for the number of a node."""
   _, dtype, value = number
@@ -225,7 +273,7 @@ def _number_node(u: UOp, device: str, number: NumberNode) -> UOp:
 class _Sized:
   """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
 
-  def __init__(self, sinks: _Sinks, graph: Graph, keeping: _Keeping, numbers: dict[int, NumberNode], declared: bool,
+  def __init__(self, sinks: Sinks, graph: Graph, keeping: Keeping, numbers: dict[int, NumberNode], declared: bool,
                rest: Iterable[Any]):
     self.sinks, self.order, self.inputs, self.keeping = sinks, graph.order, graph.inputs, keeping
     order, number = graph.order, graph.number
@@ -292,7 +340,7 @@ class _Sized:
 
   def parameters(self, t: Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by place in the order, and the BUFFERs given for them."""
-    order, device = self.order, _device_of(self.order)
+    order, device = self.order, device_of(self.order)
     return [(i, _number_node(order[i], device, n)) for (i, n), stays in zip(self.numbers.items(), t.numbers) if stays is None]
 
 
@@ -323,7 +371,7 @@ def _declared(order: Sequence[UOp]) -> bool:
   return False
 
 
-def _parameters(sinks: _Sinks, order: list[UOp]) -> dict[int, NumberNode]:
+def _parameters(sinks: Sinks, order: list[UOp]) -> dict[int, NumberNode]:
   """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
   targets = {target.arg.storage for _, target in sinks if target is not None}
   return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
@@ -381,43 +429,18 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def cleaned(order: Sequence[UOp], stand_ins: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
-  """What stands for each node of a graph: values that exist as their BUFFERs, some of its numbers as those of ``stand_ins``."""
-  clean = dict(stand_ins)
-  for u in order:
-    if u in clean:
-      if u.op is Ops.UPDATE:
-        base, value = [clean[resolved(s)] for s in u.src]
-        clean[u] = at_index(u, base, value, clean[u])
-      continue
-    clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
-    if u.is_unique and u.op is Ops.CONTIGUOUS:
-      clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))  # equal ones stay two
-  return clean
-
-
-def memory_uses(items: Iterable[ScheduleItem]) -> list[memory.MemoryUse]:
-  """What each step of a schedule touches, and writes."""
-  return [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
-
-
-def peak_of(items: Sequence[ScheduleItem], outputs: Iterable[UOp], inputs: Collection[UOp]) -> int:
-  """The most bytes that a schedule allocates at a time, beside its ``inputs``; its ``outputs`` stay."""
-  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for x in items for n in x.nodes if n not in inputs}
-  return memory.peak([*memory_uses(items), memory.MemoryUse(tuple(outputs), ())], sizes)
-
-
-def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
-              stand_ins: dict[UOp, UOp] | None = None, keeping: _Keeping | None = None) -> Plan:
+def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
+              stand_ins: dict[UOp, UOp] | None = None, keeping: Keeping | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   clean = cleaned(order, stand_ins or {})
-  device = _device_of(order)
+  device = device_of(order)
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"):
-    kept, ready, items = _schedule(asked, [(i, clean[order[i]]) for i in (keeping.places if keeping else ())], keeping, inputs,
-                                   get_device(device).renderer.target)
+    places = keeping.places if keeping else ()
+    kept, ready, items = schedule_with_kept(asked, [(i, clean[order[i]]) for i in places], keeping, inputs,
+                                            get_device(device).renderer.target)
   if config.verify: verify_graph(ready)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
@@ -457,35 +480,3 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
   return Plan(len(inputs), tuple(made), steps, tuple(outputs), kept)
 
 
-def _schedule(asked: _Sinks, keep: list[tuple[int, UOp]], keeping: _Keeping | None, inputs: Sequence[UOp],
-              target: Target) -> tuple[Kept, Sequence[UOp], list[ScheduleItem]]:
-  """The kernels in an order that needs little memory, of sinks and of what is kept beside them: places, and nodes. A large value
-  that would raise the peak, or is cheap to compute again, is kept only if that has happened."""
-  before = keeping.before if keeping else None
-  keep = [(i, u) for i, u in keep if u not in {s for s, _ in asked} and u.op not in (Ops.BUFFER, Ops.CONST)]
-  while True:
-    ready, items = schedule_graph([*asked, *[(u, None) for _, u in keep]], target)
-    items = frugal(items, {*inputs, *map(storage, ready)})
-    if keeping is None or not keep: break
-    n, places, outputs = len(asked), [i for i, _ in keep], list(map(storage, ready))
-    least = peak_of(items, outputs[:n], inputs)
-    large = [k for k, (i, u) in enumerate(keep, n) if node_bytes(u) > max(least // LARGE_PART, SMALL_BYTES)
-             and not (before and i in before.asked)]
-    drop = [k for k in large if not is_dear(keeping.graph.order[places[k - n]], LARGE_OPERATIONS)]
-    for k in sorted(large, key=lambda k: -node_bytes(keep[k - n][1])):
-      left = [u for j, u in enumerate(outputs) if j not in drop]
-      if peak_of(items, left, inputs) <= max(least, keeping.read[1]): break
-      if k not in drop: drop.append(k)
-    if not drop: break
-    keep = [x for k, x in enumerate(keep, n) if k not in drop]
-  kept = Kept(tuple([i for i, _ in keep]), last=before is not None)
-  if keep: report.keeps([u for _, u in keep], len(items) - len(schedule_graph(asked, target)[1]) if config.debug >= 1 else 0)
-  return kept, ready, items
-
-
-def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
-  """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
-  if len(items) == 1: return items
-  steps = memory_uses(items)
-  sizes: dict[Any, int] = {n: memory.rounded(node_bytes(n)) for item in items for n in item.nodes if n not in kept}
-  return [items[i] for i in memory.order(steps, sizes)]

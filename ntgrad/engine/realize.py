@@ -22,8 +22,7 @@ from .device import get_device
 from .index_checks import look_through
 from .launch_graphs import plan_launch
 from .plan import Plan, Step
-from .planner import plan_of
-from .walk import CHANGES, Graph, Walk, recipes_made
+from .planner import CHANGES, Graph, Walk, plan_of, recipes_made
 
 FOUND = 3     # runs of a plan, from which on it is launched by one call
 _NEAR = 256   # nodes that are looked at for it

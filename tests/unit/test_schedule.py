@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.passes.additions import MOST_PRODUCTS, additions, is_float_sum, limit_additions
-from ntgrad.engine.planner import frugal
+from ntgrad.engine.keeping import frugal
 from ntgrad.graph import alias
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sinks_of
 from support.machines import MACHINES

@@ -8,7 +8,7 @@ from ntgrad.__main__ import counts, tokens
 LINES, TOKENS = 61_100, 618_600   # when this was written, of codegen, backends and ntgrad without stubs
 ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "what is alive is kept; one walk over a graph (engine/keeping.py)": (330, 4_300),
-  "gradients, optimizers' steps and methods by recipes, made when a plan is (graph/recipes.py, engine/walk.py)": (600, 9_500),
+  "gradients, optimizers' steps and methods by recipes, made when a plan is (graph/recipes.py)": (600, 9_500),
   "plans that are one call": (160, 2_000),
   "recurrent layers in few kernels, packed sequences": (450, 5_400),
   "print as PyTorch's": (105, 1_400),
