@@ -21,7 +21,8 @@ from . import memory_plan as memory, report
 from .buffer import Buffer, resolved, walk_nodes, without_reshapes
 from .device import Device, get_device
 
-if TYPE_CHECKING: from .plan import Plan
+if TYPE_CHECKING:
+  from .plan import Plan
 
 Sinks = list[tuple[UOp, UOp | None]]   # values, and the BUFFERs that they are written to
 
@@ -228,16 +229,25 @@ def _read_by_gradients(sinks: Sinks, found: list[UOp], order: list[UOp], compute
   ready, items = schedule_graph(asked, get_device(device_of(order)).renderer.target, given)
   place = {clean[u]: i for i, u in enumerate(computed) if u.op is not Ops.BUFFER and u.device is not None}   # no mere numbers
   known = {clean[u] for u in computed}
+  # copies that a schedule makes by itself have no node; what they are copies of has
+  padded = {_padding(clean[u]): i for i, u in enumerate(computed) if u.op is Ops.PAD}
   places = set()
   for item in items:
     if all([u in known for u in item.given]): continue
     for u in item.reads:
       if (at := given.get(u)) in place and at.shape == u.shape and at.dtype is u.dtype: places.add(place[at])
+      elif u.op is Ops.CONTIGUOUS and (padding := _padding(u.src[0], given.get)) in padded: places.add(padded[padding])
   return tuple(places - {place.get(clean[resolved(s)], -1) for s, _ in sinks}), peak_of(items, map(storage, ready), order)
 
 
+def _padding(u: UOp, given: Callable[[UOp], UOp | None] = without_reshapes) -> Any:
+  """What tells a PAD from others, whatever axes of one element it has: what it pads, and each axis with what is added to it."""
+  if u.op is not Ops.PAD: return None
+  return given(u.src[0]), *[(n, p) for n, p in zip(u.src[0].shape, u.arg) if n != 1 or p != (0, 0)]
+
+
 def schedule_with_kept(asked: Sinks, keep: list[tuple[int, UOp]], keeping: Keeping | None, inputs: Sequence[UOp],
-              target: Target) -> tuple[Kept, Sequence[UOp], list[ScheduleItem]]:
+                       target: Target) -> tuple[Kept, Sequence[UOp], list[ScheduleItem]]:
   """The kernels in an order that needs little memory, of sinks and of what is kept beside them: places, and nodes. A large value
   that would raise the peak, or is cheap to compute again, is kept only if that has happened."""
   before = keeping.before if keeping else None
