@@ -231,13 +231,17 @@ def _read_by_gradients(sinks: Sinks, found: list[UOp], order: list[UOp], compute
   known = {clean[u] for u in computed}
   # copies that a schedule makes by itself have no node; what they are copies of has
   padded = {_padding(clean[u]): i for i, u in enumerate(computed) if u.op is Ops.PAD}
-  places = set()
+  places, copied = set[int](), set[int]()
   for item in items:
     if all([u in known for u in item.given]): continue
     for u in item.reads:
       if (at := given.get(u)) in place and at.shape == u.shape and at.dtype is u.dtype: places.add(place[at])
-      elif u.op is Ops.CONTIGUOUS and (padding := _padding(u.src[0], given.get)) in padded: places.add(padded[padding])
-  return tuple(places - {place.get(clean[resolved(s)], -1) for s, _ in sinks}), peak_of(items, map(storage, ready), order)
+      elif u.op is Ops.CONTIGUOUS and (padding := _padding(u.src[0], given.get)) in padded: copied.add(padded[padding])
+  peak = peak_of(items, map(storage, ready), order)
+  left = peak // LARGE_PART   # of all copies
+  for i in sorted(copied, key=lambda i: node_bytes(computed[i])):
+    if (left := left - node_bytes(computed[i])) >= 0: places.add(i)
+  return tuple(places - {place.get(clean[resolved(s)], -1) for s, _ in sinks}), peak
 
 
 def _padding(u: UOp, given: Callable[[UOp], UOp | None] = without_reshapes) -> Any:
