@@ -24,12 +24,12 @@ from . import binaries
 from .cpuname import missing
 from .declared import WITHOUT_HEADER, declared
 
-OPTIONS = "-cl-std=CL1.2 -w"
+OPTIONS, QUICK = "-cl-std=CL1.2 -w", "-cl-opt-disable"
 GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved
 UNSAVED = 50                  # programs that wait to be saved, from which on they are saved at once
-FORMAT = 3                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
+FORMAT = 4                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
 # what the disk cache has: the width of vectors; where a kernel's program is; a program, with its kernels' names by their keys
 BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, TupleForm(Table(STR, STR), BYTES)
 # a kernel whose name tells the width of the vector registers that the compiler uses
@@ -65,11 +65,12 @@ class Unit(workers.Job):
   launched: bool = False                         # nothing left to note at launches
   kept: str = ""                                 # the key of a program that was read from the disk cache
   code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
+  quick: bool = False                            # see ProgramSpec.quick; the same for all kernels of a program
 
   def add(self, k: str, spec: ProgramSpec) -> None:
     """Put a kernel at the end."""
     self.names.setdefault(k, f"{spec.name}_{len(self.specs)}")
-    self.specs[k] = spec
+    self.specs[k], self.quick = spec, spec.quick
     self.count, self.weight = len(self.specs), sum(s.source.weight for s in self.specs.values())
     self.worth_building = self.count >= min(GROUP, 2)
 
@@ -125,7 +126,7 @@ class Compiler:
 
   def key(self, spec: ProgramSpec) -> str:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
-    return cache.key(FORMAT, self.identity, spec.name, spec.source.text, tuple(spec.local))
+    return cache.key(FORMAT, self.identity, spec.quick, spec.name, spec.source.text, tuple(spec.local))
 
   def compile(self, specs: Specs) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
@@ -137,7 +138,7 @@ class Compiler:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with workers.changed:
       last = next(reversed(self.queue.waiting()), None)
-      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else self.unit(())
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP and last.quick == spec.quick else self.unit(())
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
@@ -213,12 +214,12 @@ class Compiler:
     not_in_handler(self.lock)
     with self.lock:
       before = binaries.program_folders()
-      try: unit.program = self.load_source(unit.source)
+      try: unit.program = self.load_source(unit.source, unit.quick)
       except self.cl.Error as e:
         for k in unit.specs: self.units.pop(k, None)
         spec, *more = unit.specs.values()
         if not more: raise CompileError(explain(spec, unit.source, str(e))) from None
-      k = cache.key(self.identity, unit.source)
+      k = cache.key(self.identity, unit.quick, unit.source)
       unit.files = next(iter(binaries.program_folders() - before), None) or _folders[k]   # of the same program built before
       if unit.files is not None: _folders[k] = unit.files
     if unit.program is not None: return
@@ -230,12 +231,13 @@ class Compiler:
         one.done = True
         unit.alone[k] = self.units[k] = one
 
-  def load_source(self, source: str) -> Any:
+  def load_source(self, source: str, quick: bool = False) -> Any:
     """A program from its source. Raises pyopencl's Error with the compiler's log."""
+    options = f"{OPTIONS} {QUICK}" if quick else OPTIONS
     if is_pocl(self.device):
-      try: return self.load_program(f"{OPTIONS} {WITHOUT_HEADER}", declared(source))
+      try: return self.load_program(f"{options} {WITHOUT_HEADER}", declared(source))
       except self.cl.Error: self.whole += 1
-    return self.load_program(OPTIONS, source)
+    return self.load_program(options, source)
 
   def load_program(self, options: str, *source: Any) -> Any:
     """A program from its source, or a list of devices and one of binaries. Raises pyopencl's Error with the compiler's log."""
@@ -248,9 +250,9 @@ class Compiler:
 
   def load_packed(self, packed: bytes) -> tuple[Any, Path | None]:
     """A program from what :meth:`pack` gave, None where this driver does not take it; and PoCL's files of it."""
-    try: source, binary, files = binaries.unpack(packed)
+    try: source, quick, binary, files = binaries.unpack(packed)
     except ValueError: return None, None
-    try: return self.load_source(source) if binary is None else self.load_program(OPTIONS, [self.device], [binary]), files
+    try: return self.load_source(source, quick) if binary is None else self.load_program(OPTIONS, [self.device], [binary]), files
     except self.cl.Error: return None, files
 
   def take_packed(self, packed: bytes, specs: Specs) -> None:
@@ -266,7 +268,7 @@ class Compiler:
     """A program built here, whose kernels have all been launched, as bytes."""
     # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
     self.finish()
-    return binaries.pack(unit.source, unit.files, self.cl, unit.program)
+    return binaries.pack(unit.source, unit.quick, unit.files, self.cl, unit.program)
 
   def launched(self, unit: Unit, spec: ProgramSpec) -> None:
     """Note that a kernel of a new program has been launched; after the last of them the program can be saved."""

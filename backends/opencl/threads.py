@@ -292,13 +292,13 @@ class Threads:
 
 # ---- what the threads run
 def spec(name: str) -> ProgramSpec:
-  """One of the kernels of ``_SOURCE``, to be compiled like any other."""
+  """One of the kernels of ``_SOURCE``, to be compiled like any other, quickly: they call machine code, and run none faster."""
   helpers, *kernels = re.split(r"(?=__kernel void )", _SOURCE)
   text = next(k for k in kernels if f"void {name}(" in k)
   before, after = text.split(name, 1)
   return ProgramSpec(f"threads_{name.lower()}", KernelSource(
     f"{helpers}{text}", helpers=(helpers,), kernel=(before, after), parts=((0, 8),) if name == "TEST" else ()),
-    TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"))
+    TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"), options=(("quick", 1),))
 
 
 def works_like_this(version: str) -> bool:
