@@ -41,7 +41,7 @@ class ProgramSpec:
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
   work: Work = Work()                    # what a launch does at least; over SIZEs as the grid is
-  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8); ("quick", 1): not optimised; others ignore them
+  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8); ("quick", 1): not optimised
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``
   given: str = field(default="", compare=False)   # the label that the engine gave it: no part of what it is, nor of caches' keys
   # of a kernel that was read from the disk: makes it anew, where what was read does not compile

@@ -53,8 +53,8 @@ def pack(source: str, quick: bool, files: Path | None, cl: Any, program: Any) ->
 
 
 def unpack(data: bytes) -> tuple[str, bool, bytes | None, Path | None]:
-  """The source of a packed program, whether it was built quickly, and its binary, or the folder of its files, put where PoCL looks
-  for them. Raises ValueError for bytes that are no packed program."""
+  """The source of a packed program, whether it was built quickly, and its binary, or the folder of its files, put where PoCL
+  looks for them. Raises ValueError for bytes that are no packed program."""
   source, quick, binary, found = unpacked(FORM, data, "program")
   at = {"/".join(path.split("/")[:2]) for path, _ in found}
   if len(at) > 1 or bool(at) == (binary is not None): raise ValueError("packed program: no binary, and no files of a program")
@@ -73,7 +73,7 @@ def unpack(data: bytes) -> tuple[str, bool, bytes | None, Path | None]:
 def _check(path: str, data: bytes) -> None:
   """Raises ValueError for a path out of its folder, and for code that is none or not whole: loading such may end the process."""
   if not _PLAIN.fullmatch(path) or {".", ".."} & {*path.split("/")}: raise ValueError(f"packed program: a file {path!r}")
-  if path.endswith(".bc") and (data[:4] != b"BC\xc0\xde" or len(data) % 4): raise ValueError(f"packed program: {path} is no code")
+  if path.endswith(".bc") and not _whole(data): raise ValueError(f"packed program: {path} is no code")
   if not path.endswith(".so"): return
   try:   # of 64 bits, and little-endian; others are not looked at
     if data[:4] != b"\x7fELF": raise ValueError
@@ -81,6 +81,13 @@ def _check(path: str, data: bytes) -> None:
     table, *_, size, count = struct.unpack_from("<Q10xHH", data, 40)
     if table + size * count > len(data): raise ValueError
   except (ValueError, struct.error): raise ValueError(f"packed program: {path} is no whole library") from None
+
+
+def _whole(code: bytes) -> bool:
+  """Whether bytes are LLVM's bitcode, and all of it: blocks, each a word, the number of words that follow, and these."""
+  at = 4
+  while at + 8 <= len(code): at += 8 + 4 * struct.unpack_from("<I", code, at + 4)[0]
+  return code[:4] == b"BC\xc0\xde" and 4 < at == len(code)
 
 
 def machine_code(files: Path, name: str, owner: object, bad: list[Path] | None = None) -> dict[bool, int]:

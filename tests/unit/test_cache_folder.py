@@ -481,7 +481,8 @@ def test_machine_code_that_is_none(copied: tuple[Path, Path, str], kind: str, wh
       if table != "opencl-program": continue
       names, packed = cache.get(table, name, compiler.PROGRAM) or ({}, b"")
       source, quick, binary, files = unpacked(binaries.FORM, packed, "program")
-      packed = records.packed(binaries.FORM, (source, quick, binary, tuple([(p, spoilt(p, data)) for p, data in files])), "program")
+      changed = source, quick, binary, tuple([(p, spoilt(p, data)) for p, data in files])
+      packed = records.packed(binaries.FORM, changed, "program")
       assert cache.put(table, name, compiler.PROGRAM, (names, packed))
       spoilt_ones += len(files) > 0
   if not spoilt_ones: pytest.skip("another driver than PoCL")

@@ -334,7 +334,7 @@ def test_kernels_that_no_renderer_makes(spec: ProgramSpec) -> None:
 
 # ---- programs of PoCL
 
-CODE = b"BC\xc0\xde"
+CODE = b"BC\xc0\xde" + struct.pack("<3I", 0x35, 1, 0)   # with one block of one word
 LIBRARY = b"\x7fELF\2\1\1" + bytes(33) + struct.pack("<Q10xHH", 64, 64, 2) + bytes(2) + bytes(128)
 
 
@@ -352,7 +352,8 @@ def test_programs_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
   assert unpack("s", True, None, (whole, ("A/B/program.bc", CODE))) == ("s", True, None, tmp_path / "A" / "B")
   assert (tmp_path / whole[0]).read_bytes() == LIBRARY and unpack("s", False, b"binary", ()) == ("s", False, b"binary", None)
   for wrong in (("s", False, None, ()), ("s", False, b"b", (whole,)), ("s", False, None, (whole, ("A/C/program.bc", CODE))),
-                *[("s", False, None, (("A/D/k/k.so", content),)) for content in (b"", b"abc", LIBRARY[:-1])]):
+                *[("s", False, None, (("A/D/k/k.so", content),)) for content in (b"", b"abc", LIBRARY[:-1])],
+                *[("s", False, None, (whole, ("A/D/program.bc", code))) for code in (CODE[:4], CODE[:-4], CODE + CODE[:4])]):
     with pytest.raises(ValueError): unpack(*wrong)
   for junk in (b"", b"PK\3\4", pickle.dumps(Bomb(tmp_path / "made"))):
     with pytest.raises(ValueError): binaries.unpack(junk)
