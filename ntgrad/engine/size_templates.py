@@ -69,15 +69,17 @@ def _argument(op: Ops, arg: Any, size: Callable[[int], Any]) -> Any:
   return tuple([(o, _argument(o, a, size)) for o, a in arg]) if op is Ops.UPDATE else arg
 
 
-def _sorted_entries(u: UOp) -> list[int]:
+def sorted_entries(u: UOp) -> list[int]:
   """How many entries the index of a write has, where it is sorted."""
   sizes, device = u.src[1 + (u.op is not Ops.SCATTER)].shape, u.device
   if device is None or not all(type(n) is int for n in sizes): return []
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
-def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode]) -> Skeleton:
-  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources."""
+def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode],
+             seen: Callable[[int, UOp], tuple[_Ints, Any]] = lambda _, u: (u.shape, u.arg)) -> Skeleton:
+  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources,
+  ``seen`` the shape and the argument of the node at a place."""
   key: list[Any] = []
   sizes: list[int] = []
   given: list[Any] = []
@@ -93,14 +95,13 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Map
       if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, size)))
       else: key.append(("number", dtype))
       given.append(value)
-    elif u.op is Ops.BUFFER:
-      b = u.arg
-      key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, size)))
+    elif u.op is Ops.BUFFER: key.append((u.dtype, u.arg.device, u.arg.signature[3:], _shape(seen(i, u)[0], size)))
     else:
-      key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size), sources(u)))
+      shape, arg = seen(i, u)
+      key.append((u.op, u.dtype, float.hex(arg) if type(arg) is float else _argument(u.op, arg, size), sources(u)))
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
-      elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
-      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in u.shape))
+      elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += sorted_entries(u)   # and a long index is sorted
+      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in shape))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 
@@ -131,7 +132,7 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
       found = known.get(values)
       if found is None and not dims[place]: found = _related(values, known)
       if found is None:
-        size = ix.Size(next(free), 2 if min(values) >= 2 else 0, hint=n)
+        size = ix.Size(next(free), 2 if min(values) >= 2 else 0, hint=values[0])
         made.append((size, place))
         found = size.node
       known.setdefault(values, found)
