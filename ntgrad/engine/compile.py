@@ -36,6 +36,8 @@ PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))
 MANY_KERNELS, PROCESSES = 48, 4
 
 _making = workers.Queue(MANY_KERNELS)
+_later = workers.Queue(0.0, background=True)
+_ahead: Recent[tuple[Any, ...], Making] = Recent(1024)   # kernels that workers make before they are asked for
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
 
@@ -213,9 +215,25 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]
   return jobs
 
 
+def _structure(kernel: Kernel, device: Device) -> tuple[Any, ...]:
+  return device.name, overrides.settings(), kernel.params, kernel.axes, kernel.body, kernel.needs, kernel.free
+
+
+def ahead(kernels: Sequence[Kernel], device: Device) -> None:
+  """Have idle workers make the programs of kernels. Nobody waits for them now; when they are asked for they are there, or awaited."""
+  settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
+  there = Elsewhere(device.name, device.renderer, "" if needs_parts() else device.identity)
+  for k in kernels:
+    if (key := _structure(k, device)) in _ahead or (device.name, overrides.settings(), k.params, k.axes, k.body, k.needs) in _programs: continue
+    _ahead[key] = Making(kernel=k, label=new_label(kernel_name(k)), device=there, settings=settings)
+    _later.add(_ahead[key])
+  _later.serve()
+
+
 def compiled_program(kernel: Kernel, device: Device, making: Making | None = None) -> _Compiled:
   """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
   started = perf_counter()
+  if making is None: making = _ahead.pop(_structure(kernel, device), None)
   if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
   else:
     with _making.claim(making) as mine:

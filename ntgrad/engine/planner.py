@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -13,32 +14,61 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from ntgrad.backends import memory_pool as pools
+from ntgrad.backends import memory_pool as pools, workers
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import text_of
+from ntgrad.codegen.index import evaluator, text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins, values
 from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
+from ntgrad.schedule import ScheduleItem
 from ntgrad.schedule.placement import offset_of, storage
 
-from . import overrides, plan_cache, report
-from .buffer import Buffer, Storage, resolved, walk_nodes
-from .compile import programs
+from . import later, overrides, plan_cache, report
+from .buffer import Buffer, Storage, resolved, transfer_watchers, walk_nodes
+from .compile import ahead as compile_ahead, compiled_program, needs_parts, programs
 from .counters import phase
 from .device import Device, get_device
-from .keeping import Keeping, Sinks, cleaned, device_of, schedule_with_kept
+from .keeping import Keeping, Kept, Sinks, cleaned, device_of, schedule_with_kept
+from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
-from .size_variants import with_common_names
+from .size_variants import SizedProgram, with_common_names
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
+
+
+class Scheduled(NamedTuple):
+  """The schedule of a graph: what stands for each of its nodes, and what :func:`schedule_with_kept` gives."""
+  clean: dict[UOp, UOp]
+  kept: Kept
+  ready: Sequence[UOp]
+  items: list[ScheduleItem]
+
+
+class _Form(NamedTuple):
+  """A graph to be planned, as :func:`make_plan` takes it."""
+  sinks: Sinks
+  order: list[UOp]
+  inputs: list[UOp]
+  stand_ins: dict[UOp, UOp] | None = None
+  keeping: Keeping | None = None
+  places: tuple[int, ...] = ()   # what is kept; of a ``keeping``, that says
+
+
+@dataclass
+class _Ahead:
+  """A template that was guessed before a second size came, and the schedule that is made of it meanwhile."""
+  template: Template
+  form: _Form
+  schedule: Scheduled | None = None
 
 
 @dataclass
@@ -48,6 +78,8 @@ class _Seen:
   template: Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
+  kept: tuple[int, ...] | None = None   # what the plan of the first of them keeps
+  ahead: _Ahead | None = None
 
 
 class Walk:
@@ -190,7 +222,24 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     place = {u: i for i, u in enumerate(inputs)}
     if not alone or not place.keys() >= {*given}: return found, [u.arg for u in given]
     found = _plans[key] = found._replace(inputs=[place[u] for u in given])
+  if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
+  elif runs.first:
+    _plan_ahead(runs.first, sinks, walk, settings)
+    runs.first = []
   return found, [inputs[i].arg for i in found.inputs]
+
+
+def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple[Any, ...]) -> None:
+  """A plan is about to run a second time: have one with run-time sizes made that another batch will need. ``read``: the serial
+  numbers of the memory that the first run read."""
+  if config.dynamic != "auto" or config.beam or workers.size() == 1 or transfer_watchers or needs_parts(): return
+  if overrides.state() is not None: return
+  with recipes_made(walk):
+    graph = Graph([n for s in sinks for n in s if n is not None])
+    keeping = Keeping(sinks, graph.order, graph.number, (), None)
+    sized = _Sized(sinks, graph, keeping, _parameters(sinks, graph.order), _declared(graph.order),
+                   (_asked(sinks, graph.number), settings))
+    sized.ahead(read)
 
 
 def _where_kept(plan: Plan, graph: Graph, walk: Walk, places: Sequence[int]) -> list[tuple[int, int]]:
@@ -231,7 +280,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
   general: Any = None
   plan: Plan | None = None
-  again = False
+  again, sized = False, None
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
                       for i, (u, row) in enumerate(zip(order, graph.rows))]), *rest)
@@ -260,6 +309,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
   plan.kept.last = keeping.before is not None
+  if sized is not None: sized.seen.kept = plan.kept.places
   _plans[full] = plan
   return plan, inputs, False
 
@@ -281,7 +331,8 @@ class _Sized:
     for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = ("number", u.dtype), u.dtype, u.arg
       elif i in numbers and u.op is not Ops.UPDATE: self.numbers[i] = numbers[i]
-    self.skeleton = skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
+    self.sources = lambda u: tuple([number[resolved(x)] for x in u.src])
+    self.skeleton = skeleton(order, self.sources, self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
     key = "sizes", self.skeleton.key, *rest
     if named := self.skeleton.declared: key += tuple(n.node if type(n) is BoundInt else None for n in self.skeleton.sizes)
@@ -299,8 +350,7 @@ class _Sized:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
     if not seen.refused:
-      constants = tuple(None if isinstance(n, Buffer) else n for n in s.numbers)   # nothing here keeps a slice's memory
-      seen.samples = [*seen.samples, (s.sizes, constants)][-MOST_SAMPLES:]
+      seen.samples = [*seen.samples, (s.sizes, s.constants)][-MOST_SAMPLES:]
       if config.dynamic != "always" and not self.declared and len({sizes for sizes, _ in seen.samples}) == 1:
         return None   # the first, or it is not sizes that differ
       try: self.guess()
@@ -318,13 +368,39 @@ class _Sized:
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
+    seen = self.seen
+    t = template(self.order, resolved, self.numbers, seen.samples, self.skeleton.dims, self.declared)
     report.note_line(f"run-time sizes from now on: {template_text(t)}")
+    form, schedule, ahead = self.form(t), None, seen.ahead
+    if ahead is not None and ahead.template.alike(t) and form.keeping is None and form.places == ahead.form.places:
+      form, schedule = ahead.form, ahead.schedule
+    plan = make_plan(*form, schedule)
+    seen.template, seen.plan, seen.ahead = replace(t, new={}), SizedPlan.of(plan, t.sizes), None   # the nodes would keep memory
+
+  def form(self, t: Template) -> _Form:
+    """A template as a graph to be planned. What the plan with numbers keeps, the one with sizes does, too."""
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in self.parameters(t)}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
-    plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins,
-                     self.keeping)
-    self.seen.template, self.seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
+    given = [*(t.new[u] for u in self.inputs), *stand_ins.values()]
+    if self.seen.kept is None or self.keeping.before is not None: return _Form(asked, list(t.order), given, stand_ins, self.keeping)
+    return _Form(asked, list(t.order), given, stand_ins, None, self.seen.kept)
+
+  def ahead(self, read: Collection[int]) -> None:
+    """Have the plan with run-time sizes made that graphs with another batch would need: other numbers for the first dimension of
+    most inputs that came from the host, since the plan ran last. ``read``: the serial numbers of what it read then."""
+    seen, given = self.seen, {i: u.arg for i, u in enumerate(self.order) if u.op is Ops.BUFFER and not u.arg.rng_count}
+    if self.declared or seen.ahead is not None or len(seen.samples) != 1 or seen.kept is None: return
+    new = {i: b.shape[0] for i, b in given.items() if b.storage.serial not in read and b.shape and b.shape[0] > 1}
+    counts = Counter([n for i, n in new.items() if not given[i].known])
+    if not counts: return
+    (batch, _), = counts.most_common(1)
+    open_ = [i for i, n in new.items() if n == batch]
+    stay = [i for i, b in given.items() if b.storage.serial in read]
+    try: other = other_sample(self.order, self.skeleton, self.sources, self.numbers, open_, stay, (batch + 1) | 1)
+    except Unknown: return
+    t = template(self.order, resolved, self.numbers, [*seen.samples, other], self.skeleton.dims)
+    seen.ahead = _Ahead(replace(t, new={}), self.form(t))
+    later.add(partial(_schedule_ahead, seen.ahead, tuple([other[0][p] for p in t.places])))
 
   def plan(self, values: tuple[int, ...]) -> Plan:
     """For numbers of the template's sizes; ``given`` is what it takes."""
@@ -429,19 +505,44 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
-              stand_ins: dict[UOp, UOp] | None = None, keeping: Keeping | None = None) -> Plan:
-  """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+def scheduled(form: _Form) -> Scheduled:
+  """The schedule of a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+  sinks, order, inputs, stand_ins, keeping, places = form
   clean = cleaned(order, stand_ins or {})
-  device = device_of(order)
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"):
-    places = keeping.places if keeping else ()
-    kept, ready, items = schedule_with_kept(asked, [(i, clean[order[i]]) for i in places], keeping, inputs,
-                                            get_device(device).renderer.target)
+    kept, ready, items = schedule_with_kept(asked, [(i, clean[order[i]]) for i in (keeping.places if keeping else places)], keeping,
+                                            inputs, get_device(device_of(order)).renderer.target)
   if config.verify: verify_graph(ready)
+  return Scheduled(clean, kept, ready, items)
+
+
+def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
+  """Schedule a template, and have the programs made that it needs for these values of its sizes."""
+  ahead.schedule = scheduled(ahead.form)
+  sizes = ahead.template.sizes
+  likely = tuple([s.hint or 0 for s in sizes])
+  found: dict[str, list[Kernel]] = {}
+  for item in ahead.schedule.items:
+    if (kernel := item.ast) is None: continue
+    name = item.nodes[0].device or device_of(ahead.form.order)
+    if kernel.sizes:
+      kernel, takes = with_common_names(kernel)
+      at = evaluator(tuple([s.node for s in takes]), sizes)
+      program = SizedProgram(kernel, get_device(name), partial(compiled_program, device=get_device(name)))
+      program.likely = at(likely)
+      kernel = program.first_kernel(at(values))
+    found.setdefault(name, []).append(kernel)
+  for name, kernels in found.items(): compile_ahead(kernels, get_device(name))
+
+
+def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None,
+              keeping: Keeping | None = None, places: tuple[int, ...] = (), schedule: Scheduled | None = None) -> Plan:
+  """Schedule (unless that is done) and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+  clean, kept, ready, items = schedule or scheduled(_Form(sinks, order, inputs, stand_ins, keeping, places))
+  device = device_of(order)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
 

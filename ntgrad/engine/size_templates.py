@@ -39,6 +39,11 @@ class Skeleton(NamedTuple):
   dims: tuple[bool, ...]
 
   @property
+  def constants(self) -> tuple[Any, ...]:
+    """The numbers without the memory of slices."""
+    return tuple([None if isinstance(n, Buffer) else n for n in self.numbers])
+
+  @property
   def declared(self) -> bool:
     """Whether some of the sizes, places and numbers are made of Variables."""
     return any([type(n) is BoundInt for n in self.sizes]) or any(
@@ -183,6 +188,11 @@ class Template:
   numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
   exprs: tuple[ix.Dim, ...]                       # all sizes of a graph
   conditions: tuple[UOp, ...]                     # no dimension is empty
+
+  def alike(self, other: Template) -> bool:
+    """Whether another one, of graphs of the same skeleton, is the same."""
+    mine, theirs = [(t.exprs, t.sizes, t.places, tuple(map(repr, t.numbers))) for t in (self, other)]
+    return mine == theirs
 
   def values(self, s: Skeleton) -> _Ints | None:
     """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""
