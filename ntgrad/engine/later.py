@@ -17,7 +17,7 @@ _changed = threading.Condition()
 _thread: threading.Thread | None = None
 
 
-def add(piece: Callable[[], None]) -> None:
+def do_later(piece: Callable[[], None]) -> None:
   """Have a piece of work done, with the settings of this thread. What it raises is not told: who needs its result later finds none,
   and meets the error itself."""
   global _thread

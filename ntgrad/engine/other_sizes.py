@@ -24,7 +24,7 @@ class Unknown(NtgradError):
   """A graph does not say what its sizes would be."""
 
 
-def runs(before: Sequence[int], after: Sequence[int]) -> _Runs:
+def _runs(before: Sequence[int], after: Sequence[int]) -> _Runs:
   """The smallest runs of dimensions of more than one element that a reshape makes of each other: their places."""
   out, i, j = _Runs(), 0, 0
   while i < len(before) and j < len(after):
@@ -76,7 +76,7 @@ class _Dimensions:
         for s in src[1:-1]:
           for d in range(len(self.shapes[s])): self.join(self.first[s] + d, self.first[src[-1]] + d)
       if u.op is Ops.RESHAPE:
-        for a, b in runs(shapes[0], own) if 0 not in own else ():
+        for a, b in _runs(shapes[0], own) if 0 not in own else ():
           a_all, b_all = [self.first[src[0]] + d for d in a], [self.first[i] + d for d in b]
           large = [[d for d in x if self.old[d] > 1] for x in (a_all, b_all)]
           if len(large[0]) == len(large[1]) == 1: self.join(large[0][0], large[1][0])

@@ -229,11 +229,15 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
   return found, [inputs[i].arg for i in found.inputs]
 
 
+def _makes_ahead() -> bool:
+  """Whether programs are made that nobody asks for yet: not where somebody measures or looks on, or no other process compiles."""
+  return config.dynamic == "auto" and not config.beam and workers.size() > 1 and not needs_parts() and overrides.state() is None
+
+
 def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple[Any, ...]) -> None:
   """A plan is about to run a second time: have one with run-time sizes made that another batch will need. ``read``: the serial
   numbers of the memory that the first run read."""
-  if config.dynamic != "auto" or config.beam or workers.size() == 1 or transfer_watchers or needs_parts(): return
-  if overrides.state() is not None: return
+  if not _makes_ahead(): return
   with recipes_made(walk):
     graph = Graph([n for s in sinks for n in s if n is not None])
     keeping = Keeping(sinks, graph.order, graph.number, (), None)
@@ -364,6 +368,7 @@ class _Sized:
     assert seen.template is not None
     plan = self.known()
     assert plan is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
+    if _makes_ahead(): later.do_later(partial(_variants_ahead, plan.steps))
     return plan
 
   def guess(self) -> None:
@@ -396,11 +401,14 @@ class _Sized:
     (batch, _), = counts.most_common(1)
     open_ = [i for i, n in new.items() if n == batch]
     stay = [i for i, b in given.items() if b.storage.serial in read]
-    try: other = other_sample(self.order, self.skeleton, self.sources, self.numbers, open_, stay, (batch + 1) | 1)
-    except Unknown: return
-    t = template(self.order, resolved, self.numbers, [*seen.samples, other], self.skeleton.dims)
+    try:
+      other = other_sample(self.order, self.skeleton, self.sources, self.numbers, open_, stay, (batch + 1) | 1)
+      t = template(self.order, resolved, self.numbers, [*seen.samples, other], self.skeleton.dims)
+    except Exception as e:   # it is found out when there is a second size
+      if config.verify and not isinstance(e, Unknown): raise
+      return
     seen.ahead = _Ahead(replace(t, new={}), self.form(t))
-    later.add(partial(_schedule_ahead, seen.ahead, tuple([other[0][p] for p in t.places])))
+    later.do_later(partial(_schedule_ahead, seen.ahead, tuple([other[0][p] for p in t.places])))
 
   def plan(self, values: tuple[int, ...]) -> Plan:
     """For numbers of the template's sizes; ``given`` is what it takes."""
@@ -505,7 +513,7 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def scheduled(form: _Form) -> Scheduled:
+def schedule_of(form: _Form) -> Scheduled:
   """The schedule of a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   sinks, order, inputs, stand_ins, keeping, places = form
   clean = cleaned(order, stand_ins or {})
@@ -521,7 +529,7 @@ def scheduled(form: _Form) -> Scheduled:
 
 def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
   """Schedule a template, and have the programs made that it needs for these values of its sizes."""
-  ahead.schedule = scheduled(ahead.form)
+  ahead.schedule = schedule_of(ahead.form)
   sizes = ahead.template.sizes
   likely = tuple([s.hint or 0 for s in sizes])
   found: dict[str, list[Kernel]] = {}
@@ -538,10 +546,17 @@ def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
   for name, kernels in found.items(): compile_ahead(kernels, get_device(name))
 
 
+def _variants_ahead(steps: Sequence[Step]) -> None:
+  """Have the programs made that sizes will need which those do not fit that there are."""
+  for name in dict.fromkeys(step.device for step in steps):
+    programs = dict.fromkeys(step.of for step in steps if step.device == name and isinstance(step.of, SizedProgram))
+    compile_ahead([kernel for p in programs if p is not None and (kernel := p.free_kernel()) is not None], get_device(name))
+
+
 def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None,
               keeping: Keeping | None = None, places: tuple[int, ...] = (), schedule: Scheduled | None = None) -> Plan:
   """Schedule (unless that is done) and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
-  clean, kept, ready, items = schedule or scheduled(_Form(sinks, order, inputs, stand_ins, keeping, places))
+  clean, kept, ready, items = schedule or schedule_of(_Form(sinks, order, inputs, stand_ins, keeping, places))
   device = device_of(order)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []

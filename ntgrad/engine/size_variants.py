@@ -192,9 +192,9 @@ class SizedProgram(Variants):
     blocks = self.blocks(self.likely if usual else sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
     if not self.room(whole): whole = units
-    # one for any sizes too; but where blocks span sizes, each power of two has its variant
-    return New(self.likely if usual and not any(map(operator.mod, self.likely, whole)) else sizes, whole, wide, blocks,
-               bool(mine) and not more and not self.target.blocks)
+    free = bool(mine) and not more and not self.target.blocks   # where blocks span sizes, each power of two has its variant
+    known = (usual or free and bool(self.likely)) and not any(map(operator.mod, self.likely, whole))
+    return New(self.likely if known else sizes, whole, wide, blocks, free)
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
@@ -223,6 +223,11 @@ class SizedProgram(Variants):
     found = self.choice(sizes, *self.wanted(sizes), max(*self.work(sizes), 1))
     assert isinstance(found, New)
     return self.kernel_of(found)
+
+  def free_kernel(self) -> Kernel | None:
+    """The kernel of the variant for any sizes, where that will be compiled for those that the only one there is does not fit."""
+    if len(self.variants) != 1 or self.target.blocks or not self.likely or not (first := self.variants[0]).needs: return None
+    return self.kernel_of(New(self.likely, first.units, first.wide, free=True))
 
   def final(self, sizes: Sizes, units: Sizes, wide: bool) -> list[ix.Size]:
     """What a launch gives: for each size how many units it has."""
