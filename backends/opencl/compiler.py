@@ -222,6 +222,21 @@ class Compiler:
     if isinstance(alone, CompileError): raise CompileError(str(alone))
     return alone
 
+  def build_first(self) -> bool:
+    """Build the kernels that wait and are needed first. False where none do, or one of them does not compile."""
+    unit = next((u for u in self.queue.waiting() if isinstance(u, Unit) and not u.taken), None)
+    if unit is None: return False
+    try: self.ready(unit, next(iter(unit.specs.values())))
+    except CompileError: return False   # it is told of when it is launched
+    return True
+
+  def take_built(self, specs: Specs, packed: bytes) -> Unit:
+    """Know kernels that a worker has built."""
+    unit = self.unit(specs, quick=True)
+    unit.answer = packed
+    self.units.update(dict.fromkeys(unit.specs, unit))
+    return unit
+
   def take_answer(self, unit: Unit) -> bool:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
     packed, unit.answer = unit.answer, None

@@ -10,10 +10,10 @@ import os
 import sys
 import time
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -157,7 +157,7 @@ class OpenCLDevice(Pooled):
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
     self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
-    self.functions = Functions(self.identity, self.run)
+    self.functions = Functions(self.identity, self.run, *[partial(_run, name)] * bool(is_cpu(device)))
     self.programs = WeakSet[OpenCLProgram]()
     self.last: Any = None   # the event of what was enqueued last
     # what was enqueued, and how much of it has ended for certain; counted after it was enqueued. Other threads may wait while one
@@ -307,6 +307,25 @@ class OpenCLDevice(Pooled):
         raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
+  @contextlib.contextmanager
+  def expecting(self, kernels: int) -> Iterator[None]:
+    """See :meth:`Device.expecting`."""
+    self.compiler.coming += kernels
+    try: yield
+    finally: self.compiler.coming -= kernels
+
+  def builds_anywhere(self) -> Callable[..., bytes] | None:
+    """See :meth:`Device.builds_anywhere`."""
+    return build if self.on_host and self.compiler.two_tiers() else None
+
+  def take_built(self, specs: Specs, packed: bytes) -> Any:
+    """See :meth:`Device.take_built`."""
+    return self.compiler.take_built(specs, packed)
+
+  def build_waiting(self, until: Callable[[], bool]) -> None:
+    """See :meth:`Device.build_waiting`."""
+    while not until() and self.compiler.build_first(): pass
+
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
     cl, out = self.cl, np.empty(count, inputs[0].dtype)
@@ -372,6 +391,10 @@ def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 
 
 def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
+
+
+def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
+  return _worker_device(name).run(source, kernel, inputs, count)
 
 
 def build(name: str, specs: Specs, quick: bool = False) -> bytes:
