@@ -217,8 +217,6 @@ class Device:
   def take_built(self, specs: Specs, packed: bytes) -> Any:
     """Know kernels that another process has built, while somebody has what this gives, or launches them."""
 
-  def build_waiting(self, until: Callable[[], bool]) -> None: """Build what is to be built in any case, until something is so."""
-
   def pack(self, specs: Specs) -> bytes:
     """Kernels compiled ahead of time, as bytes. Raises DeviceError where the device has none."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")

@@ -322,10 +322,6 @@ class OpenCLDevice(Pooled):
     """See :meth:`Device.take_built`."""
     return self.compiler.take_built(specs, packed)
 
-  def build_waiting(self, until: Callable[[], bool]) -> None:
-    """See :meth:`Device.build_waiting`."""
-    while not until() and self.compiler.build_first(): pass
-
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
     cl, out = self.cl, np.empty(count, inputs[0].dtype)

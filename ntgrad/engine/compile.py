@@ -35,7 +35,7 @@ PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))
 MANY_KERNELS, PROCESSES = 12, 2   # new kernels of a plan from which on workers make some, where so many processes compile
 TOGETHER = 4                      # kernels that a worker makes as one
 
-_making = workers.Queue(0)
+_making = workers.Queue(0, rank=0)   # before programs: this process has no other way to give work away
 _later = workers.Queue(0, background=True)
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
@@ -209,7 +209,6 @@ class Making(workers.Job):
   def take(self, i: int, device: Device) -> _Made:
     """One of the kernels as source, made here if no worker has made it."""
     if self.made is None:
-      device.build_waiting(lambda: not self.taken)   # meanwhile
       with _making.claim(self) as mine:   # whichever queue it is in
         if mine:
           self.made, packed = self.answer or ([], None)
