@@ -41,7 +41,7 @@ class ProgramSpec:
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
   work: Work = Work()                    # what a launch does at least; over SIZEs as the grid is
-  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8); ("quick", 1): not optimised
+  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8); others leave it to the device
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``
   given: str = field(default="", compare=False)   # the label that the engine gave it: no part of what it is, nor of caches' keys
   # of a kernel that was read from the disk: makes it anew, where what was read does not compile
@@ -51,9 +51,6 @@ class ProgramSpec:
 
   @property
   def label(self) -> str: return self.given or self.name   # the name that messages have
-
-  @property
-  def quick(self) -> bool: return ("quick", 1) in self.options   # whether it is built quickly, without optimisation
 
   @property
   def text(self) -> str:
@@ -115,6 +112,10 @@ class Program:
 
   def ready(self) -> None:
     """Wait until it can be launched at once; for devices that compile when a kernel is needed. Raises CompileError."""
+
+  def optimised(self) -> None:
+    """Wait until it is what it will be: devices may build a program quickly first, and replace it. Raises CompileError."""
+    self.ready()
 
   def clone(self) -> Program:
     """The same kernel with arguments of its own, as each step of a replay has one: few of them are set again then."""
@@ -213,6 +214,8 @@ class Device:
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
     """A graph of launches that will be repeated; None where the device can only launch each by itself. Raises CompileError."""
     return None
+
+  def optimise(self) -> None: """Have all programs that were built quickly optimised, and wait for that."""
 
   def synchronize(self) -> None:
     """Wait for everything launched."""

@@ -26,7 +26,7 @@ from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries
-from .compiler import Compiler, is_pocl
+from .compiler import Compiler, forget, is_pocl, keep
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
@@ -164,12 +164,14 @@ class OpenCLDevice(Pooled):
     # launches: what comes in meanwhile is not taken for ended
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
+    self.replaced = 0     # how often programs have taken over from those that were built quickly
     self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
     self.on_host = is_cpu(device) and is_pocl(device)
     # whether threads may, or might, run kernels without the queue
     self.direct = self.on_host and bool(config.direct) and works_like_this(device.platform.version)
+    self.compiler.tiers = self.direct
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
@@ -201,6 +203,29 @@ class OpenCLDevice(Pooled):
       except (CompileError, DeviceError): pass
       self.direct = self.threads is not None
     return self.threads
+
+  def take_over(self) -> None:
+    """Have programs that were built quickly run what workers have optimised since."""
+    for unit in self.compiler.take_optimised():
+      keys = {k for k in unit.names if (old := self.compiler.units.get(k)) is not None and old.quick}
+      for p in list(self.programs):
+        if p.unit.quick and self.compiler.key(p.spec) in keys: p.replace_code(unit)
+      self.compiler.units.update(dict.fromkeys(unit.names, unit))
+      self.replaced += 1
+      forget(unit.names)
+
+  def wait_optimised(self) -> None:
+    """Wait until workers have built what they were asked to optimise, and use it."""
+    while self.compiler.optimising:
+      self.compiler.later.serve()
+      with pool.changed: pool.changed.wait_for(lambda: self.compiler.arrived or not pool.alive())
+      if not self.compiler.arrived: break   # no worker is left
+      self.take_over()
+
+  def optimise(self) -> None:
+    """See :meth:`Device.optimise`."""
+    self.compiler.optimise([p.spec for p in list(self.programs)])
+    self.wait_optimised()
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
     threads = self.started()
@@ -349,11 +374,11 @@ def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
 
 
-def build(name: str, specs: Specs) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
-  there costs the worker only. Raises CompileError."""
+def build(name: str, specs: Specs, quick: bool = False) -> bytes:
+  """The packed program of ``specs`` for a device, machine code included, which is put on disk too: each kernel runs once on
+  memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
-  unit = device.compiler.unit(specs)
+  unit = device.compiler.unit(specs, quick)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")
   unit.done = unit.launched = True   # it is not saved here
@@ -364,4 +389,6 @@ def build(name: str, specs: Specs) -> bytes:
     likely = grid_of(spec)([_number(s) if s.hint is None else s.hint for s in spec.sizes])
     grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
     OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=tuple(map(_number, spec.sizes)))
-  return device.compiler.pack(unit)
+  packed = device.compiler.pack(unit)
+  keep(packed, unit.names, quick)
+  return packed
