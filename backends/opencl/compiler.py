@@ -47,6 +47,8 @@ __kernel void bits_128(void) {}
 #endif
 """
 
+EMPTY = "__kernel void nothing(void) {}\n"
+
 Build = Callable[[str, Specs, bool], bytes]   # of a device's name and kernels a packed program, in a worker; see Unit.quick
 _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
 

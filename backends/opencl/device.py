@@ -25,7 +25,7 @@ from .. import rates, workers as pool
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
-from . import binaries
+from . import binaries, compiler
 from .compiler import Compiler, forget, is_pocl, keep
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
@@ -397,6 +397,8 @@ def build(name: str, specs: Specs, quick: bool = False) -> bytes:
   """The packed program of ``specs`` for a device, machine code included, which is put on disk too: each kernel runs once on
   memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
+  if not specs: device.compiler.load_source(compiler.EMPTY)   # the compiler is ready then
+  if not specs: return b""
   unit = device.compiler.unit(specs, quick)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")

@@ -26,7 +26,7 @@ from ntgrad.schedule.placement import offset_of, storage
 
 from . import overrides, plan_cache, report
 from .buffer import Buffer, Storage, resolved, walk_nodes
-from .compile import programs
+from .compile import programs, start_workers
 from .counters import phase
 from .device import Device, get_device
 from .keeping import Keeping, Sinks, cleaned, device_of, schedule_with_kept
@@ -37,6 +37,7 @@ from .size_variants import SizedProgram
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
+MANY_NODES = 200                 # of a new graph, which may have many kernels, or be followed by such a one
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
@@ -441,6 +442,7 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
   clean = cleaned(order, stand_ins or {})
   device = device_of(order)
   asked = [(clean[resolved(s)], t) for s, t in sinks]
+  if len(order) >= MANY_NODES: start_workers(get_device(device))
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"):
