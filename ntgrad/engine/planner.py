@@ -28,18 +28,20 @@ from ntgrad.schedule import ScheduleItem
 from ntgrad.schedule.placement import offset_of, storage
 
 from . import later, overrides, plan_cache, report
-from .buffer import Buffer, Storage, resolved, transfer_watchers, walk_nodes
-from .compile import ahead as compile_ahead, compiled_program, needs_parts, programs
+from .buffer import Buffer, Storage, resolved, walk_nodes
+from .compile import ahead as compile_ahead, compiled_program, needs_parts, programs, start_workers
 from .counters import phase
 from .device import Device, get_device
 from .keeping import Keeping, Kept, Sinks, cleaned, device_of, schedule_with_kept
 from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
+from .shared_programs import with_shared_programs
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import SizedProgram, with_common_names
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
+MANY_NODES = 200                 # of a new graph, which may have many kernels, or be followed by such a one
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
@@ -78,6 +80,7 @@ class _Seen:
   template: Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
+  filled: bool = False              # the plans of these graphs have programs for all sizes and numbers anyway
   kept: tuple[int, ...] | None = None   # what the plan of the first of them keeps
   ahead: _Ahead | None = None
 
@@ -284,7 +287,8 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
   general: Any = None
   plan: Plan | None = None
-  again, sized = False, None
+  sized: _Sized | None = None
+  again = False
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
                       for i, (u, row) in enumerate(zip(order, graph.rows))]), *rest)
@@ -303,7 +307,6 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     inputs, hit = [*inputs, *stand_ins.values()], plan is not None
     if plan is None: plan = _plans[general] = make_plan(sinks, order, inputs, stand_ins, keeping)
     return plan, inputs, hit
-  if general is not None: _plans[general] = None
   devices = [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)]
   name, make = plan_cache.plan_key((full, keeping.places), devices), partial(make_plan, sinks, order, inputs, None, keeping)
   def memory(u: UOp) -> plan_cache.SlotMemory: return u.device or device, math.prod(u.shape), u.dtype
@@ -313,7 +316,9 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
   plan.kept.last = keeping.before is not None
-  if sized is not None: sized.seen.kept = plan.kept.places
+  filled = all([step.sizes for step in plan.steps])
+  if sized is not None: sized.seen.filled, sized.seen.kept = filled, plan.kept.places
+  if general is not None and not filled: _plans[general] = None
   _plans[full] = plan
   return plan, inputs, False
 
@@ -353,6 +358,7 @@ class _Sized:
   def new(self) -> Plan | None:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
+    if seen.filled and not traces and config.dynamic != "always": return None
     if not seen.refused:
       seen.samples = [*seen.samples, (s.sizes, s.constants)][-MOST_SAMPLES:]
       if config.dynamic != "always" and not self.declared and len({sizes for sizes, _ in seen.samples}) == 1:
@@ -534,7 +540,7 @@ def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
   likely = tuple([s.hint or 0 for s in sizes])
   found: dict[str, list[Kernel]] = {}
   for item in ahead.schedule.items:
-    if (kernel := item.ast) is None: continue
+    if (kernel := item.ast) is None or kernel.free: continue
     name = item.nodes[0].device or device_of(ahead.form.order)
     if kernel.sizes:
       kernel, takes = with_common_names(kernel)
@@ -556,8 +562,10 @@ def _variants_ahead(steps: Sequence[Step]) -> None:
 def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None,
               keeping: Keeping | None = None, places: tuple[int, ...] = (), schedule: Scheduled | None = None) -> Plan:
   """Schedule (unless that is done) and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
-  clean, kept, ready, items = schedule or schedule_of(_Form(sinks, order, inputs, stand_ins, keeping, places))
   device = device_of(order)
+  if len(order) >= MANY_NODES: start_workers(get_device(device))
+  clean, kept, ready, items = schedule or schedule_of(_Form(sinks, order, inputs, stand_ins, keeping, places))
+  with phase("scheduling"): items, takes = with_shared_programs(items)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
 
@@ -579,18 +587,24 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict
   last = {s: i for i, ss in enumerate(placed) for s in ss}
   where = [item.nodes[0].device or device for item in items]
   programs_of: dict[int, Program] = {i: item.call.program for i, item in enumerate(items) if item.call is not None}
-  takes = {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
+  takes |= {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
+  sizes = {i: item.call.step.sizes for i, item in enumerate(items) if item.call is not None}
   def refused(numbers: list[int], n: int, e: NtgradError) -> None:
     origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
-    named = {i: with_common_names(k) if k.sizes else (k, ()) for i, item in enumerate(items)
-             if (k := item.ast) is not None and where[i] == name}
-    found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
-    programs_of.update(zip(named, found))
-    takes |= {i: tuple([s.node for s in sizes]) for i, (_, sizes) in named.items()}
+    mine = [i for i, item in enumerate(items) if item.ast is not None and where[i] == name]
+    found = programs([items[i].ast for i in mine], get_device(name), partial(refused, mine))
+    programs_of.update(zip(mine, found))
+    for n, i in enumerate(mine):
+      numbers = tuple([x for x in takes.get(i, ()) if not isinstance(x, UOp)])
+      if not isinstance(p := found[n], SizedProgram) or len(numbers) < len(takes[i]): continue
+      try: (programs_of[i], sizes[i]), takes[i] = p.variant(numbers), ()
+      except NtgradError as e:
+        refused(mine, n, e)
+        raise
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
-         item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
+         item.offsets, sizes.get(i, ()), takes=takes.get(i, ()),
          nodes=tuple(place[u] for u in item.given if u in place))
     for i, (ss, item) in enumerate(zip(placed, items)))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs), kept)
