@@ -10,10 +10,10 @@ import os
 import sys
 import time
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries
-from .compiler import Compiler, is_pocl
+from .compiler import Compiler, forget, is_pocl, keep
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
@@ -157,19 +157,21 @@ class OpenCLDevice(Pooled):
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
     self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
-    self.functions = Functions(self.identity, self.run)
+    self.functions = Functions(self.identity, self.run, *[partial(_run, name)] * bool(is_cpu(device)))
     self.programs = WeakSet[OpenCLProgram]()
     self.last: Any = None   # the event of what was enqueued last
     # what was enqueued, and how much of it has ended for certain; counted after it was enqueued. Other threads may wait while one
     # launches: what comes in meanwhile is not taken for ended
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
+    self.replaced = 0     # how often programs have taken over from those that were built quickly
     self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
     self.on_host = is_cpu(device) and is_pocl(device)
     # whether threads may, or might, run kernels without the queue
     self.direct = self.on_host and bool(config.direct) and works_like_this(device.platform.version)
+    self.compiler.tiers = self.direct
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
@@ -201,6 +203,29 @@ class OpenCLDevice(Pooled):
       except (CompileError, DeviceError): pass
       self.direct = self.threads is not None
     return self.threads
+
+  def take_over(self) -> None:
+    """Have programs that were built quickly run what workers have optimised since."""
+    for unit in self.compiler.take_optimised():
+      keys = {k for k in unit.names if (old := self.compiler.units.get(k)) is not None and old.quick}
+      for p in list(self.programs):
+        if p.unit.quick and self.compiler.key(p.spec) in keys: p.replace_code(unit)
+      self.compiler.units.update(dict.fromkeys(unit.names, unit))
+      self.replaced += 1
+      forget(unit.names)
+
+  def wait_optimised(self) -> None:
+    """Wait until workers have built what they were asked to optimise, and use it."""
+    while self.compiler.optimising:
+      self.compiler.later.serve()
+      with pool.changed: pool.changed.wait_for(lambda: self.compiler.arrived or not pool.alive())
+      if not self.compiler.arrived: break   # no worker is left
+      self.take_over()
+
+  def optimise(self) -> None:
+    """See :meth:`Device.optimise`."""
+    self.compiler.optimise([p.spec for p in list(self.programs)])
+    self.wait_optimised()
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
     threads = self.started()
@@ -282,6 +307,21 @@ class OpenCLDevice(Pooled):
         raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
+  @contextlib.contextmanager
+  def expecting(self, kernels: int) -> Iterator[None]:
+    """See :meth:`Device.expecting`."""
+    self.compiler.coming += kernels
+    try: yield
+    finally: self.compiler.coming -= kernels
+
+  def builds_anywhere(self) -> Callable[..., bytes] | None:
+    """See :meth:`Device.builds_anywhere`."""
+    return build if self.on_host and self.compiler.two_tiers() else None
+
+  def take_built(self, specs: Specs, packed: bytes) -> Any:
+    """See :meth:`Device.take_built`."""
+    return self.compiler.take_built(specs, packed)
+
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
     cl, out = self.cl, np.empty(count, inputs[0].dtype)
@@ -349,11 +389,15 @@ def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
 
 
-def build(name: str, specs: Specs) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
-  there costs the worker only. Raises CompileError."""
+def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
+  return _worker_device(name).run(source, kernel, inputs, count)
+
+
+def build(name: str, specs: Specs, quick: bool = False) -> bytes:
+  """The packed program of ``specs`` for a device, machine code included, which is put on disk too: each kernel runs once on
+  memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
-  unit = device.compiler.unit(specs)
+  unit = device.compiler.unit(specs, quick)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")
   unit.done = unit.launched = True   # it is not saved here
@@ -364,4 +408,6 @@ def build(name: str, specs: Specs) -> bytes:
     likely = grid_of(spec)([_number(s) if s.hint is None else s.hint for s in spec.sizes])
     grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
     OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=tuple(map(_number, spec.sizes)))
-  return device.compiler.pack(unit)
+  packed = device.compiler.pack(unit)
+  keep(packed, unit.names, quick)
+  return packed
