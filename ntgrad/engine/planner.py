@@ -592,15 +592,15 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict
   def refused(numbers: list[int], n: int, e: NtgradError) -> None:
     origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
-    mine = [i for i, item in enumerate(items) if item.ast is not None and where[i] == name]
-    found = programs([items[i].ast for i in mine], get_device(name), partial(refused, mine))
+    mine = {i: k for i, item in enumerate(items) if (k := item.ast) is not None and where[i] == name}
+    found = programs([*mine.values()], get_device(name), partial(refused, [*mine]))
     programs_of.update(zip(mine, found))
-    for n, i in enumerate(mine):
-      numbers = tuple([x for x in takes.get(i, ()) if not isinstance(x, UOp)])
-      if not isinstance(p := found[n], SizedProgram) or len(numbers) < len(takes[i]): continue
-      try: (programs_of[i], sizes[i]), takes[i] = p.variant(numbers), ()
+    for at, (i, program) in enumerate(zip(mine, found)):
+      numbers = tuple([n for n in takes.get(i, ()) if not isinstance(n, UOp)])
+      if not isinstance(program, SizedProgram) or len(numbers) < len(takes[i]): continue
+      try: (programs_of[i], sizes[i]), takes[i] = program.variant(numbers), ()
       except NtgradError as e:
-        refused(mine, n, e)
+        refused([*mine], at, e)
         raise
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
