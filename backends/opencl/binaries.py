@@ -55,7 +55,8 @@ class Contents(NamedTuple):
 def pack(source: str, quick: bool, shapes: dict[str, tuple[int, int]], files: Path | None, cl: Any, program: Any) -> bytes:
   """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them. Raises
   ValueError for files that PoCL has not written to the end."""
-  if files is None: return packed(FORM, (source, quick, shapes, bytes(program.get_info(cl.program_info.BINARIES)[0]), ()), "program")
+  if files is None:
+    return packed(FORM, (source, quick, shapes, bytes(program.get_info(cl.program_info.BINARIES)[0]), ()), "program")
   found = tuple((p.relative_to(folder()).as_posix(), p.read_bytes()) for p in sorted(files.rglob("*")) if p.is_file())
   for path, data in found: _check(path, data)
   return packed(FORM, (source, quick, shapes, None, found), "program")

@@ -99,6 +99,18 @@ class Unit(workers.Job):
     if self.arrived is not None: self.arrived.append(self)
 
 
+def identity_of(device: Any) -> tuple[str, ...]:
+  """What programs depend on: the driver, its compiler, and options."""
+  return (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
+          device.driver_version, OPTIONS)
+
+
+def known_bits(identity: tuple[str, ...]) -> int | None:
+  """What an earlier process has found for ``vector_bits``. None: the disk cache has nothing of this driver."""
+  bits: int | None = cache.get("opencl-bits", cache.key("vector-bits", identity), BITS)
+  return bits
+
+
 def is_pocl(device: Any) -> bool: return "portable computing" in device.platform.name.lower()
 
 
@@ -108,8 +120,7 @@ class Compiler:
   def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object], in_worker: Build):
     self.cl, self.context, self.device, self.name, self.in_worker = cl, context, device, name, in_worker
     self.finish = finish                         # waits for everything launched
-    self.identity = (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
-                     device.driver_version, OPTIONS)
+    self.identity = identity_of(device)
     # units live as long as programs that use them
     self.units = WeakValueDictionary[str, Unit]()    # by key of a spec
     self.loaded = WeakValueDictionary[str, Unit]()   # by key of a program
@@ -117,6 +128,7 @@ class Compiler:
     # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no
     # meaning
     self.queue = workers.Queue(MANY if device.type & cl.device_type.CPU else None)
+    self.first = workers.Queue(0, rank=-1)     # what others wait for
     # programs that are there and are built again, optimised; those of them that workers have been at
     self.later, self.optimising, self.arrived = workers.Queue(0, background=True), dict[str, Unit](), list[Unit]()
     self.coming = 0.0                          # weight of kernels that will be compiled soon
@@ -133,12 +145,11 @@ class Compiler:
     """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
     takes Zen 4, which has AVX-512, for Zen 3."""
     if (native := max(int(self.device.native_vector_width_float), 1)*32) <= 128 or not is_pocl(self.device): return native
-    k = cache.key("vector-bits", self.identity)
-    if (bits := cache.get("opencl-bits", k, BITS)) is None:
+    if (bits := known_bits(self.identity)) is None:
       not_in_handler(self.lock)
       with self.lock:
         bits = int(str(self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))
-      cache.put("opencl-bits", k, BITS, bits)
+      cache.put("opencl-bits", cache.key("vector-bits", self.identity), BITS, bits)
     return min(native, bits)
 
   def key(self, spec: ProgramSpec) -> str:

@@ -8,6 +8,7 @@ import ctypes
 import math
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import cache, partial
@@ -26,12 +27,12 @@ from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries, compiler
-from .compiler import Compiler, forget, is_pocl, keep
+from .compiler import Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
 from .selftest import Functions
-from .threads import CPUGraph, Threads, allocated, threads_of, works_like_this
+from .threads import CPUGraph, NotYet, Threads, allocated, threads_of, works_like_this
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
@@ -116,8 +117,23 @@ def find(name: str) -> Any:
 
 def available(name: str = "CPU") -> tuple[bool, str]:
   """Whether the device exists, and its name or the reason why not. Does not raise."""
-  try: return True, find(name).name.strip()
+  try: device = find(name)
   except DeviceError as e: return False, str(e)
+  if is_cpu(device) and is_pocl(device): _start_compiler(device)
+  return True, device.name.strip()
+
+
+@cache
+def _start_compiler(device: Any) -> None:
+  """PoCL starts its compiler when it builds the first program, which takes 0.3 s. Where the disk cache has nothing of this driver
+  that is done at once, in a thread: who has asked for the device will need it."""
+  cl = import_opencl()
+  if known_bits(identity_of(device)) is not None: return
+  def build() -> None:
+    with contextlib.suppress(cl.Error): cl._cl._Program(cl.Context([device]), compiler.EMPTY)._build(b"", [device])
+  started = threading.Thread(target=build, name="ntgrad-start-compiler", daemon=True)
+  started.start()
+  atexit.register(started.join)   # the driver must not go while it is in there
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
@@ -164,6 +180,7 @@ class OpenCLDevice(Pooled):
     # launches: what comes in meanwhile is not taken for ended
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
+    self.own_code: Unit | None = None      # what they run, where this process has not found it on disk
     self.replaced = 0     # how often programs have taken over from those that were built quickly
     self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
@@ -199,9 +216,11 @@ class OpenCLDevice(Pooled):
     """The threads that run kernels without the queue, one for each core or so many; None where they cannot."""
     if self.threads is None and self.direct:
       self.direct = False   # meanwhile the queue runs what is launched
-      try: self.threads = threads_of(self, count)
+      try:
+        self.threads = threads_of(self, count)
+        self.direct = self.threads is not None
+      except NotYet: self.direct = True
       except (CompileError, DeviceError): pass
-      self.direct = self.threads is not None
     return self.threads
 
   def take_over(self) -> None:
