@@ -17,6 +17,8 @@ from .size_templates import NumberNode, Sample, Skeleton, skeleton, sorted_entri
 
 _ROUNDS = 8   # walks through all reshapes, after which the numbers of dimensions have to agree
 _WHOLE = frozenset({Ops.PAD, Ops.SHRINK, Ops.TILE, Ops.UNTILE, Ops.CAT, Ops.UPDATE})   # of dimensions that they leave alone only
+# numbers that are made of how many elements a mean or a variance is of
+_MADE: tuple[Callable[[int], float], ...] = float, lambda n: n - 1.0, lambda n: 1/n, lambda n: 1/(n - 1), lambda n: n/(n - 1)
 _Runs = list[tuple[range, range]]
 
 
@@ -141,7 +143,8 @@ def other_sample(order: Sequence[UOp], s: Skeleton, sources: Callable[[UOp], tup
       arg = tuple([(0, m) if (b, e) == (0, n) else (b, e) for (b, e), n, m in zip(arg, own, shape)])
     elif u.op is Ops.CALL and arg[0].sizes:
       to = {n: m for at in places[i] for n, m in zip(dims.shapes[at], dims.shape(at))}
-      arg = SimpleNamespace(base=arg[0].base or arg[0], sizes=[to.get(n, n) for n in arg[0].sizes]), *arg[1:]
+      launcher = SimpleNamespace(base=arg[0].base or arg[0], sizes=[to.get(n, n) for n in arg[0].sizes])
+      arg = launcher, *arg[1:]
     return shape, arg
   found = skeleton(order, sources, numbers, seen)
   if found.key != s.key: raise Unknown("another skeleton")
@@ -150,8 +153,8 @@ def other_sample(order: Sequence[UOp], s: Skeleton, sources: Callable[[UOp], tup
 
 
 def _other_number(value: Any, dtype: DType, counts: Mapping[int, int]) -> Any:
-  """What a number would be if it were made of one of the ``counts``, which would be another: it, a part of one, Bessel's factor."""
+  """What a number would be if it were made of one of the ``counts``, which would be another, as means and variances make them."""
   for was, now in counts.items():
-    for made in (float, lambda n: 1 / n, lambda n: n / (n - 1)):
-      if dtype.kind == "f" and was > 1 and now > 1 and value == held(made(was), dtype): return held(made(now), dtype)
+    for made in _MADE if dtype.kind == "f" and was > 1 and now > 1 else ():
+      if value == held(made(was), dtype): return held(made(now), dtype)
   return value

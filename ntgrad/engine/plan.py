@@ -95,7 +95,8 @@ class SizedPlan:
     exprs += [n for step in plan.steps for n in step.takes]
     out = SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
     hints = [s.hint for s in sizes if s.hint is not None]
-    todo = iter(out.numbers(hints)[len(exprs) - sum([len(step.takes) for step in plan.steps]):] if len(hints) == len(sizes) else ())
+    todo = iter(out.numbers(hints) if len(hints) == len(sizes) else ())
+    for n in [len(shape) for _, shape, _ in plan.made]: tuple(itertools.islice(todo, n))
     for step in plan.steps:
       likely = tuple(itertools.islice(todo, len(step.takes)))
       if isinstance(step.program, SizedProgram): step.program.likely = step.program.likely or likely

@@ -23,8 +23,8 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins, values
 from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
-from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule import ScheduleItem
+from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.placement import offset_of, storage
 
 from . import later, overrides, plan_cache, report
@@ -81,7 +81,8 @@ class _Seen:
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
   filled: bool = False              # the plans of these graphs have programs for all sizes and numbers anyway
-  kept: tuple[int, ...] | None = None   # what the plan of the first of them keeps
+  # places that the plan of the first of them was to keep, and those that it keeps
+  kept: tuple[tuple[int, ...], tuple[int, ...]] | None = None
   ahead: _Ahead | None = None
 
 
@@ -317,7 +318,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     if name is not None: plan_cache.store_plan(name, plan)
   plan.kept.last = keeping.before is not None
   filled = all([step.sizes for step in plan.steps])
-  if sized is not None: sized.seen.filled, sized.seen.kept = filled, plan.kept.places
+  if sized is not None: sized.seen.filled, sized.seen.kept = filled, (keeping.places, plan.kept.places)
   if general is not None and not filled: _plans[general] = None
   _plans[full] = plan
   return plan, inputs, False
@@ -388,13 +389,14 @@ class _Sized:
     plan = make_plan(*form, schedule)
     seen.template, seen.plan, seen.ahead = replace(t, new={}), SizedPlan.of(plan, t.sizes), None   # the nodes would keep memory
 
-  def form(self, t: Template) -> _Form:
-    """A template as a graph to be planned. What the plan with numbers keeps, the one with sizes does, too."""
+  def form(self, t: Template, ahead: bool = False) -> _Form:
+    """A template as a graph to be planned. Where it is to keep what the plan with numbers was to, it keeps what that does."""
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in self.parameters(t)}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
     given = [*(t.new[u] for u in self.inputs), *stand_ins.values()]
-    if self.seen.kept is None or self.keeping.before is not None: return _Form(asked, list(t.order), given, stand_ins, self.keeping)
-    return _Form(asked, list(t.order), given, stand_ins, None, self.seen.kept)
+    form, kept = _Form(asked, list(t.order), given, stand_ins, self.keeping), self.seen.kept
+    if kept is None or not ahead and (self.keeping.before is not None or self.keeping.places != kept[0]): return form
+    return form._replace(keeping=None, places=kept[1])
 
   def ahead(self, read: Collection[int]) -> None:
     """Have the plan with run-time sizes made that graphs with another batch would need: other numbers for the first dimension of
@@ -413,7 +415,7 @@ class _Sized:
     except Exception as e:   # it is found out when there is a second size
       if config.verify and not isinstance(e, Unknown): raise
       return
-    seen.ahead = _Ahead(replace(t, new={}), self.form(t))
+    seen.ahead = _Ahead(replace(t, new={}), self.form(t, True))
     later.do_later(partial(_schedule_ahead, seen.ahead, tuple([other[0][p] for p in t.places])))
 
   def plan(self, values: tuple[int, ...]) -> Plan:
@@ -527,8 +529,9 @@ def schedule_of(form: _Form) -> Scheduled:
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"):
-    kept, ready, items = schedule_with_kept(asked, [(i, clean[order[i]]) for i in (keeping.places if keeping else places)], keeping,
-                                            inputs, get_device(device_of(order)).renderer.target)
+    places = keeping.places if keeping else places
+    kept, ready, items = schedule_with_kept(asked, [(i, clean[order[i]]) for i in places], keeping, inputs,
+                                            get_device(device_of(order)).renderer.target)
   if config.verify: verify_graph(ready)
   return Scheduled(clean, kept, ready, items)
 
