@@ -2,6 +2,7 @@
 by a quick walk (``Walk``), and where that finds none by an ordered one (``Graph``), of which a plan is made."""
 from __future__ import annotations
 
+import gc
 import math
 import time
 from contextlib import contextmanager
@@ -436,6 +437,18 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+  """In the block Python looks for no cycles: many objects are made, and next to nothing is let go of."""
+  if not gc.isenabled():
+    yield
+    return
+  gc.disable()
+  try: yield
+  finally: gc.enable()
+
+
+@_without_collector()
 def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
               stand_ins: dict[UOp, UOp] | None = None, keeping: Keeping | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
