@@ -31,16 +31,18 @@ _shared: Recent[Kernel, bool] = Recent(1024)   # the kernels whose programs are 
 
 def with_shared_programs(items: Sequence[ScheduleItem]) -> tuple[list[ScheduleItem], dict[int, _Sizes]]:
   """The steps of a schedule, with one kernel for those that differ in the names of their sizes alone. Where two steps fill memory
-  in the same way, all that fill memory get the form that shares a program, with a step for each piece of memory. One step alone
-  gets it where an earlier schedule has had that form. Gives the steps and, by their numbers, what their sizes are."""
+  in the same way, all that fill memory get the form that shares a program; where nothing else is done, with a step for each piece
+  of memory. One step alone gets it where an earlier schedule has had that form. Gives the steps and, by their numbers, what their
+  sizes are."""
   forms = [[] if item.ast is None else [_filling(item, item.ast, s) for s in item.ast.body] for item in items]
-  fills = [form for step in forms if None not in step for form in {f[0] for f in step if f}]
+  several = all([step and None not in step for step in forms])
+  fills = [form for step in forms if None not in step and (several or len(step) == 1) for form in {f[0] for f in step if f}]
   if len({*fills}) < len(fills):
     for form in fills: _shared[form] = True
   out, sizes = list[ScheduleItem](), dict[int, _Sizes]()
   for item, step in zip(items, forms):
     parts = [f[1:] for f in step if f and f[0] in _shared]
-    if not parts or len(parts) < len(step): parts = [(item, ())]
+    if not parts or len(parts) < len(step) or len(step) > 1 and not several: parts = [(item, ())]
     if parts[0][0] is item and item.ast is not None and item.ast.sizes:
       kernel, own = with_common_names(item.ast)
       parts = [(replace(item, ast=kernel), tuple([s.node for s in own]))]
