@@ -445,7 +445,7 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
       (inputs, made, outputs, kept, ((spec, taken, writes, last, device, (1 << 40,) * len(taken), *nodes), *steps[1:])),
       (inputs, made, outputs, kept, ((spec, taken, writes, last, device, offsets, (1 << 40,), nodes[1]), *steps[1:])),
       (inputs, made, outputs, kept, ((replace(spec, nparams=99), taken, writes, last, device, offsets, *nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((replace(spec, local=(1 << 16,)), taken, writes, last, device, offsets, *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((replace(spec, local=(1 << 16,)), taken, writes, last, device, (), *nodes), *steps[1:])),
       (inputs, made, outputs, kept, ((spec, taken, writes, last, device, offsets, nodes[0], (1, 2)), *steps[1:])),
       (inputs, made, outputs, kept, ((None, taken, writes, last, device, offsets, *nodes), *steps[1:])) if len(taken) != 2 else
       (inputs, made, (), kept, steps), (inputs, made, outputs, (1 << 40,), steps),
