@@ -146,7 +146,7 @@ class Worker(subprocess.Popen[bytes]):
     self.pipe, theirs = Pipe()
     with theirs:
       super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
-                       env={**os.environ, "PYTHONPATH": path}, pass_fds=[theirs.fileno()],
+                       env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}, pass_fds=[theirs.fileno()],
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
   def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:

@@ -183,8 +183,8 @@ def _found(u: UOp, name: str, fn: Callable[[Any], _T]) -> _T:
 
 
 def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
-  """A function of a node that asks for the same of its sources: its results are kept with the nodes. Nothing else may be kept in a
-  node's ``__dict__``: what changes while the node stays the same has a table (``NodeTable``)."""
+  """A function of a node that asks for the same of its sources: its results are kept with the nodes. Nothing else may be kept in
+  a node's ``__dict__``: what changes while the node stays the same has a table (``NodeTable``)."""
   name = fn.__name__
   memoized_names.add(name)
   @wraps(fn)

@@ -231,6 +231,7 @@ def _made(kernels: Sequence[Kernel], labels: Sequence[str], device: Elsewhere,
   return out, build(device.name, [m.spec for m in out], True) if build is not None else None
 
 
+_starting: Making | None = None   # without kernels
 _Jobs = dict[Any, tuple[Making, int]]   # and the kernel's place in it
 _ahead: Recent[Any, tuple[Making, int]] = Recent(256)
 
@@ -242,6 +243,15 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> _Jobs:
   for job in dict.fromkeys([job for job, _ in jobs.values()]): _making.add(job)
   _making.serve()
   return jobs
+
+
+def start_workers(device: Device) -> None:
+  """Have workers start, and get ready to make kernels: many will come."""
+  if workers.size() < PROCESSES or workers.alive() or (build := device.builds_anywhere()) is None: return
+  global _starting
+  _starting = Making(kernels=(), labels=(), device=Elsewhere(device.name, device.renderer), build=build)
+  _making.add(_starting)
+  _making.serve()
 
 
 def ahead(kernels: Sequence[Kernel], device: Device) -> None:

@@ -2,6 +2,7 @@
 by a quick walk (``Walk``), and where that finds none by an ordered one (``Graph``), of which a plan is made."""
 from __future__ import annotations
 
+import gc
 import math
 import time
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from ntgrad.schedule.placement import offset_of, storage
 
 from . import overrides, plan_cache, report
 from .buffer import Buffer, Storage, resolved, walk_nodes
-from .compile import programs
+from .compile import programs, start_workers
 from .counters import phase
 from .device import Device, get_device
 from .keeping import Keeping, Sinks, cleaned, device_of, schedule_with_kept
@@ -37,6 +38,7 @@ from .size_variants import SizedProgram
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
+MANY_NODES = 200                 # of a new graph, which may have many kernels, or be followed by such a one
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
@@ -435,12 +437,25 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+  """In the block Python looks for no cycles: many objects are made, and next to nothing is let go of."""
+  if not gc.isenabled():
+    yield
+    return
+  gc.disable()
+  try: yield
+  finally: gc.enable()
+
+
+@_without_collector()
 def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
               stand_ins: dict[UOp, UOp] | None = None, keeping: Keeping | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   clean = cleaned(order, stand_ins or {})
   device = device_of(order)
   asked = [(clean[resolved(s)], t) for s, t in sinks]
+  if len(order) >= MANY_NODES: start_workers(get_device(device))
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"):
