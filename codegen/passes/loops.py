@@ -13,7 +13,7 @@ from typing import Iterable, Sequence, Union
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort, union
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, fold_node, ids_of, reduce_depths
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, rebuilt, ids_of, reduce_depths
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()
@@ -162,8 +162,7 @@ class LoopNest:
       if i in self.special: return self._track(self.special[i])
       if i in self.tiles: return self._track(u)   # the node stands for a block
       raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
-    new = u.replace(src)
-    return self._track(src != u.src and fold_node(new) or new)
+    return self._track(rebuilt(u, src))
 
   def _track(self, u: UOp) -> UOp:
     """Note the loops of a node: those that its sources vary with."""

@@ -122,7 +122,7 @@ class _Writer:
     for block in reversed(self.blocks):
       if like in block.available: return block.available[like]
     new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
-    depth = max((self.depths[s] for s in src), default=0) if hoist else self.depth
+    depth = max([self.depths[s] for s in src], default=0) if hoist else self.depth
     self.blocks[depth].available[like] = new
     return self._place(new, depth)
 
@@ -145,7 +145,7 @@ class _Writer:
     new: dict[UOp, UOp] = {}
     for u in _in_order(nest):
       op = u.op
-      src = tuple(new[s] for s in u.src)
+      src = tuple([new[s] for s in u.src])
       if u in self.values: new[u] = self.values[u]
       elif op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
       elif op is Ops.LOOP: new[u] = self.open(own(u, src))

@@ -43,10 +43,10 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     width = dtypes.int64 if u in must or freely else dtypes.int32
     dtype = width.vec(u.dtype.count) if u in index and u.op is not Ops.ENDLOOP else u.dtype
     together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
-    src = tuple(widen(s, width) if together else new[s] for s in u.src)
+    src = tuple([widen(s, width) if together else new[s] for s in u.src])
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
     else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
-    if n.op is Ops.ALU and u not in index and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
+    if n.op is Ops.ALU and n.dtype.kind in "iu" and u not in index and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
       emit(one := UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA))
       n = n.replace((one, *n.src[1:]))
     new[u] = n
