@@ -291,16 +291,15 @@ def _polynomial(u: UOp) -> tuple[int, int]:
     least[f] = (_interval if f is u else bounds)(f)[0]
     if least[f] <= -FAR: return lo, hi
   number_of = {f: i for i, f in enumerate(least)}
-  whole = Counter[tuple[int, ...]]()   # by the numbers of its factors, each less its least, what a product counts
+  whole: dict[tuple[int, ...], int] = {}   # by the numbers of its factors, each less its least, what a product counts
   for t, k in terms:
-    product = Counter[tuple[int, ...]]({(): k})
+    product: dict[tuple[int, ...], int] = {(): k}
     for f in factors(t):
-      wider = Counter[tuple[int, ...]]()
-      for m, n in product.items():
-        wider[m] += n * least[f]
-        wider[tuple(sorted((*m, number_of[f])))] += n
+      i, n = number_of[f], least[f]
+      wider = {m: j * n for m, j in product.items()} if n else {}
+      for m, j in product.items(): wider[more] = wider.get(more := tuple(sorted((*m, i))), 0) + j
       product = wider
-    whole.update(product)
+    for m, j in product.items(): whole[m] = whole.get(m, 0) + j
   c += whole.pop((), 0)
   if all(k >= 0 for k in whole.values()): lo = max(lo, c)
   if all(k <= 0 for k in whole.values()): hi = min(hi, c)
@@ -417,29 +416,44 @@ def _monomial(atoms: tuple[UOp, ...], k: int = 1) -> UOp:
   return out if k == 1 else _build({out: k}, 0)
 
 
+def _order(t: UOp | None) -> tuple[int, list[Any]]:
+  """What terms are led by: the number of factors. Which of two is first stays so when both are multiplied by an atom."""
+  atoms = factors(t)
+  return len(atoms), list(map(key_of, atoms))
+
+
 def _leading(u: UOp) -> tuple[tuple[UOp, ...], int]:
-  """The term with the most factors, and its number. Which of two is first stays so when both are multiplied by an atom."""
+  """The term with the most factors, and its number."""
   terms, c = linear(u)
   if not terms: return (), c
-  return max(((factors(t), k) for t, k in terms), key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
+  t, k = max(terms, key=lambda tk: _order(tk[0])) if len(terms) > 1 else terms[0]
+  return factors(t), k
+
+
+def _over(t: UOp | None, by: Counter[UOp]) -> tuple[UOp, ...] | None:
+  """The atoms of a term without those of another; None where it does not have them."""
+  over = Counter(factors(t))
+  over.subtract(by)
+  return None if min(over.values(), default=0) < 0 else tuple(over.elements())
 
 
 def _long_division(a: UOp, d: UOp) -> tuple[UOp, UOp]:
   """a -> (whole, rest), a == whole * d + rest, as polynomials are divided: the first term of ``d`` divides none of the rest's."""
   first, of = _leading(d)
-  whole = rest = ZERO
-  while a is not ZERO:
-    atoms, k = _leading(a)
-    over = Counter(atoms)
-    over.subtract(Counter(first))
-    times = 0 if min(over.values(), default=0) < 0 else abs(k) // abs(of) * (1 if (k < 0) == (of < 0) else -1)
-    if times == 0:
-      term = _monomial(atoms, k)
-      rest, a = add(rest, term), sub(a, term)
-    else:
-      part = _monomial(tuple(over.elements()), times)
-      whole, a = add(whole, part), sub(a, mul(part, d))
-  return whole, rest
+  by, (terms, c) = Counter(first), linear(a)
+  rest, (of_d, cd) = {**dict(terms), ONE: c}, linear(d)
+  whole: dict[UOp, int] = {}
+  todo = {t: over for t in rest if (over := _over(t if t is not ONE else None, by)) is not None}   # what it may divide
+  while todo:
+    t = max(todo, key=lambda t: _order(t if t is not ONE else None))
+    over, k = todo.pop(t), rest[t]
+    if not (times := abs(k) // abs(of) * (1 if (k < 0) == (of < 0) else -1)): continue
+    whole[_monomial(over)] = times
+    for s, j in (*of_d, (None, cd)):
+      part = _monomial((*over, *factors(s)))
+      if part not in rest and (left := _over(part if part is not ONE else None, by)) is not None: todo[part] = left
+      rest[part] = rest.get(part, 0) - times * j
+  return tuple([_build(u, u.pop(ONE, 0)) for u in (whole, rest)])   # type: ignore[return-value]
 
 
 # ---- quotients and remainders
