@@ -3,8 +3,9 @@ classes. A device that lacks a capability inherits what says so: DeviceError, No
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterable, NamedTuple, Sequence, TypeAlias
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeAlias
 
 import numpy as np
 
@@ -202,6 +203,19 @@ class Device:
   def compile(self, specs: Specs) -> list[Program]:
     """Compile many kernels at once; from the disk cache where it has them."""
     raise NotImplementedError
+
+  @contextmanager
+  def expecting(self, kernels: int) -> Iterator[None]:
+    """In the block so many kernels may be compiled, one after the other, before one of them is launched."""
+    yield
+
+  def builds_anywhere(self) -> Callable[..., bytes] | None:
+    """What builds kernels in another process, if that may: a function of this device's name, their specs, and whether they are to
+    be there quickly rather than optimised. It gives what ``take_built`` takes."""
+    return None
+
+  def take_built(self, specs: Specs, packed: bytes) -> Any:
+    """Know kernels that another process has built, while somebody has what this gives, or launches them."""
 
   def pack(self, specs: Specs) -> bytes:
     """Kernels compiled ahead of time, as bytes. Raises DeviceError where the device has none."""

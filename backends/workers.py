@@ -61,10 +61,10 @@ class Job:
 
 class Queue:
   """What one compiler has to build, in the order of need. ``many`` is the weight that is worth starting workers; None: never.
-  ``background``: nobody waits for it; workers take its jobs in their order when there is nothing else."""
+  Workers take jobs of a lower ``rank`` first. ``background``: nobody waits for it, and workers take its jobs in their order."""
 
-  def __init__(self, many: float | None, background: bool = False):
-    self.many, self.background = many, background
+  def __init__(self, many: float | None, rank: int = 1, background: bool = False):
+    self.many, self.rank, self.background = many, 2 if background else rank, background
     self._todo = dict[weakref.ref[Job], None]()
     with changed: _queues.add(self)
 
@@ -146,7 +146,7 @@ class Worker(subprocess.Popen[bytes]):
     self.pipe, theirs = Pipe()
     with theirs:
       super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
-                       env={**os.environ, "PYTHONPATH": path}, pass_fds=[theirs.fileno()],
+                       env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}, pass_fds=[theirs.fileno()],
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
   def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
@@ -168,11 +168,10 @@ def _next(worker: Worker) -> Job | None:
   """The job that is needed last, or one that nobody waits for. None when none has come for IDLE seconds, or when the worker has
   been told to end."""
   def last() -> tuple[Queue, Job] | None:
-    for background in False, True:
-      for q in _queues:
-        if q.many is None or q.background is not background: continue
-        for j in q.waiting()[::1 if background else -1]:
-          if (j.worth_building or background) and not j.here: return q, j
+    for q in sorted(_queues, key=lambda q: q.rank):
+      if q.many is None: continue
+      for j in q.waiting()[::1 if q.background else -1]:
+        if (j.worth_building or q.background) and not j.here: return q, j
     return None
 
   with changed:

@@ -47,6 +47,8 @@ __kernel void bits_128(void) {}
 #endif
 """
 
+EMPTY = "__kernel void nothing(void) {}\n"
+
 Build = Callable[[str, Specs, bool], bytes]   # of a device's name and kernels a packed program, in a worker; see Unit.quick
 _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
 
@@ -166,7 +168,7 @@ class Compiler:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with workers.changed:
       last = next(reversed(self.queue.waiting()), None)
-      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else self.unit(())
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP and last.program is None else self.unit(())
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
@@ -212,15 +214,34 @@ class Compiler:
     of its own where another of the group does not compile. Raises CompileError."""
     if unit.done and unit.program is None and not unit.alone:   # its machine code was enough until now
       with self.lock: unit.program = self.load_source(unit.source, unit.quick)
-    if unit.done and unit.program is not None: return unit
+    if unit.program is not None: return unit
     self.last = time.monotonic()
-    with self.queue.claim(unit) as mine:
-      if mine:
-        if not self.take_answer(unit): self.build(unit)
-        self.built += len(unit.specs)
+    if not unit.taken and unit.answer is None and not unit.done and workers.alive(): self.build(unit)   # and see ``begin``
+    if unit.program is None:
+      with self.queue.claim(unit) as mine:
+        if mine and not unit.alone and not self.take_answer(unit): self.build(unit)
     alone = unit.alone.get(self.key(spec), unit)
     if isinstance(alone, CompileError): raise CompileError(str(alone))
     return alone
+
+  def begin(self, unit: Unit) -> None:
+    """To be called before a kernel of a unit is launched for the first time. The device compiles it to machine code then, which
+    takes longer than what ``ready`` does; a worker that has taken the unit meanwhile, from the end, brings that."""
+    if unit.done: return
+    if workers.alive(): self.finish()   # until then they may take it
+    with self.queue.claim(unit) as mine:
+      packed, unit.answer = unit.answer, None
+      if not mine or packed is None: return
+      with suppress(ValueError):
+        *_, unit.files = binaries.unpack(packed)
+        unit.launched = True
+
+  def take_built(self, specs: Specs, packed: bytes) -> Unit:
+    """Know kernels that a worker has built."""
+    unit = self.unit(specs, quick=True)
+    unit.answer = packed
+    self.units.update(dict.fromkeys(unit.specs, unit))
+    return unit
 
   def take_answer(self, unit: Unit) -> bool:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
@@ -228,6 +249,7 @@ class Compiler:
     if packed is not None: self.load_packed(unit, packed)   # else an interrupt came between: it is loaded
     if unit.program is None: return False
     unit.launched = True
+    self.built += len(unit.specs)
     return True
 
   def load(self, k: str) -> Unit | None:
@@ -272,6 +294,7 @@ class Compiler:
   def build(self, unit: Unit) -> None:
     """Build a unit here; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
     unit.source, unit.waiting = unit.join(), set(unit.specs)
+    self.built += len(unit.specs)
     not_in_handler(self.lock)
     with self.lock:
       before = binaries.program_folders()

@@ -10,10 +10,10 @@ import os
 import sys
 import time
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -25,7 +25,7 @@ from .. import rates, workers as pool
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
-from . import binaries
+from . import binaries, compiler
 from .compiler import Compiler, forget, is_pocl, keep
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
@@ -157,7 +157,7 @@ class OpenCLDevice(Pooled):
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
     self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
-    self.functions = Functions(self.identity, self.run)
+    self.functions = Functions(self.identity, self.run, *[partial(_run, name)] * bool(is_cpu(device)))
     self.programs = WeakSet[OpenCLProgram]()
     self.last: Any = None   # the event of what was enqueued last
     # what was enqueued, and how much of it has ended for certain; counted after it was enqueued. Other threads may wait while one
@@ -307,6 +307,21 @@ class OpenCLDevice(Pooled):
         raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
+  @contextlib.contextmanager
+  def expecting(self, kernels: int) -> Iterator[None]:
+    """See :meth:`Device.expecting`."""
+    self.compiler.coming += kernels
+    try: yield
+    finally: self.compiler.coming -= kernels
+
+  def builds_anywhere(self) -> Callable[..., bytes] | None:
+    """See :meth:`Device.builds_anywhere`."""
+    return build if self.on_host and self.compiler.two_tiers() else None
+
+  def take_built(self, specs: Specs, packed: bytes) -> Any:
+    """See :meth:`Device.take_built`."""
+    return self.compiler.take_built(specs, packed)
+
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
     cl, out = self.cl, np.empty(count, inputs[0].dtype)
@@ -374,10 +389,16 @@ def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
 
 
+def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
+  return _worker_device(name).run(source, kernel, inputs, count)
+
+
 def build(name: str, specs: Specs, quick: bool = False) -> bytes:
   """The packed program of ``specs`` for a device, machine code included, which is put on disk too: each kernel runs once on
   memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
+  if not specs: device.compiler.load_source(compiler.EMPTY)   # the compiler is ready then
+  if not specs: return b""
   unit = device.compiler.unit(specs, quick)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
   from .device import OpenCLDevice
 
-OFTEN = 4            # launches of a kernel that was built quickly, from which on it is worth optimising
+OFTEN = 50           # launches of a kernel that was built quickly, from which on it is worth optimising
 SMALL_GRID = 65535   # PoCL makes other machine code for grids wider than this
 
 
@@ -41,7 +41,7 @@ class OpenCLProgram(Program):
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
     self.unit, self._device = unit, device
     self._kernel: Any = None
-    self._take(spec)
+    self._describe(spec)
     self._sizes: Sizes | None = None   # of the last launch
     self._global: Sizes = ()           # for them; empty where there is nothing to launch
     self._args = list[Any]()  # keeps alive what the last launch uses: OpenCL's arguments do not
@@ -59,13 +59,15 @@ class OpenCLProgram(Program):
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
 
-  def _take(self, spec: ProgramSpec) -> None: self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+  def _describe(self, spec: ProgramSpec) -> None:
+    self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     device = self._device
     if self._launch is None:
       if self._kernel is None: self.ready()
+      if not self.unit.done: self._begin()
       elif self._ran and self._linkable and device.direct: self._link()
     if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
     if not self._global: return 0.0 if wait else None
@@ -83,6 +85,10 @@ class OpenCLProgram(Program):
     device.settle()
     event.wait()
     return float(event.profile.end - event.profile.start)*1e-9
+
+  def _begin(self) -> None:
+    self._device.compiler.begin(self.unit)
+    if self._device.direct: self._take()
 
   def _run(self, wait: bool) -> float | None:
     """Let our own threads run it, after what is in the queue."""
@@ -121,14 +127,16 @@ class OpenCLProgram(Program):
     if self._kernel is not None or self._launch is not None: return
     try: kernel = self._built()
     except CompileError as e:
-      self._take(remade(self.spec, e))
+      self._describe(remade(self.spec, e))
       self.unit, = self._device.compiler.compile([self.spec])
       kernel = self._built()
     if self.spec.again is not None: self.spec = replace(self.spec, again=None)   # it keeps what the kernel is made of
     self._kernel = kernel   # last: who finds it does not ask for the rest
-    if self._device.direct:
-      self.take_code()
-      if self.code: self._link()
+    if self._device.direct: self._take()
+
+  def _take(self) -> None:
+    self.take_code()
+    if self.code: self._link()
 
   def _built(self) -> Any:
     """Its kernel object. Raises CompileError."""

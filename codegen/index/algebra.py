@@ -23,7 +23,7 @@ __all__ = [
   "Dim", "FALSE", "FAR", "INT", "Linear", "ONE", "Size", "TRUE", "UNKNOWN", "ZERO", "add", "both", "bounds", "cdiv",
   "conjuncts", "const", "count", "divides", "elements", "end_of", "eq", "factors", "fdiv", "ge", "greatest", "has_sizes",
   "hint", "least", "linear", "lt", "may_equal", "minus", "mod", "mul", "node", "number", "of_dims", "of_launch", "of_sizes",
-  "over", "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "wide"]
+  "over", "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "weighted_sum", "wide"]
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
@@ -379,6 +379,18 @@ def add(a: UOp, b: UOp | int) -> UOp:
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k
   return _build(terms, ca + cb)
+
+
+def weighted_sum(parts: Iterable[tuple[UOp, Dim]]) -> UOp:
+  """The sum of indices, each times a size."""
+  terms: dict[UOp, int] = {}
+  c = 0
+  for x, n in parts:
+    if isinstance(n, UOp): x, n = mul(x, n), 1
+    found, constant = linear(x)
+    for t, k in found: terms[t] = terms.get(t, 0) + k * n
+    c += constant * n
+  return _build(terms, c)
 
 
 def sub(a: UOp, b: UOp | int) -> UOp: return add(a, -b if isinstance(b, int) else mul(b, -1))

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 from enum import Enum
-from functools import cached_property, partial, wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
@@ -163,6 +163,47 @@ def live_nodes() -> list[UOp]:
   return [u for _, u in found if u is not None]
 
 
+_T = TypeVar("_T")
+memoized_names: set[str] = set()   # under which results are kept with nodes
+
+
+def _found(u: UOp, name: str, fn: Callable[[Any], _T]) -> _T:
+  """What a function gives for a node, kept with it; for its sources first, as graphs are deeper than Python's stack."""
+  stack = [u]
+  while stack:
+    known = (n := stack[-1]).__dict__
+    if name not in known:
+      if missing := [s for s in n.src if name not in s.__dict__]:
+        stack += missing
+        continue
+      known[name] = fn(n)
+    stack.pop()
+  value: _T = u.__dict__[name]
+  return value
+
+
+def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
+  """A function of a node that asks for the same of its sources: its results are kept with the nodes. Nothing else may be kept in a
+  node's ``__dict__``: what changes while the node stays the same has a table (``NodeTable``)."""
+  name = fn.__name__
+  memoized_names.add(name)
+  @wraps(fn)
+  def found(u: UOp) -> _T:
+    known = u.__dict__
+    return known[name] if name in known else _found(u, name, fn)
+  return found
+
+
+class kept_property(Generic[_T]):
+  """A property of a node, memoized: from the second time on, Python finds it among the node's attributes."""
+
+  def __init__(self, fn: Callable[[Any], _T]) -> None:
+    self.fn, self.name, self.__doc__ = fn, fn.__name__, fn.__doc__
+    memoized_names.add(self.name)
+
+  def __get__(self, u: UOp, owner: type[UOp] | None = None) -> _T: return _found(u, self.name, self.fn)
+
+
 class UOp:
   """A node: what it does (``op``, ``arg``), the dtype of its value, and the nodes it reads (``src``)."""
   __slots__ = "op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__"   # __dict__: see ``memoized``
@@ -219,35 +260,29 @@ class UOp:
   def with_arg(self, arg: Any) -> UOp: return self.replace(self.src, arg=arg)
 
   # ---- the tensor graph's shape and device
-  @cached_property
+  @kept_property
   def shape(self) -> tuple[int, ...]:
     """The shape of a tensor graph node, found once when the node is first asked. Graphs that people make have numbers; those of
     schedules may have expressions of run-time sizes (``index.Dim``)."""
-    if (rule := SHAPES.get(self.op)) is not None: return rule(self._after_sources("shape"))
-    if self.src: return self._after_sources("shape").src[0].shape
+    if (rule := SHAPES.get(self.op)) is not None: return rule(self)
+    if self.src: return self.src[0].shape
     raise ShapeError(f"{self.op} has no shape")
 
-  @cached_property
+  @kept_property
   def device(self) -> str | None:
     """The device of a tensor graph node; None for constants."""
     if self.op is Ops.BUFFER: return self.arg.device
     if self.op is Ops.COPY: return self.arg
-    return next((s.device for s in self._after_sources("device").src if s.device is not None), None)
+    return next((s.device for s in self.src if s.device is not None), None)
 
   # ---- walking
-  def _after_sources(self, name: str) -> UOp:
-    """This node, once all beneath it have found a cached property: graphs are deeper than Python's stack."""
-    if any(name not in s.__dict__ for s in self.src):
-      for n in toposort(self.src, lambda n: name in n.__dict__): getattr(n, name)
-    return self
-
   def toposort(self) -> list[UOp]: return toposort((self,))
 
-  @cached_property
+  @kept_property
   def ranges(self) -> frozenset[UOp]:
     """The RANGE nodes that the value of this index form node is a function of (a REDUCE binds its own)."""
-    if self.op is Ops.RANGE: return frozenset((self,)).union(*(s.ranges for s in self.src))
-    out = frozenset().union(*(s.ranges for s in self._after_sources("ranges").src)) if self.src else frozenset()
+    if self.op is Ops.RANGE: return union([frozenset((self,)), *[s.ranges for s in self.src]])
+    out = union([s.ranges for s in self.src])
     if self.op is Ops.REDUCE or self.op is Ops.FOR or self.op is Ops.SORTED:
       bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,) if self.op is Ops.FOR else self.arg[:1]
       return frozenset(r for r in out if r.arg[0] not in bound)
@@ -281,9 +316,7 @@ def interned(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any, 
   return self
 
 
-_T = TypeVar("_T")
 _tables: list[NodeTable[Any]] = []
-memoized_names: set[str] = set()   # under which results are kept with nodes
 
 
 class _Known(ref[UOp], Generic[_T]):
@@ -334,22 +367,11 @@ class NodeTable(Generic[_T]):
       if known() is None and self.known.get(key) is known: del self.known[key]
 
 
-def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
-  """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that
-  graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node stays
-  the same has a table (``NodeTable``)."""
-  name = fn.__name__
-  memoized_names.add(name)
-  @wraps(fn)
-  def found(u: UOp) -> _T:
-    known = u.__dict__
-    if name not in known:
-      if any(name not in s.__dict__ for s in u.src):
-        for n in toposort(u.src, lambda n: name in n.__dict__):
-          if name not in n.__dict__: n.__dict__[name] = fn(n)
-      known[name] = fn(u)
-    return known[name]
-  return found
+def union(sets: Iterable[frozenset[UOp]], out: frozenset[UOp] = frozenset()) -> frozenset[UOp]:
+  """What is in any of some sets; one of them where that has it all, so that nodes which depend on the same share it."""
+  for s in sets:
+    if s is not out and not s <= out: out = s if out <= s else out | s
+  return out
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> list[UOp]:

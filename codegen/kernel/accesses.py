@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Iterable
 
 from .. import index as ix
@@ -65,7 +65,7 @@ def is_masked(u: UOp) -> bool:
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
   """The one row-major index of an element from one a dimension."""
-  return reduce(ix.add, map(ix.mul, index, strides_of(shape)), ix.ZERO)
+  return ix.weighted_sum(zip(index, strides_of(shape)))
 
 
 def steps_of(flat: UOp) -> dict[int, int | None]:

@@ -90,14 +90,14 @@ class Expander:
         new, flat_index(self.params[new.src[0]].shape, new.src[1].src), gate_or_true(new))}, dict(key[1]))
     return self.filled[key]
 
-  def lanes_of(self, u: UOp) -> list[UOp]:
-    """A scalar expression of the lane axis, once for each lane."""
+  def lanes_of(self, u: UOp, count: int = 0) -> list[UOp]:
+    """A scalar expression of the lane axis, once for each lane, or for the first ones."""
     assert self.lane is not None
-    step = self.step_of(u) if u.dtype is dtypes.index else None
+    step, lanes = self.step_of(u) if u.dtype is dtypes.index else None, range(count or self.width)
     if step is not None:
       first = ix.sub(u, ix.mul(self.lane, step))
-      return [ix.add(first, i * step) for i in range(self.width)]
-    return [substitute((u,), {self.lane: ix.const(i)})[0] for i in range(self.width)]
+      return [ix.add(first, i * step) for i in lanes]
+    return [substitute((u,), {self.lane: ix.const(i)})[0] for i in lanes]
 
   def step_of(self, u: UOp) -> int | None:
     """What an index moves by from lane to lane; None where that is not the same everywhere."""
@@ -107,10 +107,11 @@ class Expander:
       elif self.lane in atom.ranges: return None
     return step
 
-  def contiguous(self, at: UOp, ats: list[UOp]) -> bool:
+  def contiguous(self, at: UOp) -> bool:
     """Whether the lanes of an index follow one another: a step that depends on ranges, (8*i + lane) // 8, shows in them."""
-    step = self.step_of(at)
-    return step == 1 if step is not None else all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats))
+    if (step := self.step_of(at)) is not None: return step == 1
+    ats = self.lanes_of(at)
+    return all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats))
 
   def index_lanes(self, u: UOp) -> UOp:
     """An index as a value: a vector where it depends on the lane axis."""
@@ -144,10 +145,10 @@ class Expander:
     """A scalar, a vector of neighbours, or lanes that are loaded one by one."""
     at, gate = self.place(u, env)
     if self.scalar(at, gate): return _load(u, at, gate)
-    if self.contiguous(at, ats := self.lanes_of(at)): return self.vector_load(u, ats[0], self.gate(u, env))
+    if self.contiguous(at): return self.vector_load(u, self.lanes_of(at, 1)[0], self.gate(u, env))
     if u not in self.across: self.across[u] = self.beside(u)
     if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.transposed_load(u, env, axis)
-    step = self.step_of(at)
+    step, ats = self.step_of(at), self.lanes_of(at)
     if step is not None and is_spaced(step, self.width) and u.dtype.kind != "b":
       return self.spaced_load(u, ats, step, self.gate(u, env))
     return _vector([_load(u, a, g) for a, g in zip(ats, self.lanes_of(gate))])
@@ -187,7 +188,7 @@ class Expander:
     first = dict.fromkeys([a.rng for a in self.copied], ix.ZERO)
     def beside(a: Axis, i: int) -> UOp: return self.place(u, tuple({**first, a.rng: ix.const(i)}.items()))[0]
     begin = self.place(u, tuple(first.items()))[0]
-    if self.contiguous(begin, self.lanes_of(begin)): return None
+    if self.contiguous(begin): return None
     along = [a for a in self.copied if a.rng in u.src[1].ranges and a.kind is AxisKind.UPCAST and a.known in (4, 8, 16)]
     return next((a for a in along if a.known <= self.width and all(
       ix.sub(beside(a, i), begin) is ix.const(i) for i in range(a.known))), None)
@@ -220,8 +221,8 @@ class Expander:
         old = self.load(UOp(Ops.LOAD, u.dtype, (*u.src[:2], *u.src[3:])), env)
         v = UOp.alu(BinaryOps.ADD, old, v, dtype=u.dtype.vec(max(old.dtype.count, v.dtype.count)))
       if self.scalar(at, gate) and v.dtype.count == 1: out.append(_store(u, at, v, gate))
-      elif u.op is Ops.STORE and self.contiguous(at, ats := self.lanes_of(at)):
-        out.append(_store(u, ats[0], self.wide(v), self.gate(u, env)))
+      elif u.op is Ops.STORE and self.contiguous(at):
+        out.append(_store(u, self.lanes_of(at, 1)[0], self.wide(v), self.gate(u, env)))
       else:
         lanes = zip(self.lanes_of(at), self.lanes_of(gate), map(partial(lane_of, v), range(self.width)))
         out += [_store(u, a, x, g) for a, g, x in lanes if g is not ix.FALSE]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import itertools
 from functools import reduce
-from typing import Sequence, Union
+from typing import Iterable, Sequence, Union
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort
+from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort, union
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, fold_node, ids_of, reduce_depths
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()
-_Env = dict[int, UOp]      # axis -> its LOOP
 Phase = Union[int, UOp]    # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
 
 
@@ -30,6 +29,15 @@ def positions(kernel: Kernel) -> dict[int, UOp]:
     at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, ix.product(a.size for a in axes[2:])))
     for a in axes[2:]: out[a.id], at = ix.mod(at, a.size), ix.fdiv(at, a.size)
   return out
+
+
+class _Env(dict[int, UOp]):
+  """The LOOPs of axes, and what nodes are that depend on all of these axes, and on no others that have one."""
+
+  def __init__(self, loops: Iterable[tuple[int, UOp]] = ()):
+    super().__init__(loops)
+    self.made: dict[UOp, UOp] = {}
+    self.parts: dict[Loops, _Env] = {}   # axes -> the same of those among them
 
 
 class LoopNest:
@@ -51,9 +59,9 @@ class LoopNest:
     self.special = positions(kernel)
     self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.known > 1]
     self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
-    self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
+    self.envs: dict[frozenset[tuple[int, UOp]], _Env] = {}
     self.final = 1 + max(self.phase[s] for s in roots)
-    self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, {}) for s in roots]
+    self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, _Env()) for s in roots]
 
   # ---- axes
 
@@ -62,14 +70,14 @@ class LoopNest:
     needs = {a.id: a.size.ranges for a in self.kernel.axes if isinstance(a.size, UOp) and a.size.ranges}
     found: dict[UOp, Loops] = {}
     for u in toposort(roots) if needs else ():
-      own = u.ranges.union(*(found[s] for s in u.src))
+      own = union([found[s] for s in u.src], u.ranges)
       if u.op is Ops.REDUCE: own = own.union(*(needs.get(i, _NONE) for i in u.arg[1])) - {self.axes[i].rng for i in u.arg[1]}
       found[u] = own
     return found
 
   def ranges(self, u: UOp) -> Loops:
     """The axes that a node depends on."""
-    return self.free.get(u, u.ranges)
+    return self.free.get(u, u.ranges) if self.free else u.ranges
 
   def loop(self, id: int, phase: Phase, outer: Loops, env: _Env, items: Axis | None = None) -> UOp:
     """The loop over an axis in a phase (or that fills an array), inside other loops; work-items of ``items`` share its values."""
@@ -102,8 +110,8 @@ class LoopNest:
       axes, phase, ranges = tuple(i for i in u.arg[1] if i not in self.tiles), self.phase[u], self.ranges(u)
     elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], _NONE.union(*(f.ranges for f in u.src[2:]))
     else: return env, [], _NONE
-    outer = _NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
-    inner, loops = dict(env), list[UOp]()
+    outer = union([self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes])
+    inner, loops = _Env(env.items()), list[UOp]()
     items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
     for i, a in itertools.zip_longest(axes, items[:len(axes)]):
       inner[i] = self.loop(i, phase, outer.union(loops), inner, a)
@@ -121,27 +129,30 @@ class LoopNest:
 
   def lower(self, root: UOp, env: _Env) -> UOp:
     """``root`` with axes replaced by loops and positions."""
-    memo = self.memo
-    def key(u: UOp, e: _Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
-      return u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e)
     stack = [(root, env)]
     while stack:   # sources first: graphs are deeper than Python's stack
       u, e = stack[-1]
-      if (k := key(u, e)) in memo:
-        stack.pop()
-        continue
-      inner, loops, outer = self.nest(u, e)
-      at = [(s, inner) for s in u.src]
-      if u.op is Ops.CACHE_READ: at[0] = u.src[0], e   # where to read, which the loops do not go through
-      missing = [x for x in at if key(*x) not in memo]
-      if missing:
-        stack.extend(missing)
-        continue
-      src = tuple(memo[key(*x)] for x in at)
-      if u.op is Ops.REDUCE: memo[k] = self.reduce(u, src, loops, outer)
-      elif u.op is Ops.CACHE_READ: memo[k] = self.cache_read(u, src, outer)
-      else: memo[k] = self.node(u, src, e)
-    return memo[key(root, env)]
+      if u not in (made := self.within(u, e).made):
+        inner, loops, outer = self.nest(u, e)
+        at = [(s, inner) for s in u.src]
+        if u.op is Ops.CACHE_READ: at[0] = u.src[0], e   # where to read, which the loops do not go through
+        src = tuple([new for s, x in at if (new := self.within(s, x).made.get(s)) is not None])
+        if len(src) < len(at):
+          stack.extend([(s, x) for s, x in at if s not in self.within(s, x).made])
+          continue
+        if u.op is Ops.REDUCE: made[u] = self.reduce(u, src, loops, outer)
+        elif u.op is Ops.CACHE_READ: made[u] = self.cache_read(u, src, outer)
+        else: made[u] = self.node(u, src, e)
+      stack.pop()
+    return self.within(root, env).made[root]
+
+  def within(self, u: UOp, env: _Env) -> _Env:
+    """The loops of those axes that a node depends on."""
+    ranges = self.ranges(u)
+    if (found := env.parts.get(ranges)) is None:
+      loops = [(r.arg[0], env[r.arg[0]]) for r in ranges if r.arg[0] in env]
+      found = env.parts[ranges] = self.envs.setdefault(frozenset(loops), _Env(loops))
+    return found
 
   def node(self, u: UOp, src: tuple[UOp, ...], env: _Env) -> UOp:
     """A node without loops of its own."""
@@ -155,9 +166,11 @@ class LoopNest:
 
   def _track(self, u: UOp) -> UOp:
     """Note the loops of a node: those that its sources vary with."""
-    if u in self.varies: return u
-    for n in toposort((u,), stop=self.varies.__contains__):
-      if n not in self.varies: self.inside[n] = self.varies[n] = _NONE.union(*(self.varies[s] for s in n.src))
+    stack = [u] if u not in self.varies else []
+    while stack:   # a folded node may be made of new ones
+      n = stack[-1]
+      if missing := [s for s in n.src if s not in self.varies]: stack += missing
+      else: self.inside[n] = self.varies[n] = union([self.varies[s] for s in stack.pop().src])
     return u
 
   def over_tiles(self, fn: BinaryOps, value: UOp, tiles: list[int]) -> UOp:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Iterable, Union
 
 from ..ir import Ops, Target, UOp, dtypes, prod, toposort
@@ -17,6 +18,7 @@ from .parts import Mark, Part, Parts
 
 # what stands first in a list, in this order
 _FIRST = Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST
+_HERE = frozenset((*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER))   # what stands where its statement does
 FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 
@@ -33,30 +35,32 @@ def _in_order(nest: LoopNest) -> UOpList:
   # the tree of loops: a loop stands in all that some node stands in together with it, and that come before it in the nesting
   loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=nest.order.__getitem__)
   number = {l: i for i, l in enumerate(loops)}
+  @cache
   def innermost(ls: Iterable[UOp]) -> UOp | None: return max(ls, key=number.__getitem__, default=None)
   outer: dict[UOp, set[UOp]] = {l: set() for l in loops}
-  for u in nodes:
-    for l in nest.inside[u]: outer[l].update(x for x in nest.inside[u] if number[x] < number[l])
+  for ls in {nest.inside[u] for u in nodes}:
+    for l in ls: outer[l].update(x for x in ls if number[x] < number[l])
   parent: dict[UOp, UOp | None] = {}
   for l in reversed(loops):
-    p = parent[l] = innermost(outer[l])
+    p = parent[l] = innermost(frozenset(outer[l]))
     if p is not None: outer[p] |= outer[l] - {p}
 
-  # the path to each node: the loops that it stands in, outermost first, and itself
+  # the path to each block: the loops that it stands in, outermost first
   path: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
   for l in loops: path[l] = *path[parent[l]], l
+  block = {u: parent[u] if u.op is Ops.LOOP else innermost(nest.inside[u]) for u in nodes}
   members: dict[UOp | None, list[UOp]] = {l: [] for l in (None, *loops)}
-  for u in nodes:
-    block = parent[u] if u.op is Ops.LOOP else innermost(nest.inside[u])
-    members[block].append(u)
-    path[u] = *path[block], u
+  for u in nodes: members[block[u]].append(u)
 
   # a node waits for its sources; where their paths part, a loop stands for all that is in it
   waits: dict[UOp, set[UOp]] = {u: set() for u in nodes}
   users: dict[UOp, list[UOp]] = {u: [] for u in nodes}
   for u in nodes:
     for s in (*u.src, *nest.after.get(u, ())):
-      first, then = next(((x, y) for x, y in zip(path[s], path[u]) if x is not y), (u, u))
+      first, then = s, u
+      if block[s] is not block[u]:
+        paths = zip((*path[block[s]], s), (*path[block[u]], u))
+        first, then = next(((x, y) for x, y in paths if x is not y), (u, u))
       if first is not then and first not in waits[then]:
         waits[then].add(first)
         users[first].append(then)
@@ -141,7 +145,7 @@ class _Writer:
       elif op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
       elif op is Ops.LOOP: new[u] = self.open(UOp.unique(op, u.dtype, src, u.arg))
       elif op is Ops.ENDLOOP: self.close(UOp.unique(op, u.dtype, src))
-      elif op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or op is Ops.LOAD and \
+      elif op in _HERE or op is Ops.LOAD and \
         (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
       else: new[u] = self.pure(u, src, op is not Ops.LOAD and self.depth == base)
     return new[nest.out[-1]]

@@ -26,16 +26,18 @@ from ntgrad.schedule.placement import offset_of, storage
 
 from . import overrides, plan_cache, report
 from .buffer import Buffer, Storage, resolved, walk_nodes
-from .compile import programs
+from .compile import programs, start_workers
 from .counters import phase
 from .device import Device, get_device
 from .keeping import Keeping, Sinks, cleaned, device_of, schedule_with_kept
 from .plan import Plan, SizedPlan, Step, made_of
+from .shared_programs import with_shared_programs
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
-from .size_variants import with_common_names
+from .size_variants import SizedProgram
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
+MANY_NODES = 200                 # of a new graph, which may have many kernels, or be followed by such a one
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
@@ -48,6 +50,7 @@ class _Seen:
   template: Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
+  filled: bool = False              # the plans of these graphs have programs for all sizes and numbers anyway
 
 
 class Walk:
@@ -231,6 +234,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
   general: Any = None
   plan: Plan | None = None
+  sized: _Sized | None = None
   again = False
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
@@ -250,7 +254,6 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     inputs, hit = [*inputs, *stand_ins.values()], plan is not None
     if plan is None: plan = _plans[general] = make_plan(sinks, order, inputs, stand_ins, keeping)
     return plan, inputs, hit
-  if general is not None: _plans[general] = None
   devices = [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)]
   name, make = plan_cache.plan_key((full, keeping.places), devices), partial(make_plan, sinks, order, inputs, None, keeping)
   def memory(u: UOp) -> plan_cache.SlotMemory: return u.device or device, math.prod(u.shape), u.dtype
@@ -260,6 +263,9 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
   plan.kept.last = keeping.before is not None
+  filled = all([step.sizes for step in plan.steps])
+  if sized is not None: sized.seen.filled = filled
+  if general is not None and not filled: _plans[general] = None
   _plans[full] = plan
   return plan, inputs, False
 
@@ -298,6 +304,7 @@ class _Sized:
   def new(self) -> Plan | None:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
+    if seen.filled and not traces and config.dynamic != "always": return None
     if not seen.refused:
       constants = tuple(None if isinstance(n, Buffer) else n for n in s.numbers)   # nothing here keeps a slice's memory
       seen.samples = [*seen.samples, (s.sizes, constants)][-MOST_SAMPLES:]
@@ -435,12 +442,14 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
   clean = cleaned(order, stand_ins or {})
   device = device_of(order)
   asked = [(clean[resolved(s)], t) for s, t in sinks]
+  if len(order) >= MANY_NODES: start_workers(get_device(device))
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"):
     places = keeping.places if keeping else ()
     kept, ready, items = schedule_with_kept(asked, [(i, clean[order[i]]) for i in places], keeping, inputs,
                                             get_device(device).renderer.target)
+    items, takes = with_shared_programs(items)
   if config.verify: verify_graph(ready)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
@@ -463,18 +472,24 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
   last = {s: i for i, ss in enumerate(placed) for s in ss}
   where = [item.nodes[0].device or device for item in items]
   programs_of: dict[int, Program] = {i: item.call.program for i, item in enumerate(items) if item.call is not None}
-  takes = {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
+  takes |= {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
+  sizes = {i: item.call.step.sizes for i, item in enumerate(items) if item.call is not None}
   def refused(numbers: list[int], n: int, e: NtgradError) -> None:
     origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
-    named = {i: with_common_names(k) if k.sizes else (k, ()) for i, item in enumerate(items)
-             if (k := item.ast) is not None and where[i] == name}
-    found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
-    programs_of.update(zip(named, found))
-    takes |= {i: tuple([s.node for s in sizes]) for i, (_, sizes) in named.items()}
+    mine = [i for i, item in enumerate(items) if item.ast is not None and where[i] == name]
+    found = programs([items[i].ast for i in mine], get_device(name), partial(refused, mine))
+    programs_of.update(zip(mine, found))
+    for n, i in enumerate(mine):
+      numbers = tuple([x for x in takes.get(i, ()) if not isinstance(x, UOp)])
+      if not isinstance(p := found[n], SizedProgram) or len(numbers) < len(takes[i]): continue
+      try: (programs_of[i], sizes[i]), takes[i] = p.variant(numbers), ()
+      except NtgradError as e:
+        refused(mine, n, e)
+        raise
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
-         item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
+         item.offsets, sizes.get(i, ()), takes=takes.get(i, ()),
          nodes=tuple(place[u] for u in item.given if u in place))
     for i, (ss, item) in enumerate(zip(placed, items)))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs), kept)

@@ -17,7 +17,7 @@ from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.index import evaluator, sizes_of
 from ntgrad.codegen.ir import BinaryOps, Ops, Recent, UOp, toposort
-from ntgrad.codegen.kernel import AxisKind, Kernel, substitute
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, substitute
 from ntgrad.codegen.opts.axes import seen_by
 
 ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks
@@ -28,6 +28,8 @@ WIDE = (1 << 31) - (1 << 24)
 _MORE = 16           # times the work that a variant was made for, from which on there is another; the square of it for a third ..
 _LITTLE = 1 << 20    # values of all axes: work that any variant does
 LIKELY = 128         # what a variant for any sizes is chosen for, at least
+FILLED, STREAMED = 1 << 16, 1 << 24   # elements that programs which fill memory are chosen for, in a cache and past it
+WHOLE = 64           # elements that those are multiples of which go past the cache: vectors of any dtype
 AUTOMATIC = re.compile(r"s\d+")   # a size that nobody gave a name
 
 
@@ -160,6 +162,7 @@ class SizedProgram(Variants):
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
+    if self.kernel.free: return self.filling(sizes)
     mine = [v for v in self.variants if v.wide == wide]
     near = _nearest(mine, work)
     if near is not None: units = in_blocks(sizes, units, near.blocks)
@@ -174,6 +177,24 @@ class SizedProgram(Variants):
     whole = in_blocks(sizes, units, blocks)
     # one for any sizes too; but where blocks span sizes, each power of two has its variant
     return self.new(sizes, whole if self.room(whole) else units, wide, blocks, bool(mine) and not more and not self.target.blocks)
+
+  def filling(self, sizes: Sizes) -> Variant:
+    """The variant of a kernel that fills memory along its only axis, of which there are three: for less than a vector, for any
+    other count, and for whole vectors that go past the cache. The last vector begins earlier where it would not be whole."""
+    (axis,), count = self.kernel.axes, max(*self.work(sizes), 1)
+    wide, vectors = count >= WIDE, not self.target.blocks
+    short, past = vectors and count < UNIT, 0 < self.stream <= max(self.stored(sizes)) and count % WHOLE == 0
+    units = tuple([WHOLE if past and s.node is axis.size else 1 for s in self.sizes])
+    for v in self.variants:
+      if (v.units, v.wide, vectors and v.work < UNIT) == (units, wide, short): return v
+    least, most, likely = (1, UNIT - 1, 1) if short else (UNIT if vectors else 1, None, STREAMED if past else FILLED)
+    final = [s._replace(hint=0) if s.node is not axis.size else f._replace(lower=max(f.lower, least // f.unit), upper=most or f.upper)
+             for s, f in zip(self.sizes, self.final((likely,) * len(sizes), units, wide))]
+    kernel = with_sizes(self.kernel, [ix.mul(s.node, s.unit) for s in final])
+    if vectors and not short: kernel = _in_vectors(kernel)
+    program, _ = self.make(kernel)
+    self.variants.append(v := Variant(program, lambda _: (), in_units(self.sizes, units, program.spec.sizes), units, wide, count))
+    return v
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
@@ -221,6 +242,15 @@ class SizedProgram(Variants):
         of[size.name] = math.lcm(of[size.name], size.unit * n)
         if axis.kind is AxisKind.LOOP: loops.add(size.name)
     return _Blocks(tuple(of.values()), tuple(i for i, name in enumerate(of) if name in loops))
+
+
+def _in_vectors(kernel: Kernel) -> Kernel:
+  """A kernel of one axis by vectors, the last of which begins earlier where it would not be whole: a0:n -> a0:cdiv(n, 16), a1:16,
+  a0 being min(a0*16, n - 16) + a1."""
+  axis, = kernel.axes
+  n, vectors, lanes = axis.size, Axis(0, ix.cdiv(axis.size, UNIT), AxisKind.GRID), Axis(1, UNIT, AxisKind.GRID)
+  at = ix.add(ix.least(ix.mul(vectors.rng, UNIT), ix.sub(ix.node(n), UNIT)), lanes.rng)
+  return kernel.with_(axes=(vectors, lanes), body=substitute(kernel.body, {axis.rng: at}))
 
 
 def _nearest(among: Sequence[Variant], work: int) -> Variant | None:
