@@ -29,11 +29,11 @@ from .cpuname import missing
 from .declared import WITHOUT_HEADER, declared
 
 OPTIONS, QUICK = "-cl-std=CL1.2 -w", "-cl-opt-disable"
-GROUP = 6                     # kernels in one program at most
+GROUP = 4                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved
 UNSAVED = 50                  # programs that wait to be saved, from which on they are saved at once
-FORMAT = 4                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
+FORMAT = 5                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
 # what the disk cache has: the width of vectors; where a kernel's program is; a program, with its kernels' names by their keys
 BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, TupleForm(Table(STR, STR), BYTES)
 # a kernel whose name tells the width of the vector registers that the compiler uses
@@ -63,6 +63,8 @@ class Unit(workers.Job):
   program: Any = None                            # the OpenCL object, once it is there
   source: str = ""                               # of a program built here
   files: Path | None = None                      # PoCL's of the program
+  shapes: dict[str, tuple[int, int]] = field(default_factory=dict)   # see binaries.FORM; of a program that was packed
+  binary: bytes | None = None                    # of another driver than PoCL
   # the kernels, or what is wrong, if they do not go together
   alone: dict[str, Unit | CompileError] = field(default_factory=dict)
   device: str = ""                               # for a worker,
@@ -97,6 +99,18 @@ class Unit(workers.Job):
     if self.arrived is not None: self.arrived.append(self)
 
 
+def identity_of(device: Any) -> tuple[str, ...]:
+  """What programs depend on: the driver, its compiler, and options."""
+  return (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
+          device.driver_version, OPTIONS)
+
+
+def known_bits(identity: tuple[str, ...]) -> int | None:
+  """What an earlier process has found for ``vector_bits``. None: the disk cache has nothing of this driver."""
+  bits: int | None = cache.get("opencl-bits", cache.key("vector-bits", identity), BITS)
+  return bits
+
+
 def is_pocl(device: Any) -> bool: return "portable computing" in device.platform.name.lower()
 
 
@@ -106,8 +120,7 @@ class Compiler:
   def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object], in_worker: Build):
     self.cl, self.context, self.device, self.name, self.in_worker = cl, context, device, name, in_worker
     self.finish = finish                         # waits for everything launched
-    self.identity = (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
-                     device.driver_version, OPTIONS)
+    self.identity = identity_of(device)
     # units live as long as programs that use them
     self.units = WeakValueDictionary[str, Unit]()    # by key of a spec
     self.loaded = WeakValueDictionary[str, Unit]()   # by key of a program
@@ -115,6 +128,7 @@ class Compiler:
     # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no
     # meaning
     self.queue = workers.Queue(MANY if device.type & cl.device_type.CPU else None)
+    self.first = workers.Queue(0, rank=-1)     # what others wait for
     # programs that are there and are built again, optimised; those of them that workers have been at
     self.later, self.optimising, self.arrived = workers.Queue(0, background=True), dict[str, Unit](), list[Unit]()
     self.coming = 0.0                          # weight of kernels that will be compiled soon
@@ -131,12 +145,11 @@ class Compiler:
     """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
     takes Zen 4, which has AVX-512, for Zen 3."""
     if (native := max(int(self.device.native_vector_width_float), 1)*32) <= 128 or not is_pocl(self.device): return native
-    k = cache.key("vector-bits", self.identity)
-    if (bits := cache.get("opencl-bits", k, BITS)) is None:
+    if (bits := known_bits(self.identity)) is None:
       not_in_handler(self.lock)
       with self.lock:
         bits = int(str(self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))
-      cache.put("opencl-bits", k, BITS, bits)
+      cache.put("opencl-bits", cache.key("vector-bits", self.identity), BITS, bits)
     return min(native, bits)
 
   def key(self, spec: ProgramSpec) -> str:
@@ -157,7 +170,7 @@ class Compiler:
   def two_tiers(self) -> bool:
     """Whether many kernels are built quickly first. Not for those that are measured or disassembled, or where nobody would
     build them again."""
-    return self.tiers and config.tiers != 0 and not config.beam and config.debug < 6 and workers.size() > 1
+    return self.tiers and config.tiers == "auto" and not config.beam and config.debug < 6 and workers.size() > 1
 
   def known(self, k: str) -> Unit | None:
     """The unit of a kernel that is in memory."""
@@ -202,9 +215,7 @@ class Compiler:
       unit = self.arrived.pop()
       for k in unit.specs: self.optimising.pop(k, None)
       packed, unit.answer = unit.answer, None
-      if packed is None: continue   # the worker could not: what there is stays
-      try: unit.source, unit.quick, _, unit.files = binaries.unpack(packed)
-      except ValueError: continue
+      if packed is None or not self.take_contents(unit, packed): continue   # the worker could not: what there is stays
       unit.done = unit.launched = True
       out.append(unit)
     return out
@@ -212,12 +223,10 @@ class Compiler:
   def ready(self, unit: Unit, spec: ProgramSpec) -> Unit:
     """Wait until a kernel of the unit can be launched; build it here if nobody has begun. Gives the unit that has the kernel: one
     of its own where another of the group does not compile. Raises CompileError."""
-    if unit.done and unit.program is None and not unit.alone:   # its machine code was enough until now
-      with self.lock: unit.program = self.load_source(unit.source, unit.quick)
-    if unit.program is not None: return unit
+    if unit.program is not None or unit.shapes: return unit
     self.last = time.monotonic()
     if not unit.taken and unit.answer is None and not unit.done and workers.alive(): self.build(unit)   # and see ``begin``
-    if unit.program is None:
+    if unit.program is None and not unit.shapes:
       with self.queue.claim(unit) as mine:
         if mine and not unit.alone and not self.take_answer(unit): self.build(unit)
     alone = unit.alone.get(self.key(spec), unit)
@@ -232,9 +241,7 @@ class Compiler:
     with self.queue.claim(unit) as mine:
       packed, unit.answer = unit.answer, None
       if not mine or packed is None: return
-      with suppress(ValueError):
-        *_, unit.files = binaries.unpack(packed)
-        unit.launched = True
+      if self.take_contents(unit, packed): unit.launched = True
 
   def take_built(self, specs: Specs, packed: bytes) -> Unit:
     """Know kernels that a worker has built."""
@@ -246,9 +253,8 @@ class Compiler:
   def take_answer(self, unit: Unit) -> bool:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
     packed, unit.answer = unit.answer, None
-    if packed is not None: self.load_packed(unit, packed)   # else an interrupt came between: it is loaded
-    if unit.program is None: return False
-    unit.launched = True
+    if not (unit.shapes or unit.program) and (packed is None or not self.take_contents(unit, packed)): return False
+    unit.launched = True   # an interrupt may have come between: then there is no answer any more
     self.built += len(unit.specs)
     return True
 
@@ -270,10 +276,7 @@ class Compiler:
     names, packed = cache.get("opencl-program", where, PROGRAM) or ({}, None)
     if packed is None: return None
     unit = Unit(names=names, launched=True, done=True, kept=where)
-    self.load_packed(unit, packed)
-    try: have = [] if unit.program is None else unit.program.get_info(self.cl.program_info.KERNEL_NAMES).split(";")
-    except self.cl.Error: have = []
-    if names and {*names.values()} <= {*have}:
+    if self.take_contents(unit, packed) and names and {*names.values()} <= {*(unit.shapes or self.kernel_names(unit))}:
       self.loaded[where] = unit
       return unit
     cache.remove("opencl-program", where)
@@ -281,6 +284,10 @@ class Compiler:
     files = unit.files
     if files is not None and files not in [u.files for u in self.units.values()]: shutil.rmtree(files, ignore_errors=True)
     return None
+
+  def kernel_names(self, unit: Unit) -> list[str]:
+    try: return str(unit.program.get_info(self.cl.program_info.KERNEL_NAMES)).split(";")
+    except self.cl.Error: return []
 
   def look(self, unit: Unit, name: str) -> None:
     """See that a kernel's machine code is some, where it was read from the disk cache. What is none is removed: PoCL would end
@@ -321,7 +328,7 @@ class Compiler:
     if is_pocl(self.device):
       try: return self.load_program(f"{options} {WITHOUT_HEADER}", declared(source))
       except self.cl.Error: self.whole += 1
-    return self.load_program(options, source)
+    return self.load_program(OPTIONS, source)   # of what it calls nothing is known
 
   def load_program(self, options: str, *source: Any) -> Any:
     """A program from its source, or a list of devices and one of binaries. Raises pyopencl's Error with the compiler's log."""
@@ -332,29 +339,46 @@ class Compiler:
     keep_handlers()
     return program
 
-  def load_packed(self, unit: Unit, packed: bytes) -> None:
-    """Give a unit the program that :meth:`pack` made bytes of, and PoCL's files of it; no program where this driver does not take
-    it."""
-    try: unit.source, unit.quick, binary, unit.files = binaries.unpack(packed)
-    except ValueError: return
-    with suppress(self.cl.Error):
-      unit.program = self.load_program(OPTIONS, [self.device], [binary]) if binary is not None else \
-        self.load_source(unit.source, unit.quick)
+  def take_contents(self, unit: Unit, packed: bytes) -> bool:
+    """Give a unit what :meth:`pack` made bytes of. Its program is made when a kernel goes through the queue (``program_of``): its
+    machine code can be called without. False for bytes that make no sense, and where this driver does not take them."""
+    try: unit.source, unit.quick, unit.shapes, unit.binary, unit.files = binaries.unpack(packed)
+    except ValueError: return False
+    if unit.binary is None and unit.shapes: return True
+    with suppress(self.cl.Error): self.program_of(unit)
+    return unit.program is not None
+
+  def program_of(self, unit: Unit) -> Any:
+    """The program of a unit that is there. Raises pyopencl's Error."""
+    if unit.program is None:
+      not_in_handler(self.lock)
+      with self.lock:
+        if unit.binary is not None: unit.program = self.load_program(OPTIONS, [self.device], [unit.binary])
+        else:
+          try: unit.program = self.load_source(unit.source, unit.quick)
+          except self.cl.Error:   # what lay on disk is none of PoCL's
+            if unit.files is None: raise
+            shutil.rmtree(unit.files, ignore_errors=True)
+            unit.program = self.load_source(unit.source, unit.quick)
+    return unit.program
 
   def take_packed(self, packed: bytes, specs: Specs) -> None:
     """Know the kernels of a program packed from ``specs``. Raises StateError for one that this driver does not take."""
     unit = self.unit(specs)
-    self.load_packed(unit, packed)
-    unit.launched = unit.done = True
-    if unit.program is None:
+    if not self.take_contents(unit, packed):
       raise StateError(f"{self.name} does not take these kernels, which another version or driver made; build them again")
+    unit.launched = unit.done = True
     for k in unit.specs: self.units[k] = self.given[k] = unit
 
   def pack(self, unit: Unit) -> bytes:
     """A program built here, whose kernels have all been launched, as bytes."""
     # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
     self.finish()
-    return binaries.pack(unit.source, unit.quick, unit.files, self.cl, unit.program)
+    info, shapes = self.cl.kernel_work_group_info.LOCAL_MEM_SIZE, unit.shapes
+    if unit.program is not None and unit.files is not None:
+      kernels = {name: self.cl.Kernel(unit.program, name) for name in unit.names.values()}
+      shapes = {name: (int(k.num_args), int(k.get_work_group_info(info, self.device))) for name, k in kernels.items()}
+    return binaries.pack(unit.source, unit.quick, shapes, unit.files, self.cl, unit.program)
 
   def launched(self, unit: Unit, spec: ProgramSpec) -> None:
     """Note that a kernel of a new program has been launched; after the last of them the program can be saved."""

@@ -8,12 +8,13 @@ import ctypes
 import math
 import os
 import sys
+import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -21,17 +22,18 @@ import numpy as np
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
-from .. import rates, workers as pool
+from .. import rates, workers
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
-from . import binaries, compiler
-from .compiler import Compiler, forget, is_pocl, keep
+from . import binaries, compiler, tiers
+from .compiler import Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
 from .selftest import Functions
-from .threads import CPUGraph, Threads, allocated, threads_of, works_like_this
+from .threads import CPUGraph, NotYet, Threads, allocated, threads_of, works_like_this
+from .tiers import BothWays
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
@@ -116,8 +118,23 @@ def find(name: str) -> Any:
 
 def available(name: str = "CPU") -> tuple[bool, str]:
   """Whether the device exists, and its name or the reason why not. Does not raise."""
-  try: return True, find(name).name.strip()
+  try: device = find(name)
   except DeviceError as e: return False, str(e)
+  if is_cpu(device) and is_pocl(device): _start_compiler(device)
+  return True, device.name.strip()
+
+
+@cache
+def _start_compiler(device: Any) -> None:
+  """PoCL starts its compiler when it builds the first program, which takes 0.3 s. Where the disk cache has nothing of this driver
+  that is done at once, in a thread: who has asked for the device will need it."""
+  cl = import_opencl()
+  if known_bits(identity_of(device)) is not None: return
+  def build() -> None:
+    with contextlib.suppress(cl.Error): cl._cl._Program(cl.Context([device]), compiler.EMPTY)._build(b"", [device])
+  started = threading.Thread(target=build, name="ntgrad-start-compiler", daemon=True)
+  started.start()
+  atexit.register(started.join)   # the driver must not go while it is in there
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
@@ -164,6 +181,7 @@ class OpenCLDevice(Pooled):
     # launches: what comes in meanwhile is not taken for ended
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
+    self.own_code: Unit | None = None      # what they run, where this process has not found it on disk
     self.replaced = 0     # how often programs have taken over from those that were built quickly
     self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
@@ -171,7 +189,8 @@ class OpenCLDevice(Pooled):
     self.on_host = is_cpu(device) and is_pocl(device)
     # whether threads may, or might, run kernels without the queue
     self.direct = self.on_host and bool(config.direct) and works_like_this(device.platform.version)
-    self.compiler.tiers = self.direct
+    known = tiers.known(self.compiler.identity)
+    self.compiler.tiers, self.untested = self.direct and bool(known), self.direct and known is None
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
@@ -199,9 +218,11 @@ class OpenCLDevice(Pooled):
     """The threads that run kernels without the queue, one for each core or so many; None where they cannot."""
     if self.threads is None and self.direct:
       self.direct = False   # meanwhile the queue runs what is launched
-      try: self.threads = threads_of(self, count)
+      try:
+        self.threads = threads_of(self, count)
+        self.direct = self.threads is not None
+      except NotYet: self.direct = True
       except (CompileError, DeviceError): pass
-      self.direct = self.threads is not None
     return self.threads
 
   def take_over(self) -> None:
@@ -214,11 +235,20 @@ class OpenCLDevice(Pooled):
       self.replaced += 1
       forget(unit.names)
 
+  def test_tiers(self) -> None:
+    """Have a worker find out, when there is nothing else to do, whether the driver gives the same bits for both ways of building:
+    for processes to come."""
+    self.untested = False
+    if not config.cache or workers.size() < 2: return
+    self.tier_test = TierTest(name=self.name)   # as long as the device lives
+    self.compiler.later.add(self.tier_test)
+    self.compiler.later.serve()
+
   def wait_optimised(self) -> None:
     """Wait until workers have built what they were asked to optimise, and use it."""
     while self.compiler.optimising:
       self.compiler.later.serve()
-      with pool.changed: pool.changed.wait_for(lambda: self.compiler.arrived or not pool.alive())
+      with workers.changed: workers.changed.wait_for(lambda: self.compiler.arrived or not workers.alive())
       if not self.compiler.arrived: break   # no worker is left
       self.take_over()
 
@@ -228,7 +258,9 @@ class OpenCLDevice(Pooled):
     self.wait_optimised()
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
+    if any(not isinstance(n.program, OpenCLProgram) for n in nodes): return None   # two programs each, see BothWays
     threads = self.started()
+    if threads is not None and self.untested: self.test_tiers()
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
   @property
@@ -305,7 +337,10 @@ class OpenCLDevice(Pooled):
     for s in specs:
       if math.prod(s.local) > most:
         raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
-    return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
+    programs: list[Program] = [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
+    if config.tiers != "check" or not self.compiler.tiers: return programs
+    quick = [OpenCLProgram(self, s, self.compiler.unit([s], quick=True)) for s in specs]
+    return [BothWays(self, q, p) for q, p in zip(quick, cast("list[OpenCLProgram]", programs))]
 
   @contextlib.contextmanager
   def expecting(self, kernels: int) -> Iterator[None]:
@@ -322,21 +357,23 @@ class OpenCLDevice(Pooled):
     """See :meth:`Device.take_built`."""
     return self.compiler.take_built(specs, packed)
 
-  def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
-    cl, out = self.cl, np.empty(count, inputs[0].dtype)
+  def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int, items: int = 1,
+          quick: bool = False) -> np.ndarray:
+    """What one group of work-items of a kernel writes: ``count`` elements of the inputs' dtype, 0 where it writes none, to test
+    the driver. Raises DeviceError."""
+    cl, out = self.cl, np.zeros(count, inputs[0].dtype)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     try:
-      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source), name)
+      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source, quick), name)
       buffers = [cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
-      kernel(self.queue, (1,), (1,), *buffers)
+      kernel(self.queue, (items,), (items,), *buffers)
       cl.enqueue_copy(self.queue, out, buffers[-1])
     except cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
   def pack(self, specs: Specs) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
-    return pool.once((build, (self.name, list(specs))))
+    return workers.once((build, (self.name, list(specs))))
 
   def unpack(self, data: bytes, specs: Specs) -> None: self.compiler.take_packed(data, specs)
 
@@ -381,7 +418,19 @@ class _Lost(OpenCLDevice):
     raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
+@dataclass(eq=False, kw_only=True)
+class TierTest(workers.Job):
+  """See ``tiers.test``."""
+  name: str
+  count: int = 0
+
+  def work(self) -> workers.Work: return _test_tiers, (self.name,)
+
+
 # ---- in a worker process
+def _test_tiers(name: str) -> bool: return tiers.test(_worker_device(name))
+
+
 @cache
 def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 

@@ -35,6 +35,11 @@ class Part(NamedTuple):
   offset: int
 
 
+def local_bytes(device: Any, kernel: Any) -> int:
+  """Bytes of local memory that a kernel has for a group."""
+  return int(kernel.get_work_group_info(device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, device.device))
+
+
 class OpenCLProgram(Program):
   """A kernel on its device. It is built when it is first launched, or before, by a worker."""
 
@@ -103,6 +108,9 @@ class OpenCLProgram(Program):
     device.threads.run(self._records, 1, self._launch.seconds > WORTH_WAKING)
     return time.perf_counter() - start if wait else None
 
+  @property
+  def quick(self) -> bool: return self.unit.quick and not self.unit.final  # type: ignore[override]
+
   def optimised(self) -> None:
     """See :meth:`Program.optimised`."""
     self.ready()
@@ -119,35 +127,39 @@ class OpenCLProgram(Program):
 
   def _object(self) -> Any:
     """Its kernel object, for the queue."""
-    if self._kernel is None: self._kernel = self._built()
+    if self._kernel is None:
+      compiler, unit = self._device.compiler, self.unit
+      self._kernel = self._device.cl.Kernel(compiler.program_of(unit), unit.names[compiler.key(self.spec)])
     return self._kernel
 
   def ready(self) -> None:
     """Build it now, or wait for the worker that does."""
     if self._kernel is not None or self._launch is not None: return
-    try: kernel = self._built()
+    try: self._build()
     except CompileError as e:
       self._describe(remade(self.spec, e))
       self.unit, = self._device.compiler.compile([self.spec])
-      kernel = self._built()
+      self._build()
     if self.spec.again is not None: self.spec = replace(self.spec, again=None)   # it keeps what the kernel is made of
-    self._kernel = kernel   # last: who finds it does not ask for the rest
     if self._device.direct: self._take()
+    if self._launch is None: self._object()
 
   def _take(self) -> None:
     self.take_code()
     if self.code: self._link()
 
-  def _built(self) -> Any:
-    """Its kernel object. Raises CompileError."""
+  def _build(self) -> None:
+    """Have its unit built, and see how many arguments it takes. Raises CompileError."""
     compiler, spec = self._device.compiler, self.spec
     self.unit = unit = compiler.ready(self.unit, spec)
     name = unit.names[compiler.key(spec)]
     compiler.look(unit, name)
-    kernel = self._device.cl.Kernel(unit.program, name)
-    self._count = int(kernel.num_args) - len(spec.sizes) - len(spec.source.parts)
-    if 0 <= self._count <= spec.nparams: return kernel
-    raise CompileError(f"kernel {spec.label}: {kernel.num_args} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")
+    kernel = None if name in unit.shapes else self._device.cl.Kernel(compiler.program_of(unit), name)
+    count = unit.shapes[name][0] if kernel is None else int(kernel.num_args)
+    self._count = count - len(spec.sizes) - len(spec.source.parts)
+    if not 0 <= self._count <= spec.nparams:
+      raise CompileError(f"kernel {spec.label}: {count} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")
+    self._kernel = kernel   # last: who finds it does not ask for the rest
 
   def take_code(self, again: bool = False) -> None:
     """Take its machine code, if it is there: when it has run, or was in the disk cache."""
@@ -185,7 +197,8 @@ class OpenCLProgram(Program):
 
   def _count_locals(self) -> tuple[int, int]:
     if not (count := count_locals(self.spec.source.text)): return 0, 0
-    nbytes = int(self._object().get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
+    name = self.unit.names[self._device.compiler.key(self.spec)]
+    nbytes = self.unit.shapes[name][1] if name in self.unit.shapes else local_bytes(self._device, self._object())
     return count, -(-nbytes // 4096) * 4096
 
   def put(self, launch: Launch, i: int, raw: Any) -> None:

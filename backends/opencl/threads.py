@@ -24,6 +24,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import not_in_handler
 
+from .. import workers
 from ..base import Argument, Graph, Grid, KernelSource, Node, ProgramSpec, Raw, Sizes
 from ..memory_pool import host_room
 from ..process import Parameters
@@ -404,8 +405,13 @@ class CPUGraph(Graph):
 _threads: dict[tuple[object, int], Threads] = {}   # of this process, by driver and number
 
 
+class NotYet(Exception):
+  """A worker is building what the threads run."""
+
+
 def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
-  """So many threads for a device (0: one a core that this process may use), tested; None where its code cannot be called so."""
+  """So many threads for a device (0: one a core that this process may use), tested; None where its code cannot be called so.
+  Raises NotYet while a worker builds what they run: the queue runs kernels meanwhile."""
   compiler = device.compiler
   count = count or min(int(device.device.max_compute_units), len(os.sched_getaffinity(0)))
   key = compiler.identity, count
@@ -414,15 +420,18 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   keys = [compiler.key(s) for s in specs]
   held = [compiler.units.get(k) or compiler.load(k) for k in keys]   # until programs do: one that is let go is loaded again
   if None in held:
-    unit = compiler.unit(specs, quick=True)   # they call machine code: optimised they would be no faster
+    device.own_code = unit = compiler.unit(specs, quick=True)   # they call machine code: optimised they would be no faster
     unit.final = True
-    compiler.build(unit)
-    unit.done = True
     compiler.units.update(dict.fromkeys(keys, unit))
+    if workers.alive(): compiler.first.add(unit)
+  with workers.changed:
+    if (u := device.own_code) is not None and not u.done and u.answer is None and not u.here and workers.alive(): raise NotYet
   run, test = [cast("OpenCLProgram", p) for p in device.compile(specs)]
   zeros, out = device.new_raw(4096), device.new_raw(4096)
   zeros.host[:] = 0
-  for p in run, test: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
+  for p in run, test:
+    p.ready()
+    if not p.code: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
   device.queue.finish()
   for p in run, test: p.take_code()
   if not (run.code and test.code): return None

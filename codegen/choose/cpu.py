@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache, partial
+import operator
+from functools import partial
 from typing import Iterable, Iterator, NamedTuple
 
 from .. import index as ix
-from ..ir import Ops, Target, prod
+from ..ir import Ops, Target, UOp, prod
 from ..kernel import AccessProfile, AxisKind, Kernel, MemoryAccess, access_profile, gate_or_true, ids_of, volume
 from ..opts import Local, NonTemporal, Opt, Pad, Reorder, merge_axes, split_axes, with_opts
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
@@ -129,9 +130,16 @@ class Trial(NamedTuple):
     """The copies of an axis."""
     return self.copies.get(axis, 1)
 
-  def step(self, axis: int) -> int:
-    """Elements of an output axis that copies and lanes make at a time."""
-    return self.of(axis) * (self.width if axis == self.lane else 1)
+
+class Seen(NamedTuple):
+  """A kernel with some lanes: the registers that a vector takes, and the sizes of the output axes. For each access whether it
+  differs from lane to lane, and whether by anything but 1, of how many whole vectors its lanes are taken
+  (``Expander.spaced_load``; 0: they are loaded one by one), and whether it is summed. The arithmetic of the same axes. Of both,
+  how many of the output axes they are inside of, and the rounds of reduced ones."""
+  vec: float
+  left: list[tuple[int, int]]
+  accesses: list[tuple[MemoryAccess, bool, bool, int, bool, int, int]]
+  work: list[tuple[frozenset[int], float, int, int]]
 
 
 Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elements go through a panel
@@ -153,6 +161,7 @@ class Search:
     self.exact = exact or kernel.in_place   # then no element may be computed twice
     self.most = max(_MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
+    self.reached: dict[tuple[UOp, tuple[tuple[int, int], ...]], int] = {}   # by copies of an access: ``distinct``
     self.far = {x.node: self._far(x) for x in accesses}
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in accesses}
     self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in accesses}
@@ -168,7 +177,8 @@ class Search:
     """What is tried, with its cost and panel. Copies of two axes are tried with the lanes that are best with copies of one."""
     found, seeds = list[Tried](), list[Tried]()
     def priced(lane: int, width: int, unroll: dict[int, int], every: Iterable[dict[int, int]]) -> None:
-      costs = [(self.cost(trial), trial, self.panel) for trial in [Trial(lane, width, c, unroll) for c in every]]
+      seen = self.seen(lane, width)
+      costs = [(self.cost(trial, seen), trial, self.panel) for trial in [Trial(lane, width, c, unroll) for c in every]]
       found.extend(costs)
       if costs: seeds.append(min(costs, key=lambda t: t[0]))
     for lane, width in self.lanes():
@@ -259,14 +269,22 @@ class Search:
   def transposed(self, x: MemoryAccess, trial: Trial) -> int:
     """How many copies lie beside each other where lanes lie apart (``Expander.beside`` transposes them); 0 where none do."""
     lane, width, copies, _ = trial
-    gated = x.gated or any(self.padded(a, c) for a, c in copies.items())
-    if gated or not x.linear or width not in POWERS: return 0
+    if x.gated or not x.linear or width not in POWERS or any([self.padded(a, c) for a, c in copies.items()]): return 0
     return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
 
-  def spaced(self, x: MemoryAccess, trial: Trial) -> int:
-    """Of how many whole vectors the lanes of a load are taken (``Expander.spaced_load``); 0 where they are loaded one by one."""
-    step = x.steps.get(trial.lane)
-    return 0 if x.write or step is None or not is_spaced(step, trial.width) else abs(step)
+  def seen(self, lane: int, width: int) -> Seen:
+    """What is the same for all copies beside some lanes."""
+    def rounds(axes: frozenset[int]) -> tuple[int, int]:
+      # what an inner axis does not change is computed before the loop over it
+      deep = len(self.out) if axes & self.bound else max([self.out.index(a) + 1 for a in axes], default=0)
+      return deep, prod(self.left(a, lane, width) for a in axes & self.bound)
+    out = Seen(max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0), [(a, self.left(a, lane, width)) for a in self.out],
+               [], [(axes, cycles, *rounds(axes)) for axes, cycles in self.info.work.items()])
+    for x in self.info.accesses:
+      step, across, summed = x.steps.get(lane), lane in x.axes, not x.write and bool(x.axes & self.bound)
+      spaced = 0 if x.write or step is None or not is_spaced(step, width) else abs(step)
+      out.accesses.append((x, across, across and step != 1, spaced, summed, *rounds(x.axes)))
+    return out
 
   def held(self, x: MemoryAccess, trial: Trial) -> int:
     """The bytes of what a program's copies read by an access."""
@@ -298,42 +316,39 @@ class Search:
     rounds, step = prod(self.sizes[b] for b in along), min(map(x.stride, along))
     return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
-  def distinct(self, x: MemoryAccess, trial: Trial) -> int:
+  def distinct(self, x: MemoryAccess, written: dict[int, int]) -> int:
     """The elements (or vectors) that copies of an access read: neighbouring windows share theirs."""
-    places = {0}
-    for a in x.axes:
-      if (n := trial.of(a) * trial.unroll.get(a, 1)) == 1: continue
-      # where its place is not known, each copy has one that no other has
-      by = step if (step := x.steps.get(a)) is not None else max(places) + 1
-      places = {p + by * i for p in places for i in range(n)}
-    return len(places)
+    along = tuple([(a, n) for a, n in written.items() if n > 1 and a in x.axes])
+    if (x.node, along) not in self.reached:
+      places = {0}
+      for a, n in along:
+        # where its place is not known, each copy has one that no other has
+        by = step if (step := x.steps.get(a)) is not None else max(places) + 1
+        places = {p + by * i for p in places for i in range(n)}
+      self.reached[x.node, along] = len(places)
+    return self.reached[x.node, along]
 
-  def cost(self, trial: Trial) -> float:
+  def cost(self, trial: Trial, seen: Seen) -> float:
     """Estimated cycles of the whole kernel on one core."""
     lane, width, copies, unroll = trial
-    vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
-    steps = [-(-self.sizes[a] // trial.step(a)) for a in self.out]
-    outer = math.prod(steps)
-    inner = {a: self.left(a, lane, width) for a in self.bound}
-    @cache
-    def trips(axes: frozenset[int]) -> int:
-      # what an inner axis does not change is computed before the loop over it
-      deep = len(steps) if axes & self.bound else max([self.out.index(a) + 1 for a in axes], default=0)
-      return math.prod([inner[a] if a in inner else trial.of(a) for a in axes], start=math.prod(steps[:deep]))
+    vec, steps = seen.vec, {a: -(-n // copies.get(a, 1)) for a, n in seen.left}
+    before = [*itertools.accumulate(steps.values(), operator.mul, initial=1)]
+    outer = before[-1]
     loads = alu = live = statements = 0.0
     jumps: list[tuple[MemoryAccess, float, float]] = []   # of scalars
     self.panel = None
-    for x in self.info.accesses:
-      n, written_out = float(trips(x.axes)), 1.0 * math.prod([trial.of(a) * unroll.get(a, 1) for a in x.axes])
-      if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, trial)) / written_out, own
+    for x, across, scattered, spaced, summed, deep, rounds in seen.accesses:
+      own = math.prod([c for a, c in copies.items() if a in x.axes])
+      n, written_out = float(before[deep] * rounds * own), float(own * math.prod([c for a, c in unroll.items() if a in x.axes]))
+      if written_out > 1 and x.overlaps:
+        places = self.distinct(x, {**copies, **unroll})
+        n, written_out = n * places / written_out, places
       for c in self.gates[x.node]:   # one load for copies of one place
         part = self.there(c, trial)[all(x.steps.get(a, 0) is None for a, _ in c.factors)]
         n, written_out = n * part, written_out * part
-      price, extra, across, summed = 1.0, 0.0, lane in x.axes, not x.write and bool(x.axes & self.bound)
+      price, extra, panel = 1.0, 0.0, False
       far = self.far[x.node] and self.far[x.node] / math.prod([trial.of(a) for a in self.beside[x.node]])
-      scattered, panel = across and x.steps.get(lane) != 1, False
-      transposed = self.transposed(x, trial) if scattered else 0
-      spaced = self.spaced(x, trial) if scattered and not transposed else 0
+      transposed = self.transposed(x, trial) if scattered and copies else 0
       if transposed:   # each lane's vector is of another line
         price = (vec + (max(self.far[x.node], FAR_LOAD) if summed else 0)) * width / transposed
         extra = vec * (width.bit_length() + (transposed < width))
@@ -341,7 +356,7 @@ class Search:
       elif scattered: price = extra = GATHER * width
       elif across: price = vec + far + self.streams[x.node]
       elif far: jumps.append((x, far, n))
-      paneled = across and not transposed and (scattered or far or self.streams[x.node]) and self.panel is None
+      paneled = across and summed and not transposed and (scattered or far or self.streams[x.node]) and self.panel is None
       if paneled and (uses := self.panel_uses(x, trial)):
         # filled once (scalars, or vectors from far away), then read by the others
         fill = (FILL * price if scattered else price + STORE) / uses
@@ -355,19 +370,20 @@ class Search:
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
-      if across and summed: live += vec * prod(c for a, c in copies.items() if a in x.axes)
-    if statements > MOST_STATEMENTS: return float("inf")
+      if across and summed: live += vec * own
+      if statements > MOST_STATEMENTS: return math.inf
     for x, far, often in jumps:
       if self.packs(x, trial):   # read from far away once, for all panels
-        far = min(far, PACKED + far / math.prod([-(-self.sizes[a] // trial.step(a)) for a in self.out if a not in x.axes]))
+        far = min(far, PACKED + far / math.prod([n for a, n in steps.items() if a not in x.axes]))
       loads += often * far
     made = [({a for a, _ in c.factors}, self.there(c, trial)[0]) for c in self.masks]
-    for axes, cycles in self.info.work.items():
-      alu += cycles * trips(axes) * (vec if lane in axes else 1.0) * math.prod([part for own, part in made if own <= axes])
+    for axes, cycles, deep, rounds in seen.work:
+      trips = before[deep] * rounds * math.prod([c for a, c in copies.items() if a in axes])
+      alu += cycles * trips * (vec if lane in axes else 1.0) * math.prod([part for own, part in made if own <= axes])
     chain, copied = 0.0, prod(copies.values())
     for bound, operands in self.info.loops:
       accumulators = copied * sum(vec if lane in operand else 1 for operand in operands)
-      rounds = math.prod([inner[a] for a in bound])
+      rounds = prod(self.left(a, lane, width) for a in bound)
       chain += CHAIN * rounds * outer * math.prod([part for _, part in made])
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
       if lane in bound: alu += JOIN * outer * copied * len(operands)

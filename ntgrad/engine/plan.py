@@ -38,7 +38,7 @@ class Step:
   sizes: _Ints = ()
   of: SizedProgram | None = None
   asked: _Ints = ()
-  takes: tuple[UOp, ...] = ()
+  takes: tuple[ix.Dim, ...] = ()
   nodes: _Ints = ()
 
 

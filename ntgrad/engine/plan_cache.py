@@ -126,7 +126,7 @@ class Again:
 def store_plan(key: str, plan: Plan) -> None:
   """Keep a plan."""
   steps: list[Entry] = [
-    (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes,
-     s.sizes)   # type: ignore[attr-defined]
+    (None if s.program is None else s.program.spec,  # type: ignore[attr-defined]
+     s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes, s.sizes)
     for s in plan.steps]
   cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, plan.kept.places, tuple(steps)))

@@ -2,6 +2,7 @@
 by a quick walk (``Walk``), and where that finds none by an ordered one (``Graph``), of which a plan is made."""
 from __future__ import annotations
 
+import gc
 import math
 import time
 from contextlib import contextmanager
@@ -436,6 +437,18 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+  """In the block Python looks for no cycles: many objects are made, and next to nothing is let go of."""
+  if not gc.isenabled():
+    yield
+    return
+  gc.disable()
+  try: yield
+  finally: gc.enable()
+
+
+@_without_collector()
 def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
               stand_ins: dict[UOp, UOp] | None = None, keeping: Keeping | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
@@ -477,15 +490,15 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
   def refused(numbers: list[int], n: int, e: NtgradError) -> None:
     origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
-    mine = [i for i, item in enumerate(items) if item.ast is not None and where[i] == name]
-    found = programs([items[i].ast for i in mine], get_device(name), partial(refused, mine))
+    mine = {i: k for i, item in enumerate(items) if (k := item.ast) is not None and where[i] == name}
+    found = programs([*mine.values()], get_device(name), partial(refused, [*mine]))
     programs_of.update(zip(mine, found))
-    for n, i in enumerate(mine):
-      numbers = tuple([x for x in takes.get(i, ()) if not isinstance(x, UOp)])
-      if not isinstance(p := found[n], SizedProgram) or len(numbers) < len(takes[i]): continue
-      try: (programs_of[i], sizes[i]), takes[i] = p.variant(numbers), ()
+    for at, (i, program) in enumerate(zip(mine, found)):
+      numbers = tuple([n for n in takes.get(i, ()) if not isinstance(n, UOp)])
+      if not isinstance(program, SizedProgram) or len(numbers) < len(takes[i]): continue
+      try: (programs_of[i], sizes[i]), takes[i] = program.variant(numbers), ()
       except NtgradError as e:
-        refused(mine, n, e)
+        refused([*mine], at, e)
         raise
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],

@@ -129,8 +129,8 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
     made.append((size, place))
     return size.node
   def stays(values: _Ints) -> bool: return len(set(values)) == 1 and (not alone or declared)
-  for place, values in enumerate(every):   # before what is made of them
-    if dims[place] and type(values[-1]) is not BoundInt and values not in known and not stays(values): known[values] = fresh(place)
+  for place, values in enumerate(every):   # dimensions come before what is made of them
+    if dims[place] and values not in known and type(values[-1]) is not BoundInt and not stays(values): known[values] = fresh(place)
   for place, values in enumerate(every):
     n = values[-1]
     if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
@@ -138,7 +138,7 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
     elif stays(values) or alone and n in _SMALL: out.append(int(n))
     else:
       found = known.get(values)
-      if found is None: found = _related(values, known)
+      if found is None and not dims[place]: found = _related(values, known)
       if found is None: found = fresh(place)
       known.setdefault(values, found)
       out.append(ix.number(found))
@@ -151,11 +151,14 @@ def _related(values: _Ints, known: Mapping[_Ints, UOp]) -> UOp | None:
     """How many times ``base`` it is, everywhere alike; 0 where it is not."""
     found = {v // b if b and v % b == 0 else 0 for v, b in zip(of, base)}
     return found.pop() if len(found) == 1 else 0
-  apart = [(abs(values[0] - other[0]), i, other) for i, other in enumerate(known) if len({v - o for v, o in zip(values, other)}) == 1]
-  if apart: return ix.add(known[other := min(apart)[-1]], values[0] - other[0])
+  found: list[tuple[int, Callable[[UOp, int], UOp], UOp, int]] = []   # by how much, or how many times, it is another
   for other, e in known.items():
-    if k := times(other): return ix.mul(e, k)
-    if k := times(values, other): return ix.fdiv(e, k)
+    if len({v - o for v, o in zip(values, other)}) == 1: found.append((abs(n := values[0] - other[0]), ix.add, e, n))
+    if k := times(other): found.append((k, ix.mul, e, k))
+    if k := times(values, other): found.append((k, ix.fdiv, e, k))
+  if found:
+    _, fn, e, n = min(found, key=lambda f: f[0])
+    return fn(e, n)
   for (a, e), (b, f) in itertools.combinations_with_replacement(known.items(), 2):
     if k := times(tuple(x * y for x, y in zip(a, b))): return ix.mul(ix.mul(e, f), k)
   return next(filter(None, (_on_a_line(values, other, e) for other, e in known.items())), None)

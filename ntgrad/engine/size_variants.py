@@ -188,12 +188,13 @@ class SizedProgram(Variants):
     for v in self.variants:
       if (v.units, v.wide, vectors and v.work < UNIT) == (units, wide, short): return v
     least, most, likely = (1, UNIT - 1, 1) if short else (UNIT if vectors else 1, None, STREAMED if past else FILLED)
-    final = [s._replace(hint=0) if s.node is not axis.size else f._replace(lower=max(f.lower, least // f.unit), upper=most or f.upper)
+    final = [f._replace(lower=-(-least // f.unit), upper=most or f.upper) if s.node is axis.size else s._replace(hint=0)
              for s, f in zip(self.sizes, self.final((likely,) * len(sizes), units, wide))]
     kernel = with_sizes(self.kernel, [ix.mul(s.node, s.unit) for s in final])
     if vectors and not short: kernel = _in_vectors(kernel)
     program, _ = self.make(kernel)
-    self.variants.append(v := Variant(program, lambda _: (), in_units(self.sizes, units, program.spec.sizes), units, wide, count))
+    given = in_units(self.sizes, units, program.spec.sizes)  # type: ignore[attr-defined]
+    self.variants.append(v := Variant(program, lambda _: (), given, units, wide, count))
     return v
 
   def room(self, units: Sizes) -> bool:
@@ -248,8 +249,9 @@ def _in_vectors(kernel: Kernel) -> Kernel:
   """A kernel of one axis by vectors, the last of which begins earlier where it would not be whole: a0:n -> a0:cdiv(n, 16), a1:16,
   a0 being min(a0*16, n - 16) + a1."""
   axis, = kernel.axes
-  n, vectors, lanes = axis.size, Axis(0, ix.cdiv(axis.size, UNIT), AxisKind.GRID), Axis(1, UNIT, AxisKind.GRID)
-  at = ix.add(ix.least(ix.mul(vectors.rng, UNIT), ix.sub(ix.node(n), UNIT)), lanes.rng)
+  n = ix.node(axis.size)
+  vectors, lanes = Axis(0, ix.cdiv(n, UNIT), AxisKind.GRID), Axis(1, UNIT, AxisKind.GRID)
+  at = ix.add(ix.least(ix.mul(vectors.rng, UNIT), ix.sub(n, UNIT)), lanes.rng)
   return kernel.with_(axes=(vectors, lanes), body=substitute(kernel.body, {axis.rng: at}))
 
 

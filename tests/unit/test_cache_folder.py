@@ -480,8 +480,8 @@ def test_machine_code_that_is_none(copied: tuple[Path, Path, str], kind: str, wh
     for table, name in bodies(folder):
       if table != "opencl-program": continue
       names, packed = cache.get(table, name, compiler.PROGRAM) or ({}, b"")
-      source, quick, binary, files = unpacked(binaries.FORM, packed, "program")
-      changed = source, quick, binary, tuple([(p, spoilt(p, data)) for p, data in files])
+      *first, files = unpacked(binaries.FORM, packed, "program")
+      changed = *first, tuple([(p, spoilt(p, data)) for p, data in files])
       packed = records.packed(binaries.FORM, changed, "program")
       assert cache.put(table, name, compiler.PROGRAM, (names, packed))
       spoilt_ones += len(files) > 0
