@@ -170,7 +170,7 @@ class Compiler:
   def two_tiers(self) -> bool:
     """Whether many kernels are built quickly first. Not for those that are measured or disassembled, or where nobody would
     build them again."""
-    return self.tiers and config.tiers != 0 and not config.beam and config.debug < 6 and workers.size() > 1
+    return self.tiers and config.tiers == "auto" and not config.beam and config.debug < 6 and workers.size() > 1
 
   def known(self, k: str) -> Unit | None:
     """The unit of a kernel that is in memory."""
@@ -328,7 +328,7 @@ class Compiler:
     if is_pocl(self.device):
       try: return self.load_program(f"{options} {WITHOUT_HEADER}", declared(source))
       except self.cl.Error: self.whole += 1
-    return self.load_program(options, source)
+    return self.load_program(OPTIONS, source)   # of what it calls nothing is known
 
   def load_program(self, options: str, *source: Any) -> Any:
     """A program from its source, or a list of devices and one of binaries. Raises pyopencl's Error with the compiler's log."""

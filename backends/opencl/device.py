@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -22,17 +22,18 @@ import numpy as np
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
-from .. import rates, workers as pool
+from .. import rates, workers
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
-from . import binaries, compiler
+from . import binaries, compiler, tiers
 from .compiler import Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
 from .selftest import Functions
 from .threads import CPUGraph, NotYet, Threads, allocated, threads_of, works_like_this
+from .tiers import BothWays
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
@@ -188,7 +189,8 @@ class OpenCLDevice(Pooled):
     self.on_host = is_cpu(device) and is_pocl(device)
     # whether threads may, or might, run kernels without the queue
     self.direct = self.on_host and bool(config.direct) and works_like_this(device.platform.version)
-    self.compiler.tiers = self.direct
+    known = tiers.known(self.compiler.identity)
+    self.compiler.tiers, self.untested = self.direct and bool(known), self.direct and known is None
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
@@ -233,11 +235,20 @@ class OpenCLDevice(Pooled):
       self.replaced += 1
       forget(unit.names)
 
+  def test_tiers(self) -> None:
+    """Have a worker find out, when there is nothing else to do, whether the driver gives the same bits for both ways of building:
+    for processes to come."""
+    self.untested = False
+    if not config.cache or workers.size() < 2: return
+    self.tier_test = TierTest(name=self.name)   # as long as the device lives
+    self.compiler.later.add(self.tier_test)
+    self.compiler.later.serve()
+
   def wait_optimised(self) -> None:
     """Wait until workers have built what they were asked to optimise, and use it."""
     while self.compiler.optimising:
       self.compiler.later.serve()
-      with pool.changed: pool.changed.wait_for(lambda: self.compiler.arrived or not pool.alive())
+      with workers.changed: workers.changed.wait_for(lambda: self.compiler.arrived or not workers.alive())
       if not self.compiler.arrived: break   # no worker is left
       self.take_over()
 
@@ -247,7 +258,9 @@ class OpenCLDevice(Pooled):
     self.wait_optimised()
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
+    if any(not isinstance(n.program, OpenCLProgram) for n in nodes): return None   # two programs each, see BothWays
     threads = self.started()
+    if threads is not None and self.untested: self.test_tiers()
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
   @property
@@ -324,6 +337,11 @@ class OpenCLDevice(Pooled):
     for s in specs:
       if math.prod(s.local) > most:
         raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
+    programs = self.programs_of(specs)
+    if config.tiers != "check" or not self.compiler.tiers: return [*programs]
+    return [BothWays(self, OpenCLProgram(self, p.spec, self.compiler.unit([p.spec], quick=True)), p) for p in programs]
+
+  def programs_of(self, specs: Specs) -> list[OpenCLProgram]:
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   @contextlib.contextmanager
@@ -341,21 +359,23 @@ class OpenCLDevice(Pooled):
     """See :meth:`Device.take_built`."""
     return self.compiler.take_built(specs, packed)
 
-  def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
-    cl, out = self.cl, np.empty(count, inputs[0].dtype)
+  def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int, items: int = 1,
+          quick: bool = False) -> np.ndarray:
+    """What one group of work-items of a kernel writes: ``count`` elements of the inputs' dtype, 0 where it writes none, to test
+    the driver. Raises DeviceError."""
+    cl, out = self.cl, np.zeros(count, inputs[0].dtype)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     try:
-      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source), name)
+      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source, quick), name)
       buffers = [cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
-      kernel(self.queue, (1,), (1,), *buffers)
+      kernel(self.queue, (items,), (items,), *buffers)
       cl.enqueue_copy(self.queue, out, buffers[-1])
     except cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
   def pack(self, specs: Specs) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
-    return pool.once((build, (self.name, list(specs))))
+    return workers.once((build, (self.name, list(specs))))
 
   def unpack(self, data: bytes, specs: Specs) -> None: self.compiler.take_packed(data, specs)
 
@@ -400,7 +420,19 @@ class _Lost(OpenCLDevice):
     raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
+@dataclass(eq=False, kw_only=True)
+class TierTest(workers.Job):
+  """See ``tiers.test``."""
+  name: str
+  count: int = 0
+
+  def work(self) -> workers.Work: return _test_tiers, (self.name,)
+
+
 # ---- in a worker process
+def _test_tiers(name: str) -> bool: return tiers.test(_worker_device(name))
+
+
 @cache
 def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 

@@ -108,6 +108,9 @@ class OpenCLProgram(Program):
     device.threads.run(self._records, 1, self._launch.seconds > WORTH_WAKING)
     return time.perf_counter() - start if wait else None
 
+  @property
+  def quick(self) -> bool: return self.unit.quick and not self.unit.final  # type: ignore[override]
+
   def optimised(self) -> None:
     """See :meth:`Program.optimised`."""
     self.ready()

@@ -167,13 +167,16 @@ _T = TypeVar("_T")
 memoized_names: set[str] = set()   # under which results are kept with nodes
 
 
-def _found(u: UOp, name: str, fn: Callable[[Any], _T]) -> _T:
-  """What a function gives for a node, kept with it; for its sources first, as graphs are deeper than Python's stack."""
+def _sources(u: UOp) -> Sequence[UOp]: return u.src
+
+
+def _found(u: UOp, name: str, fn: Callable[[Any], _T], of: Callable[[UOp], Sequence[UOp]] = _sources) -> _T:
+  """What a function gives for a node, kept with it; for what it is made ``of`` first, as graphs are deeper than Python's stack."""
   stack = [u]
   while stack:
     known = (n := stack[-1]).__dict__
     if name not in known:
-      if missing := [s for s in n.src if name not in s.__dict__]:
+      if missing := [s for s in of(n) if name not in s.__dict__]:
         stack += missing
         continue
       known[name] = fn(n)
@@ -182,16 +185,23 @@ def _found(u: UOp, name: str, fn: Callable[[Any], _T]) -> _T:
   return value
 
 
+def memoized_of(of: Callable[[UOp], Sequence[UOp]]) -> Callable[[Callable[[UOp], _T]], Callable[[UOp], _T]]:
+  """A function of a node that asks for the same of the nodes that ``of`` gives: its results are kept with the nodes. Nothing else
+  may be kept in a node's ``__dict__``: what changes while the node stays the same has a table (``NodeTable``)."""
+  def decorated(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
+    name = fn.__name__
+    memoized_names.add(name)
+    @wraps(fn)
+    def found(u: UOp) -> _T:
+      known = u.__dict__
+      return known[name] if name in known else _found(u, name, fn, of)
+    return found
+  return decorated
+
+
 def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
-  """A function of a node that asks for the same of its sources: its results are kept with the nodes. Nothing else may be kept in
-  a node's ``__dict__``: what changes while the node stays the same has a table (``NodeTable``)."""
-  name = fn.__name__
-  memoized_names.add(name)
-  @wraps(fn)
-  def found(u: UOp) -> _T:
-    known = u.__dict__
-    return known[name] if name in known else _found(u, name, fn)
-  return found
+  """``memoized_of`` the sources of a node."""
+  return memoized_of(_sources)(fn)
 
 
 class kept_property(Generic[_T]):

@@ -2,6 +2,7 @@
 by a quick walk (``Walk``), and where that finds none by an ordered one (``Graph``), of which a plan is made."""
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections import Counter
@@ -42,6 +43,7 @@ from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 MANY_NODES = 200                 # of a new graph, which may have many kernels, or be followed by such a one
+WORTH_WORKERS = 5                # steps of a plan for whose other sizes processes are started
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
@@ -228,20 +230,21 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     found = _plans[key] = found._replace(inputs=[place[u] for u in given])
   if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
   elif runs.first:
-    _plan_ahead(runs.first, sinks, walk, settings)
+    if _makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
     runs.first = []
   return found, [inputs[i].arg for i in found.inputs]
 
 
-def _makes_ahead() -> bool:
-  """Whether programs are made that nobody asks for yet: not where somebody measures or looks on, or no other process compiles."""
-  return config.dynamic == "auto" and not config.beam and workers.size() > 1 and not needs_parts() and overrides.state() is None
+def _makes_ahead(steps: int) -> bool:
+  """Whether programs are made for sizes that nobody asks for yet, of a plan of so many steps: not where somebody measures or looks
+  on, where no other process compiles, or one would have to be started for a few kernels."""
+  if config.dynamic != "auto" or config.beam or needs_parts() or overrides.state() is not None: return False
+  return workers.size() > 1 and (steps >= WORTH_WORKERS or workers.alive())
 
 
 def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple[Any, ...]) -> None:
   """A plan is about to run a second time: have one with run-time sizes made that another batch will need. ``read``: the serial
   numbers of the memory that the first run read."""
-  if not _makes_ahead(): return
   with recipes_made(walk):
     graph = Graph([n for s in sinks for n in s if n is not None])
     keeping = Keeping(sinks, graph.order, graph.number, (), None)
@@ -317,7 +320,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
   plan.kept.last = keeping.before is not None
-  filled = all([step.sizes for step in plan.steps])
+  filled = all([step.sizes for step in plan.steps]) and not any([u.op is Ops.CALL for u in order])
   if sized is not None: sized.seen.filled, sized.seen.kept = filled, (keeping.places, plan.kept.places)
   if general is not None and not filled: _plans[general] = None
   _plans[full] = plan
@@ -375,7 +378,7 @@ class _Sized:
     assert seen.template is not None
     plan = self.known()
     assert plan is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
-    if _makes_ahead(): later.do_later(partial(_variants_ahead, plan.steps))
+    if _makes_ahead(len(plan.steps)): later.do_later(partial(_variants_ahead, plan.steps))
     return plan
 
   def guess(self) -> None:
@@ -521,6 +524,18 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+  """In the block Python looks for no cycles: many objects are made, and next to nothing is let go of."""
+  if not gc.isenabled():
+    yield
+    return
+  gc.disable()
+  try: yield
+  finally: gc.enable()
+
+
+@_without_collector()
 def schedule_of(form: _Form) -> Scheduled:
   """The schedule of a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   sinks, order, inputs, stand_ins, keeping, places = form
@@ -562,6 +577,7 @@ def _variants_ahead(steps: Sequence[Step]) -> None:
     compile_ahead([kernel for p in programs if p is not None and (kernel := p.free_kernel()) is not None], get_device(name))
 
 
+@_without_collector()
 def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None,
               keeping: Keeping | None = None, places: tuple[int, ...] = (), schedule: Scheduled | None = None) -> Plan:
   """Schedule (unless that is done) and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
@@ -598,17 +614,16 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict
     mine = {i: k for i, item in enumerate(items) if (k := item.ast) is not None and where[i] == name}
     found = programs([*mine.values()], get_device(name), partial(refused, [*mine]))
     programs_of.update(zip(mine, found))
-    for at, (i, program) in enumerate(zip(mine, found)):
+    for i, program in zip(mine, found):
       numbers = tuple([n for n in takes.get(i, ()) if not isinstance(n, UOp)])
       if not isinstance(program, SizedProgram) or len(numbers) < len(takes[i]): continue
       try: (programs_of[i], sizes[i]), takes[i] = program.variant(numbers), ()
       except NtgradError as e:
-        refused([*mine], at, e)
+        refused([i], 0, e)
         raise
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
-         item.offsets, sizes.get(i, ()), takes=takes.get(i, ()),
-         nodes=tuple(place[u] for u in item.given if u in place))
+         item.offsets, sizes.get(i, ()), takes=takes.get(i, ()), nodes=tuple(place[u] for u in item.given if u in place))
     for i, (ss, item) in enumerate(zip(placed, items)))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs), kept)
 

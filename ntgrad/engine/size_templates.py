@@ -120,6 +120,7 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
   every = list(zip(*samples))   # of each place
+  alone = len(samples) == 1
   named: dict[str, tuple[UOp, int]] = {}   # Variables that people named, and their values
   for place, n in enumerate(samples[-1]):
     if type(n) is BoundInt and n.node.op is Ops.SIZE and (size := n.node.arg).name not in named:
@@ -128,18 +129,23 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
       known[every[place]] = size.node
       named[size.name] = size.node, n
   free = names_beside(named)
+  def fresh(place: int) -> UOp:
+    """A run-time size of its own."""
+    size = ix.Size(next(free), 2 if min(every[place]) >= 2 else 0, hint=every[place][0])
+    made.append((size, place))
+    return size.node
+  def stays(values: _Ints) -> bool: return len(set(values)) == 1 and (not alone or declared)
+  for place, values in enumerate(every):   # dimensions come before what is made of them
+    if dims[place] and values not in known and type(values[-1]) is not BoundInt and not stays(values): known[values] = fresh(place)
   for place, values in enumerate(every):
     n = values[-1]
     if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
       out.append(ix.number(substitute((n.node,), {s.node: named[s.name][0] for s in sizes_of((n.node,))})[0]))
-    elif len(set(values)) == 1 and (len(samples) > 1 or declared): out.append(int(n))
+    elif stays(values) or alone and n in _SMALL: out.append(int(n))
     else:
       found = known.get(values)
       if found is None and not dims[place]: found = _related(values, known)
-      if found is None:
-        size = ix.Size(next(free), 2 if min(values) >= 2 else 0, hint=values[0])
-        made.append((size, place))
-        found = size.node
+      if found is None: found = fresh(place)
       known.setdefault(values, found)
       out.append(ix.number(found))
   return tuple(out), tuple(made)
@@ -151,11 +157,14 @@ def _related(values: _Ints, known: Mapping[_Ints, UOp]) -> UOp | None:
     """How many times ``base`` it is, everywhere alike; 0 where it is not."""
     found = {v // b if b and v % b == 0 else 0 for v, b in zip(of, base)}
     return found.pop() if len(found) == 1 else 0
+  found: list[tuple[int, Callable[[UOp, int], UOp], UOp, int]] = []   # by how much, or how many times, it is another
   for other, e in known.items():
-    if len({v - o for v, o in zip(values, other)}) == 1: return ix.add(e, values[0] - other[0])
-  for other, e in known.items():
-    if k := times(other): return ix.mul(e, k)
-    if k := times(values, other): return ix.fdiv(e, k)
+    if len({v - o for v, o in zip(values, other)}) == 1: found.append((abs(n := values[0] - other[0]), ix.add, e, n))
+    if k := times(other): found.append((k, ix.mul, e, k))
+    if k := times(values, other): found.append((k, ix.fdiv, e, k))
+  if found:
+    _, fn, e, n = min(found, key=lambda f: f[0])
+    return fn(e, n)
   for (a, e), (b, f) in itertools.combinations_with_replacement(known.items(), 2):
     if k := times(tuple(x * y for x, y in zip(a, b))): return ix.mul(ix.mul(e, f), k)
   return next(filter(None, (_on_a_line(values, other, e) for other, e in known.items())), None)

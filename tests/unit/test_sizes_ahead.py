@@ -46,7 +46,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ahead]:
   def compile_ahead(kernels: Sequence[Kernel], device: Any) -> None: seen.asked.update(map(key, kernels))
   for stand_in in (schedule_of, compile_ahead): monkeypatch.setattr(planner, stand_in.__name__, stand_in)
   monkeypatch.setattr(compiling, "compiled_program", compiled_program)
-  monkeypatch.setattr(planner, "_makes_ahead", lambda: config.dynamic == "auto")
+  monkeypatch.setattr(planner, "_makes_ahead", lambda steps: config.dynamic == "auto")
   for module, name in (planner, "_plans"), (compiling, "_programs"): monkeypatch.setattr(module, name, Recent[Any, Any](1024))
   yield seen
 
@@ -97,7 +97,7 @@ def test_the_same_bits(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     return [*[train(n) for n in (32, 32, 32, 32, 21, 32, 9, 2)], *[float(evaluate(n)) for n in (40, 40, 40, 13)]]
   with_it = losses()
   assert ahead.asked
-  monkeypatch.setattr(planner, "_makes_ahead", lambda: False)
+  monkeypatch.setattr(planner, "_makes_ahead", lambda steps: False)
   planner._plans.clear()
   compiling._programs.clear()
   assert losses() == with_it
@@ -142,8 +142,8 @@ def test_another_dimension_than_the_batch(ahead: Ahead) -> None:
 @pytest.mark.parametrize("settings", [{"dynamic": "never"}, {"workers": 1}, {"beam": 1}, {"debug": 3}])
 def test_nothing_is_made_ahead(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
   with config(workers=2):
-    assert planner._makes_ahead()
-    with config(**settings): assert not planner._makes_ahead()
+    assert planner._makes_ahead(planner.WORTH_WORKERS)
+    with config(**settings): assert not planner._makes_ahead(planner.WORTH_WORKERS)
   asked: list[Any] = []
   monkeypatch.setattr(later, "do_later", asked.append)
   x = Tensor(np.ones((9, 5), np.float32))
