@@ -236,8 +236,8 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
 
 
 def _makes_ahead(steps: int) -> bool:
-  """Whether programs are made for sizes that nobody asks for yet, of a plan of so many steps: not where somebody measures or looks
-  on, where no other process compiles, or one would have to be started for a few kernels."""
+  """Whether programs are made for sizes that nobody asks for yet, of a plan of so many steps: not where somebody measures or
+  looks on, where no other process compiles, or one would have to be started for a few kernels."""
   if config.dynamic != "auto" or config.beam or needs_parts() or overrides.state() is not None: return False
   return workers.size() > 1 and (steps >= WORTH_WORKERS or workers.alive())
 

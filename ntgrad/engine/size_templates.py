@@ -136,7 +136,8 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
     return size.node
   def stays(values: _Ints) -> bool: return len(set(values)) == 1 and (not alone or declared)
   for place, values in enumerate(every):   # dimensions come before what is made of them
-    if dims[place] and values not in known and type(values[-1]) is not BoundInt and not stays(values): known[values] = fresh(place)
+    if not dims[place] or values in known or type(values[-1]) is BoundInt or stays(values): continue
+    known[values] = fresh(place)
   for place, values in enumerate(every):
     n = values[-1]
     if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
