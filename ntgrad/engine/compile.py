@@ -33,7 +33,7 @@ from .size_variants import SizedProgram
 KERNEL_TABLE = "kernel"   # of the disk cache
 PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))
 MANY_KERNELS, PROCESSES = 12, 2   # new kernels of a plan from which on workers make some, where so many processes compile
-TOGETHER = 4                      # kernels that a worker makes as one
+JOB_KERNELS = 4                      # kernels that a worker makes as one
 
 _making = workers.Queue(0, rank=0)   # before programs: this process has no other way to give work away
 _later = workers.Queue(0, background=True)
@@ -269,7 +269,7 @@ def _jobs(new: dict[Any, Kernel], device: Device) -> _Jobs:
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
   there = Elsewhere(device.name, device.renderer, "" if needs_parts() else device.identity)
   keys, out = list(new), _Jobs()
-  for part in [keys[i:i + TOGETHER] for i in range(0, len(keys), TOGETHER)]:
+  for part in [keys[i:i + JOB_KERNELS] for i in range(0, len(keys), JOB_KERNELS)]:
     kernels = [new[key] for key in part]
     job = Making(kernels=kernels, labels=[new_label(kernel_name(k)) for k in kernels], device=there, settings=settings,
                  build=device.builds_anywhere())

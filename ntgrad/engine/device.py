@@ -105,7 +105,7 @@ def _opened(name: str) -> Opened:
   return _open[name]
 
 
-def opened() -> list[Opened]: return [d for d in list(_open.values()) if not d.lost]
+def open_devices() -> list[Opened]: return [d for d in list(_open.values()) if not d.lost]
 
 
 def _after_fork() -> None:

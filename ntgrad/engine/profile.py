@@ -15,7 +15,7 @@ from ntgrad.codegen.ir import config
 from ntgrad.graph.lock import lock
 
 from . import report
-from .device import opened
+from .device import open_devices
 from .report import unit_text
 
 ROWS = 20                           # that a table has
@@ -87,7 +87,7 @@ class Profile:
       if self._entered == 1:
         self._optimised = config(tiers=0)
         self._optimised.__enter__()
-        for device in opened(): device.optimise()
+        for device in open_devices(): device.optimise()
         report.launch_watchers.append(self.launched)
     return self
 
