@@ -78,15 +78,15 @@ def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
   whoever reads the memory that they are stored to. C leaves it open what comes of those, so they are written with unsigned ints.
 
   A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all."""
-  read = touched(uops, Ops.LOAD)
+  read, wrapping = touched(uops, Ops.LOAD), {u for u in uops if wraps(u)}
   seen = set[UOp]()
-  before = -1
+  before = -1 if wrapping else 0
   while before < len(seen):  # a loop's accumulator carries the fact back from its PHI
     before = len(seen)
     for u in reversed(uops):
       if u.op is Ops.PHI and u.src[0] in seen: seen.add(u)
       seen.update(u.src if u in seen and u.op is not Ops.STORE else _exposed_sources(u, read))
-  return {u for u in seen if wraps(u)}
+  return wrapping & seen
 
 
 def _exposed_sources(u: UOp, read: set[UOp]) -> tuple[UOp, ...]:

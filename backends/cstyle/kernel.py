@@ -4,6 +4,7 @@ them to nearest even; ALU results between are not rounded. A vector of bool is a
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Sequence
 
 from ntgrad.codegen.index import arguments, vmax, vmin
@@ -47,7 +48,7 @@ class CKernel(Writer):
     self.sizes = arguments(uops)
     super().__init__(name, uops, self.sizes, _TAKEN, {*KEYWORDS, *(language.reserved or ()), *BUILTIN})
     self.language, self.uops = language, uops
-    self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
+    self.value_type, self.stored_type, self.constant = cache(language.value_type), cache(language.stored_type), language.constant
     self.facts = analyse(uops)
     self.reads = self.facts.reads
     self.arrays = list[str]()   # declarations, which C wants before what uses them

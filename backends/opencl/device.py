@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Iterator, Sequence, cast
+from typing import Any, Callable, Iterator, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -337,10 +337,12 @@ class OpenCLDevice(Pooled):
     for s in specs:
       if math.prod(s.local) > most:
         raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
-    programs: list[Program] = [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
-    if config.tiers != "check" or not self.compiler.tiers: return programs
-    quick = [OpenCLProgram(self, s, self.compiler.unit([s], quick=True)) for s in specs]
-    return [BothWays(self, q, p) for q, p in zip(quick, cast("list[OpenCLProgram]", programs))]
+    programs = self.programs_of(specs)
+    if config.tiers != "check" or not self.compiler.tiers: return [*programs]
+    return [BothWays(self, OpenCLProgram(self, p.spec, self.compiler.unit([p.spec], quick=True)), p) for p in programs]
+
+  def programs_of(self, specs: Specs) -> list[OpenCLProgram]:
+    return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   @contextlib.contextmanager
   def expecting(self, kernels: int) -> Iterator[None]:

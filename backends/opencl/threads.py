@@ -426,7 +426,7 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
     if workers.alive(): compiler.first.add(unit)
   with workers.changed:
     if (u := device.own_code) is not None and not u.done and u.answer is None and not u.here and workers.alive(): raise NotYet
-  run, test = [cast("OpenCLProgram", p) for p in device.compile(specs)]
+  run, test = device.programs_of(specs)
   zeros, out = device.new_raw(4096), device.new_raw(4096)
   zeros.host[:] = 0
   for p in run, test:

@@ -26,7 +26,8 @@ _VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.S
 
 def _within(u: UOp, env: _Env) -> _Copy:
   """A node with those of the copied axes that it depends on."""
-  return u, tuple((r, n) for r, n in env if r in u.ranges)
+  ranges = u.ranges
+  return u, tuple([at for at in env if at[0] in ranges]) if env else env
 
 
 class Expander:
@@ -34,12 +35,15 @@ class Expander:
 
   def __init__(self, kernel: Kernel):
     self.copied = [a for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.UNROLL) if a.known > 1]
+    self.ranges = frozenset(a.rng for a in self.copied)
     lanes = [a for a in kernel.lanes if a.known > 1]
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
     self.params, self.written = kernel.by_uop, kernel.written
     self.memo: dict[_Copy, UOp] = {}
+    self.flat: dict[tuple[UOp, ...], tuple[UOp, dict[UOp, int]]] = {}   # of what is read or written and where: ``place``
+    self.steps: dict[UOp, tuple[UOp, int | None]] = {}   # ``first_and_step`` of indices without their constants
     self.filled: dict[_Copy, UOp] = {}   # the same of indices and conditions
     self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
     self.transposed: dict[_Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
@@ -93,19 +97,24 @@ class Expander:
   def lanes_of(self, u: UOp, count: int = 0) -> list[UOp]:
     """A scalar expression of the lane axis, once for each lane, or for the first ones."""
     assert self.lane is not None
-    step, lanes = self.step_of(u) if u.dtype is dtypes.index else None, range(count or self.width)
-    if step is not None:
-      first = ix.sub(u, ix.mul(self.lane, step))
-      return [ix.add(first, i * step) for i in lanes]
+    (first, step), lanes = self.first_and_step(u) if u.dtype is dtypes.index else (u, None), range(count or self.width)
+    if step is not None: return [ix.add(first, i * step) for i in lanes]
     return [substitute((u,), {self.lane: ix.const(i)})[0] for i in lanes]
 
   def step_of(self, u: UOp) -> int | None:
     """What an index moves by from lane to lane; None where that is not the same everywhere."""
-    step = 0
-    for atom, k in ix.linear(u)[0]:
-      if atom is self.lane: step += k
-      elif self.lane in atom.ranges: return None
-    return step
+    return self.first_and_step(u)[1]
+
+  def first_and_step(self, u: UOp) -> tuple[UOp, int | None]:
+    """An index for the first lane, and what it moves by from lane to lane; as it is, and None, where that is not the same
+    everywhere."""
+    base, c = (u.src[0], u.src[1].arg) if u.arg is BinaryOps.ADD and u.src[1].op is Ops.CONST else (u, 0)   # as copies have it
+    if base not in self.steps:
+      steps = {atom: k for atom, k in ix.linear(base)[0] if self.lane in atom.ranges}
+      step = sum(steps.values()) if steps.keys() <= {self.lane} else None
+      self.steps[base] = ix.sub(base, ix.weighted_sum(steps.items())) if step else base, step
+    first, step = self.steps[base]
+    return ix.add(first, c), step
 
   def contiguous(self, at: UOp) -> bool:
     """Whether the lanes of an index follow one another: a step that depends on ranges, (8*i + lane) // 8, shows in them."""
@@ -134,8 +143,16 @@ class Expander:
   # ---- memory
 
   def place(self, u: UOp, env: _Env) -> tuple[UOp, UOp]:
-    """The flat index and the gate of a LOAD, STORE or ATOMIC."""
-    return flat_index(self.params[u.src[0]].shape, [self.at(i, env) for i in u.src[1].src]), self.at(gate_or_true(u), env)
+    """The flat index and the gate of a LOAD, STORE or ATOMIC. Copies along axes that the index is linear in are steps apart."""
+    gate, numbers = self.at(gate_or_true(u), env), dict(env)
+    if u.src[:2] not in self.flat:
+      flat = flat_index(self.params[u.src[0]].shape, u.src[1].src)
+      steps = {t: k for t, k in ix.linear(flat)[0] if t in self.ranges}
+      self.flat[u.src[:2]] = self.at(ix.sub(flat, ix.weighted_sum(steps.items())), ()), steps
+    first, steps = self.flat[u.src[:2]]
+    if first.ranges.isdisjoint(self.ranges) and all([r in numbers for r in steps]):
+      return ix.add(first, sum([k * numbers[r].arg for r, k in steps.items()])), gate
+    return flat_index(self.params[u.src[0]].shape, [self.at(i, env) for i in u.src[1].src]), gate
 
   def gate(self, u: UOp, env: _Env) -> UOp:
     """The gate of a vector: scalar where all lanes agree, else a bool vector."""

@@ -13,10 +13,11 @@ from typing import Iterable, Sequence, Union
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort, union
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, fold_node, ids_of, reduce_depths
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, rebuilt, ids_of, reduce_depths
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()
+_OWN_LOOPS = Ops.REDUCE, Ops.CACHE_READ
 Phase = Union[int, UOp]    # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
 
 
@@ -102,14 +103,13 @@ class LoopNest:
     return any(parts.get(self.part[l][:2], self.part[l][2]) != self.part[l][2] for l in self.inside[b])
 
   def nest(self, u: UOp, env: _Env) -> tuple[_Env, list[UOp], Loops]:
-    """The loops that the sources of a node stand in: the LOOP of each axis, those of its own (of a REDUCE over the axes that it
-    binds, without TILE axes; of a CACHE_READ those that fill its array), and the ones around these."""
+    """The loops that the sources of a node with loops of its own stand in: the LOOP of each axis, its own ones (of a REDUCE over
+    the axes that it binds, without TILE axes; of a CACHE_READ those that fill its array), and the ones around these."""
     axes: tuple[int, ...]
     phase: Phase
     if u.op is Ops.REDUCE:
       axes, phase, ranges = tuple(i for i in u.arg[1] if i not in self.tiles), self.phase[u], self.ranges(u)
-    elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], _NONE.union(*(f.ranges for f in u.src[2:]))
-    else: return env, [], _NONE
+    else: axes, phase, ranges = u.arg, u.src[1], _NONE.union(*(f.ranges for f in u.src[2:]))
     outer = union([self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes])
     inner, loops = _Env(env.items()), list[UOp]()
     items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
@@ -133,12 +133,13 @@ class LoopNest:
     while stack:   # sources first: graphs are deeper than Python's stack
       u, e = stack[-1]
       if u not in (made := self.within(u, e).made):
-        inner, loops, outer = self.nest(u, e)
-        at = [(s, inner) for s in u.src]
-        if u.op is Ops.CACHE_READ: at[0] = u.src[0], e   # where to read, which the loops do not go through
-        src = tuple([new for s, x in at if (new := self.within(s, x).made.get(s)) is not None])
-        if len(src) < len(at):
-          stack.extend([(s, x) for s, x in at if s not in self.within(s, x).made])
+        inner, loops, outer = self.nest(u, e) if u.op in _OWN_LOOPS else (e, [], _NONE)
+        parts = [self.within(s, inner).made for s in u.src]
+        if u.op is Ops.CACHE_READ: parts[0] = self.within(u.src[0], e).made   # where to read, which the loops do not go through
+        src = tuple([part[s] for s, part in zip(u.src, parts) if s in part])
+        if len(src) < len(parts):
+          stack.extend([(s, e if i == 0 and u.op is Ops.CACHE_READ else inner)
+                        for i, (s, part) in enumerate(zip(u.src, parts)) if s not in part])
           continue
         if u.op is Ops.REDUCE: made[u] = self.reduce(u, src, loops, outer)
         elif u.op is Ops.CACHE_READ: made[u] = self.cache_read(u, src, outer)
@@ -161,8 +162,7 @@ class LoopNest:
       if i in self.special: return self._track(self.special[i])
       if i in self.tiles: return self._track(u)   # the node stands for a block
       raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
-    new = u.replace(src)
-    return self._track(src != u.src and fold_node(new) or new)
+    return self._track(rebuilt(u, src))
 
   def _track(self, u: UOp) -> UOp:
     """Note the loops of a node: those that its sources vary with."""

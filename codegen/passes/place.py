@@ -96,6 +96,11 @@ class _Block:
   inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
 
 
+def own(u: UOp, src: tuple[UOp, ...]) -> UOp:
+  """A node with these sources that equals no other: the very one where it is so."""
+  return u if u.is_unique and src == u.src else UOp.unique(u.op, u.dtype, src, u.arg)
+
+
 class _Writer:
   """A linear program while it is written: a tree of blocks, each with its nodes and the expressions that are available there."""
 
@@ -113,17 +118,17 @@ class _Writer:
 
   def pure(self, u: UOp, src: tuple[UOp, ...], hoist: bool) -> UOp:
     """A node without effect, or the same that stands in an open block; ``hoist``: as far out as its sources allow."""
-    like = UOp(u.op, u.dtype, src, u.arg)
+    like = u if src == u.src and not u.is_unique else UOp(u.op, u.dtype, src, u.arg)
     for block in reversed(self.blocks):
       if like in block.available: return block.available[like]
     new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
-    depth = max((self.depths[s] for s in src), default=0) if hoist else self.depth
+    depth = max([self.depths[s] for s in src], default=0) if hoist else self.depth
     self.blocks[depth].available[like] = new
     return self._place(new, depth)
 
   def unique(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
     """A unique node (not interned), which stands here."""
-    return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
+    return self._place(own(u, src), self.depth)
 
   def _place(self, new: UOp, depth: int) -> UOp:
     block, hoisted = self.blocks[depth], depth != self.depth
@@ -140,10 +145,10 @@ class _Writer:
     new: dict[UOp, UOp] = {}
     for u in _in_order(nest):
       op = u.op
-      src = tuple(new[s] for s in u.src)
+      src = tuple([new[s] for s in u.src])
       if u in self.values: new[u] = self.values[u]
       elif op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
-      elif op is Ops.LOOP: new[u] = self.open(UOp.unique(op, u.dtype, src, u.arg))
+      elif op is Ops.LOOP: new[u] = self.open(own(u, src))
       elif op is Ops.ENDLOOP: self.close(UOp.unique(op, u.dtype, src))
       elif op in _HERE or op is Ops.LOAD and \
         (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes

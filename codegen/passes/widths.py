@@ -18,10 +18,10 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
   long = target is not None and target.long_index
   new, out, seen, after = dict[UOp, UOp](), UOpList(), set[UOp](), dict[UOp, list[UOp]]()
   ended, must = dict[UOp, UOp](), set[UOp]()   # LOOP -> its ENDLOOP, in order; what does not fit 32 bits
-  def is_index(u: UOp) -> bool: return u.dtype.scalar() is dtypes.index
+  index = set[UOp]()   # the nodes of this dtype
   def widen(s: UOp, dtype: DType) -> UOp:
     n = new[s]
-    if not is_index(s) or n.dtype.scalar() is dtype: return n
+    if s not in index or n.dtype.scalar() is dtype: return n
     c = UOp.const(dtype, n.arg) if n.op is Ops.CONST else UOp(Ops.CAST, dtype.vec(n.dtype.count), (n,))
     if c not in seen:
       seen.add(c)
@@ -33,19 +33,20 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     if n not in seen: out.append(n)
     seen.add(n)
   for u in uops:
-    indices = [s for s in u.src if is_index(s)]
-    lo, hi = ix.bounds(u) if is_index(u) else (0, 0)
+    if u.dtype.scalar() is dtypes.index: index.add(u)
+    indices = [s for s in u.src if s in index]
+    lo, hi = ix.bounds(u) if u in index else (0, 0)
     far = lo < -(1 << 31) or hi >= 1 << 31
     if not must.isdisjoint(indices) or far and (not ix.has_sizes(u) or ix.wide(u)): must.add(u)
     # numbers of a vector are not addresses
-    freely = long and u.dtype.count == 1 and (any(new[s].dtype.itemsize > 4 for s in indices) or is_index(u) and ix.has_sizes(u))
+    freely = long and u.dtype.count == 1 and (any(new[s].dtype.itemsize > 4 for s in indices) or u in index and ix.has_sizes(u))
     width = dtypes.int64 if u in must or freely else dtypes.int32
-    dtype = width.vec(u.dtype.count) if is_index(u) and u.op is not Ops.ENDLOOP else u.dtype
+    dtype = width.vec(u.dtype.count) if u in index and u.op is not Ops.ENDLOOP else u.dtype
     together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
-    src = tuple(widen(s, width) if together else new[s] for s in u.src)
+    src = tuple([widen(s, width) if together else new[s] for s in u.src])
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
     else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
-    if n.op is Ops.ALU and not is_index(u) and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
+    if n.op is Ops.ALU and n.dtype.kind in "iu" and u not in index and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
       emit(one := UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA))
       n = n.replace((one, *n.src[1:]))
     new[u] = n

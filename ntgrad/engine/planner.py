@@ -264,7 +264,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
   plan.kept.last = keeping.before is not None
-  filled = all([step.sizes for step in plan.steps])
+  filled = all([step.sizes for step in plan.steps]) and not any([u.op is Ops.CALL for u in order])
   if sized is not None: sized.seen.filled = filled
   if general is not None and not filled: _plans[general] = None
   _plans[full] = plan
@@ -493,17 +493,16 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
     mine = {i: k for i, item in enumerate(items) if (k := item.ast) is not None and where[i] == name}
     found = programs([*mine.values()], get_device(name), partial(refused, [*mine]))
     programs_of.update(zip(mine, found))
-    for at, (i, program) in enumerate(zip(mine, found)):
+    for i, program in zip(mine, found):
       numbers = tuple([n for n in takes.get(i, ()) if not isinstance(n, UOp)])
       if not isinstance(program, SizedProgram) or len(numbers) < len(takes[i]): continue
       try: (programs_of[i], sizes[i]), takes[i] = program.variant(numbers), ()
       except NtgradError as e:
-        refused([*mine], at, e)
+        refused([i], 0, e)
         raise
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
-         item.offsets, sizes.get(i, ()), takes=takes.get(i, ()),
-         nodes=tuple(place[u] for u in item.given if u in place))
+         item.offsets, sizes.get(i, ()), takes=takes.get(i, ()), nodes=tuple(place[u] for u in item.given if u in place))
     for i, (ss, item) in enumerate(zip(placed, items)))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs), kept)
 

@@ -182,7 +182,7 @@ class SizedProgram(Variants):
     """The variant of a kernel that fills memory along its only axis, of which there are three: for less than a vector, for any
     other count, and for whole vectors that go past the cache. The last vector begins earlier where it would not be whole."""
     (axis,), count = self.kernel.axes, max(*self.work(sizes), 1)
-    wide, vectors = count >= WIDE, not self.target.blocks
+    wide, vectors = count >= WIDE, self.target.lanes > 1
     short, past = vectors and count < UNIT, 0 < self.stream <= max(self.stored(sizes)) and count % WHOLE == 0
     units = tuple([WHOLE if past and s.node is axis.size else 1 for s in self.sizes])
     for v in self.variants:
@@ -191,7 +191,11 @@ class SizedProgram(Variants):
     final = [f._replace(lower=-(-least // f.unit), upper=most or f.upper) if s.node is axis.size else s._replace(hint=0)
              for s, f in zip(self.sizes, self.final((likely,) * len(sizes), units, wide))]
     kernel = with_sizes(self.kernel, [ix.mul(s.node, s.unit) for s in final])
-    if vectors and not short: kernel = _in_vectors(kernel)
+    if vectors and not short:   # a0:n -> a0:cdiv(n, 16), a1:16
+      n, old = ix.node(kernel.axes[0].size), kernel.axes[0].rng
+      rows, lanes = Axis(0, ix.cdiv(n, UNIT), AxisKind.GRID), Axis(1, UNIT, AxisKind.GRID)
+      new = ix.add(ix.least(ix.mul(rows.rng, UNIT), ix.sub(n, UNIT)), lanes.rng)
+      kernel = kernel.with_(axes=(rows, lanes), body=substitute(kernel.body, {old: new}))
     program, _ = self.make(kernel)
     given = in_units(self.sizes, units, program.spec.sizes)  # type: ignore[attr-defined]
     self.variants.append(v := Variant(program, lambda _: (), given, units, wide, count))
@@ -243,16 +247,6 @@ class SizedProgram(Variants):
         of[size.name] = math.lcm(of[size.name], size.unit * n)
         if axis.kind is AxisKind.LOOP: loops.add(size.name)
     return _Blocks(tuple(of.values()), tuple(i for i, name in enumerate(of) if name in loops))
-
-
-def _in_vectors(kernel: Kernel) -> Kernel:
-  """A kernel of one axis by vectors, the last of which begins earlier where it would not be whole: a0:n -> a0:cdiv(n, 16), a1:16,
-  a0 being min(a0*16, n - 16) + a1."""
-  axis, = kernel.axes
-  n = ix.node(axis.size)
-  vectors, lanes = Axis(0, ix.cdiv(n, UNIT), AxisKind.GRID), Axis(1, UNIT, AxisKind.GRID)
-  at = ix.add(ix.least(ix.mul(vectors.rng, UNIT), ix.sub(n, UNIT)), lanes.rng)
-  return kernel.with_(axes=(vectors, lanes), body=substitute(kernel.body, {axis.rng: at}))
 
 
 def _nearest(among: Sequence[Variant], work: int) -> Variant | None:

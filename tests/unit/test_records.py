@@ -96,8 +96,8 @@ VALUES: list[tuple[Form[Any], list[Any]]] = [
   (plan_cache.PLAN_FORM, [
     (0, (), (), (), ()),
     (2, (("CPU", (3, 0, 4), dtypes.float32), ("CPU", (), dtypes.bool)), (2, 0), (5,), (
-      (SPECS[0], (2, 0, 1), (0,), (), "CPU", (0, 4, 512), (7, 8)), (None, (3, 2), (0,), (2,), "NUMPY", (), ()),
-      (SPECS[1], (2, 3), (0,), (), "CPU", (), ()))),
+      (SPECS[0], (2, 0, 1), (0,), (), "CPU", (0, 4, 512), (7, 8), ()),
+      (None, (3, 2), (0,), (2,), "NUMPY", (), (), ()), (SPECS[1], (2, 3), (0,), (), "CPU", (), (), (100, -(1 << 31))))),
   ]),
   (binaries.FORM, [
     ("source", False, {}, b"binary", ()),
