@@ -284,9 +284,8 @@ def _ends(u: UOp) -> tuple[UOp | None, ...]:
     return ZERO, const(size - 1) if isinstance(size := arg[-1], int) else sub(size, 1)
   if u.op is not ALU: return None, None
   if (found := _sum(u)) is not None:
-    ends = [(_ends(t)[::1 if k > 0 else -1], k) for t, k in found[0]]
-    return tuple([None if any(e[i] is None for e, _ in ends) else weighted_sum([*[(e[i], k) for e, k in ends], (ONE, found[1])])
-                  for i in (0, 1)])
+    ends = [[(e, k) for t, k in found[0] if (e := _ends(t)[upper == (k > 0)]) is not None] for upper in (False, True)]
+    return tuple([weighted_sum([*each, (ONE, found[1])]) if len(each) == len(found[0]) else None for each in ends])
   b = u.src[-1]
   fn = _GROWING.get(arg)
   pairs: Iterable[tuple[UOp | None, UOp | None]] = zip(_ends(u.src[0]), _ends(b))
@@ -311,7 +310,9 @@ def _polynomial(u: UOp) -> tuple[int, int]:
     for f in factors(t):
       i, n = number_of[f], least[f]
       wider = {m: j * n for m, j in product.items()} if n else {}
-      for m, j in product.items(): wider[more] = wider.get(more := tuple(sorted((*m, i))), 0) + j
+      for m, j in product.items():
+        more = tuple(sorted((*m, i)))
+        wider[more] = wider.get(more, 0) + j
       product = wider
     for m, j in product.items(): whole[m] = whole.get(m, 0) + j
   c += whole.pop((), 0)

@@ -9,7 +9,7 @@ import os
 import threading
 from enum import Enum
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, Sequence, TypeVar
 from weakref import ref
 
 from .dtype import DType, Number, dtypes, held
@@ -171,7 +171,7 @@ def _sources(u: UOp) -> Sequence[UOp]: return u.src
 
 
 def _found(u: UOp, name: str, fn: Callable[[Any], _T], of: Callable[[UOp], Sequence[UOp]] = _sources) -> _T:
-  """What a function gives for a node, kept with it; for what it is made ``of`` first, as graphs are deeper than Python's stack."""
+  """What a function gives for a node, kept with it; for what it is made ``of`` first: graphs are deeper than Python's stack."""
   stack = [u]
   while stack:
     known = (n := stack[-1]).__dict__
