@@ -458,9 +458,9 @@ def build(name: str, specs: Specs, quick: bool = False) -> bytes:
   device.direct = False
   for spec in unit.specs.values():
     # one group makes the same code as many, unless the grid is wide
-    likely = grid_of(spec)([_number(s) if s.hint is None else s.hint for s in spec.sizes])
-    grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
-    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=tuple(map(_number, spec.sizes)))
+    sizes = tuple([_number(s) if s.hint is None else s.hint for s in spec.sizes])   # those that it was made for fit it
+    grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(grid_of(spec)(sizes), (*spec.local, 1, 1, 1)))
+    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=sizes)
   packed = device.compiler.pack(unit)
   keep(packed, unit.names, quick)
   return packed

@@ -188,7 +188,7 @@ def programs(kernels: Sequence[Kernel], device: Device,
 
 
 def _key(k: Kernel, device: Device, settings: tuple[Any, ...]) -> tuple[Any, ...]:
-  return device.name, settings, k.params, k.axes, k.body, k.needs
+  return device.name, settings, k.params, k.axes, k.body, k.needs, k.free
 
 
 # ---- kernels that other processes make
@@ -255,10 +255,10 @@ def start_workers(device: Device) -> None:
 
 
 def ahead(kernels: Sequence[Kernel], device: Device) -> None:
-  """Have idle workers make the programs of kernels without run-time sizes that may be asked for later."""
+  """Have idle workers make the programs of kernels that may be asked for later; run-time sizes have their final form in them."""
   if workers.size() < PROCESSES or config.beam: return
   settings = overrides.settings()
-  new = {key: k for k in kernels if not k.sizes and (key := _key(k, device, settings)) not in _programs and key not in _ahead}
+  new = {key: k for k in kernels if (key := _key(k, device, settings)) not in _programs and key not in _ahead}
   jobs = _jobs(new, device)
   _ahead.update(jobs)
   for job in dict.fromkeys([job for job, _ in jobs.values()]): _later.add(job)

@@ -39,6 +39,11 @@ class Skeleton(NamedTuple):
   dims: tuple[bool, ...]
 
   @property
+  def constants(self) -> tuple[Any, ...]:
+    """The numbers without the memory of slices."""
+    return tuple([None if isinstance(n, Buffer) else n for n in self.numbers])
+
+  @property
   def declared(self) -> bool:
     """Whether some of the sizes, places and numbers are made of Variables."""
     return any([type(n) is BoundInt for n in self.sizes]) or any(
@@ -69,15 +74,17 @@ def _argument(op: Ops, arg: Any, size: Callable[[int], Any]) -> Any:
   return tuple([(o, _argument(o, a, size)) for o, a in arg]) if op is Ops.UPDATE else arg
 
 
-def _sorted_entries(u: UOp) -> list[int]:
+def sorted_entries(u: UOp) -> list[int]:
   """How many entries the index of a write has, where it is sorted."""
   sizes, device = u.src[1 + (u.op is not Ops.SCATTER)].shape, u.device
   if device is None or not all(type(n) is int for n in sizes): return []
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
-def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode]) -> Skeleton:
-  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources."""
+def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode],
+             seen: Callable[[int, UOp], tuple[_Ints, Any]] = lambda _, u: (u.shape, u.arg)) -> Skeleton:
+  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources,
+  ``seen`` the shape and the argument of the node at a place."""
   key: list[Any] = []
   sizes: list[int] = []
   given: list[Any] = []
@@ -93,14 +100,13 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Map
       if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, size)))
       else: key.append(("number", dtype))
       given.append(value)
-    elif u.op is Ops.BUFFER:
-      b = u.arg
-      key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, size)))
+    elif u.op is Ops.BUFFER: key.append((u.dtype, u.arg.device, u.arg.signature[3:], _shape(seen(i, u)[0], size)))
     else:
-      key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size), sources(u)))
+      shape, arg = seen(i, u)
+      key.append((u.op, u.dtype, float.hex(arg) if type(arg) is float else _argument(u.op, arg, size), sources(u)))
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
-      elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
-      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in u.shape))
+      elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += sorted_entries(u)   # and a long index is sorted
+      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in shape))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 
@@ -125,13 +131,13 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
   free = names_beside(named)
   def fresh(place: int) -> UOp:
     """A run-time size of its own."""
-    size = ix.Size(next(free), 2 if min(every[place]) >= 2 else 0, hint=every[place][-1])
+    size = ix.Size(next(free), 2 if min(every[place]) >= 2 else 0, hint=every[place][0])
     made.append((size, place))
     return size.node
   def stays(values: _Ints) -> bool: return len(set(values)) == 1 and (not alone or declared)
-  for place in [p for p, dim in enumerate(dims) if dim]:   # before what is made of them
-    values = every[place]
-    if values not in known and type(values[-1]) is not BoundInt and not stays(values): known[values] = fresh(place)
+  for place, values in enumerate(every):   # dimensions come before what is made of them
+    if not dims[place] or values in known or type(values[-1]) is BoundInt or stays(values): continue
+    known[values] = fresh(place)
   for place, values in enumerate(every):
     n = values[-1]
     if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
@@ -191,6 +197,11 @@ class Template:
   numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
   exprs: tuple[ix.Dim, ...]                       # all sizes of a graph
   conditions: tuple[UOp, ...]                     # no dimension is empty
+
+  def alike(self, other: Template) -> bool:
+    """Whether another one, of graphs of the same skeleton, is the same."""
+    mine, theirs = [(t.exprs, t.sizes, t.places, tuple(map(repr, t.numbers))) for t in (self, other)]
+    return mine == theirs
 
   def values(self, s: Skeleton) -> _Ints | None:
     """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""
