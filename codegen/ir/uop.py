@@ -218,7 +218,8 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    return interned(op, dtype, src, arg, None, None, arg.hex() if op is Ops.CONST and isinstance(arg, float) else None)
+    if op is Ops.CONST and isinstance(arg, float): return interned(op, dtype, src, arg, None, None, arg.hex())
+    return interned(op, dtype, src, arg, None, None)
 
   @staticmethod
   def unique(op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
