@@ -12,9 +12,6 @@ from ntgrad.codegen.kernel import accumulator
 from .base import size_names
 
 
-_ENDS, _WRITES = (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE), (Ops.PHI, Ops.STORE)
-
-
 class Usage:
   """Who uses the values of a program, and where. ``sources`` says what a node's text names, once for each time. A block begins
   after a node of ``opens``, and ends where what holds it does."""
@@ -25,15 +22,15 @@ class Usage:
     self.blocks = list[tuple[UOp, ...]]()                        # those that each node stands in
     stack: tuple[UOp, ...] = ()
     for at, u in enumerate(uops):
-      if u.op in _ENDS: stack = stack[:stack.index(u.src[0])]
+      if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE): stack = stack[:stack.index(u.src[0])]
       self.blocks.append(stack)
       if u.op in opens: stack += (u,)
-      if u.op in _WRITES: self.writes[accumulator(u) if u.op is Ops.PHI else u.src[0]].append(at)
+      if u.op in (Ops.PHI, Ops.STORE): self.writes[accumulator(u) if u.op is Ops.PHI else u.src[0]].append(at)
       for s in sources(u): self.users[s].append(at)
 
   def written(self, reads: Iterable[UOp], first: int, last: int) -> bool:
     """Whether any of these accumulators and buffers is written between two places."""
-    return any([first < at < last for x in reads for at in self.writes[x]])
+    return any(first < at < last for x in reads for at in self.writes[x])
 
 
 class Writer:

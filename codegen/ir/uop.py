@@ -167,30 +167,20 @@ _T = TypeVar("_T")
 memoized_names: set[str] = set()   # under which results are kept with nodes
 
 
-def _found(u: UOp, name: str, fn: Callable[[Any], _T]) -> _T:
-  """What a function gives for a node, kept with it; for its sources first, as graphs are deeper than Python's stack."""
-  stack = [u]
-  while stack:
-    known = (n := stack[-1]).__dict__
-    if name not in known:
-      if missing := [s for s in n.src if name not in s.__dict__]:
-        stack += missing
-        continue
-      known[name] = fn(n)
-    stack.pop()
-  value: _T = u.__dict__[name]
-  return value
-
-
-def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
-  """A function of a node that asks for the same of its sources: its results are kept with the nodes. Nothing else may be kept in
-  a node's ``__dict__``: what changes while the node stays the same has a table (``NodeTable``)."""
+def memoized(fn: Callable[[Any], _T]) -> Callable[[UOp], _T]:
+  """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that
+  graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node stays
+  the same has a table (``NodeTable``)."""
   name = fn.__name__
   memoized_names.add(name)
   @wraps(fn)
   def found(u: UOp) -> _T:
-    known = u.__dict__
-    return known[name] if name in known else _found(u, name, fn)
+    stack = [u] if name not in u.__dict__ else []
+    while stack:
+      if missing := [s for s in stack[-1].src if name not in s.__dict__]: stack += missing
+      elif name not in (known := (n := stack.pop()).__dict__): known[name] = fn(n)
+    value: _T = u.__dict__[name]
+    return value
   return found
 
 
@@ -198,10 +188,9 @@ class kept_property(Generic[_T]):
   """A property of a node, memoized: from the second time on, Python finds it among the node's attributes."""
 
   def __init__(self, fn: Callable[[Any], _T]) -> None:
-    self.fn, self.name, self.__doc__ = fn, fn.__name__, fn.__doc__
-    memoized_names.add(self.name)
+    self.found, self.__doc__ = memoized(fn), fn.__doc__
 
-  def __get__(self, u: UOp, owner: type[UOp] | None = None) -> _T: return _found(u, self.name, self.fn)
+  def __get__(self, u: UOp, owner: type[UOp] | None = None) -> _T: return self.found(u)
 
 
 class UOp:

@@ -13,7 +13,7 @@ from typing import Iterable, Sequence, Union
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort, union
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, rebuilt, ids_of, reduce_depths
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, ids_of, rebuilt, reduce_depths
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()
@@ -135,12 +135,11 @@ class LoopNest:
       u, e = stack[-1]
       if u not in (made := self.within(u, e).made):
         inner, loops, outer = self.nest(u, e) if u.op in _OWN_LOOPS else (e, [], _NONE)
-        parts = [self.within(s, inner).made for s in u.src]
-        if u.op is Ops.CACHE_READ: parts[0] = self.within(u.src[0], e).made   # where to read, which the loops do not go through
-        src = tuple([part[s] for s, part in zip(u.src, parts) if s in part])
-        if len(src) < len(parts):
-          stack.extend([(s, e if i == 0 and u.op is Ops.CACHE_READ else inner)
-                        for i, (s, part) in enumerate(zip(u.src, parts)) if s not in part])
+        at = [(s, inner) for s in u.src]
+        if u.op is Ops.CACHE_READ: at[0] = u.src[0], e   # where to read, which the loops do not go through
+        src = tuple([new[s] for s, x in at if s in (new := self.within(s, x).made)])
+        if len(src) < len(at):
+          stack.extend([(s, x) for s, x in at if s not in self.within(s, x).made])
           continue
         if u.op is Ops.REDUCE: made[u] = self.reduce(u, src, loops, outer)
         elif u.op is Ops.CACHE_READ: made[u] = self.cache_read(u, src, outer)
@@ -152,8 +151,7 @@ class LoopNest:
     """The loops of those axes that a node depends on."""
     ranges = self.ranges(u)
     if (found := env.parts.get(ranges)) is None:
-      loops = [(r.arg[0], env[r.arg[0]]) for r in ranges if r.arg[0] in env]
-      found = env.parts[ranges] = self.env(loops)
+      found = env.parts[ranges] = self.env([(r.arg[0], env[r.arg[0]]) for r in ranges if r.arg[0] in env])
     return found
 
   def env(self, loops: Iterable[tuple[int, UOp]]) -> _Env:
