@@ -210,7 +210,7 @@ class Compiler:
 
   def take_optimised(self) -> list[Unit]:
     """The optimised units that workers have made since the last call, their machine code where PoCL looks for it."""
-    out = []
+    out = list[Unit]()
     while self.arrived:
       unit = self.arrived.pop()
       for k in unit.specs: self.optimising.pop(k, None)

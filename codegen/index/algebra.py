@@ -384,12 +384,11 @@ def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
 def add(a: UOp, b: UOp | int) -> UOp:
   """a + b"""
   if isinstance(b, UOp) and a.op is CONST: a, b = b, a
-  n = b if isinstance(b, int) else b.arg if b.op is CONST else None
-  if n is not None:   # the same terms, so there is nothing to put in order, nor to join
+  if isinstance(b, int) or b.op is CONST:   # the same terms, so there is nothing to put in order, nor to join
+    n = b if isinstance(b, int) else b.arg
     if a.op is CONST: return const(a.arg + n)
     if n and a.arg is ADD and a.src[1].op is CONST: a, n = a.src[0], a.src[1].arg + n
     return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
-  assert isinstance(b, UOp)
   (ta, ca), (tb, cb) = linear(a), linear(b)
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k
