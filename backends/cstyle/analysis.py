@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from ntgrad.codegen.index import bounds, linear, vmin
-from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, memoized
-from ntgrad.codegen.kernel import NARROW, accumulator
+from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, memoized, union
+from ntgrad.codegen.kernel import LOAD_OR_STORE, NARROW, accumulator
 
 from ..writer import Usage, touched
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
+_ACCUMULATED = Ops.DEFINE_ACC, Ops.PHI
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
 # operations whose low bits depend on their sources' low bits only: they do not expose an overflow in their sources
 _MODULAR = _WRAPS | {BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR, UnaryOps.NOT}
@@ -37,7 +38,7 @@ def analyse(uops: Sequence[UOp]) -> Facts:
   """The facts of a linear program."""
   casts = {u for u in uops if u.op is Ops.CAST and u.dtype.scalar() in NARROW}
   unrounded = casts.difference(*(u.src for u in uops if u.op not in (Ops.STORE, Ops.BITCAST)))
-  near = Counter((u.src[0], split[0]) for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (split := after(u.src[1])) is not None)
+  near = Counter((u.src[0], split[0]) for u in uops if u.op in LOAD_OR_STORE and (split := after(u.src[1])) is not None)
   return Facts(*_find_inline(uops), unrounded, _find_exposed(uops), {at for at, n in near.items() if n >= MANY})
 
 
@@ -53,16 +54,15 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], set[UOp], dict[UOp, fro
   def sources(u: UOp) -> tuple[UOp, ...]:
     # text that a statement repeats must be a name: each iteration of a loop compares with its end
     repeats = u.op is Ops.LOOP or u.arg is UnaryOps.ISNAN
-    if u.op in (Ops.LOAD, Ops.STORE): repeats = any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:])
-    return u.src * (1 + repeats)
+    if u.op in LOAD_OR_STORE: repeats = any([s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:]])
+    return u.src * 2 if repeats else u.src
   usage = Usage(uops, sources, (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE))
   inline, joined = set[UOp](), set[UOp]()
   reads = dict[UOp, frozenset[UOp]]()
-  nothing = frozenset[UOp]()
   for at, u in enumerate(uops):
-    if u.op in (Ops.DEFINE_ACC, Ops.PHI): reads[u] = frozenset((accumulator(u),))
+    if u.op in _ACCUMULATED: reads[u] = frozenset((accumulator(u),))
     elif u.op in _INLINABLE and (users := usage.users[u]):
-      read = nothing.union(*(reads.get(s, nothing) for s in u.src))
+      read = union([reads[s] for s in u.src if s in reads])
       once = len(users) == 1 and usage.blocks[users[0]] == usage.blocks[at]
       if u.op is Ops.GEP: once = once or not read         # the element of a variable is as good as a name
       elif uops[users[-1]].op is Ops.GEP: once = False    # v.s3 wants a name before the dot

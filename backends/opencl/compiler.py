@@ -210,12 +210,13 @@ class Compiler:
 
   def take_optimised(self) -> list[Unit]:
     """The optimised units that workers have made since the last call, their machine code where PoCL looks for it."""
-    out = []
+    out = list[Unit]()
     while self.arrived:
       unit = self.arrived.pop()
       for k in unit.specs: self.optimising.pop(k, None)
       packed, unit.answer = unit.answer, None
-      if packed is None or not self.take_contents(unit, packed): continue   # the worker could not: what there is stays
+      if packed == b"": out += {u for k in unit.specs if (u := self.load(k)) is not None and not u.quick}   # they are on disk
+      if not packed or not self.take_contents(unit, packed): continue   # the worker could not: what there is stays
       unit.done = unit.launched = True
       out.append(unit)
     return out
@@ -270,6 +271,11 @@ class Compiler:
         return unit
       cache.remove("opencl-program-of", tiered(k, quick))
     return None
+
+  def kept(self, spec: ProgramSpec, quick: bool) -> bool:
+    """Whether the disk cache has a kernel, built so or better."""
+    k = self.key(spec)
+    return any(cache.get("opencl-program-of", tiered(k, tier), WHERE) is not None for tier in (False, True)[:1 + quick])
 
   def load_kept(self, where: str) -> Unit | None:
     """The program under a key of the disk cache, or None. One that makes no sense, or of another driver, is removed."""

@@ -228,9 +228,8 @@ class OpenCLDevice(Pooled):
   def take_over(self) -> None:
     """Have programs that were built quickly run what workers have optimised since."""
     for unit in self.compiler.take_optimised():
-      keys = {k for k in unit.names if (old := self.compiler.units.get(k)) is not None and old.quick}
       for p in list(self.programs):
-        if p.unit.quick and self.compiler.key(p.spec) in keys: p.replace_code(unit)
+        if p.quick and self.compiler.key(p.spec) in unit.names: p.replace_code(unit)
       self.compiler.units.update(dict.fromkeys(unit.names, unit))
       self.replaced += 1
       forget(unit.names)
@@ -445,11 +444,12 @@ def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], coun
 
 
 def build(name: str, specs: Specs, quick: bool = False) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included, which is put on disk too: each kernel runs once on
-  memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises CompileError."""
+  """The packed program of ``specs`` for a device, machine code included, which is put on disk too; nothing where all are there.
+  Each kernel runs once on memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises
+  CompileError."""
   device = _worker_device(name)
   if not specs: device.compiler.load_source(compiler.EMPTY)   # the compiler is ready then
-  if not specs: return b""
+  if all(device.compiler.kept(s, quick) for s in specs): return b""
   unit = device.compiler.unit(specs, quick)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")

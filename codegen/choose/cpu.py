@@ -132,13 +132,13 @@ class Trial(NamedTuple):
 
 
 class Seen(NamedTuple):
-  """A kernel with some lanes: the registers that a vector takes, and the sizes of the output axes. For each access whether it
-  differs from lane to lane, and whether by anything but 1, of how many whole vectors its lanes are taken
-  (``Expander.spaced_load``; 0: they are loaded one by one), and whether it is summed. The arithmetic of the same axes. Of both,
-  how many of the output axes they are inside of, and the rounds of reduced ones."""
+  """A kernel with some lanes: a vector's registers; the sizes of output axes; for each access whether it differs from lane to
+  lane, whether by anything but 1, of how many whole vectors its lanes are taken (``Expander.spaced_load``; 0: they are loaded one
+  by one), whether it is summed, and along which axes copies lie beside each other where lanes do not; the arithmetic of the same
+  axes; of both, how many output axes they are inside of, and the rounds of reduced ones."""
   vec: float
   left: list[tuple[int, int]]
-  accesses: list[tuple[MemoryAccess, bool, bool, int, bool, int, int]]
+  accesses: list[tuple[MemoryAccess, bool, bool, int, bool, set[int], int, int]]
   work: list[tuple[frozenset[int], float, int, int]]
 
 
@@ -266,11 +266,11 @@ class Search:
     beside = any(self.far[x.node] and x.steps.get(lane) == 1 for x in loads)
     return [*out, lane] if lane in self.out and lane not in out and beside else out
 
-  def transposed(self, x: MemoryAccess, trial: Trial) -> int:
-    """How many copies lie beside each other where lanes lie apart (``Expander.beside`` transposes them); 0 where none do."""
-    lane, width, copies, _ = trial
-    if x.gated or not x.linear or width not in POWERS or any([self.padded(a, c) for a, c in copies.items()]): return 0
-    return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
+  def transposed(self, along: set[int], trial: Trial) -> int:
+    """How many copies lie beside each other ``along`` some axis where lanes lie apart (``Expander.beside`` transposes them); 0
+    where none do."""
+    if any([self.padded(a, c) for a, c in trial.copies.items()]): return 0
+    return next((c for a, c in trial.copies.items() if a in along and c in BLOCKS and c <= trial.width), 0)
 
   def seen(self, lane: int, width: int) -> Seen:
     """What is the same for all copies beside some lanes."""
@@ -283,7 +283,9 @@ class Search:
     for x in self.info.accesses:
       step, across, summed = x.steps.get(lane), lane in x.axes, not x.write and bool(x.axes & self.bound)
       spaced = 0 if x.write or step is None or not is_spaced(step, width) else abs(step)
-      out.accesses.append((x, across, across and step != 1, spaced, summed, *rounds(x.axes)))
+      scattered = across and step != 1
+      beside = {a for a in self.out if scattered and a != lane and x.steps.get(a) == 1 and not x.gated and x.linear}
+      out.accesses.append((x, across, scattered, spaced, summed, beside if width in POWERS else set(), *rounds(x.axes)))
     return out
 
   def held(self, x: MemoryAccess, trial: Trial) -> int:
@@ -337,7 +339,7 @@ class Search:
     loads = alu = live = statements = 0.0
     jumps: list[tuple[MemoryAccess, float, float]] = []   # of scalars
     self.panel = None
-    for x, across, scattered, spaced, summed, deep, rounds in seen.accesses:
+    for x, across, scattered, spaced, summed, beside, deep, rounds in seen.accesses:
       own = math.prod([c for a, c in copies.items() if a in x.axes])
       n, written_out = float(before[deep] * rounds * own), float(own * math.prod([c for a, c in unroll.items() if a in x.axes]))
       if written_out > 1 and x.overlaps:
@@ -348,7 +350,7 @@ class Search:
         n, written_out = n * part, written_out * part
       price, extra, panel = 1.0, 0.0, False
       far = self.far[x.node] and self.far[x.node] / math.prod([trial.of(a) for a in self.beside[x.node]])
-      transposed = self.transposed(x, trial) if scattered and copies else 0
+      transposed = self.transposed(beside, trial) if beside else 0
       if transposed:   # each lane's vector is of another line
         price = (vec + (max(self.far[x.node], FAR_LOAD) if summed else 0)) * width / transposed
         extra = vec * (width.bit_length() + (transposed < width))

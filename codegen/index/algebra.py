@@ -284,9 +284,8 @@ def _ends(u: UOp) -> tuple[UOp | None, ...]:
     return ZERO, const(size - 1) if isinstance(size := arg[-1], int) else sub(size, 1)
   if u.op is not ALU: return None, None
   if (found := _sum(u)) is not None:
-    ends = [(_ends(t)[::1 if k > 0 else -1], k) for t, k in found[0]]
-    return tuple([None if any(e[i] is None for e, _ in ends) else weighted_sum([*[(e[i], k) for e, k in ends], (ONE, found[1])])
-                  for i in (0, 1)])
+    ends = [[(e, k) for t, k in found[0] if (e := _ends(t)[upper == (k > 0)]) is not None] for upper in (False, True)]
+    return tuple([weighted_sum([*each, (ONE, found[1])]) if len(each) == len(found[0]) else None for each in ends])
   b = u.src[-1]
   fn = _GROWING.get(arg)
   pairs: Iterable[tuple[UOp | None, UOp | None]] = zip(_ends(u.src[0]), _ends(b))
@@ -311,7 +310,9 @@ def _polynomial(u: UOp) -> tuple[int, int]:
     for f in factors(t):
       i, n = number_of[f], least[f]
       wider = {m: j * n for m, j in product.items()} if n else {}
-      for m, j in product.items(): wider[more] = wider.get(more := tuple(sorted((*m, i))), 0) + j
+      for m, j in product.items():
+        more = tuple(sorted((*m, i)))
+        wider[more] = wider.get(more, 0) + j
       product = wider
     for m, j in product.items(): whole[m] = whole.get(m, 0) + j
   c += whole.pop((), 0)
@@ -383,12 +384,11 @@ def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
 def add(a: UOp, b: UOp | int) -> UOp:
   """a + b"""
   if isinstance(b, UOp) and a.op is CONST: a, b = b, a
-  n = b if isinstance(b, int) else b.arg if b.op is CONST else None
-  if n is not None:   # the same terms, so there is nothing to put in order, nor to join
+  if isinstance(b, int) or b.op is CONST:   # the same terms, so there is nothing to put in order, nor to join
+    n = b if isinstance(b, int) else b.arg
     if a.op is CONST: return const(a.arg + n)
     if n and a.arg is ADD and a.src[1].op is CONST: a, n = a.src[0], a.src[1].arg + n
     return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
-  assert isinstance(b, UOp)
   (ta, ca), (tb, cb) = linear(a), linear(b)
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k

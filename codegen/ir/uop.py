@@ -9,7 +9,7 @@ import os
 import threading
 from enum import Enum
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, Sequence, TypeVar
 from weakref import ref
 
 from .dtype import DType, Number, dtypes, held
@@ -170,48 +170,35 @@ memoized_names: set[str] = set()   # under which results are kept with nodes
 def _sources(u: UOp) -> Sequence[UOp]: return u.src
 
 
-def _found(u: UOp, name: str, fn: Callable[[Any], _T], of: Callable[[UOp], Sequence[UOp]] = _sources) -> _T:
-  """What a function gives for a node, kept with it; for what it is made ``of`` first, as graphs are deeper than Python's stack."""
-  stack = [u]
-  while stack:
-    known = (n := stack[-1]).__dict__
-    if name not in known:
-      if missing := [s for s in of(n) if name not in s.__dict__]:
-        stack += missing
-        continue
-      known[name] = fn(n)
-    stack.pop()
-  value: _T = u.__dict__[name]
-  return value
-
-
-def memoized_of(of: Callable[[UOp], Sequence[UOp]]) -> Callable[[Callable[[UOp], _T]], Callable[[UOp], _T]]:
-  """A function of a node that asks for the same of the nodes that ``of`` gives: its results are kept with the nodes. Nothing else
-  may be kept in a node's ``__dict__``: what changes while the node stays the same has a table (``NodeTable``)."""
-  def decorated(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
+def memoized_of(of: Callable[[UOp], Sequence[UOp]]) -> Callable[[Callable[[Any], _T]], Callable[[UOp], _T]]:
+  """A function of a node that asks for the same of the nodes that ``of`` gives: its results are kept with the nodes, those first,
+  so that graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node
+  stays the same has a table (``NodeTable``)."""
+  def decorated(fn: Callable[[Any], _T]) -> Callable[[UOp], _T]:
     name = fn.__name__
     memoized_names.add(name)
     @wraps(fn)
     def found(u: UOp) -> _T:
-      known = u.__dict__
-      return known[name] if name in known else _found(u, name, fn, of)
+      stack = [u] if name not in u.__dict__ else []
+      while stack:
+        if missing := [s for s in of(stack[-1]) if name not in s.__dict__]: stack += missing
+        elif name not in (known := (n := stack.pop()).__dict__): known[name] = fn(n)
+      value: _T = u.__dict__[name]
+      return value
     return found
   return decorated
 
 
-def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
-  """``memoized_of`` the sources of a node."""
-  return memoized_of(_sources)(fn)
+memoized = memoized_of(_sources)
 
 
 class kept_property(Generic[_T]):
   """A property of a node, memoized: from the second time on, Python finds it among the node's attributes."""
 
   def __init__(self, fn: Callable[[Any], _T]) -> None:
-    self.fn, self.name, self.__doc__ = fn, fn.__name__, fn.__doc__
-    memoized_names.add(self.name)
+    self.found, self.__doc__ = memoized(fn), fn.__doc__
 
-  def __get__(self, u: UOp, owner: type[UOp] | None = None) -> _T: return _found(u, self.name, self.fn)
+  def __get__(self, u: UOp, owner: type[UOp] | None = None) -> _T: return self.found(u)
 
 
 class UOp:
@@ -228,7 +215,8 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    return interned(op, dtype, src, arg, None, None, arg.hex() if op is Ops.CONST and isinstance(arg, float) else None)
+    if op is Ops.CONST and isinstance(arg, float): return interned(op, dtype, src, arg, None, None, arg.hex())
+    return interned(op, dtype, src, arg, None, None)
 
   @staticmethod
   def unique(op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:

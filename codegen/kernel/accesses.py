@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Iterable
 
 from .. import index as ix
@@ -95,8 +95,9 @@ def reduce_depths(nodes: Iterable[UOp]) -> dict[UOp, int]:
   return depth
 
 
+@lru_cache(maxsize=16)
 def access_profile(kernel: Kernel) -> AccessProfile:
-  """Collect accesses, arithmetic and reductions."""
+  """Collect accesses, arithmetic and reductions. A chooser asks several times for the kernel that it is at."""
   out = AccessProfile([], defaultdict(int), [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth = reduce_depths(kernel.nodes)

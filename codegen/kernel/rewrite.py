@@ -8,7 +8,7 @@ arithmetic in canonical form). It gives the node that stands in its place, or No
     rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)"""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Mapping, Union
+from typing import Callable, Iterable, Mapping, Union
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, toposort
@@ -40,14 +40,9 @@ def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...
 def rebuilt(u: UOp, src: tuple[UOp, ...]) -> UOp:
   """A node with other sources, in canonical form."""
   if src == u.src: return u
-  if u.dtype is ix.INT and (fold := _FOLDS.get(u.arg)) is not None and _divides(u.arg, src): return fold(*src)
+  if u.dtype is ix.INT and u.arg not in _DIVISIONS and (fold := _FOLDS.get(u.arg)) is not None: return fold(*src)
   new = u.replace(src)
   return fold_node(new) or new
-
-
-def _divides(fn: Any, src: tuple[UOp, ...]) -> bool:
-  """Whether an index function is defined for all values of its sources: what is divided by is 1 or more."""
-  return fn not in _DIVISIONS or ix.vmin(src[1]) > 0 or ix.of_sizes(src[1])
 
 
 def fold_node(u: UOp) -> UOp | None:
@@ -57,8 +52,9 @@ def fold_node(u: UOp) -> UOp | None:
   if u.op is not Ops.ALU: return None
   a, fn = src[0], u.arg
   if u.dtype is ix.INT:
+    if fn in _DIVISIONS and not (ix.vmin(src[1]) > 0 or ix.of_sizes(src[1])): return None
     fold = _FOLDS.get(fn)
-    return fold(a, src[1]) if fold is not None and _divides(fn, src) else None
+    return fold and fold(a, src[1])
   if u.dtype is dtypes.bool and a.dtype is ix.INT:
     b = src[1]
     if fn is BinaryOps.CMPLT and b.op is Ops.CONST: return ix.lt(a, b.arg)

@@ -43,7 +43,7 @@ class Expander:
     self.params, self.written = kernel.by_uop, kernel.written
     self.memo: dict[_Copy, UOp] = {}
     self.flat: dict[tuple[UOp, ...], tuple[UOp, dict[UOp, int]]] = {}   # of what is read or written and where: ``place``
-    self.steps: dict[UOp, tuple[UOp, int | None]] = {}   # ``first_and_step`` of indices without their constants
+    self.steps: dict[UOp, tuple[UOp, int | None]] = {}   # of indices without their constants: ``moving``
     self.filled: dict[_Copy, UOp] = {}   # the same of indices and conditions
     self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
     self.transposed: dict[_Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
@@ -97,24 +97,25 @@ class Expander:
   def lanes_of(self, u: UOp, count: int = 0) -> list[UOp]:
     """A scalar expression of the lane axis, once for each lane, or for the first ones."""
     assert self.lane is not None
-    (first, step), lanes = self.first_and_step(u) if u.dtype is dtypes.index else (u, None), range(count or self.width)
-    if step is not None: return [ix.add(first, i * step) for i in lanes]
+    lanes = range(count or self.width)
+    if u.dtype is dtypes.index:
+      first, c, step = self.moving(u)
+      if step is not None: return [ix.add(first, c + i * step) for i in lanes]
     return [substitute((u,), {self.lane: ix.const(i)})[0] for i in lanes]
 
   def step_of(self, u: UOp) -> int | None:
     """What an index moves by from lane to lane; None where that is not the same everywhere."""
-    return self.first_and_step(u)[1]
+    return self.moving(u)[2]
 
-  def first_and_step(self, u: UOp) -> tuple[UOp, int | None]:
-    """An index for the first lane, and what it moves by from lane to lane; as it is, and None, where that is not the same
-    everywhere."""
-    base, c = (u.src[0], u.src[1].arg) if u.arg is BinaryOps.ADD and u.src[1].op is Ops.CONST else (u, 0)   # as copies have it
+  def moving(self, u: UOp) -> tuple[UOp, int, int | None]:
+    """An index for the first lane, as another and a constant (copies share the other), and what it moves by from lane to lane."""
+    base, c = (u.src[0], u.src[1].arg) if u.arg is BinaryOps.ADD and u.src[1].op is Ops.CONST else (u, 0)
     if base not in self.steps:
       steps = {atom: k for atom, k in ix.linear(base)[0] if self.lane in atom.ranges}
       step = sum(steps.values()) if steps.keys() <= {self.lane} else None
       self.steps[base] = ix.sub(base, ix.weighted_sum(steps.items())) if step else base, step
     first, step = self.steps[base]
-    return ix.add(first, c), step
+    return first, c, step
 
   def contiguous(self, at: UOp) -> bool:
     """Whether the lanes of an index follow one another: a step that depends on ranges, (8*i + lane) // 8, shows in them."""

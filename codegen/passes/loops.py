@@ -13,7 +13,7 @@ from typing import Iterable, Sequence, Union
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, UOp, dtypes, identity, prod, repeated, toposort, union
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, rebuilt, ids_of, reduce_depths
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, ids_of, rebuilt, reduce_depths
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()
@@ -35,7 +35,7 @@ def positions(kernel: Kernel) -> dict[int, UOp]:
 class _Env(dict[int, UOp]):
   """The LOOPs of axes, and what nodes are that depend on all of these axes, and on no others that have one."""
 
-  def __init__(self, loops: Iterable[tuple[int, UOp]] = ()):
+  def __init__(self, loops: Iterable[tuple[int, UOp]]):
     super().__init__(loops)
     self.made: dict[UOp, UOp] = {}
     self.parts: dict[Loops, _Env] = {}   # axes -> the same of those among them
@@ -62,7 +62,7 @@ class LoopNest:
     self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
     self.envs: dict[frozenset[tuple[int, UOp]], _Env] = {}
     self.final = 1 + max(self.phase[s] for s in roots)
-    self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, _Env()) for s in roots]
+    self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, self.env(())) for s in roots]
 
   # ---- axes
 
@@ -111,20 +111,21 @@ class LoopNest:
       axes, phase, ranges = tuple(i for i in u.arg[1] if i not in self.tiles), self.phase[u], self.ranges(u)
     else: axes, phase, ranges = u.arg, u.src[1], _NONE.union(*(f.ranges for f in u.src[2:]))
     outer = union([self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes])
-    inner, loops = _Env(env.items()), list[UOp]()
+    inner, loops = dict(env), list[UOp]()
     items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
     for i, a in itertools.zip_longest(axes, items[:len(axes)]):
-      inner[i] = self.loop(i, phase, outer.union(loops), inner, a)
+      inner[i] = self.loop(i, phase, outer.union(loops), self.env(inner.items()), a)
       loops.append(inner[i])
-    return inner, loops, outer
+    return self.env(inner.items()), loops, outer
 
   # ---- nodes
 
   def lower_store(self, u: UOp) -> UOp:
     """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
-    env, bound = _Env(), self.kernel.bound
-    for a in sorted([a for a in self.kernel.loops if a.id in ids_of(u)], key=lambda a: a.id in bound):
-      env[a.id] = self.loop(a.id, self.final if a.id in bound else 0, _NONE.union(env.values()), env)
+    env, bound = self.env(()), self.kernel.bound
+    for a in sorted([a for a in self.kernel.loops if a.rng in u.ranges], key=lambda a: a.id in bound):
+      loop = self.loop(a.id, self.final if a.id in bound else 0, _NONE.union(env.values()), env)
+      env = self.env([*env.items(), (a.id, loop)])
     return self.lower(u, env)
 
   def lower(self, root: UOp, env: _Env) -> UOp:
@@ -134,12 +135,11 @@ class LoopNest:
       u, e = stack[-1]
       if u not in (made := self.within(u, e).made):
         inner, loops, outer = self.nest(u, e) if u.op in _OWN_LOOPS else (e, [], _NONE)
-        parts = [self.within(s, inner).made for s in u.src]
-        if u.op is Ops.CACHE_READ: parts[0] = self.within(u.src[0], e).made   # where to read, which the loops do not go through
-        src = tuple([part[s] for s, part in zip(u.src, parts) if s in part])
-        if len(src) < len(parts):
-          stack.extend([(s, e if i == 0 and u.op is Ops.CACHE_READ else inner)
-                        for i, (s, part) in enumerate(zip(u.src, parts)) if s not in part])
+        at = [(s, inner) for s in u.src]
+        if u.op is Ops.CACHE_READ: at[0] = u.src[0], e   # where to read, which the loops do not go through
+        src = tuple([new[s] for s, x in at if s in (new := self.within(s, x).made)])
+        if len(src) < len(at):
+          stack.extend([(s, x) for s, x in at if s not in self.within(s, x).made])
           continue
         if u.op is Ops.REDUCE: made[u] = self.reduce(u, src, loops, outer)
         elif u.op is Ops.CACHE_READ: made[u] = self.cache_read(u, src, outer)
@@ -151,8 +151,12 @@ class LoopNest:
     """The loops of those axes that a node depends on."""
     ranges = self.ranges(u)
     if (found := env.parts.get(ranges)) is None:
-      loops = [(r.arg[0], env[r.arg[0]]) for r in ranges if r.arg[0] in env]
-      found = env.parts[ranges] = self.envs.setdefault(frozenset(loops), _Env(loops))
+      found = env.parts[ranges] = self.env([(r.arg[0], env[r.arg[0]]) for r in ranges if r.arg[0] in env])
+    return found
+
+  def env(self, loops: Iterable[tuple[int, UOp]]) -> _Env:
+    """The one with these loops of axes."""
+    if (found := self.envs.get(key := frozenset(loops))) is None: found = self.envs[key] = _Env(loops)
     return found
 
   def node(self, u: UOp, src: tuple[UOp, ...], env: _Env) -> UOp:

@@ -96,11 +96,6 @@ class _Block:
   inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
 
 
-def own(u: UOp, src: tuple[UOp, ...]) -> UOp:
-  """A node with these sources that equals no other: the very one where it is so."""
-  return u if u.is_unique and src == u.src else UOp.unique(u.op, u.dtype, src, u.arg)
-
-
 class _Writer:
   """A linear program while it is written: a tree of blocks, each with its nodes and the expressions that are available there."""
 
@@ -118,7 +113,7 @@ class _Writer:
 
   def pure(self, u: UOp, src: tuple[UOp, ...], hoist: bool) -> UOp:
     """A node without effect, or the same that stands in an open block; ``hoist``: as far out as its sources allow."""
-    like = u if src == u.src and not u.is_unique else UOp(u.op, u.dtype, src, u.arg)
+    like = UOp(u.op, u.dtype, src, u.arg) if u.is_unique else u.replace(src)
     for block in reversed(self.blocks):
       if like in block.available: return block.available[like]
     new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
@@ -128,7 +123,7 @@ class _Writer:
 
   def unique(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
     """A unique node (not interned), which stands here."""
-    return self._place(own(u, src), self.depth)
+    return self._place(u.replace(src) if u.is_unique else UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
 
   def _place(self, new: UOp, depth: int) -> UOp:
     block, hoisted = self.blocks[depth], depth != self.depth
@@ -148,7 +143,7 @@ class _Writer:
       src = tuple([new[s] for s in u.src])
       if u in self.values: new[u] = self.values[u]
       elif op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
-      elif op is Ops.LOOP: new[u] = self.open(own(u, src))
+      elif op is Ops.LOOP: new[u] = self.open(u.replace(src))
       elif op is Ops.ENDLOOP: self.close(UOp.unique(op, u.dtype, src))
       elif op in _HERE or op is Ops.LOAD and \
         (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes

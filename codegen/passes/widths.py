@@ -46,7 +46,8 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     src = tuple([widen(s, width) if together else new[s] for s in u.src])
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
     else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
-    if n.op is Ops.ALU and n.dtype.kind in "iu" and u not in index and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
+    data = n.op is Ops.ALU and n.dtype.kind in "iu" and u not in index
+    if data and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # it may wrap
       emit(one := UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA))
       n = n.replace((one, *n.src[1:]))
     new[u] = n

@@ -213,7 +213,7 @@ class Making(workers.Job):
         if mine:
           self.made, packed = self.answer or ([], None)
           self.answer = None
-          if packed is not None: self.held = device.take_built([m.spec for m in self.made], packed)
+          if packed: self.held = device.take_built([m.spec for m in self.made], packed)
     if not self.made: return program_spec(self.kernels[i], device, label=self.labels[i])
     candidates.tell(self.made[i].refusals)
     return self.made[i]

@@ -6,13 +6,14 @@ how many elements they fill, or in a number, share one program: both are given a
 """
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Sequence
 
 import numpy as np
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import BinaryOps, Ops, Recent, UOp, config, dtypes, held
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, config, dtypes, held
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, flat_index, substitute
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES
 from ntgrad.schedule.lower import ScheduleItem
@@ -26,22 +27,19 @@ _COUNT, _PLACE = ix.Size("n", lower=1), ix.Size("x", lower=0)
 _WORD = ix.Size("x", lower=-(1 << 31), upper=(1 << 31) - 1)   # 32 bits of data
 _AXIS = Axis(0, _COUNT.node, AxisKind.GRID)
 _Sizes = tuple[ix.Dim, ...]   # what a kernel is launched with, for each of its sizes: a number, or an expression of sizes
-_shared: Recent[Kernel, bool] = Recent(1024)   # the kernels whose programs are shared
 
 
 def with_shared_programs(items: Sequence[ScheduleItem]) -> tuple[list[ScheduleItem], dict[int, _Sizes]]:
-  """The steps of a schedule, with one kernel for those that differ in the names of their sizes alone. Where two steps fill memory
-  in the same way, all that fill memory get the form that shares a program; where nothing else is done, with a step for each piece
-  of memory. One step alone gets it where an earlier schedule has had that form. Gives the steps and, by their numbers, what their
-  sizes are."""
+  """The steps of a schedule, with one kernel for those that differ in the names of their sizes alone. Steps that fill memory get
+  the form that shares a program where a schedule does nothing else, with a step for each piece of memory, and where two of them
+  fill it in the same way. Gives the steps and, by their numbers, what their sizes are."""
   forms = [[] if item.ast is None else [_filling(item, item.ast, s) for s in item.ast.body] for item in items]
   several = all([step and None not in step for step in forms])
   fills = [form for step in forms if None not in step and (several or len(step) == 1) for form in {f[0] for f in step if f}]
-  if len({*fills}) < len(fills):
-    for form in fills: _shared[form] = True
+  shared = {form for form, n in Counter(fills).items() if several or n > 1}
   out, sizes = list[ScheduleItem](), dict[int, _Sizes]()
   for item, step in zip(items, forms):
-    parts = [f[1:] for f in step if f and f[0] in _shared]
+    parts = [f[1:] for f in step if f and f[0] in shared]
     if not parts or len(parts) < len(step) or len(step) > 1 and not several: parts = [(item, ())]
     if parts[0][0] is item and item.ast is not None and item.ast.sizes:
       kernel, own = with_common_names(item.ast)

@@ -158,14 +158,13 @@ def _related(values: _Ints, known: Mapping[_Ints, UOp]) -> UOp | None:
     """How many times ``base`` it is, everywhere alike; 0 where it is not."""
     found = {v // b if b and v % b == 0 else 0 for v, b in zip(of, base)}
     return found.pop() if len(found) == 1 else 0
-  found: list[tuple[int, Callable[[UOp, int], UOp], UOp, int]] = []   # by how much, or how many times, it is another
+  apart = [other for other in known if len({v - o for v, o in zip(values, other)}) == 1]
+  if apart:   # the nearest: of one graph, each is some number apart
+    nearest = min(apart, key=lambda other: abs(values[0] - other[0]))
+    return ix.add(known[nearest], values[0] - nearest[0])
   for other, e in known.items():
-    if len({v - o for v, o in zip(values, other)}) == 1: found.append((abs(n := values[0] - other[0]), ix.add, e, n))
-    if k := times(other): found.append((k, ix.mul, e, k))
-    if k := times(values, other): found.append((k, ix.fdiv, e, k))
-  if found:
-    _, fn, e, n = min(found, key=lambda f: f[0])
-    return fn(e, n)
+    if k := times(other): return ix.mul(e, k)
+    if k := times(values, other): return ix.fdiv(e, k)
   for (a, e), (b, f) in itertools.combinations_with_replacement(known.items(), 2):
     if k := times(tuple(x * y for x, y in zip(a, b))): return ix.mul(ix.mul(e, f), k)
   return next(filter(None, (_on_a_line(values, other, e) for other, e in known.items())), None)

@@ -28,7 +28,7 @@ WIDE = (1 << 31) - (1 << 24)
 _MORE = 16           # times the work that a variant was made for, from which on there is another; the square of it for a third ..
 _LITTLE = 1 << 20    # values of all axes: work that any variant does
 LIKELY = 128         # what a variant for any sizes is chosen for, at least
-FILLED, STREAMED = 1 << 16, 1 << 24   # elements that programs which fill memory are chosen for, in a cache and past it
+FILLED, STREAMED = 1 << 16, 1 << 24   # elements that programs which fill memory are chosen for: up to the cache, beyond it
 WHOLE = 64           # elements that those are multiples of which go past the cache: vectors of any dtype
 AUTOMATIC = re.compile(r"s\d+")   # a size that nobody gave a name
 
@@ -208,7 +208,8 @@ class SizedProgram(Variants):
     units = tuple([WHOLE if past and s.node is axis.size else 1 for s in self.sizes])
     for v in self.variants:
       if (v.units, v.wide, vectors and v.work < UNIT) == (units, wide, short): return v
-    least, most, likely = (1, UNIT - 1, 1) if short else (UNIT if vectors else 1, None, STREAMED if past else FILLED)
+    likely = 1 if short else STREAMED if past or self.target.blocks else FILLED
+    least, most = (1, UNIT - 1) if short else (UNIT if vectors else 1, None)
     final = [f._replace(lower=-(-least // f.unit), upper=most or f.upper) if s.node is axis.size else s._replace(hint=0)
              for s, f in zip(self.sizes, self.final((likely,) * len(sizes), units, wide))]
     kernel = with_sizes(self.kernel, [ix.mul(s.node, s.unit) for s in final])
