@@ -391,7 +391,7 @@ class _Sized:
       form, schedule = ahead.form, ahead.schedule
     schedule = schedule or schedule_of(form)
     if _makes_ahead(len(schedule.items)):   # several at a time
-      _kernels_ahead(schedule.items, device_of(form.order), t.sizes, tuple([int(self.skeleton.sizes[p]) for p in t.places]))
+      _kernels_ahead(schedule.items, device_of(form.order), t.sizes, tuple([int(self.skeleton.sizes[p]) for p in t.places]), True)
     plan = make_plan(*form, schedule)
     seen.template, seen.plan, seen.ahead = replace(t, new={}), SizedPlan.of(plan, t.sizes), None   # the nodes would keep memory
 
@@ -560,8 +560,9 @@ def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
   _kernels_ahead(ahead.schedule.items, device_of(ahead.form.order), ahead.template.sizes, values)
 
 
-def _kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Size, ...], values: tuple[int, ...]) -> None:
-  """Have the programs made that a schedule needs for these values of its sizes."""
+def _kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Size, ...], values: tuple[int, ...],
+                   soon: bool = False) -> None:
+  """Have the programs made that a schedule needs for these values of its sizes. ``soon``: they are about to be asked for."""
   likely = tuple([n if s.hint is None else s.hint for s, n in zip(sizes, values)])
   found: dict[str, list[Kernel]] = {}
   for item in items:
@@ -574,7 +575,7 @@ def _kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.S
       program.likely = at(likely)
       kernel = program.first_kernel(at(values))
     found.setdefault(name, []).append(kernel)
-  for name, kernels in found.items(): compile_ahead(kernels, get_device(name))
+  for name, kernels in found.items(): compile_ahead(kernels, get_device(name), soon)
 
 
 def _variants_ahead(steps: Sequence[Step]) -> None:
