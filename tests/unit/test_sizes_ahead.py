@@ -9,6 +9,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, config, nn
+from ntgrad.backends import workers
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling, later, planner
@@ -102,6 +103,26 @@ def test_the_same_bits(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
   planner._plans.clear()
   compiling._programs.clear()
   assert losses() == with_it
+
+
+def test_workers_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Programs for sizes are built by launching them on sizes that fit them."""
+  for module, name in (planner, "_plans"), (compiling, "_programs"), (compiling, "_ahead"):
+    monkeypatch.setattr(module, name, Recent[Any, Any](1024))
+  train, _ = training()
+  with config(workers=2):
+    for _ in range(4): train(50)
+    later.wait()
+    jobs = {job for job, _ in compiling._ahead.values()}
+    with workers.changed: workers.changed.wait_for(lambda: all([j.answer or j.made or j.refused or j.here for j in jobs]), 60)
+    assert jobs and not [j for j in jobs if j.refused or j.here or not (j.answer or j.made)]
+  workers.stop()
+
+
+def test_a_job_that_is_taken_waits_nowhere() -> None:
+  queues, job = [workers.Queue(None), workers.Queue(None)], workers.Job()
+  for q in queues: q.add(job)
+  with queues[0].claim(job): assert not any([q.waiting() for q in queues])
 
 
 @lru_cache
