@@ -254,15 +254,16 @@ def start_workers(device: Device) -> None:
   _making.serve()
 
 
-def ahead(kernels: Sequence[Kernel], device: Device) -> None:
-  """Have idle workers make the programs of kernels that may be asked for later; run-time sizes have their final form in them."""
+def ahead(kernels: Sequence[Kernel], device: Device, soon: bool = False) -> None:
+  """Have workers make the programs of kernels that may be asked for later; run-time sizes have their final form in them.
+  ``soon``: this process is about to make them, from the first on."""
   if workers.size() < PROCESSES or config.beam: return
   settings = overrides.settings()
-  new = {key: k for k in kernels if (key := _key(k, device, settings)) not in _programs and key not in _ahead}
-  jobs = _jobs(new, device)
-  _ahead.update(jobs)
-  for job in dict.fromkeys([job for job, _ in jobs.values()]): _later.add(job)
-  _later.serve()
+  new = {key: k for k in kernels if (key := _key(k, device, settings)) not in _programs}
+  _ahead.update(_jobs({key: k for key, k in new.items() if key not in _ahead}, device))
+  queue = _making if soon else _later
+  for job in dict.fromkeys([_ahead[key][0] for key in new]): queue.add(job)
+  queue.serve()
 
 
 def _jobs(new: dict[Any, Kernel], device: Device) -> _Jobs:

@@ -390,6 +390,9 @@ class _Sized:
     form, schedule, ahead = self.form(t), None, seen.ahead
     if ahead is not None and ahead.template.alike(t) and form.keeping is None and form.places == ahead.form.places:
       form, schedule = ahead.form, ahead.schedule
+    schedule = schedule or schedule_of(form)
+    if _makes_ahead(len(schedule.items)):   # several at a time
+      _kernels_ahead(schedule.items, device_of(form.order), t.sizes, tuple([int(self.skeleton.sizes[p]) for p in t.places]), True)
     plan = make_plan(*form, schedule)
     seen.template, seen.plan, seen.ahead = replace(t, new={}), SizedPlan.of(plan, t.sizes), None   # the nodes would keep memory
 
@@ -555,12 +558,17 @@ def schedule_of(form: _Form) -> Scheduled:
 def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
   """Schedule a template, and have the programs made that it needs for these values of its sizes."""
   ahead.schedule = schedule_of(ahead.form)
-  sizes = ahead.template.sizes
-  likely = tuple([s.hint or 0 for s in sizes])
+  _kernels_ahead(ahead.schedule.items, device_of(ahead.form.order), ahead.template.sizes, values)
+
+
+def _kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Size, ...], values: tuple[int, ...],
+                   soon: bool = False) -> None:
+  """Have the programs made that a schedule needs for these values of its sizes. ``soon``: they are about to be asked for."""
+  likely = tuple([n if s.hint is None else s.hint for s, n in zip(sizes, values)])
   found: dict[str, list[Kernel]] = {}
-  for item in ahead.schedule.items:
+  for item in items:
     if (kernel := item.ast) is None or kernel.free: continue
-    name = item.nodes[0].device or device_of(ahead.form.order)
+    name = item.nodes[0].device or device
     if kernel.sizes:
       kernel, takes = with_common_names(kernel)
       at = evaluator(tuple([s.node for s in takes]), sizes)
@@ -568,7 +576,7 @@ def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
       program.likely = at(likely)
       kernel = program.first_kernel(at(values))
     found.setdefault(name, []).append(kernel)
-  for name, kernels in found.items(): compile_ahead(kernels, get_device(name))
+  for name, kernels in found.items(): compile_ahead(kernels, get_device(name), soon)
 
 
 def _variants_ahead(steps: Sequence[Step]) -> None:
