@@ -168,6 +168,7 @@ class Device:
   identity: str             # the hardware and its driver: what was measured here is kept for them alone
   renderer: Renderer
   allocated = peak = pooled = memory = 0
+  fresh = False   # whether the disk cache had nothing that was compiled for its driver when it was opened
   lost = ""   # why it cannot be used any more in this process
 
   def alloc(self, nbytes: int) -> Raw:

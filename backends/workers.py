@@ -68,7 +68,8 @@ class Queue:
     self._todo = dict[weakref.ref[Job], None]()
     with changed: _queues.add(self)
 
-  def waiting(self) -> list[Job]: return [job for r in list(self._todo) if (job := r()) is not None and not (job.done or job.taken)]
+  def waiting(self) -> list[Job]:
+    return [job for r in list(self._todo) if (job := r()) is not None and not (job.done or job.taken)]
 
   def add(self, job: Job) -> None:
     """Put a job at the end."""

@@ -174,6 +174,7 @@ class OpenCLDevice(Pooled):
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
     self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
+    self.fresh = known_bits(self.compiler.identity) is None
     self.functions = Functions(self.identity, self.run, *[partial(_run, name)] * bool(is_cpu(device)))
     self.programs = WeakSet[OpenCLProgram]()
     self.last: Any = None   # the event of what was enqueued last

@@ -45,7 +45,7 @@ _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary() 
 class Elsewhere:
   """A device of another process, for which a kernel is made."""
   name: str
-  renderer: Renderer
+  renderer: Renderer = Renderer()   # of one for which nothing is made: that of nobody
   identity: str = ""   # the device's; "": nothing of it is kept on disk
 
 
@@ -249,7 +249,7 @@ def start_workers(device: Device) -> None:
   """Have workers start, and get ready to make kernels: many will come."""
   if workers.size() < PROCESSES or workers.alive() or (build := device.builds_anywhere()) is None: return
   global _starting
-  _starting = Making(kernels=(), labels=(), device=Elsewhere(device.name, device.renderer), build=build)
+  _starting = Making(kernels=(), labels=(), device=Elsewhere(device.name), build=build)
   _making.add(_starting)
   _making.serve()
 

@@ -289,6 +289,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   one. Gives it, what it takes, and whether it was there."""
   order, inputs, (_, *rest) = graph.order, graph.inputs, full
   numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
+  if len(order) >= MANY_NODES and get_device(device).fresh: start_workers(get_device(device))   # nothing will be found on disk
   general: Any = None
   plan: Plan | None = None
   sized: _Sized | None = None
