@@ -3,8 +3,9 @@ classes. A device that lacks a capability inherits what says so: DeviceError, No
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterable, NamedTuple, Sequence, TypeAlias
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeAlias
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class ProgramSpec:
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
   work: Work = Work()                    # what a launch does at least; over SIZEs as the grid is
-  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8); ("quick", 1): not optimised
+  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8); others leave it to the device
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``
   given: str = field(default="", compare=False)   # the label that the engine gave it: no part of what it is, nor of caches' keys
   # of a kernel that was read from the disk: makes it anew, where what was read does not compile
@@ -51,9 +52,6 @@ class ProgramSpec:
 
   @property
   def label(self) -> str: return self.given or self.name   # the name that messages have
-
-  @property
-  def quick(self) -> bool: return ("quick", 1) in self.options   # whether it is built quickly, without optimisation
 
   @property
   def text(self) -> str:
@@ -107,7 +105,9 @@ class Renderer:
 
 
 class Program:
-  """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
+  """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took. ``quick``:
+  whether it was built without optimisation, and an optimised one may take its place."""
+  quick = False
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch with a raw allocation a param, in slot order, and an int for each size of the spec; of an empty grid nothing."""
@@ -115,6 +115,10 @@ class Program:
 
   def ready(self) -> None:
     """Wait until it can be launched at once; for devices that compile when a kernel is needed. Raises CompileError."""
+
+  def optimised(self) -> None:
+    """Wait until it is what it will be: devices may build a program quickly first, and replace it. Raises CompileError."""
+    self.ready()
 
   def clone(self) -> Program:
     """The same kernel with arguments of its own, as each step of a replay has one: few of them are set again then."""
@@ -164,6 +168,7 @@ class Device:
   identity: str             # the hardware and its driver: what was measured here is kept for them alone
   renderer: Renderer
   allocated = peak = pooled = memory = 0
+  fresh = False   # whether the disk cache had nothing that was compiled for its driver when it was opened
   lost = ""   # why it cannot be used any more in this process
 
   def alloc(self, nbytes: int) -> Raw:
@@ -202,6 +207,19 @@ class Device:
     """Compile many kernels at once; from the disk cache where it has them."""
     raise NotImplementedError
 
+  @contextmanager
+  def expecting(self, kernels: int) -> Iterator[None]:
+    """In the block so many kernels may be compiled, one after the other, before one of them is launched."""
+    yield
+
+  def builds_anywhere(self) -> Callable[..., bytes] | None:
+    """What builds kernels in another process, if that may: a function of this device's name, their specs, and whether they are to
+    be there quickly rather than optimised. It gives what ``take_built`` takes."""
+    return None
+
+  def take_built(self, specs: Specs, packed: bytes) -> Any:
+    """Know kernels that another process has built, while somebody has what this gives, or launches them."""
+
   def pack(self, specs: Specs) -> bytes:
     """Kernels compiled ahead of time, as bytes. Raises DeviceError where the device has none."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
@@ -213,6 +231,8 @@ class Device:
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
     """A graph of launches that will be repeated; None where the device can only launch each by itself. Raises CompileError."""
     return None
+
+  def optimise(self) -> None: """Have all programs that were built quickly optimised, and wait for that."""
 
   def synchronize(self) -> None:
     """Wait for everything launched."""

@@ -4,6 +4,7 @@ result, "refused" with the text of a CompileError, or "failed" with that of anot
 when the parent has ended."""
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -42,7 +43,9 @@ def main() -> None:
   signal.signal(signal.SIGINT, signal.SIG_IGN)   # it goes to all processes of a terminal, and means the parent
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
   threading.Thread(target=watch, args=(parent,), daemon=True).start()
+  gc.disable()   # it takes a tenth of the time, and what a job leaves is gone between jobs
   while True:
+    if not jobs.poll(): gc.collect()
     try: job = jobs.recv()
     except EOFError: return
     jobs.send(answer(*job))

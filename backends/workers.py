@@ -56,22 +56,26 @@ class Job:
     """What a worker is to call: a function of a module and its arguments; its result is the answer. All are pickled."""
     raise NotImplementedError
 
+  def finished(self) -> None: """Called when a worker has been at it, in another thread, with ``changed`` held."""
+
 
 class Queue:
-  """What one compiler has to build, in the order of need. ``many`` is the weight that is worth starting workers; None: never."""
+  """What one compiler has to build, in the order of need. ``many`` is the weight that is worth starting workers; None: never.
+  Workers take jobs of a lower ``rank`` first. ``background``: nobody waits for it, and workers take its jobs in their order."""
 
-  def __init__(self, many: float | None):
-    self.many = many
+  def __init__(self, many: float | None, rank: int = 1, background: bool = False):
+    self.many, self.rank, self.background = many, 2 if background else rank, background
     self._todo = dict[weakref.ref[Job], None]()
     with changed: _queues.add(self)
 
-  def waiting(self) -> list[Job]: return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
+  def waiting(self) -> list[Job]:
+    return [job for r in list(self._todo) if (job := r()) is not None and not (job.done or job.taken)]
 
   def add(self, job: Job) -> None:
     """Put a job at the end."""
     with changed:
       self._todo[weakref.ref(job, self._forget)] = None
-      if job.worth_building: changed.notify_all()
+      if job.worth_building or self.background: changed.notify_all()
 
   def serve(self) -> None:
     """Start workers, or as many as are missing, if what waits is worth it."""
@@ -143,7 +147,7 @@ class Worker(subprocess.Popen[bytes]):
     self.pipe, theirs = Pipe()
     with theirs:
       super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
-                       env={**os.environ, "PYTHONPATH": path}, pass_fds=[theirs.fileno()],
+                       env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}, pass_fds=[theirs.fileno()],
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
   def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
@@ -162,10 +166,14 @@ class Worker(subprocess.Popen[bytes]):
 
 
 def _next(worker: Worker) -> Job | None:
-  """The job that is needed last. None when none has come for IDLE seconds, or when the worker has been told to end."""
+  """The job that is needed last, or one that nobody waits for. None when none has come for IDLE seconds, or when the worker has
+  been told to end."""
   def last() -> tuple[Queue, Job] | None:
-    return next(((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here),
-                None)
+    for q in sorted(_queues, key=lambda q: q.rank):
+      if q.many is None: continue
+      for j in q.waiting()[::1 if q.background else -1]:
+        if (j.worth_building or q.background) and not j.here: return q, j
+    return None
 
   with changed:
     changed.wait_for(lambda: worker not in _workers or last() is not None, IDLE)
@@ -191,6 +199,7 @@ def _drive(worker: Worker) -> None:
       if how == "made": job.answer = what
       elif how == "refused": job.refused = what
       job.here = how != "made"
+      job.finished()
     _let_go(job)
     del job   # or it would stay alive while this waits for the next
   if how == "lost": worker.kill()
@@ -221,7 +230,8 @@ def _dismiss() -> list[Worker]:
 
 # ---- a bar on the terminal
 
-def _left() -> int: return sum(j.count for q in _queues for j in q.waiting()) + sum(j.count for j in _held)
+def _left() -> int:
+  return sum(j.count for q in _queues if not q.background for j in q.waiting()) + sum(j.count for j in _held)
 
 
 def _watch() -> None:

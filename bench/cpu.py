@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+os.environ.setdefault("TIERS", "0")     # steady steps: what runs is optimised
 os.environ.setdefault("DYNAMIC", "never")   # rows are kernels with numbers: sizes.py has those with run-time sizes
 from measure import BLOCK, Meter, cores, dropped, load, processor, seconds, synchronize  # noqa: E402
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402

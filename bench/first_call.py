@@ -27,6 +27,7 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 
+os.environ.setdefault("TIERS", "0")     # steady steps: what runs is optimised
 os.environ.setdefault("DYNAMIC", "never")   # rows are kernels with numbers: sizes.py has those with run-time sizes
 from measure import cores, processor  # noqa: E402
 from rows import EXAMPLES, module_of  # noqa: E402

@@ -9,6 +9,7 @@
 Each measurement has a process of its own. torch (eager, as many threads) is in the same process and takes turns, if it can be
 imported; without it there are no ratios and nothing to compare values with. A row whose values are not torch's has no verdict.
 Times are medians after warm-up; a ratio is torch's time over ours; CPU seconds are those of the process and of all it starts.
+First losses are of processes that import one library each: seconds of the clock from after the imports to the printed loss.
 """
 from __future__ import annotations
 
@@ -24,11 +25,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean, geometric_mean, median
 from typing import Any
 
 import measure
@@ -40,8 +40,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != HERE]   # bench/cuda.py is no package
 
 import ntgrad  # noqa: E402
-from ntgrad.engine import counters, planner  # noqa: E402
-from ntgrad.engine.device import get_device  # noqa: E402
+from ntgrad.engine import counters  # noqa: E402
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
@@ -51,9 +50,14 @@ AGREE = 1e-3       # the most that a loss may differ from torch's, as a part of 
 TOKENS, ROUNDS = 40, 150
 MINUTES = 10       # a measurement may take
 PAUSE = 0.1        # seconds between turns: threads of torch's libraries spin for a while after their last call
+RUNS = 3           # processes of which a first loss is the median
 # the mean of a group of ratios, and each: must, aim
 MEANS = {"plain": (0.8, 1.0), "captured": (2.2, 3.0)}
 EACH = {"plain": (0.5, 0.7), "captured": (1.0, 3.0)}
+# seconds to a first loss with an empty cache folder, with a full one, and of what an everyday script does later: must, aim
+COLD = {"VAE": (1.3, 0.8), **dict.fromkeys(("GPT", "ViT", "biLSTM"), (2.6, 1.5)),
+        **dict.fromkeys(("ResNet-18", "U-Net", "ConvNeXt"), (4.2, 2.5))}
+WARM, LATER = (0.5, 0.3), (0.4, 0.05)
 
 
 @dataclass
@@ -145,24 +149,6 @@ def kernels(fn: Callable[[], Any]) -> int:
   return counters.totals().kernels - before
 
 
-@contextmanager
-def compiled() -> Iterator[dict[str, int]]:
-  """How many programs are compiled and plans are made in the block."""
-  found, device, make = {"programs": 0, "plans": 0}, get_device("CPU"), planner.make_plan
-  build = device.compile
-  def counting_build(specs: Any) -> Any:
-    found["programs"] += len(specs)
-    return build(specs)
-  def counting_make(*args: Any) -> Any:
-    found["plans"] += 1
-    return make(*args)
-  device.compile, planner.make_plan = counting_build, counting_make  # type: ignore[method-assign, assignment]
-  try: yield found
-  finally:
-    del device.compile
-    planner.make_plan = make
-
-
 # ---- training steps
 
 def losses(library: Any, work: Work, step: Callable[..., Any]) -> Iterator[tuple[float, float]]:
@@ -218,7 +204,7 @@ def generation(quick: bool) -> list[Row]:
         idx[0, -1].item()
     return [int(i) for i in idx[0].tolist()]
   ours, theirs = both(lambda library: WORKS["GPT"](library).model)
-  with compiled() as made: cold, found = spent(lambda: tokens(ntgrad, ours))
+  with measure.compiled() as made: cold, found = spent(lambda: tokens(ntgrad, ours))
   warm, again = spent(lambda: tokens(ntgrad, ours))
   wrong = "" if found == again else "wrong: other tokens the second time"
   other: list[float | None] = [None, None]
@@ -285,6 +271,29 @@ def loss_first(quick: bool) -> list[Row]:
               SLOW, 1.1)]
 
 
+# ---- first losses
+
+def first_times(name: str, quick: bool) -> list[Row]:
+  """What ``bench/first_loss.py`` measures of a workload, cold and again with the cache folder that it left; for torch, too."""
+  sides = {"cold": ("ntgrad", ""), "warm": ("ntgrad", ", warm disk cache"), **({"torch": ("torch", "")} if torch else {})}
+  runs: dict[str, list[dict[str, dict[str, Any]]]] = {side: [] for side in sides}
+  for _ in range(1 if quick else RUNS):
+    with tempfile.TemporaryDirectory(prefix="ntgrad-bench-") as folder:
+      for side, (library, _) in sides.items():
+        done = subprocess.run([sys.executable, str(HERE / "first_loss.py"), library, name], text=True, stdout=subprocess.PIPE,
+                              env={**os.environ, "CACHE_DIR": folder}, check=True)
+        runs[side].append(json.loads(done.stdout.splitlines()[-1]))
+  rows = []
+  for side, what in itertools.product(("cold", "warm"), runs["cold"][0]):
+    found, values = [r[what] for r in runs[side]], {r[what]["value"] for r in runs["cold"] + runs["warm"]}
+    seconds = {s: median(r[what]["seconds"] for r in runs[s]) for s in runs}
+    must, aim = LATER if name == "everyday" else COLD[name] if side == "cold" else WARM
+    rows.append(Row(f"{what}{sides[side][1]}: {name}", f"{found[0]['programs']} programs, {found[0]['plans']} plans",
+                    f"{seconds['torch']:.3f} s" if torch else "no torch", seconds[side], "s", SLOW, must, aim,
+                    "" if len(values) == 1 else f"wrong: with one seed there are values {sorted(values)}"))
+  return rows
+
+
 # ---- a process for each
 
 @dataclass(frozen=True)
@@ -300,6 +309,8 @@ MEASUREMENTS: dict[str, Measurement] = {
   "carried state": Measurement(carried, fresh=True),
   "gradients one by one": Measurement(one_by_one),
   "loss before backward": Measurement(loss_first),
+  **{f"first loss {name}": Measurement(partial(first_times, name)) for name in COLD},
+  "first of everyday": Measurement(partial(first_times, "everyday")),
 }
 
 

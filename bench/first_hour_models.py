@@ -1,6 +1,7 @@
-"""Eleven small workloads and how each is trained, written once for two libraries: each takes torch, or ntgrad in its place.
+"""Small workloads and how each is trained, written once for two libraries: each takes torch, or ntgrad in its place.
 
-For ``bench/first_hour.py``. Data are random, made once from a seeded generator; a batch is new arrays, as a loader gives them.
+For ``bench/first_hour.py``, which times steps of ``WORKS`` and first losses. Data are random, made once from a seeded generator;
+a batch is new arrays, as a loader gives them.
 """
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ class Work:
   batch: Callable[[int], list[Array]]
   after: Callable[[], object] = lambda: None
   steady: int = 6   # losses, from the first on, that rounding changes by less than 1e-3
+  loss: Callable[..., Any] | None = None   # of a batch, and what takes a step with its gradients: of the usual step
+  optimizer: Any = None
 
 
 def drawn(size: int, *arrays: Array) -> Callable[[int], list[Array]]:
@@ -46,7 +49,7 @@ def trained(model: Any, loss: Callable[..., Any], optimizer: Any, batch: Callabl
     if clip is not None: clip(model.parameters(), 1.0)
     optimizer.step()
     return value
-  return Work(model, step, batch, schedule.step if schedule is not None else lambda: None)
+  return Work(model, step, batch, schedule.step if schedule is not None else lambda: None, loss=loss, optimizer=optimizer)
 
 
 def perceptron(torch: Any) -> Work:
@@ -95,9 +98,9 @@ def resnet(torch: Any) -> Work:
   return replace(work, steady=3)   # the fourth is off by 1e-3 in torch itself, float32 against float64
 
 
-def gpt(torch: Any) -> Work:
-  """A decoder of four layers of width 128, context 64, batch 16; AdamW in two groups, clipping, warm-up."""
-  nn, f, rng, width, context, heads = torch.nn, torch.nn.functional, np.random.default_rng(4), 128, 64, 4
+def transformer_layer(torch: Any, width: int, heads: int, context: int = 0) -> Any:
+  """Attention and two linear layers, normalised before. Tokens of a ``context`` see those before them; without one, all."""
+  nn, f = torch.nn, torch.nn.functional
 
   class Layer(nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
@@ -105,22 +108,31 @@ def gpt(torch: Any) -> Work:
       self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
       self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
       self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-      self.register_buffer("mask", torch.tril(torch.ones(context, context)).view(1, 1, context, context))
+      if context: self.register_buffer("mask", torch.tril(torch.ones(context, context)).view(1, 1, context, context))
+    def mixed(self, q: Any, k: Any, v: Any) -> Any:
+      if not context: return f.scaled_dot_product_attention(q, k, v)
+      scores, n = (q @ k.transpose(-2, -1)) * (width // heads) ** -0.5, q.size(2)
+      return f.softmax(scores.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf")), dim=-1) @ v
     def attention(self, x: Any) -> Any:
       b, n, _ = x.size()
       q, k, v = (t.view(b, n, heads, width // heads).transpose(1, 2) for t in self.qkv(x).split(width, dim=2))
-      scores = (q @ k.transpose(-2, -1)) * (width // heads) ** -0.5
-      scores = scores.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf"))
-      return self.out((f.softmax(scores, dim=-1) @ v).transpose(1, 2).contiguous().view(b, n, width))
+      return self.out(self.mixed(q, k, v).transpose(1, 2).contiguous().view(b, n, width))
     def forward(self, x: Any) -> Any:
       x = x + self.attention(self.before(x))
       return x + self.down(f.gelu(self.up(self.between(x))))
+
+  return Layer()
+
+
+def gpt(torch: Any) -> Work:
+  """A decoder of four layers of width 128, context 64, batch 16; AdamW in two groups, clipping, warm-up."""
+  nn, f, rng, width, context = torch.nn, torch.nn.functional, np.random.default_rng(4), 128, 64
 
   class Decoder(nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
       super().__init__()
       self.tokens, self.places = nn.Embedding(96, width), nn.Embedding(context, width)
-      self.layers, self.norm = nn.ModuleList([Layer() for _ in range(4)]), nn.LayerNorm(width)
+      self.layers, self.norm = nn.ModuleList([transformer_layer(torch, width, 4, context) for _ in range(4)]), nn.LayerNorm(width)
       self.head = nn.Linear(width, 96, bias=False)
     def forward(self, x: Any) -> Any:
       h = self.tokens(x) + self.places(torch.arange(x.size(1)))
@@ -256,6 +268,49 @@ def encoder(torch: Any) -> Work:
                  drawn(16, x, padding, np.where(padding, -100, (x + 1) % 50)))
 
 
+def vit(torch: Any) -> Work:
+  """A vision transformer (Dosovitskiy et al., 2020) of four layers of width 128 over 64 patches of 32×32 pictures, batch 32."""
+  nn, rng = torch.nn, np.random.default_rng(12)
+  model = nn.ModuleDict({"patches": nn.Conv2d(3, 128, 4, 4), "places": nn.Embedding(64, 128), "layers": nn.Sequential(
+    *[transformer_layer(torch, 128, 4) for _ in range(4)], nn.LayerNorm(128)), "out": nn.Linear(128, 100)})
+  def loss(x: Any, y: Any) -> Any:
+    h = model["patches"](x).flatten(2).transpose(1, 2) + model["places"].weight
+    return nn.functional.cross_entropy(model["out"](model["layers"](h).mean(1)), y)
+  return trained(model, loss, torch.optim.AdamW(model.parameters(), lr=1e-3),
+                 drawn(32, normal(rng, 64, 3, 32, 32), rng.integers(0, 100, 64)))
+
+
+def convnext(torch: Any) -> Work:
+  """Three stages of two blocks of a ConvNeXt (Liu et al., 2022), 32 channels wide at first, 64×64 pictures, batch 16."""
+  nn, f, rng = torch.nn, torch.nn.functional, np.random.default_rng(13)
+
+  class Block(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, width: int) -> None:
+      super().__init__()
+      self.around, self.norm = nn.Conv2d(width, width, 7, padding=3, groups=width), nn.LayerNorm(width)
+      self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    def forward(self, x: Any) -> Any:
+      h = self.norm(self.around(x).permute(0, 2, 3, 1))
+      return x + self.down(f.gelu(self.up(h))).permute(0, 3, 1, 2)
+
+  layers = [layer for into, out, size in ((3, 32, 4), (32, 64, 2), (64, 128, 2))
+            for layer in (nn.Conv2d(into, out, size, size), Block(out), Block(out))]
+  model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 100))
+  return trained(model, lambda x, y: f.cross_entropy(model(x), y), torch.optim.AdamW(model.parameters(), lr=1e-3),
+                 drawn(16, normal(rng, 64, 3, 64, 64), rng.integers(0, 100, 64)))
+
+
+def everyday(torch: Any) -> Work:
+  """A convolution with a batch norm and dropout on 8×8 pictures, up to 99 of them."""
+  nn, rng = torch.nn, np.random.default_rng(14)
+  model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                        nn.Dropout(0.1), nn.Linear(128, 10))
+  return trained(model, lambda x, y: nn.functional.cross_entropy(model(x), y), torch.optim.Adam(model.parameters(), lr=3e-3),
+                 drawn(99, normal(rng, 99, 1, 8, 8), rng.integers(0, 10, 99)))
+
+
 WORKS: dict[str, Callable[[Any], Work]] = {
   "perceptron": perceptron, "CNN": cnn, "ResNet-18": resnet, "GPT": gpt, "biLSTM": bilstm, "VAE": vae, "GAN": gan, "U-Net": unet,
   "DDPM": ddpm, "graph net": graph_net, "encoder": encoder}
+FIRST_LOSSES: dict[str, Callable[[Any], Work]] = {
+  "VAE": vae, "GPT": gpt, "ViT": vit, "biLSTM": bilstm, "ResNet-18": resnet, "U-Net": unet, "ConvNeXt": convnext}

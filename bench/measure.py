@@ -1,6 +1,6 @@
 """What the benchmarks measure with: clocks of both kinds of device, turns, launches one by one, memory, and the machine in words.
 
-For ``bench/cpu.py``, ``bench/cuda.py`` and ``bench/zoo.py``. Nothing here needs torch.
+For ``bench/cpu.py``, ``bench/cuda.py``, ``bench/first_hour.py`` and ``bench/zoo.py``. Nothing here needs torch.
 """
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import math
 import os
 import platform
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, Callable, Self
 
 from ntgrad import Device
 from ntgrad.codegen.choose.candidates import refusals
-from ntgrad.engine import realize as engine
+from ntgrad.engine import planner, realize as engine
 from ntgrad.engine.device import get_device
 
 FLUSH = 256 << 20       # bytes written before each timed call on a GPU: more than an L2 cache
@@ -119,6 +121,24 @@ def launches(fn: Callable[[], Any]) -> list[tuple[Any, list[Any]]]:
   try: kept.append(fn())
   finally: engine.captures.remove(note)
   return found
+
+
+@contextmanager
+def compiled() -> Iterator[dict[str, int]]:
+  """How many programs are compiled and plans are made in the block."""
+  found, device, make = {"programs": 0, "plans": 0}, get_device("CPU"), planner.make_plan
+  build = device.compile
+  def counting_build(specs: Any) -> Any:
+    found["programs"] += len(specs)
+    return build(specs)
+  def counting_make(*args: Any) -> Any:
+    found["plans"] += 1
+    return make(*args)
+  device.compile, planner.make_plan = counting_build, counting_make  # type: ignore[method-assign, assignment]
+  try: yield found
+  finally:
+    del device.compile
+    planner.make_plan = make
 
 
 # ---- memory

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+os.environ.setdefault("TIERS", "0")     # steady steps: what runs is optimised
 os.environ.setdefault("DYNAMIC", "never")   # rows are kernels with numbers: sizes.py has those with run-time sizes
 
 import zoo_report as report  # noqa: E402

@@ -25,6 +25,7 @@ MANY = 8   # elements at constant distances from one index that are worth a poin
 class Facts:
   """What :func:`analyse` finds out about a program."""
   inline: set[UOp]                      # values whose text stands where they are used, instead of a variable
+  joined: set[UOp]                      # of these products that a compiler makes one operation with a sum
   reads: dict[UOp, frozenset[UOp]]      # the accumulators that the text of an inlined value names
   unrounded: set[UOp]                   # CASTs to narrow floats that need not round: every use of them rounds
   exposed: set[UOp]                     # signed ints that may overflow where that would show, so that they must wrap
@@ -48,7 +49,7 @@ def after(index: UOp) -> tuple[UOp, UOp] | None:
   return (base, by) if by.arg > 0 and vmin(base) >= 0 else None
 
 
-def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:
+def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], set[UOp], dict[UOp, frozenset[UOp]]]:
   """Values used once, in the block where they stand, with no assignment between to an accumulator that they read."""
   def sources(u: UOp) -> tuple[UOp, ...]:
     # text that a statement repeats must be a name: each iteration of a loop compares with its end
@@ -56,7 +57,7 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
     if u.op in LOAD_OR_STORE: repeats = any([s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:]])
     return u.src * 2 if repeats else u.src
   usage = Usage(uops, sources, (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE))
-  inline = set[UOp]()
+  inline, joined = set[UOp](), set[UOp]()
   reads = dict[UOp, frozenset[UOp]]()
   for at, u in enumerate(uops):
     if u.op in _ACCUMULATED: reads[u] = frozenset((accumulator(u),))
@@ -68,7 +69,8 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
       if once and not usage.written(read, at, users[-1]):
         inline.add(u)
         reads[u] = read
-  return inline, reads
+        if u.arg is BinaryOps.MUL and u.dtype.kind == "f" and uops[users[0]].arg in (BinaryOps.ADD, BinaryOps.SUB): joined.add(u)
+  return inline, joined, reads
 
 
 def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:

@@ -142,7 +142,8 @@ class CKernel(Writer):
     if op is Ops.DEFINE_ACC: return self.declare("acc", self.constant(u.dtype, arg)[0], t)
     lines = len(self.lines)
     text = self.expression(u)
-    if u in self.facts.inline and len(text[0]) <= 100 or u.op is Ops.LOAD and len(self.lines) > lines: return text
+    if u in self.facts.inline and (len(text[0]) <= 100 or u in self.facts.joined): return text
+    if u.op is Ops.LOAD and len(self.lines) > lines: return text
     return self.declare(_PREFIXES.get(op, "alu"), text[0], t)
 
   def next_value(self, phi: UOp) -> tuple[str, Type]: return self.c(phi.src[1]), self.value_type(phi.dtype)

@@ -11,15 +11,15 @@ import struct
 import weakref
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ntgrad.codegen.index.records import BOOL, STR, TEXT, ZIPPED, Maybe, Sequence, TupleForm, packed, unpacked
+from ntgrad.codegen.index.records import BOOL, COUNT, STR, TEXT, ZIPPED, Maybe, Sequence, Table, TupleForm, packed, unpacked
 
 from ..process import temporary
 
-# its source; whether it was built quickly; its binary, or PoCL's files of it, by their paths in PoCL's folder: the first two
-# parts are the program's
-FORM = TupleForm(TEXT, BOOL, Maybe(ZIPPED), Sequence(TupleForm(STR, ZIPPED)))
+# its source; whether it was built quickly; of each kernel how many arguments it has, and bytes of local memory; its binary, or
+# PoCL's files of it, by their paths in PoCL's folder
+FORM = TupleForm(TEXT, BOOL, Table(STR, TupleForm(COUNT, COUNT)), Maybe(ZIPPED), Sequence(TupleForm(STR, ZIPPED)))
 _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+){2,}", re.ASCII)   # paths of files in the folder of a program
 
 
@@ -43,19 +43,28 @@ def program_folders() -> set[Path]:
   return {Path(p) for p in found if os.path.exists(f"{p}/program.bc")}
 
 
-def pack(source: str, quick: bool, files: Path | None, cl: Any, program: Any) -> bytes:
+class Contents(NamedTuple):
+  """What a packed program has, see ``FORM``; of its files the folder where PoCL looks for them."""
+  source: str
+  quick: bool
+  shapes: dict[str, tuple[int, int]]
+  binary: bytes | None
+  files: Path | None
+
+
+def pack(source: str, quick: bool, shapes: dict[str, tuple[int, int]], files: Path | None, cl: Any, program: Any) -> bytes:
   """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them. Raises
   ValueError for files that PoCL has not written to the end."""
-  if files is None: return packed(FORM, (source, quick, bytes(program.get_info(cl.program_info.BINARIES)[0]), ()), "program")
+  if files is None:
+    return packed(FORM, (source, quick, shapes, bytes(program.get_info(cl.program_info.BINARIES)[0]), ()), "program")
   found = tuple((p.relative_to(folder()).as_posix(), p.read_bytes()) for p in sorted(files.rglob("*")) if p.is_file())
   for path, data in found: _check(path, data)
-  return packed(FORM, (source, quick, None, found), "program")
+  return packed(FORM, (source, quick, shapes, None, found), "program")
 
 
-def unpack(data: bytes) -> tuple[str, bool, bytes | None, Path | None]:
-  """The source of a packed program, whether it was built quickly, and its binary, or the folder of its files, put where PoCL
-  looks for them. Raises ValueError for bytes that are no packed program."""
-  source, quick, binary, found = unpacked(FORM, data, "program")
+def unpack(data: bytes) -> Contents:
+  """A packed program, its files put where PoCL looks for them. Raises ValueError for bytes that are no packed program."""
+  source, quick, shapes, binary, found = unpacked(FORM, data, "program")
   at = {"/".join(path.split("/")[:2]) for path, _ in found}
   if len(at) > 1 or bool(at) == (binary is not None): raise ValueError("packed program: no binary, and no files of a program")
   for path, content in found: _check(path, content)
@@ -67,7 +76,7 @@ def unpack(data: bytes) -> tuple[str, bool, bytes | None, Path | None]:
       os.makedirs(above, exist_ok=True)
       made.add(above)
     with open(file, "wb") as f: f.write(content)
-  return source, quick, binary, folder().joinpath(*at) if at else None
+  return Contents(source, quick, shapes, binary, folder().joinpath(*at) if at else None)
 
 
 def _check(path: str, data: bytes) -> None:

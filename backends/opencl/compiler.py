@@ -1,7 +1,10 @@
 """Many kernels to binaries: programs of several kernels, cached on disk. PoCL takes 100 ms to build one, and another 100 for
 machine code at its first launch, one at a time. So kernels wait in units, in the order of their launches; a unit is built when
 its first kernel is needed, and meanwhile worker processes (``backends/workers.py``) build from the other end. What this process
-has built is saved once all its kernels have run and nothing has been compiled for a moment, or at exit."""
+has built is saved once all its kernels have run and nothing has been compiled for a moment, or at exit.
+
+Many kernels are first built quickly, without optimisation, which takes a third of the time. Those that are launched again and
+again are built once more by workers (``optimise``), and take over when they are there (``OpenCLDevice.take_over``)."""
 from __future__ import annotations
 
 import atexit
@@ -10,6 +13,7 @@ import shutil
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Iterable
@@ -25,11 +29,11 @@ from .cpuname import missing
 from .declared import WITHOUT_HEADER, declared
 
 OPTIONS, QUICK = "-cl-std=CL1.2 -w", "-cl-opt-disable"
-GROUP = 6                     # kernels in one program at most
+GROUP = 4                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved
 UNSAVED = 50                  # programs that wait to be saved, from which on they are saved at once
-FORMAT = 4                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
+FORMAT = 5                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
 # what the disk cache has: the width of vectors; where a kernel's program is; a program, with its kernels' names by their keys
 BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, TupleForm(Table(STR, STR), BYTES)
 # a kernel whose name tells the width of the vector registers that the compiler uses
@@ -43,7 +47,9 @@ __kernel void bits_128(void) {}
 #endif
 """
 
-Build = Callable[[str, Specs], bytes]   # of a device's name and kernels a packed program, in a worker
+EMPTY = "__kernel void nothing(void) {}\n"
+
+Build = Callable[[str, Specs, bool], bytes]   # of a device's name and kernels a packed program, in a worker; see Unit.quick
 _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
 
 
@@ -57,6 +63,8 @@ class Unit(workers.Job):
   program: Any = None                            # the OpenCL object, once it is there
   source: str = ""                               # of a program built here
   files: Path | None = None                      # PoCL's of the program
+  shapes: dict[str, tuple[int, int]] = field(default_factory=dict)   # see binaries.FORM; of a program that was packed
+  binary: bytes | None = None                    # of another driver than PoCL
   # the kernels, or what is wrong, if they do not go together
   alone: dict[str, Unit | CompileError] = field(default_factory=dict)
   device: str = ""                               # for a worker,
@@ -65,12 +73,14 @@ class Unit(workers.Job):
   launched: bool = False                         # nothing left to note at launches
   kept: str = ""                                 # the key of a program that was read from the disk cache
   code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
-  quick: bool = False                            # see ProgramSpec.quick; the same for all kernels of a program
+  quick: bool = False                            # whether it is built without optimisation
+  final: bool = False                            # whether no optimised one is to take its place, though it is built quickly
+  arrived: list[Unit] | None = None              # where it says that a worker has been at it
 
   def add(self, k: str, spec: ProgramSpec) -> None:
     """Put a kernel at the end."""
     self.names.setdefault(k, f"{spec.name}_{len(self.specs)}")
-    self.specs[k], self.quick = spec, spec.quick
+    self.specs[k] = spec
     self.count, self.weight = len(self.specs), sum(s.source.weight for s in self.specs.values())
     self.worth_building = self.count >= min(GROUP, 2)
 
@@ -83,7 +93,22 @@ class Unit(workers.Job):
   def work(self) -> workers.Work:
     """The answer is a packed program."""
     assert self.in_worker is not None, "a unit that waits in a queue"
-    return self.in_worker, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
+    return self.in_worker, (self.device, [replace(s, uops=()) for s in self.specs.values()], self.quick)   # it reads source only
+
+  def finished(self) -> None:
+    if self.arrived is not None: self.arrived.append(self)
+
+
+def identity_of(device: Any) -> tuple[str, ...]:
+  """What programs depend on: the driver, its compiler, and options."""
+  return (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
+          device.driver_version, OPTIONS)
+
+
+def known_bits(identity: tuple[str, ...]) -> int | None:
+  """What an earlier process has found for ``vector_bits``. None: the disk cache has nothing of this driver."""
+  bits: int | None = cache.get("opencl-bits", cache.key("vector-bits", identity), BITS)
+  return bits
 
 
 def is_pocl(device: Any) -> bool: return "portable computing" in device.platform.name.lower()
@@ -95,8 +120,7 @@ class Compiler:
   def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object], in_worker: Build):
     self.cl, self.context, self.device, self.name, self.in_worker = cl, context, device, name, in_worker
     self.finish = finish                         # waits for everything launched
-    self.identity = (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
-                     device.driver_version, OPTIONS)
+    self.identity = identity_of(device)
     # units live as long as programs that use them
     self.units = WeakValueDictionary[str, Unit]()    # by key of a spec
     self.loaded = WeakValueDictionary[str, Unit]()   # by key of a program
@@ -104,6 +128,11 @@ class Compiler:
     # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no
     # meaning
     self.queue = workers.Queue(MANY if device.type & cl.device_type.CPU else None)
+    self.first = workers.Queue(0, rank=-1)     # what others wait for
+    # programs that are there and are built again, optimised; those of them that workers have been at
+    self.later, self.optimising, self.arrived = workers.Queue(0, background=True), dict[str, Unit](), list[Unit]()
+    self.coming = 0.0                          # weight of kernels that will be compiled soon
+    self.tiers = False                         # whether both ways of building give the same bits, and one can replace the other
     self.unsaved = list[tuple[Unit, dict[str, Any]]]()   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
     self.whole = 0                               # programs that needed the whole header, or do not compile
@@ -116,88 +145,155 @@ class Compiler:
     """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
     takes Zen 4, which has AVX-512, for Zen 3."""
     if (native := max(int(self.device.native_vector_width_float), 1)*32) <= 128 or not is_pocl(self.device): return native
-    k = cache.key("vector-bits", self.identity)
-    if (bits := cache.get("opencl-bits", k, BITS)) is None:
+    if (bits := known_bits(self.identity)) is None:
       not_in_handler(self.lock)
       with self.lock:
         bits = int(str(self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))
-      cache.put("opencl-bits", k, BITS, bits)
+      cache.put("opencl-bits", cache.key("vector-bits", self.identity), BITS, bits)
     return min(native, bits)
 
   def key(self, spec: ProgramSpec) -> str:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
-    return cache.key(FORMAT, self.identity, spec.quick, spec.name, spec.source.text, tuple(spec.local))
+    return cache.key(FORMAT, self.identity, spec.name, spec.source.text, tuple(spec.local))
 
   def compile(self, specs: Specs) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
-    out = [self.units.get(k := self.key(s)) or self.load(k) or self.add(k, s) for s in specs]
+    out = [self.known(k := self.key(s)) or self.load(k) or self.add(k, s) for s in specs]
+    if self.two_tiers():
+      with workers.changed:
+        waiting = [u for u in self.queue.waiting() if isinstance(u, Unit) and not u.taken]
+        if self.coming + sum(u.weight for u in waiting) > MANY:
+          for u in waiting: u.quick = True
     self.queue.serve()
     return out
+
+  def two_tiers(self) -> bool:
+    """Whether many kernels are built quickly first. Not for those that are measured or disassembled, or where nobody would
+    build them again."""
+    return self.tiers and config.tiers == "auto" and not config.beam and config.debug < 6 and workers.size() > 1
+
+  def known(self, k: str) -> Unit | None:
+    """The unit of a kernel that is in memory."""
+    unit = self.units.get(k)
+    return unit if unit is None or not unit.quick or unit.final or self.two_tiers() else None
 
   def add(self, k: str, spec: ProgramSpec) -> Unit:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with workers.changed:
       last = next(reversed(self.queue.waiting()), None)
-      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP and last.quick == spec.quick else self.unit(())
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP and last.program is None else self.unit(())
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
       if len(unit.specs) == GROUP: workers.changed.notify_all()
     return unit
 
-  def unit(self, specs: Iterable[ProgramSpec]) -> Unit:
+  def unit(self, specs: Iterable[ProgramSpec], quick: bool = False) -> Unit:
     """A unit of these kernels, equal ones once."""
-    unit = Unit(device=self.name, in_worker=self.in_worker)
+    unit = Unit(device=self.name, in_worker=self.in_worker, quick=quick)
     for s in specs: unit.add(self.key(s), s)
     return unit
+
+  # ---- kernels that were built quickly, once more
+  def optimise(self, wanted: Iterable[ProgramSpec]) -> None:
+    """Have workers build kernels again, in this order, of those that were built quickly."""
+    found = {k: s for s in wanted if (k := self.key(s)) not in self.optimising
+             and (unit := self.units.get(k)) is not None and unit.quick and not unit.final and unit.done}
+    if not found or not self.two_tiers(): return
+    todo = list(found.values())
+    for i in range(0, len(todo), GROUP):
+      unit = self.unit(todo[i:i + GROUP])
+      unit.arrived, unit.count = self.arrived, 0   # nobody waits for it
+      self.optimising.update(dict.fromkeys(unit.specs, unit))
+      self.later.add(unit)
+    self.later.serve()
+
+  def take_optimised(self) -> list[Unit]:
+    """The optimised units that workers have made since the last call, their machine code where PoCL looks for it."""
+    out = list[Unit]()
+    while self.arrived:
+      unit = self.arrived.pop()
+      for k in unit.specs: self.optimising.pop(k, None)
+      packed, unit.answer = unit.answer, None
+      if packed == b"": out += {u for k in unit.specs if (u := self.load(k)) is not None and not u.quick}   # they are on disk
+      if not packed or not self.take_contents(unit, packed): continue   # the worker could not: what there is stays
+      unit.done = unit.launched = True
+      out.append(unit)
+    return out
 
   def ready(self, unit: Unit, spec: ProgramSpec) -> Unit:
     """Wait until a kernel of the unit can be launched; build it here if nobody has begun. Gives the unit that has the kernel: one
     of its own where another of the group does not compile. Raises CompileError."""
-    if unit.done and unit.program is not None: return unit
+    if unit.program is not None or unit.shapes: return unit
     self.last = time.monotonic()
-    with self.queue.claim(unit) as mine:
-      if mine:
-        if not self.take_answer(unit): self.build(unit)
-        self.built += len(unit.specs)
+    if not unit.taken and unit.answer is None and not unit.done and workers.alive(): self.build(unit)   # and see ``begin``
+    if unit.program is None and not unit.shapes:
+      with self.queue.claim(unit) as mine:
+        if mine and not unit.alone and not self.take_answer(unit): self.build(unit)
     alone = unit.alone.get(self.key(spec), unit)
     if isinstance(alone, CompileError): raise CompileError(str(alone))
     return alone
 
+  def begin(self, unit: Unit) -> None:
+    """To be called before a kernel of a unit is launched for the first time. The device compiles it to machine code then, which
+    takes longer than what ``ready`` does; a worker that has taken the unit meanwhile, from the end, brings that."""
+    if unit.done: return
+    if workers.alive(): self.finish()   # until then they may take it
+    with self.queue.claim(unit) as mine:
+      packed, unit.answer = unit.answer, None
+      if not mine or packed is None: return
+      if self.take_contents(unit, packed): unit.launched = True
+
+  def take_built(self, specs: Specs, packed: bytes) -> Unit:
+    """Know kernels that a worker has built."""
+    unit = self.unit(specs, quick=True)
+    unit.answer = packed
+    self.units.update(dict.fromkeys(unit.specs, unit))
+    return unit
+
   def take_answer(self, unit: Unit) -> bool:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
     packed, unit.answer = unit.answer, None
-    if packed is not None: unit.program, unit.files = self.load_packed(packed)
-    if unit.program is None: return False
-    unit.launched = True
-    if packed is not None: keep(packed, unit.names)   # else an interrupt came between: it is loaded
+    if not (unit.shapes or unit.program) and (packed is None or not self.take_contents(unit, packed)): return False
+    unit.launched = True   # an interrupt may have come between: then there is no answer any more
+    self.built += len(unit.specs)
     return True
 
   def load(self, k: str) -> Unit | None:
-    """The unit of a kernel from the disk cache. None where it is absent or damaged."""
-    if (where := cache.get("opencl-program-of", k, WHERE)) is None: return None
-    unit = self.loaded.get(where) or self.load_kept(where)
-    if unit is None or k not in unit.names:   # or another program has come there
-      cache.remove("opencl-program-of", k)
-      return None
-    self.units[k] = unit
-    self.found += 1
-    return unit
+    """The unit of a kernel from the disk cache, the optimised one if it is there. None where it is absent or damaged."""
+    for quick in (False, True) if self.two_tiers() else (False,):
+      if (where := cache.get("opencl-program-of", tiered(k, quick), WHERE)) is None: continue
+      unit = self.loaded.get(where) or self.load_kept(where)
+      if unit is not None and k in unit.names:   # else another program has come there
+        unit.final = not quick
+        self.units[k] = unit
+        self.found += 1
+        return unit
+      cache.remove("opencl-program-of", tiered(k, quick))
+    return None
+
+  def kept(self, spec: ProgramSpec, quick: bool) -> bool:
+    """Whether the disk cache has a kernel, built so or better."""
+    k = self.key(spec)
+    return any(cache.get("opencl-program-of", tiered(k, tier), WHERE) is not None for tier in (False, True)[:1 + quick])
 
   def load_kept(self, where: str) -> Unit | None:
     """The program under a key of the disk cache, or None. One that makes no sense, or of another driver, is removed."""
     names, packed = cache.get("opencl-program", where, PROGRAM) or ({}, None)
     if packed is None: return None
-    program, files = self.load_packed(packed)
-    try: have = [] if program is None else program.get_info(self.cl.program_info.KERNEL_NAMES).split(";")
-    except self.cl.Error: have = []
-    if names and {*names.values()} <= {*have}:
-      unit = self.loaded[where] = Unit(program=program, files=files, names=names, launched=True, done=True, kept=where)
+    unit = Unit(names=names, launched=True, done=True, kept=where)
+    if self.take_contents(unit, packed) and names and {*names.values()} <= {*(unit.shapes or self.kernel_names(unit))}:
+      self.loaded[where] = unit
       return unit
     cache.remove("opencl-program", where)
     # PoCL would take these for its own
+    files = unit.files
     if files is not None and files not in [u.files for u in self.units.values()]: shutil.rmtree(files, ignore_errors=True)
     return None
+
+  def kernel_names(self, unit: Unit) -> list[str]:
+    try: return str(unit.program.get_info(self.cl.program_info.KERNEL_NAMES)).split(";")
+    except self.cl.Error: return []
 
   def look(self, unit: Unit, name: str) -> None:
     """See that a kernel's machine code is some, where it was read from the disk cache. What is none is removed: PoCL would end
@@ -211,6 +307,7 @@ class Compiler:
   def build(self, unit: Unit) -> None:
     """Build a unit here; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
     unit.source, unit.waiting = unit.join(), set(unit.specs)
+    self.built += len(unit.specs)
     not_in_handler(self.lock)
     with self.lock:
       before = binaries.program_folders()
@@ -237,7 +334,7 @@ class Compiler:
     if is_pocl(self.device):
       try: return self.load_program(f"{options} {WITHOUT_HEADER}", declared(source))
       except self.cl.Error: self.whole += 1
-    return self.load_program(options, source)
+    return self.load_program(OPTIONS, source)   # of what it calls nothing is known
 
   def load_program(self, options: str, *source: Any) -> Any:
     """A program from its source, or a list of devices and one of binaries. Raises pyopencl's Error with the compiler's log."""
@@ -248,27 +345,46 @@ class Compiler:
     keep_handlers()
     return program
 
-  def load_packed(self, packed: bytes) -> tuple[Any, Path | None]:
-    """A program from what :meth:`pack` gave, None where this driver does not take it; and PoCL's files of it."""
-    try: source, quick, binary, files = binaries.unpack(packed)
-    except ValueError: return None, None
-    try: return self.load_source(source, quick) if binary is None else self.load_program(OPTIONS, [self.device], [binary]), files
-    except self.cl.Error: return None, files
+  def take_contents(self, unit: Unit, packed: bytes) -> bool:
+    """Give a unit what :meth:`pack` made bytes of. Its program is made when a kernel goes through the queue (``program_of``): its
+    machine code can be called without. False for bytes that make no sense, and where this driver does not take them."""
+    try: unit.source, unit.quick, unit.shapes, unit.binary, unit.files = binaries.unpack(packed)
+    except ValueError: return False
+    if unit.binary is None and unit.shapes: return True
+    with suppress(self.cl.Error): self.program_of(unit)
+    return unit.program is not None
+
+  def program_of(self, unit: Unit) -> Any:
+    """The program of a unit that is there. Raises pyopencl's Error."""
+    if unit.program is None:
+      not_in_handler(self.lock)
+      with self.lock:
+        if unit.binary is not None: unit.program = self.load_program(OPTIONS, [self.device], [unit.binary])
+        else:
+          try: unit.program = self.load_source(unit.source, unit.quick)
+          except self.cl.Error:   # what lay on disk is none of PoCL's
+            if unit.files is None: raise
+            shutil.rmtree(unit.files, ignore_errors=True)
+            unit.program = self.load_source(unit.source, unit.quick)
+    return unit.program
 
   def take_packed(self, packed: bytes, specs: Specs) -> None:
     """Know the kernels of a program packed from ``specs``. Raises StateError for one that this driver does not take."""
     unit = self.unit(specs)
-    unit.program, unit.files = self.load_packed(packed)
-    unit.launched = unit.done = True
-    if unit.program is None:
+    if not self.take_contents(unit, packed):
       raise StateError(f"{self.name} does not take these kernels, which another version or driver made; build them again")
+    unit.launched = unit.done = True
     for k in unit.specs: self.units[k] = self.given[k] = unit
 
   def pack(self, unit: Unit) -> bytes:
     """A program built here, whose kernels have all been launched, as bytes."""
     # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
     self.finish()
-    return binaries.pack(unit.source, unit.quick, unit.files, self.cl, unit.program)
+    info, shapes = self.cl.kernel_work_group_info.LOCAL_MEM_SIZE, unit.shapes
+    if unit.program is not None and unit.files is not None:
+      kernels = {name: self.cl.Kernel(unit.program, name) for name in unit.names.values()}
+      shapes = {name: (int(k.num_args), int(k.get_work_group_info(info, self.device))) for name, k in kernels.items()}
+    return binaries.pack(unit.source, unit.quick, shapes, unit.files, self.cl, unit.program)
 
   def launched(self, unit: Unit, spec: ProgramSpec) -> None:
     """Note that a kernel of a new program has been launched; after the last of them the program can be saved."""
@@ -297,7 +413,8 @@ class Compiler:
         unit, settings = self.unsaved.pop(0)
       try: packed = self.pack(unit)
       except (OSError, ValueError): return True   # PoCL's files are gone: it is compiled again when it is needed
-      with config(**settings): keep(packed, unit.names)
+      if any(self.units.get(k) is unit for k in unit.names):   # else others have taken its place
+        with config(**settings): keep(packed, unit.names, unit.quick and not unit.final)
     return True
 
   def save(self) -> None:
@@ -328,11 +445,22 @@ class Compiler:
                default=out).rstrip()  # the other one only calls it
 
 
-def keep(packed: bytes, names: dict[str, str]) -> None:
+def tiered(k: str, quick: bool) -> str: return cache.key("quick", k) if quick else k   # of a kernel as it was built
+
+
+def keep(packed: bytes, names: dict[str, str], quick: bool = False) -> None:
   """Put on disk a program whose kernels have all run, and where each of them is found."""
-  k = cache.key("program", sorted(names))
+  k = tiered(cache.key("program", sorted(names)), quick)
   if cache.put("opencl-program", k, PROGRAM, (names, packed)):
-    for spec_key in names: cache.put("opencl-program-of", spec_key, WHERE, k)
+    for spec_key in names: cache.put("opencl-program-of", tiered(spec_key, quick), WHERE, k)
+
+
+def forget(names: dict[str, str]) -> None:
+  """Remove kernels that were built quickly from the disk: the optimised ones are there."""
+  for spec_key in names:
+    if (where := cache.get("opencl-program-of", tiered(spec_key, True), WHERE)) is None: continue
+    cache.remove("opencl-program-of", tiered(spec_key, True))
+    cache.remove("opencl-program", where)
 
 
 def explain(spec: ProgramSpec, source: str, log: str) -> str:

@@ -8,12 +8,13 @@ import ctypes
 import math
 import os
 import sys
+import threading
 import time
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -21,17 +22,18 @@ import numpy as np
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
-from .. import rates, workers as pool
+from .. import rates, workers
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
-from . import binaries
-from .compiler import Compiler, is_pocl
+from . import binaries, compiler, tiers
+from .compiler import Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
 from .selftest import Functions
-from .threads import CPUGraph, Threads, allocated, threads_of, works_like_this
+from .threads import CPUGraph, NotYet, Threads, allocated, threads_of, works_like_this
+from .tiers import BothWays
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
@@ -116,8 +118,23 @@ def find(name: str) -> Any:
 
 def available(name: str = "CPU") -> tuple[bool, str]:
   """Whether the device exists, and its name or the reason why not. Does not raise."""
-  try: return True, find(name).name.strip()
+  try: device = find(name)
   except DeviceError as e: return False, str(e)
+  if is_cpu(device) and is_pocl(device): _start_compiler(device)
+  return True, device.name.strip()
+
+
+@cache
+def _start_compiler(device: Any) -> None:
+  """PoCL starts its compiler when it builds the first program, which takes 0.3 s. Where the disk cache has nothing of this driver
+  that is done at once, in a thread: who has asked for the device will need it."""
+  cl = import_opencl()
+  if known_bits(identity_of(device)) is not None: return
+  def build() -> None:
+    with contextlib.suppress(cl.Error): cl._cl._Program(cl.Context([device]), compiler.EMPTY)._build(b"", [device])
+  started = threading.Thread(target=build, name="ntgrad-start-compiler", daemon=True)
+  started.start()
+  atexit.register(started.join)   # the driver must not go while it is in there
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
@@ -157,19 +174,24 @@ class OpenCLDevice(Pooled):
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
     self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
-    self.functions = Functions(self.identity, self.run)
+    self.fresh = known_bits(self.compiler.identity) is None
+    self.functions = Functions(self.identity, self.run, *[partial(_run, name)] * bool(is_cpu(device)))
     self.programs = WeakSet[OpenCLProgram]()
     self.last: Any = None   # the event of what was enqueued last
     # what was enqueued, and how much of it has ended for certain; counted after it was enqueued. Other threads may wait while one
     # launches: what comes in meanwhile is not taken for ended
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
+    self.own_code: Unit | None = None      # what they run, where this process has not found it on disk
+    self.replaced = 0     # how often programs have taken over from those that were built quickly
     self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
     self.on_host = is_cpu(device) and is_pocl(device)
     # whether threads may, or might, run kernels without the queue
     self.direct = self.on_host and bool(config.direct) and works_like_this(device.platform.version)
+    known = tiers.known(self.compiler.identity)
+    self.compiler.tiers, self.untested = self.direct and bool(known), self.direct and known is None
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
@@ -197,13 +219,48 @@ class OpenCLDevice(Pooled):
     """The threads that run kernels without the queue, one for each core or so many; None where they cannot."""
     if self.threads is None and self.direct:
       self.direct = False   # meanwhile the queue runs what is launched
-      try: self.threads = threads_of(self, count)
+      try:
+        self.threads = threads_of(self, count)
+        self.direct = self.threads is not None
+      except NotYet: self.direct = True
       except (CompileError, DeviceError): pass
-      self.direct = self.threads is not None
     return self.threads
 
+  def take_over(self) -> None:
+    """Have programs that were built quickly run what workers have optimised since."""
+    for unit in self.compiler.take_optimised():
+      for p in list(self.programs):
+        if p.quick and self.compiler.key(p.spec) in unit.names: p.replace_code(unit)
+      self.compiler.units.update(dict.fromkeys(unit.names, unit))
+      self.replaced += 1
+      forget(unit.names)
+
+  def test_tiers(self) -> None:
+    """Have a worker find out, when there is nothing else to do, whether the driver gives the same bits for both ways of building:
+    for processes to come."""
+    self.untested = False
+    if not config.cache or workers.size() < 2: return
+    self.tier_test = TierTest(name=self.name)   # as long as the device lives
+    self.compiler.later.add(self.tier_test)
+    self.compiler.later.serve()
+
+  def wait_optimised(self) -> None:
+    """Wait until workers have built what they were asked to optimise, and use it."""
+    while self.compiler.optimising:
+      self.compiler.later.serve()
+      with workers.changed: workers.changed.wait_for(lambda: self.compiler.arrived or not workers.alive())
+      if not self.compiler.arrived: break   # no worker is left
+      self.take_over()
+
+  def optimise(self) -> None:
+    """See :meth:`Device.optimise`."""
+    self.compiler.optimise([p.spec for p in list(self.programs)])
+    self.wait_optimised()
+
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
+    if any(not isinstance(n.program, OpenCLProgram) for n in nodes): return None   # two programs each, see BothWays
     threads = self.started()
+    if threads is not None and self.untested: self.test_tiers()
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
   @property
@@ -280,23 +337,45 @@ class OpenCLDevice(Pooled):
     for s in specs:
       if math.prod(s.local) > most:
         raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
+    programs = self.programs_of(specs)
+    if config.tiers != "check" or not self.compiler.tiers: return [*programs]
+    return [BothWays(self, OpenCLProgram(self, p.spec, self.compiler.unit([p.spec], quick=True)), p) for p in programs]
+
+  def programs_of(self, specs: Specs) -> list[OpenCLProgram]:
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
-  def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
-    cl, out = self.cl, np.empty(count, inputs[0].dtype)
+  @contextlib.contextmanager
+  def expecting(self, kernels: int) -> Iterator[None]:
+    """See :meth:`Device.expecting`."""
+    self.compiler.coming += kernels
+    try: yield
+    finally: self.compiler.coming -= kernels
+
+  def builds_anywhere(self) -> Callable[..., bytes] | None:
+    """See :meth:`Device.builds_anywhere`."""
+    return build if self.on_host and self.compiler.two_tiers() else None
+
+  def take_built(self, specs: Specs, packed: bytes) -> Any:
+    """See :meth:`Device.take_built`."""
+    return self.compiler.take_built(specs, packed)
+
+  def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int, items: int = 1,
+          quick: bool = False) -> np.ndarray:
+    """What one group of work-items of a kernel writes: ``count`` elements of the inputs' dtype, 0 where it writes none, to test
+    the driver. Raises DeviceError."""
+    cl, out = self.cl, np.zeros(count, inputs[0].dtype)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     try:
-      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source), name)
+      with self.compiler.lock: kernel = cl.Kernel(self.compiler.load_source(source, quick), name)
       buffers = [cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
-      kernel(self.queue, (1,), (1,), *buffers)
+      kernel(self.queue, (items,), (items,), *buffers)
       cl.enqueue_copy(self.queue, out, buffers[-1])
     except cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
   def pack(self, specs: Specs) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
-    return pool.once((build, (self.name, list(specs))))
+    return workers.once((build, (self.name, list(specs))))
 
   def unpack(self, data: bytes, specs: Specs) -> None: self.compiler.take_packed(data, specs)
 
@@ -341,7 +420,19 @@ class _Lost(OpenCLDevice):
     raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
+@dataclass(eq=False, kw_only=True)
+class TierTest(workers.Job):
+  """See ``tiers.test``."""
+  name: str
+  count: int = 0
+
+  def work(self) -> workers.Work: return _test_tiers, (self.name,)
+
+
 # ---- in a worker process
+def _test_tiers(name: str) -> bool: return tiers.test(_worker_device(name))
+
+
 @cache
 def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 
@@ -349,11 +440,18 @@ def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
 
 
-def build(name: str, specs: Specs) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
-  there costs the worker only. Raises CompileError."""
+def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
+  return _worker_device(name).run(source, kernel, inputs, count)
+
+
+def build(name: str, specs: Specs, quick: bool = False) -> bytes:
+  """The packed program of ``specs`` for a device, machine code included, which is put on disk too; nothing where all are there.
+  Each kernel runs once on memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises
+  CompileError."""
   device = _worker_device(name)
-  unit = device.compiler.unit(specs)
+  if not specs: device.compiler.load_source(compiler.EMPTY)   # the compiler is ready then
+  if all(device.compiler.kept(s, quick) for s in specs): return b""
+  unit = device.compiler.unit(specs, quick)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")
   unit.done = unit.launched = True   # it is not saved here
@@ -361,7 +459,9 @@ def build(name: str, specs: Specs) -> bytes:
   device.direct = False
   for spec in unit.specs.values():
     # one group makes the same code as many, unless the grid is wide
-    likely = grid_of(spec)([_number(s) if s.hint is None else s.hint for s in spec.sizes])
-    grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
-    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=tuple(map(_number, spec.sizes)))
-  return device.compiler.pack(unit)
+    sizes = tuple([_number(s) if s.hint is None else s.hint for s in spec.sizes])   # those that it was made for fit it
+    grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(grid_of(spec)(sizes), (*spec.local, 1, 1, 1)))
+    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=sizes)
+  packed = device.compiler.pack(unit)
+  keep(packed, unit.names, quick)
+  return packed

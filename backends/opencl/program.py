@@ -6,7 +6,8 @@ import time
 from copy import copy
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence, cast
+from weakref import WeakSet
 
 import numpy as np
 
@@ -20,8 +21,11 @@ from .compiler import Unit
 from .threads import WORTH_WAKING, Launch, Record, Threads, count_locals
 
 if TYPE_CHECKING:
+  from pathlib import Path
+
   from .device import OpenCLDevice
 
+OFTEN = 50           # launches of a kernel that was built quickly, from which on it is worth optimising
 SMALL_GRID = 65535   # PoCL makes other machine code for grids wider than this
 
 
@@ -31,13 +35,18 @@ class Part(NamedTuple):
   offset: int
 
 
+def local_bytes(device: Any, kernel: Any) -> int:
+  """Bytes of local memory that a kernel has for a group."""
+  return int(kernel.get_work_group_info(device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, device.device))
+
+
 class OpenCLProgram(Program):
   """A kernel on its device. It is built when it is first launched, or before, by a worker."""
 
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
     self.unit, self._device = unit, device
     self._kernel: Any = None
-    self._take(spec)
+    self._describe(spec)
     self._sizes: Sizes | None = None   # of the last launch
     self._global: Sizes = ()           # for them; empty where there is nothing to launch
     self._args = list[Any]()  # keeps alive what the last launch uses: OpenCL's arguments do not
@@ -50,22 +59,27 @@ class OpenCLProgram(Program):
     self._ran = False           # whether the queue has run it: its machine code comes then
     self._linkable = True       # whether that may come
     self._direct = False        # whether the grid is one that they launch
+    self._launches = WeakSet[Launch]()   # of this program, without those of its clones
+    self._runs = 0              # by our own threads, one by one
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
 
-  def _take(self, spec: ProgramSpec) -> None: self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+  def _describe(self, spec: ProgramSpec) -> None:
+    self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     device = self._device
-    if self._kernel is None: self.ready()
-    elif self._ran and self._launch is None and self._linkable and device.direct: self._link()
+    if self._launch is None:
+      if self._kernel is None: self.ready()
+      if not self.unit.done: self._begin()
+      elif self._ran and self._linkable and device.direct: self._link()
     if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
     if not self._global: return 0.0 if wait else None
     if buffers != self._args: self._set(buffers)
     if self._direct: return self._run(wait)
     queue = device.queue
-    try: event = self._enqueue(queue, self._kernel, self._global, self._local)
+    try: event = self._enqueue(queue, self._object(), self._global, self._local)
     except Exception as e:
       raise DeviceError(
         f"kernel {self.spec.label}: launch with grid {self._grid(sizes)} and local {self.spec.local} failed: {e}") from None
@@ -77,40 +91,75 @@ class OpenCLProgram(Program):
     event.wait()
     return float(event.profile.end - event.profile.start)*1e-9
 
+  def _begin(self) -> None:
+    self._device.compiler.begin(self.unit)
+    if self._device.direct: self._take()
+
   def _run(self, wait: bool) -> float | None:
     """Let our own threads run it, after what is in the queue."""
     device = self._device
     if device.busy: device.drain()
     device.here()
+    if device.compiler.arrived: device.take_over()
+    self._runs += 1
+    if self._runs == OFTEN and self.unit.quick: device.compiler.optimise([self.spec])
     assert device.threads is not None and self._launch is not None
     start = time.perf_counter() if wait else 0.0
     device.threads.run(self._records, 1, self._launch.seconds > WORTH_WAKING)
     return time.perf_counter() - start if wait else None
 
+  @property
+  def quick(self) -> bool: return self.unit.quick and not self.unit.final  # type: ignore[override]
+
+  def optimised(self) -> None:
+    """See :meth:`Program.optimised`."""
+    self.ready()
+    self._device.compiler.optimise([self.spec])
+    self._device.wait_optimised()
+
+  def replace_code(self, unit: Unit) -> None:
+    """Run the machine code of another unit from now on."""
+    name = unit.names[self._device.compiler.key(self.spec)]
+    codes = unit.code[name] = unit.code.get(name) or binaries.machine_code(cast("Path", unit.files), name, unit)
+    if not codes: return
+    self.unit, self.code, self._kernel = unit, codes, None
+    for launch in list(self._launches): launch.replace_code(codes, unit)
+
+  def _object(self) -> Any:
+    """Its kernel object, for the queue."""
+    if self._kernel is None:
+      compiler, unit = self._device.compiler, self.unit
+      self._kernel = self._device.cl.Kernel(compiler.program_of(unit), unit.names[compiler.key(self.spec)])
+    return self._kernel
+
   def ready(self) -> None:
     """Build it now, or wait for the worker that does."""
-    if self._kernel is not None: return
-    try: kernel = self._built()
+    if self._kernel is not None or self._launch is not None: return
+    try: self._build()
     except CompileError as e:
-      self._take(remade(self.spec, e))
+      self._describe(remade(self.spec, e))
       self.unit, = self._device.compiler.compile([self.spec])
-      kernel = self._built()
+      self._build()
     if self.spec.again is not None: self.spec = replace(self.spec, again=None)   # it keeps what the kernel is made of
-    self._kernel = kernel   # last: who finds it does not ask for the rest
-    if self._device.direct:
-      self.take_code()
-      if self.code: self._link()
+    if self._device.direct: self._take()
+    if self._launch is None: self._object()
 
-  def _built(self) -> Any:
-    """Its kernel object. Raises CompileError."""
+  def _take(self) -> None:
+    self.take_code()
+    if self.code: self._link()
+
+  def _build(self) -> None:
+    """Have its unit built, and see how many arguments it takes. Raises CompileError."""
     compiler, spec = self._device.compiler, self.spec
     self.unit = unit = compiler.ready(self.unit, spec)
     name = unit.names[compiler.key(spec)]
     compiler.look(unit, name)
-    kernel = self._device.cl.Kernel(unit.program, name)
-    self._count = int(kernel.num_args) - len(spec.sizes) - len(spec.source.parts)
-    if 0 <= self._count <= spec.nparams: return kernel
-    raise CompileError(f"kernel {spec.label}: {kernel.num_args} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")
+    kernel = None if name in unit.shapes else self._device.cl.Kernel(compiler.program_of(unit), name)
+    count = unit.shapes[name][0] if kernel is None else int(kernel.num_args)
+    self._count = count - len(spec.sizes) - len(spec.source.parts)
+    if not 0 <= self._count <= spec.nparams:
+      raise CompileError(f"kernel {spec.label}: {count} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")
+    self._kernel = kernel   # last: who finds it does not ask for the rest
 
   def take_code(self, again: bool = False) -> None:
     """Take its machine code, if it is there: when it has run, or was in the disk cache."""
@@ -142,12 +191,14 @@ class OpenCLProgram(Program):
   def launch_of(self, record: Record, threads: Threads, values: Any = None) -> Launch:
     """A launch of it, with ``values`` for its arguments, or arguments of its own."""
     if self._locals is None: self._locals = self._count_locals()
-    return Launch(threads, record, self._local, (ctypes.c_uint64 * self.width)() if values is None else values, self._locals)
+    new = Launch(threads, record, self._local, (ctypes.c_uint64 * self.width)() if values is None else values, self._locals)
+    self._launches.add(new)
+    return new
 
   def _count_locals(self) -> tuple[int, int]:
     if not (count := count_locals(self.spec.source.text)): return 0, 0
-    self.ready()
-    nbytes = int(self._kernel.get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
+    name = self.unit.names[self._device.compiler.key(self.spec)]
+    nbytes = self.unit.shapes[name][1] if name in self.unit.shapes else local_bytes(self._device, self._object())
     return count, -(-nbytes // 4096) * 4096
 
   def put(self, launch: Launch, i: int, raw: Any) -> None:
@@ -171,8 +222,8 @@ class OpenCLProgram(Program):
     for i, n in self._numbers(sizes): launch.values[i] = int(n)
     small = all(g*n < SMALL_GRID for g, n in zip(grid, self._local))
     if not (False in self.code or small and True in self.code): self.take_code(again=True)
-    if (code := self.code.get(small and True in self.code)) is None: return False
-    launch.resize(code, grid, self._seconds(sizes))
+    if (small := small and True in self.code) not in self.code: return False
+    launch.resize(self.code, small, self.unit, grid, self._seconds(sizes))
     return True
 
   def _numbers(self, sizes: Sizes) -> list[tuple[int, Any]]:
@@ -198,17 +249,17 @@ class OpenCLProgram(Program):
   def _set_kernel(self, buffers: Sequence[Any]) -> None:
     given, parts = buffers[:self._count], self.spec.source.parts
     if parts: given = [b.raw if type(b) is Part else b for b in given]
-    self._kernel._set_arg_multi(tuple(chain(*enumerate(given))))  # a tenth of what set_args takes
+    self._object()._set_arg_multi(tuple(chain(*enumerate(given))))  # a tenth of what set_args takes
     offsets = [(i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
                for i, (slot, _) in enumerate(parts, self._count + len(self.spec.sizes))]
     # set_arg_multi tries buffers first, by exceptions: 15 µs each
-    if offsets: self._kernel._set_arg_buf_multi(tuple(chain(*offsets)))
+    if offsets: self._object()._set_arg_buf_multi(tuple(chain(*offsets)))
 
   def _resize(self, sizes: Sizes) -> None:
     """Launch for other sizes from now on. Raises DeviceError."""
     grid, self._sizes = self._grid(sizes), None
     direct = self._launch is not None and self.cover(self._launch, sizes)
-    if sizes and not direct: self._kernel._set_arg_buf_multi(tuple(chain(*self._numbers(sizes))))
+    if sizes and not direct: self._object()._set_arg_buf_multi(tuple(chain(*self._numbers(sizes))))
     self._global = tuple(g*n for g, n in zip(grid, self._local)) if all(grid) else ()
     if direct != self._direct: self._args, self._direct = [], direct
     self._sizes = sizes
@@ -216,7 +267,7 @@ class OpenCLProgram(Program):
   def clone(self) -> OpenCLProgram:
     new = copy(self)   # with its machine code, where that is there
     new._kernel = new._launch = new._records = new._sizes = None
-    new._args, new._direct = [], False
+    new._args, new._direct, new._launches = [], False, WeakSet()
     self._device.programs.add(new)
     return new
 

@@ -28,16 +28,22 @@ CLOSE = {"float": 1e-5, "double": 1e-13}   # far more than functions may differ 
 Run = Callable[[str, str, list[np.ndarray], int], np.ndarray]
 
 
-class Functions:
-  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver's version."""
+def nowhere(text: str, name: str, inputs: list[np.ndarray], n: int) -> np.ndarray:
+  """Where a kernel cannot be run."""
+  raise RuntimeError(f"{name} is tested by the process that has the device")
 
-  def __init__(self, identity: str, run: Run):
-    self.identity, self.run = identity, run
+
+class Functions:
+  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver's version.
+  ``elsewhere`` runs it in a worker process, which does not have this device's object."""
+
+  def __init__(self, identity: str, run: Run, elsewhere: Run = nowhere):
+    self.identity, self.run, self.elsewhere = identity, run, elsewhere
     self.known = dict[tuple[str, str], frozenset[int]]()
 
   def __reduce__(self) -> Any:
-    """For a process that has no device: what it does not know it asks the disk cache, and gives up where that has nothing."""
-    return Functions, (self.identity, elsewhere), {"known": self.known}
+    """For another process: what it does not know it asks the disk cache, then tests it itself or gives up."""
+    return Functions, (self.identity, self.elsewhere), {"known": self.known}
 
   def __call__(self, name: str, base: str) -> frozenset[int]:
     """The widths at which a function of ``base`` elements is wrong."""
@@ -57,11 +63,6 @@ class Functions:
       print(f"ntgrad: the driver's {name} of {', '.join(f'{base}{n}' for n in sorted(bad))} {what}; smaller vectors are used",
             file=sys.stderr)
     return bad
-
-
-def elsewhere(text: str, name: str, inputs: list[np.ndarray], n: int) -> np.ndarray:
-  """Where a kernel cannot be run."""
-  raise RuntimeError(f"{name} is tested by the process that has the device")
 
 
 def widths(base: str) -> list[int]:

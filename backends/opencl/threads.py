@@ -18,12 +18,13 @@ import re
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Sequence, cast
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, cast
 
 import numpy as np
 
 from ntgrad.codegen.ir import not_in_handler
 
+from .. import workers
 from ..base import Argument, Graph, Grid, KernelSource, Node, ProgramSpec, Raw, Sizes
 from ..memory_pool import host_room
 from ..process import Parameters
@@ -207,16 +208,25 @@ class Launch:
       at + 8*i if i < arguments else places + 8*(t*count + i - arguments) for t in range(threads) for i in range(width)])
     self.context = Context(local=local, dimensions=3)
     self.record, self.pool, self.seconds = record, pool, 0.0
+    self.small = False
+    self.owner: object = None   # see ``resize``
     record.args, record.stride, record.context = ctypes.addressof(self.pointers), 8 * width, ctypes.addressof(self.context)
 
-  def resize(self, code: int, grid: Grid, seconds: float) -> None:
-    """Launch that machine code over a grid from now on, which takes so long on one thread at least."""
+  def resize(self, codes: Mapping[bool, int], small: bool, owner: object, grid: Grid, seconds: float) -> None:
+    """Launch machine code over a grid from now on, which takes so long on one thread at least. ``codes`` for any grid (False) and
+    for ``small`` ones (True) stay loaded while their ``owner`` lives."""
+    self.small, self.owner = small, owner
+    code = codes[small]
     r, groups = self.record, grid[0] * grid[1] * grid[2]
     self.context.groups[:] = grid
     r.code, r.groups = code, groups
     r.nx, r.ny, r.nz = grid if groups else (1, 1, 1)
     r.size = max(-(-groups // (PIECES * self.pool.threads)), 1)
     self.share(seconds, SHORT)
+
+  def replace_code(self, codes: Mapping[bool, int], owner: object) -> None:
+    """Launch other machine code of the same kernel from now on, where there is some for this grid."""
+    if self.owner is not None and (code := codes.get(self.small)) is not None: self.record.code, self.owner = code, owner
 
   def share(self, seconds: float, least: float) -> None:
     """Share the launch out, or not: it takes so long on one thread."""
@@ -292,13 +302,13 @@ class Threads:
 
 # ---- what the threads run
 def spec(name: str) -> ProgramSpec:
-  """One of the kernels of ``_SOURCE``, to be compiled like any other, quickly: they call machine code, and run none faster."""
+  """One of the kernels of ``_SOURCE``, to be compiled like any other."""
   helpers, *kernels = re.split(r"(?=__kernel void )", _SOURCE)
   text = next(k for k in kernels if f"void {name}(" in k)
   before, after = text.split(name, 1)
   return ProgramSpec(f"threads_{name.lower()}", KernelSource(
     f"{helpers}{text}", helpers=(helpers,), kernel=(before, after), parts=((0, 8),) if name == "TEST" else ()),
-    TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"), options=(("quick", 1),))
+    TESTED if name == "TEST" else (1,), (1,), 2 + (name != "TEST"))
 
 
 def works_like_this(version: str) -> bool:
@@ -320,6 +330,7 @@ class CPUGraph(Graph):
     self._apart = set[int](range(len(nodes)))   # those whose machine code is not there
     self._seconds = 0.0                         # what all that are shared out take on one thread
     self._runs, self._taken = 0, list[float]()   # seconds of each launch on one thread
+    self._replaced = device.replaced             # machine code when they were measured
     self._records: Any = None                   # all launches, from when the machine code of each has been there
     self._launches = list[Launch]()
 
@@ -370,6 +381,8 @@ class CPUGraph(Graph):
     if self._added is None: self._find(len(memory))
     table = np.array([*[raw.address for raw in memory], *begins, 0], np.uint64)
     self._values[self._to] = table[self._from] + self._added
+    if device.compiler.arrived: device.take_over()
+    if self._replaced != device.replaced: self._replaced, self._runs = device.replaced, 0
     self._runs += 1
     if self._runs > MEASURED[-1]: self._threads.run(self._records, len(self._launches), self._seconds > MEASURED_WAKING)
     else: self._measure()
@@ -385,13 +398,20 @@ class CPUGraph(Graph):
     if self._runs < MEASURED[-1]: return
     for launch, each in zip(self._launches, self._taken): launch.share(each, MEASURED_SHORT)
     self._seconds = sum([launch.seconds for launch in self._launches])
+    order = sorted(range(len(self._taken)), key=lambda i: -self._taken[i])
+    self._device.compiler.optimise([self._programs[i].spec for i in order if self._programs[i].unit.quick])
 
 
 _threads: dict[tuple[object, int], Threads] = {}   # of this process, by driver and number
 
 
+class NotYet(Exception):
+  """A worker is building what the threads run."""
+
+
 def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
-  """So many threads for a device (0: one a core that this process may use), tested; None where its code cannot be called so."""
+  """So many threads for a device (0: one a core that this process may use), tested; None where its code cannot be called so.
+  Raises NotYet while a worker builds what they run: the queue runs kernels meanwhile."""
   compiler = device.compiler
   count = count or min(int(device.device.max_compute_units), len(os.sched_getaffinity(0)))
   key = compiler.identity, count
@@ -400,14 +420,18 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   keys = [compiler.key(s) for s in specs]
   held = [compiler.units.get(k) or compiler.load(k) for k in keys]   # until programs do: one that is let go is loaded again
   if None in held:
-    unit = compiler.unit(specs)
-    compiler.build(unit)
-    unit.done = True
+    device.own_code = unit = compiler.unit(specs, quick=True)   # they call machine code: optimised they would be no faster
+    unit.final = True
     compiler.units.update(dict.fromkeys(keys, unit))
-  run, test = [cast("OpenCLProgram", p) for p in device.compile(specs)]
+    if workers.alive(): compiler.first.add(unit)
+  with workers.changed:
+    if (u := device.own_code) is not None and not u.done and u.answer is None and not u.here and workers.alive(): raise NotYet
+  run, test = device.programs_of(specs)
   zeros, out = device.new_raw(4096), device.new_raw(4096)
   zeros.host[:] = 0
-  for p in run, test: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
+  for p in run, test:
+    p.ready()
+    if not p.code: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
   device.queue.finish()
   for p in run, test: p.take_code()
   if not (run.code and test.code): return None

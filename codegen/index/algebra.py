@@ -15,9 +15,9 @@ from collections import Counter
 from functools import reduce
 from hashlib import blake2b
 from itertools import permutations
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Union
 
-from ..ir import BinaryOps, Ops, TernaryOps, UOp, dtypes, memoized
+from ..ir import BinaryOps, Ops, TernaryOps, UOp, dtypes, memoized, memoized_of
 
 __all__ = [
   "Dim", "FALSE", "FAR", "INT", "Linear", "ONE", "Size", "TRUE", "UNKNOWN", "ZERO", "add", "both", "bounds", "cdiv",
@@ -217,14 +217,22 @@ def vmin(u: UOp) -> int: return bounds(u)[0]
 def vmax(u: UOp) -> int: return bounds(u)[1]
 
 
-@memoized
+def _parts(u: UOp) -> Sequence[UOp]:
+  """What the bounds of a node are made of: of a sum its terms, not the sums of the first of them; else its sources."""
+  return u.src if u.dtype is not INT or u.op is not ALU or (found := _sum(u)) is None else [t for t, _ in found[0]]
+
+
+@memoized_of(_parts)
 def bounds(u: UOp) -> tuple[int, int]:
   """The least and greatest value that an integer or bool node can have; -FAR and FAR where none is known."""
   out = _interval(u)
   if u.op is not ALU or u.dtype is not INT or out[0] == out[1] or not has_sizes(u): return out
-  least, most = end_of(u, False), end_of(u, True)
-  lo, hi = out[0] if least is None else _polynomial(least)[0], out[1] if most is None else _polynomial(most)[1]
-  return max(out[0], lo), min(out[1], hi)
+  (terms, c), found = linear(u), [*out]
+  for upper in (False, True):
+    ends = [(end_of(t, upper == (k > 0)), t, k) for t, k in terms]
+    if known := [(end, k) for end, _, k in ends if end is not None]:   # the others count by their bounds
+      found[upper] = _polynomial(weighted_sum(known))[upper] + _span([(t, k) for end, t, k in ends if end is None], c)[upper]
+  return max(out[0], found[0]), min(out[1], found[1])
 
 
 def _interval(u: UOp) -> tuple[int, int]:
@@ -246,6 +254,9 @@ def _interval(u: UOp) -> tuple[int, int]:
     bs = [bounds(s) for s in src]
     return min(b[0] for b in bs), max(b[1] for b in bs)
   if op is not ALU or d.kind not in "iu": return top
+  if d is INT and (found := _sum(u)) is not None:
+    lo, hi = _span(*found)
+    return max(lo, -FAR), min(hi, FAR)
   if arg is TernaryOps.WHERE:
     a, b = bounds(src[1]), bounds(src[2])
     return min(a[0], b[0]), max(a[1], b[1])
@@ -264,7 +275,7 @@ def end_of(u: UOp, upper: bool) -> UOp | None:
   return _ends(u)[upper]
 
 
-@memoized
+@memoized_of(_parts)
 def _ends(u: UOp) -> tuple[UOp | None, ...]:
   arg = u.arg
   if u.dtype is not INT: return None, None
@@ -272,12 +283,14 @@ def _ends(u: UOp) -> tuple[UOp | None, ...]:
   if u.op is RANGE or u.op is Ops.SPECIAL:   # of no values anything may be said
     return ZERO, const(size - 1) if isinstance(size := arg[-1], int) else sub(size, 1)
   if u.op is not ALU: return None, None
+  if (found := _sum(u)) is not None:
+    ends = [[(e, k) for t, k in found[0] if (e := _ends(t)[upper == (k > 0)]) is not None] for upper in (False, True)]
+    return tuple([weighted_sum([*each, (ONE, found[1])]) if len(each) == len(found[0]) else None for each in ends])
   b = u.src[-1]
   fn = _GROWING.get(arg)
   pairs: Iterable[tuple[UOp | None, UOp | None]] = zip(_ends(u.src[0]), _ends(b))
   if of_sizes(b) and arg is MOD: return ZERO, sub(b, 1)
   if of_sizes(b) and arg is IDIV: fn, pairs = fdiv, [(a, b) for a, _ in pairs]
-  elif arg is MUL and b.op is CONST: fn, pairs = mul, [(a, b) for a, _ in pairs][::1 if b.arg >= 0 else -1]
   elif arg is MUL and vmin(u.src[0]) >= 0 and vmin(b) >= 0: fn = mul
   return tuple([None if fn is None or a is None or b is None else fn(a, b) for a, b in pairs])
 
@@ -291,16 +304,17 @@ def _polynomial(u: UOp) -> tuple[int, int]:
     least[f] = (_interval if f is u else bounds)(f)[0]
     if least[f] <= -FAR: return lo, hi
   number_of = {f: i for i, f in enumerate(least)}
-  whole = Counter[tuple[int, ...]]()   # by the numbers of its factors, each less its least, what a product counts
+  whole: dict[tuple[int, ...], int] = {}   # by the numbers of its factors, each less its least, what a product counts
   for t, k in terms:
-    product = Counter[tuple[int, ...]]({(): k})
+    product: dict[tuple[int, ...], int] = {(): k}
     for f in factors(t):
-      wider = Counter[tuple[int, ...]]()
-      for m, n in product.items():
-        wider[m] += n * least[f]
-        wider[tuple(sorted((*m, number_of[f])))] += n
+      i, n = number_of[f], least[f]
+      wider = {m: j * n for m, j in product.items()} if n else {}
+      for m, j in product.items():
+        more = tuple(sorted((*m, i)))
+        wider[more] = wider.get(more, 0) + j
       product = wider
-    whole.update(product)
+    for m, j in product.items(): whole[m] = whole.get(m, 0) + j
   c += whole.pop((), 0)
   if all(k >= 0 for k in whole.values()): lo = max(lo, c)
   if all(k <= 0 for k in whole.values()): hi = min(hi, c)
@@ -432,29 +446,44 @@ def _monomial(atoms: tuple[UOp, ...], k: int = 1) -> UOp:
   return out if k == 1 else _build({out: k}, 0)
 
 
+def _order(t: UOp | None) -> tuple[int, list[Any]]:
+  """What terms are led by: the number of factors. Which of two is first stays so when both are multiplied by an atom."""
+  atoms = factors(t)
+  return len(atoms), list(map(key_of, atoms))
+
+
 def _leading(u: UOp) -> tuple[tuple[UOp, ...], int]:
-  """The term with the most factors, and its number. Which of two is first stays so when both are multiplied by an atom."""
+  """The term with the most factors, and its number."""
   terms, c = linear(u)
   if not terms: return (), c
-  return max(((factors(t), k) for t, k in terms), key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
+  t, k = max(terms, key=lambda tk: _order(tk[0])) if len(terms) > 1 else terms[0]
+  return factors(t), k
+
+
+def _over(t: UOp | None, by: Counter[UOp]) -> tuple[UOp, ...] | None:
+  """The atoms of a term without those of another; None where it does not have them."""
+  over = Counter(factors(t))
+  over.subtract(by)
+  return None if min(over.values(), default=0) < 0 else tuple(over.elements())
 
 
 def _long_division(a: UOp, d: UOp) -> tuple[UOp, UOp]:
   """a -> (whole, rest), a == whole * d + rest, as polynomials are divided: the first term of ``d`` divides none of the rest's."""
   first, of = _leading(d)
-  whole = rest = ZERO
-  while a is not ZERO:
-    atoms, k = _leading(a)
-    over = Counter(atoms)
-    over.subtract(Counter(first))
-    times = 0 if min(over.values(), default=0) < 0 else abs(k) // abs(of) * (1 if (k < 0) == (of < 0) else -1)
-    if times == 0:
-      term = _monomial(atoms, k)
-      rest, a = add(rest, term), sub(a, term)
-    else:
-      part = _monomial(tuple(over.elements()), times)
-      whole, a = add(whole, part), sub(a, mul(part, d))
-  return whole, rest
+  by, (terms, c) = Counter(first), linear(a)
+  rest, (of_d, cd) = {**dict(terms), ONE: c}, linear(d)
+  whole: dict[UOp, int] = {}
+  todo = {t: over for t in rest if (over := _over(t if t is not ONE else None, by)) is not None}   # what it may divide
+  while todo:
+    t = max(todo, key=lambda t: _order(t if t is not ONE else None))
+    over, k = todo.pop(t), rest[t]
+    if not (times := abs(k) // abs(of) * (1 if (k < 0) == (of < 0) else -1)): continue
+    whole[_monomial(over)] = times
+    for s, j in (*of_d, (None, cd)):
+      part = _monomial((*over, *factors(s)))
+      if part not in rest and (left := _over(part if part is not ONE else None, by)) is not None: todo[part] = left
+      rest[part] = rest.get(part, 0) - times * j
+  return tuple([_build(u, u.pop(ONE, 0)) for u in (whole, rest)])   # type: ignore[return-value]
 
 
 # ---- quotients and remainders
@@ -466,9 +495,10 @@ def _split(a: UOp, d: int) -> tuple[dict[UOp, int], int, dict[UOp, int], int]:
   return whole, c // d, {t: r for t, k in terms if (r := k - d * whole.get(t, 0))}, c % d
 
 
-def _span(terms: Mapping[UOp, int], c: int) -> tuple[int, int]:
+def _span(terms: Iterable[tuple[UOp, int]], c: int) -> tuple[int, int]:
+  """The bounds of a sum of terms and a number."""
   lo = hi = c
-  for t, k in terms.items():
+  for t, k in terms:
     l, h = bounds(t)
     lo, hi = (lo + l * k, hi + h * k) if k > 0 else (lo + h * k, hi + l * k)
   return lo, hi
@@ -500,14 +530,14 @@ def fdiv(a: UOp, by: UOp | int) -> UOp:
   if d == 1: return a
   if not d: return _fdiv_size(a, by)  # type: ignore[arg-type]
   whole, wc, rest, rc = _split(a, d)
-  lo, hi = _span(rest, rc)
+  lo, hi = _span(rest.items(), rc)
   if lo // d == hi // d: return _build(whole, wc + lo // d)
   if _leads_down(rest): return sub(_build(whole, wc), fdiv(_build({t: -k for t, k in rest.items()}, d - 1 - rc), d))
   up = _lift(lo, d)
   wc, rc = wc - up, rc + up * d
   for g in _divisors(rest, d):  # (g*A + B) // d == A // (d/g) where 0 <= B < g
     upper, low, rc_high, rc_low = _part(rest, rc, g)
-    blo, bhi = _span(low, rc_low)
+    blo, bhi = _span(low.items(), rc_low)
     if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
   for t, k in rest.items():  # (A + x // n) // d == (A*n + x) // (n*d)
     if k == 1 and t.arg is IDIV and (len(rest) == 1 and rc == 0 or _number(t.src[1])):
@@ -560,13 +590,13 @@ def mod(a: UOp, by: UOp | int) -> UOp:
   if d == 1: return ZERO
   if not d: return _mod_size(a, by)  # type: ignore[arg-type]
   _, _, rest, rc = _split(a, d)
-  lo, hi = _span(rest, rc)
+  lo, hi = _span(rest.items(), rc)
   if lo // d == hi // d: return _build(rest, rc - lo // d * d)
   if _leads_down(rest): return sub(const(d - 1), mod(_build({t: -k for t, k in rest.items()}, -1 - rc), d))
   rc += _lift(lo, d) * d
   for g in _divisors(rest, d):  # (g*A + B) % d == g * (A % (d/g)) + B where 0 <= B < g
     upper, lower, rc_high, rc_low = _part(rest, rc, g)
-    blo, bhi = _span(lower, rc_low)
+    blo, bhi = _span(lower.items(), rc_low)
     if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
   for t, k in rest.items():
     if t.op is not ALU or not (n := _number(t.src[-1])): continue
@@ -602,7 +632,7 @@ def greatest(a: UOp, b: UOp | int) -> UOp: return _chosen(MAX, a, b)
 
 
 _GROWING: dict[BinaryOps, Callable[[UOp, UOp], UOp]] = {   # greater where what they are of is greater
-  ADD: add, MIN: least, MAX: greatest}
+  MIN: least, MAX: greatest}
 
 
 # ---- arithmetic of sizes: what is a number stays one

@@ -95,6 +95,9 @@ class Settings:
     values=("none", "entry", "all"))
   check_indices: Value = _setting("CHECK_INDICES", "auto",
     "1 checks index tensors and classes on the device, 0 does not; auto does on CPU and NUMPY", values=("auto", 0, 1))
+  tiers: Value = _setting("TIERS", "auto",
+    "auto builds many new kernels of the CPU quickly, and those that run often again, optimised; 0 optimises each at once; check "
+    "builds and runs each both ways, and compares the bits", values=("auto", "check", 0))
   override: str = _setting(
     "OVERRIDE", "", "folder with files of python -m ntgrad eject, whose kernels run in the place of the scheduled ones", key=True)
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))

@@ -9,7 +9,7 @@ import os
 import threading
 from enum import Enum
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, Sequence, TypeVar
 from weakref import ref
 
 from .dtype import DType, Number, dtypes, held
@@ -167,21 +167,29 @@ _T = TypeVar("_T")
 memoized_names: set[str] = set()   # under which results are kept with nodes
 
 
-def memoized(fn: Callable[[Any], _T]) -> Callable[[UOp], _T]:
-  """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that
-  graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node stays
-  the same has a table (``NodeTable``)."""
-  name = fn.__name__
-  memoized_names.add(name)
-  @wraps(fn)
-  def found(u: UOp) -> _T:
-    stack = [u] if name not in u.__dict__ else []
-    while stack:
-      if missing := [s for s in stack[-1].src if name not in s.__dict__]: stack += missing
-      elif name not in (known := (n := stack.pop()).__dict__): known[name] = fn(n)
-    value: _T = u.__dict__[name]
-    return value
-  return found
+def _sources(u: UOp) -> Sequence[UOp]: return u.src
+
+
+def memoized_of(of: Callable[[UOp], Sequence[UOp]]) -> Callable[[Callable[[Any], _T]], Callable[[UOp], _T]]:
+  """A function of a node that asks for the same of the nodes that ``of`` gives: its results are kept with the nodes, those first,
+  so that graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node
+  stays the same has a table (``NodeTable``)."""
+  def decorated(fn: Callable[[Any], _T]) -> Callable[[UOp], _T]:
+    name = fn.__name__
+    memoized_names.add(name)
+    @wraps(fn)
+    def found(u: UOp) -> _T:
+      stack = [u] if name not in u.__dict__ else []
+      while stack:
+        if missing := [s for s in of(stack[-1]) if name not in s.__dict__]: stack += missing
+        elif name not in (known := (n := stack.pop()).__dict__): known[name] = fn(n)
+      value: _T = u.__dict__[name]
+      return value
+    return found
+  return decorated
+
+
+memoized = memoized_of(_sources)
 
 
 class kept_property(Generic[_T]):

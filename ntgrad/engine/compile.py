@@ -32,10 +32,11 @@ from .size_variants import SizedProgram
 
 KERNEL_TABLE = "kernel"   # of the disk cache
 PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))
-# new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
-MANY_KERNELS, PROCESSES = 48, 4
+MANY_KERNELS, PROCESSES = 12, 2   # new kernels of a plan from which on workers make some, where so many processes compile
+JOB_KERNELS = 4                      # kernels that a worker makes as one
 
-_making = workers.Queue(MANY_KERNELS)
+_making = workers.Queue(0, rank=0)   # before programs: this process has no other way to give work away
+_later = workers.Queue(0, background=True)
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
 
@@ -44,7 +45,7 @@ _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary() 
 class Elsewhere:
   """A device of another process, for which a kernel is made."""
   name: str
-  renderer: Renderer
+  renderer: Renderer = Renderer()   # of one for which nothing is made: that of nobody
   identity: str = ""   # the device's; "": nothing of it is kept on disk
 
 
@@ -167,62 +168,122 @@ def programs(kernels: Sequence[Kernel], device: Device,
              refused: Callable[[int, NtgradError], None] | None = None) -> list[Program]:
   """A program for each kernel; new ones are compiled in this order. ``refused`` is told which kernel raises what."""
   settings = overrides.settings()
-  keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]
+  keys = [_key(k, device, settings) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
   out = []
-  for i, (key, kernel) in enumerate(zip(keys, kernels)):
-    if (program := _programs.get(key)) is None:
-      try:   # one by one: the device may compile while the next is rendered
-        program = _programs[key] = SizedProgram(kernel, device, partial(compiled_program, device=device)) if kernel.sizes else \
-          compiled_program(kernel, device, making.pop(key, None))[0]
-      except NtgradError as e:
-        if refused is not None: refused(i, e)
-        raise
-      if (mine := overrides.standing_for(kernel)) is not None:
-        program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
-    out.append(program)
+  with device.expecting(len(new)):
+    for i, (key, kernel) in enumerate(zip(keys, kernels)):
+      if (program := _programs.get(key)) is None:
+        try:   # one by one: the device may compile while the next is rendered
+          program = _programs[key] = SizedProgram(kernel, device, partial(compiled_program, device=device)) if kernel.sizes else \
+            compiled_program(kernel, device, making.pop(key, None))[0]
+        except NtgradError as e:
+          if refused is not None: refused(i, e)
+          raise
+        if (mine := overrides.standing_for(kernel)) is not None:
+          program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
+      out.append(program)
   return out
 
 
+def _key(k: Kernel, device: Device, settings: tuple[Any, ...]) -> tuple[Any, ...]:
+  return device.name, settings, k.params, k.axes, k.body, k.needs, k.free
+
+
+# ---- kernels that other processes make
+
 @dataclass(eq=False, kw_only=True)
 class Making(workers.Job):
-  """A kernel whose source some process makes."""
-  kernel: Kernel
-  label: str
+  """Kernels that some process makes: their source, and their programs where ``build`` can do that in any process."""
+  kernels: Sequence[Kernel]
+  labels: Sequence[str]
   device: Elsewhere
-  count: int = 0      # it is counted when it is compiled
+  build: Callable[..., bytes] | None = None
+  made: list[_Made] | None = None          # what a worker has made; none: this process does
+  held: Any = None                         # its programs, until somebody launches them
+  count: int = 0                           # they are counted when they are compiled
 
-  def work(self) -> workers.Work: return _made, (self.kernel, self.label, self.device)
+  def work(self) -> workers.Work: return _made, (self.kernels, self.labels, self.device, self.build)
+
+  def take(self, i: int, device: Device) -> _Made:
+    """One of the kernels as source, made here if no worker has made it."""
+    if self.made is None:
+      with _making.claim(self) as mine:   # whichever queue it is in
+        if mine:
+          self.made, packed = self.answer or ([], None)
+          self.answer = None
+          if packed: self.held = device.take_built([m.spec for m in self.made], packed)
+    if not self.made: return program_spec(self.kernels[i], device, label=self.labels[i])
+    candidates.tell(self.made[i].refusals)
+    return self.made[i]
 
 
-def _made(kernel: Kernel, label: str, device: Elsewhere) -> _Made:
-  """A kernel as source, in a worker."""
-  candidates.refusals.clear()
-  return program_spec(kernel, device, label=label)._replace(refusals=tuple(candidates.refusals))
+def _made(kernels: Sequence[Kernel], labels: Sequence[str], device: Elsewhere,
+          build: Callable[..., bytes] | None) -> tuple[list[_Made], bytes | None]:
+  """Kernels as source and as a packed program, in a worker."""
+  out = []
+  for kernel, label in zip(kernels, labels):
+    candidates.refusals.clear()
+    new = program_spec(kernel, device, label=label)
+    if device.identity: new = new._replace(spec=replace(new.spec, uops=()), parts=None)   # nobody asks for more
+    out.append(new._replace(refusals=tuple(candidates.refusals)))
+  return out, build(device.name, [m.spec for m in out], True) if build is not None else None
 
 
-def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
+_starting: Making | None = None   # without kernels
+_Jobs = dict[Any, tuple[Making, int]]   # and the kernel's place in it
+_ahead: Recent[Any, tuple[Making, int]] = Recent(256)
+
+
+def made_by_workers(new: dict[Any, Kernel], device: Device) -> _Jobs:
   """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
   if len(new) < MANY_KERNELS or workers.size() < PROCESSES or config.beam: return {}
-  settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
-  there = Elsewhere(device.name, device.renderer, "" if needs_parts() else device.identity)
-  jobs = {key: Making(kernel=k, label=new_label(kernel_name(k)), device=there, settings=settings) for key, k in new.items()}
-  for job in jobs.values(): _making.add(job)
+  jobs = _jobs({key: k for key, k in new.items() if key not in _ahead}, device)
+  for job in dict.fromkeys([job for job, _ in jobs.values()]): _making.add(job)
   _making.serve()
   return jobs
 
 
-def compiled_program(kernel: Kernel, device: Device, making: Making | None = None) -> _Compiled:
-  """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
+def start_workers(device: Device) -> None:
+  """Have workers start, and get ready to make kernels: many will come."""
+  if workers.size() < PROCESSES or workers.alive() or (build := device.builds_anywhere()) is None: return
+  global _starting
+  _starting = Making(kernels=(), labels=(), device=Elsewhere(device.name), build=build)
+  _making.add(_starting)
+  _making.serve()
+
+
+def ahead(kernels: Sequence[Kernel], device: Device, soon: bool = False) -> None:
+  """Have workers make the programs of kernels that may be asked for later; run-time sizes have their final form in them.
+  ``soon``: this process is about to make them, from the first on."""
+  if workers.size() < PROCESSES or config.beam: return
+  settings = overrides.settings()
+  new = {key: k for k in kernels if (key := _key(k, device, settings)) not in _programs}
+  _ahead.update(_jobs({key: k for key, k in new.items() if key not in _ahead}, device))
+  queue = _making if soon else _later
+  for job in dict.fromkeys([_ahead[key][0] for key in new]): queue.add(job)
+  queue.serve()
+
+
+def _jobs(new: dict[Any, Kernel], device: Device) -> _Jobs:
+  settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
+  there = Elsewhere(device.name, device.renderer, "" if needs_parts() else device.identity)
+  keys, out = list(new), _Jobs()
+  for part in [keys[i:i + JOB_KERNELS] for i in range(0, len(keys), JOB_KERNELS)]:
+    kernels = [new[key] for key in part]
+    job = Making(kernels=kernels, labels=[new_label(kernel_name(k)) for k in kernels], device=there, settings=settings,
+                 build=device.builds_anywhere())
+    out.update({key: (job, i) for i, key in enumerate(part)})
+  return out
+
+
+def compiled_program(kernel: Kernel, device: Device, making: tuple[Making, int] | None = None) -> _Compiled:
+  """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source, and the program."""
   started = perf_counter()
+  if making is None and _ahead: making = _ahead[_key(kernel, device, overrides.settings())]
   if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
-  else:
-    with _making.claim(making) as mine:
-      assert mine
-      if making.refused: raise CompileError(making.refused)
-      new = making.answer or program_spec(kernel, device, label=making.label)
-      candidates.tell(new.refusals)
+  else: new = making[0].take(making[1], device)
   spec = with_label(kept(new, kernel, device), device)
   report.made_in(spec.label, perf_counter() - started)
   if new.parts is not None:

@@ -105,6 +105,9 @@ def _opened(name: str) -> Opened:
   return _open[name]
 
 
+def open_devices() -> list[Opened]: return [d for d in list(_open.values()) if not d.lost]
+
+
 def _after_fork() -> None:
   """In a forked process: what the parent had opened is lost here; asking for it again says so."""
   for name, device in list(_open.items()):
@@ -190,6 +193,11 @@ class _Device:
   def reset_peak(self, name: str | None = None) -> None:
     """Start measuring ``memory(name).peak`` anew, from what is in use now. Raises DeviceError."""
     get_device(self._located(name)).reset_peak()
+
+  def optimise(self, name: str | None = None) -> None:
+    """Have kernels optimised that were built quickly (see TIERS in ``ntgrad.config``), and wait for that: what runs on a device
+    (None: the default one) is as fast then as it will be. Raises DeviceError."""
+    get_device(self._located(name)).optimise()
 
   def synchronize(self, name: str | None = None) -> None:
     """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it, and

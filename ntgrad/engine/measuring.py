@@ -14,9 +14,9 @@ from typing import Any, Iterator, Sequence
 import numpy as np
 
 from ntgrad.backends import workers as pool
-from ntgrad.backends.base import Device, Program
+from ntgrad.backends.base import Device, Program, Specs
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir import ArgumentError, DType, NtgradError
+from ntgrad.codegen.ir import ArgumentError, DType, NtgradError, config
 
 REPEATS = 5                   # launches of each candidate, as far as TRIAL seconds go
 TRIAL = 0.5                   # seconds of launches of a candidate
@@ -69,6 +69,7 @@ class Bench:
 
   def measure(self, program: Program) -> float:
     """Median seconds of a candidate. Raises ArgumentError where its results are others, and whatever its launch raises."""
+    program.optimised()
     with self.trial() as raws:
       first = program(raws, True) or 0.0
       for got, want in zip(self.results(raws), self.want or ()): compare(got, want)
@@ -89,6 +90,11 @@ def compare(got: np.ndarray, want: np.ndarray) -> None:
   greatest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
   close = np.isclose(a, b, rtol=2e-2 if got.dtype.itemsize < 4 else 1e-3, atol=1e-3 * max(1.0, greatest), equal_nan=True)
   if not close.all(): raise ArgumentError(f"{(~close).sum()} of {close.size} results differ from the reference kernel's")
+
+
+def candidates_of(device: Device, specs: Specs) -> list[Program]:
+  """Programs that are to be measured: each is optimised at once."""
+  with config(tiers=0): return device.compile(specs)
 
 
 def compiled_in_time(programs: Sequence[Program], seconds: float, apart: bool = False) -> list[bool]:

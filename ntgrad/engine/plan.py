@@ -38,14 +38,16 @@ class Step:
   sizes: _Ints = ()
   of: SizedProgram | None = None
   asked: _Ints = ()
-  takes: tuple[UOp, ...] = ()
+  takes: tuple[ix.Dim, ...] = ()
   nodes: _Ints = ()
 
 
 @dataclass(eq=False, slots=True)
 class Runs:
-  """How often a plan has run, and its steps as one call, where there is (``launch_graphs.PlanLaunch``; False: there is none)."""
+  """How often a plan has run, and its steps as one call, where there is (``launch_graphs.PlanLaunch``; False: there is none).
+  ``first``: the serial numbers of the memory that its first run read; empty from the second one on."""
   count: int = 0
+  first: list[int] | None = None
   launch: Any = None
 
 
@@ -91,7 +93,14 @@ class SizedPlan:
     """A plan that :func:`make_plan` made of a graph with ``sizes``."""
     exprs: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
     exprs += [n for step in plan.steps for n in step.takes]
-    return SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
+    out = SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
+    hints = [s.hint for s in sizes if s.hint is not None]
+    todo = iter(out.numbers(hints) if len(hints) == len(sizes) else ())
+    for n in [len(shape) for _, shape, _ in plan.made]: tuple(itertools.islice(todo, n))
+    for step in plan.steps:
+      likely = tuple(itertools.islice(todo, len(step.takes)))
+      if isinstance(step.program, SizedProgram): step.program.likely = step.program.likely or likely
+    return out
 
   def at(self, values: _Ints, table: dict[UOp, UOp] | None = None) -> Plan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers

@@ -11,7 +11,7 @@ from typing import Callable, Collection, Hashable, Iterable
 from ntgrad.backends import cache
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.specs import SPEC, check as check_spec
-from ntgrad.codegen.index.records import COUNT, COUNTS, DTYPE, STR, Maybe, RecordError, Sequence, TupleForm
+from ntgrad.codegen.index.records import COUNT, COUNTS, DTYPE, INT, STR, Maybe, RecordError, Sequence, TupleForm
 from ntgrad.codegen.ir import DType, config
 
 from . import overrides
@@ -24,10 +24,11 @@ PLAN_TABLE, MOST_SLOT_BYTES = "plan", 1 << 48   # bytes that a slot has at most
 _Made = tuple[str, tuple[int, ...], DType]
 SlotMemory = tuple[str, int, DType]   # device, number of elements, dtype
 # the kernel, None for a copy; and fields of a Step
-Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...]]
+Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...],
+              tuple[int, ...]]
 PLAN_FORM = TupleForm(   # inputs, made, outputs, places of what is kept, steps
   COUNT, Sequence(TupleForm(STR, COUNTS, DTYPE)), COUNTS, COUNTS,
-  Sequence(TupleForm(Maybe(SPEC), COUNTS, COUNTS, COUNTS, STR, COUNTS, COUNTS)))
+  Sequence(TupleForm(Maybe(SPEC), COUNTS, COUNTS, COUNTS, STR, COUNTS, COUNTS, Sequence(INT))))
 
 
 def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
@@ -50,8 +51,8 @@ def load_plan(key: str) -> Plan | None:
     again = Again(key)
     programs = _ready([(spec and replace(spec, again=partial(again, i)), *rest) for i, (spec, *rest) in enumerate(steps)])
     return Plan(inputs, made, tuple(
-      Step(program, slots, writes, last_use, device, offsets, nodes=nodes)
-      for program, (_, slots, writes, last_use, device, offsets, nodes) in zip(programs, steps)
+      Step(program, slots, writes, last_use, device, offsets, sizes, nodes=nodes)
+      for program, (_, slots, writes, last_use, device, offsets, nodes, sizes) in zip(programs, steps)
     ), outputs, Kept(places), again)
   except Exception:   # whatever is in there, it is no plan
     cache.remove(PLAN_TABLE, key)
@@ -92,7 +93,7 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], place
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
   if any(prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made):
     raise RecordError("more memory than there is")
-  for spec, taken, writes, last_use, _, offsets, _ in steps:
+  for spec, taken, writes, last_use, _, offsets, _, sizes in steps:
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")
     if not {s for i, s in enumerate(taken) if i not in writes} <= there: raise RecordError("a step reads what nothing has made")
@@ -100,6 +101,7 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], place
     if any(s < inputs or s in outputs or s not in taken for s in last_use): raise RecordError("a step releases what is needed")
     there -= {*last_use} - nothing
     if len(taken) != (2 if spec is None else spec.nparams): raise RecordError("a step has other buffers than its kernel takes")
+    if len(sizes) != (0 if spec is None else len(spec.sizes)): raise RecordError("a step has other sizes than its kernel takes")
     if spec is not None: check_spec(spec)
   if not {*outputs} <= there: raise RecordError("results that nothing computes")
 
@@ -124,6 +126,7 @@ class Again:
 def store_plan(key: str, plan: Plan) -> None:
   """Keep a plan."""
   steps: list[Entry] = [
-    (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes)   # type: ignore[attr-defined]
+    (None if s.program is None else s.program.spec,  # type: ignore[attr-defined]
+     s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes, s.sizes)
     for s in plan.steps]
   cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, plan.kept.places, tuple(steps)))

@@ -2,8 +2,10 @@
 by a quick walk (``Walk``), and where that finds none by an ordered one (``Graph``), of which a plan is made."""
 from __future__ import annotations
 
+import gc
 import math
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -13,32 +15,64 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from ntgrad.backends import memory_pool as pools
+from ntgrad.backends import memory_pool as pools, workers
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import text_of
+from ntgrad.codegen.index import evaluator, text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins, values
 from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
+from ntgrad.schedule import ScheduleItem
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.placement import offset_of, storage
 
-from . import overrides, plan_cache, report
+from . import later, overrides, plan_cache, report
 from .buffer import Buffer, Storage, resolved, walk_nodes
-from .compile import programs
+from .compile import ahead as compile_ahead, compiled_program, needs_parts, programs, start_workers
 from .counters import phase
 from .device import Device, get_device
-from .keeping import Keeping, Sinks, cleaned, device_of, schedule_with_kept
+from .keeping import Keeping, Kept, Sinks, cleaned, device_of, schedule_with_kept
+from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
+from .shared_programs import with_shared_programs
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
-from .size_variants import with_common_names
+from .size_variants import SizedProgram, with_common_names
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
+MANY_NODES = 200                 # of a new graph, which may have many kernels, or be followed by such a one
+WORTH_WORKERS = 5                # steps of a plan for whose other sizes processes are started
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
+
+
+class Scheduled(NamedTuple):
+  """The schedule of a graph: what stands for each of its nodes, and what :func:`schedule_with_kept` gives."""
+  clean: dict[UOp, UOp]
+  kept: Kept
+  ready: Sequence[UOp]
+  items: list[ScheduleItem]
+
+
+class _Form(NamedTuple):
+  """A graph to be planned, as :func:`make_plan` takes it."""
+  sinks: Sinks
+  order: list[UOp]
+  inputs: list[UOp]
+  stand_ins: dict[UOp, UOp] | None = None
+  keeping: Keeping | None = None
+  places: tuple[int, ...] = ()   # what is kept; of a ``keeping``, that says
+
+
+@dataclass
+class _Ahead:
+  """A template that was guessed before a second size came, and the schedule that is made of it meanwhile."""
+  template: Template
+  form: _Form
+  schedule: Scheduled | None = None
 
 
 @dataclass
@@ -48,6 +82,10 @@ class _Seen:
   template: Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
+  filled: bool = False              # the plans of these graphs have programs for all sizes and numbers anyway
+  # places that the plan of the first of them was to keep, and those that it keeps
+  kept: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+  ahead: _Ahead | None = None
 
 
 class Walk:
@@ -190,7 +228,29 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     place = {u: i for i, u in enumerate(inputs)}
     if not alone or not place.keys() >= {*given}: return found, [u.arg for u in given]
     found = _plans[key] = found._replace(inputs=[place[u] for u in given])
+  if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
+  elif runs.first:
+    if _makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
+    runs.first = []
   return found, [inputs[i].arg for i in found.inputs]
+
+
+def _makes_ahead(steps: int) -> bool:
+  """Whether programs are made for sizes that nobody asks for yet, of a plan of so many steps: not where somebody measures or
+  looks on, where no other process compiles, or one would have to be started for a few kernels."""
+  if config.dynamic != "auto" or config.beam or needs_parts() or overrides.state() is not None: return False
+  return workers.size() > 1 and (steps >= WORTH_WORKERS or workers.alive())
+
+
+def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple[Any, ...]) -> None:
+  """A plan is about to run a second time: have one with run-time sizes made that another batch will need. ``read``: the serial
+  numbers of the memory that the first run read."""
+  with recipes_made(walk):
+    graph = Graph([n for s in sinks for n in s if n is not None])
+    keeping = Keeping(sinks, graph.order, graph.number, (), None)
+    sized = _Sized(sinks, graph, keeping, _parameters(sinks, graph.order), _declared(graph.order),
+                   (_asked(sinks, graph.number), settings))
+    sized.ahead(read)
 
 
 def _where_kept(plan: Plan, graph: Graph, walk: Walk, places: Sequence[int]) -> list[tuple[int, int]]:
@@ -229,8 +289,10 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   one. Gives it, what it takes, and whether it was there."""
   order, inputs, (_, *rest) = graph.order, graph.inputs, full
   numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
+  if len(order) >= MANY_NODES and get_device(device).fresh: start_workers(get_device(device))   # nothing will be found on disk
   general: Any = None
   plan: Plan | None = None
+  sized: _Sized | None = None
   again = False
   if numbers and not declared:   # the structure without them: from the second time on they are parameters of the kernels
     general = (tuple([(numbers[i][0], row[3:] if u.op is Ops.UPDATE else None) if i in numbers else row
@@ -250,7 +312,6 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     inputs, hit = [*inputs, *stand_ins.values()], plan is not None
     if plan is None: plan = _plans[general] = make_plan(sinks, order, inputs, stand_ins, keeping)
     return plan, inputs, hit
-  if general is not None: _plans[general] = None
   devices = [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)]
   name, make = plan_cache.plan_key((full, keeping.places), devices), partial(make_plan, sinks, order, inputs, None, keeping)
   def memory(u: UOp) -> plan_cache.SlotMemory: return u.device or device, math.prod(u.shape), u.dtype
@@ -260,6 +321,9 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = make()
     if name is not None: plan_cache.store_plan(name, plan)
   plan.kept.last = keeping.before is not None
+  filled = all([step.sizes for step in plan.steps]) and not any([u.op is Ops.CALL for u in order])
+  if sized is not None: sized.seen.filled, sized.seen.kept = filled, (keeping.places, plan.kept.places)
+  if general is not None and not filled: _plans[general] = None
   _plans[full] = plan
   return plan, inputs, False
 
@@ -281,7 +345,8 @@ class _Sized:
     for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = ("number", u.dtype), u.dtype, u.arg
       elif i in numbers and u.op is not Ops.UPDATE: self.numbers[i] = numbers[i]
-    self.skeleton = skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
+    self.sources = lambda u: tuple([number[resolved(x)] for x in u.src])
+    self.skeleton = skeleton(order, self.sources, self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
     key = "sizes", self.skeleton.key, *rest
     if named := self.skeleton.declared: key += tuple(n.node if type(n) is BoundInt else None for n in self.skeleton.sizes)
@@ -298,9 +363,9 @@ class _Sized:
   def new(self) -> Plan | None:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
+    if seen.filled and not traces and config.dynamic != "always": return None
     if not seen.refused:
-      constants = tuple(None if isinstance(n, Buffer) else n for n in s.numbers)   # nothing here keeps a slice's memory
-      seen.samples = [*seen.samples, (s.sizes, constants)][-MOST_SAMPLES:]
+      seen.samples = [*seen.samples, (s.sizes, s.constants)][-MOST_SAMPLES:]
       if config.dynamic != "always" and not self.declared and len({sizes for sizes, _ in seen.samples}) == 1:
         return None   # the first, or it is not sizes that differ
       try: self.guess()
@@ -314,17 +379,51 @@ class _Sized:
     assert seen.template is not None
     plan = self.known()
     assert plan is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
+    if _makes_ahead(len(plan.steps)): later.do_later(partial(_variants_ahead, plan.steps))
     return plan
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
+    seen = self.seen
+    t = template(self.order, resolved, self.numbers, seen.samples, self.skeleton.dims, self.declared)
     report.note_line(f"run-time sizes from now on: {template_text(t)}")
+    form, schedule, ahead = self.form(t), None, seen.ahead
+    if ahead is not None and ahead.template.alike(t) and form.keeping is None and form.places == ahead.form.places:
+      form, schedule = ahead.form, ahead.schedule
+    schedule = schedule or schedule_of(form)
+    if _makes_ahead(len(schedule.items)):   # several at a time
+      _kernels_ahead(schedule.items, device_of(form.order), t.sizes, tuple([int(self.skeleton.sizes[p]) for p in t.places]), True)
+    plan = make_plan(*form, schedule)
+    seen.template, seen.plan, seen.ahead = replace(t, new={}), SizedPlan.of(plan, t.sizes), None   # the nodes would keep memory
+
+  def form(self, t: Template, ahead: bool = False) -> _Form:
+    """A template as a graph to be planned. Where it is to keep what the plan with numbers was to, it keeps what that does."""
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in self.parameters(t)}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
-    plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins,
-                     self.keeping)
-    self.seen.template, self.seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
+    given = [*(t.new[u] for u in self.inputs), *stand_ins.values()]
+    form, kept = _Form(asked, list(t.order), given, stand_ins, self.keeping), self.seen.kept
+    if kept is None or not ahead and (self.keeping.before is not None or self.keeping.places != kept[0]): return form
+    return form._replace(keeping=None, places=kept[1])
+
+  def ahead(self, read: Collection[int]) -> None:
+    """Have the plan with run-time sizes made that graphs with another batch would need: other numbers for the first dimension of
+    most inputs that came from the host, since the plan ran last. ``read``: the serial numbers of what it read then."""
+    seen, given = self.seen, {i: u.arg for i, u in enumerate(self.order) if u.op is Ops.BUFFER and not u.arg.rng_count}
+    if self.declared or seen.ahead is not None or len(seen.samples) != 1 or seen.kept is None: return
+    new = {i: b.shape[0] for i, b in given.items() if b.storage.serial not in read and b.shape and b.shape[0] > 1}
+    counts = Counter([n for i, n in new.items() if not given[i].known])
+    if not counts: return
+    (batch, _), = counts.most_common(1)
+    open_ = [i for i, n in new.items() if n == batch]
+    stay = [i for i, b in given.items() if b.storage.serial in read]
+    try:
+      other = other_sample(self.order, self.skeleton, self.sources, self.numbers, open_, stay, (batch + 1) | 1)
+      t = template(self.order, resolved, self.numbers, [*seen.samples, other], self.skeleton.dims)
+    except Exception as e:   # it is found out when there is a second size
+      if config.verify and not isinstance(e, Unknown): raise
+      return
+    seen.ahead = _Ahead(replace(t, new={}), self.form(t, True))
+    later.do_later(partial(_schedule_ahead, seen.ahead, tuple([other[0][p] for p in t.places])))
 
   def plan(self, values: tuple[int, ...]) -> Plan:
     """For numbers of the template's sizes; ``given`` is what it takes."""
@@ -429,19 +528,72 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
-              stand_ins: dict[UOp, UOp] | None = None, keeping: Keeping | None = None) -> Plan:
-  """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+@contextmanager
+def _without_collector() -> Iterator[None]:
+  """In the block Python looks for no cycles: many objects are made, and next to nothing is let go of."""
+  if not gc.isenabled():
+    yield
+    return
+  gc.disable()
+  try: yield
+  finally: gc.enable()
+
+
+@_without_collector()
+def schedule_of(form: _Form) -> Scheduled:
+  """The schedule of a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+  sinks, order, inputs, stand_ins, keeping, places = form
   clean = cleaned(order, stand_ins or {})
-  device = device_of(order)
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify: verify_graph([s for s, _ in asked])
   for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"):
-    places = keeping.places if keeping else ()
+    places = keeping.places if keeping else places
     kept, ready, items = schedule_with_kept(asked, [(i, clean[order[i]]) for i in places], keeping, inputs,
-                                            get_device(device).renderer.target)
+                                            get_device(device_of(order)).renderer.target)
   if config.verify: verify_graph(ready)
+  return Scheduled(clean, kept, ready, items)
+
+
+def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
+  """Schedule a template, and have the programs made that it needs for these values of its sizes."""
+  ahead.schedule = schedule_of(ahead.form)
+  _kernels_ahead(ahead.schedule.items, device_of(ahead.form.order), ahead.template.sizes, values)
+
+
+def _kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Size, ...], values: tuple[int, ...],
+                   soon: bool = False) -> None:
+  """Have the programs made that a schedule needs for these values of its sizes. ``soon``: they are about to be asked for."""
+  likely = tuple([n if s.hint is None else s.hint for s, n in zip(sizes, values)])
+  found: dict[str, list[Kernel]] = {}
+  for item in items:
+    if (kernel := item.ast) is None or kernel.free: continue
+    name = item.nodes[0].device or device
+    if kernel.sizes:
+      kernel, takes = with_common_names(kernel)
+      at = evaluator(tuple([s.node for s in takes]), sizes)
+      program = SizedProgram(kernel, get_device(name), partial(compiled_program, device=get_device(name)))
+      program.likely = at(likely)
+      kernel = program.first_kernel(at(values))
+    found.setdefault(name, []).append(kernel)
+  for name, kernels in found.items(): compile_ahead(kernels, get_device(name), soon)
+
+
+def _variants_ahead(steps: Sequence[Step]) -> None:
+  """Have the programs made that sizes will need which those do not fit that there are."""
+  for name in dict.fromkeys(step.device for step in steps):
+    programs = dict.fromkeys(step.of for step in steps if step.device == name and isinstance(step.of, SizedProgram))
+    compile_ahead([kernel for p in programs if p is not None and (kernel := p.free_kernel()) is not None], get_device(name))
+
+
+@_without_collector()
+def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None,
+              keeping: Keeping | None = None, places: tuple[int, ...] = (), schedule: Scheduled | None = None) -> Plan:
+  """Schedule (unless that is done) and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+  device = device_of(order)
+  if len(order) >= MANY_NODES: start_workers(get_device(device))
+  clean, kept, ready, items = schedule or schedule_of(_Form(sinks, order, inputs, stand_ins, keeping, places))
+  with phase("scheduling"): items, takes = with_shared_programs(items)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
 
@@ -463,19 +615,24 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp],
   last = {s: i for i, ss in enumerate(placed) for s in ss}
   where = [item.nodes[0].device or device for item in items]
   programs_of: dict[int, Program] = {i: item.call.program for i, item in enumerate(items) if item.call is not None}
-  takes = {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
+  takes |= {i: item.call.step.takes for i, item in enumerate(items) if item.call is not None}
+  sizes = {i: item.call.step.sizes for i, item in enumerate(items) if item.call is not None}
   def refused(numbers: list[int], n: int, e: NtgradError) -> None:
     origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
-    named = {i: with_common_names(k) if k.sizes else (k, ()) for i, item in enumerate(items)
-             if (k := item.ast) is not None and where[i] == name}
-    found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
-    programs_of.update(zip(named, found))
-    takes |= {i: tuple([s.node for s in sizes]) for i, (_, sizes) in named.items()}
+    mine = {i: k for i, item in enumerate(items) if (k := item.ast) is not None and where[i] == name}
+    found = programs([*mine.values()], get_device(name), partial(refused, [*mine]))
+    programs_of.update(zip(mine, found))
+    for i, program in zip(mine, found):
+      numbers = tuple([n for n in takes.get(i, ()) if not isinstance(n, UOp)])
+      if not isinstance(program, SizedProgram) or len(numbers) < len(takes[i]): continue
+      try: (programs_of[i], sizes[i]), takes[i] = program.variant(numbers), ()
+      except NtgradError as e:
+        refused([i], 0, e)
+        raise
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
-         item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
-         nodes=tuple(place[u] for u in item.given if u in place))
+         item.offsets, sizes.get(i, ()), takes=takes.get(i, ()), nodes=tuple(place[u] for u in item.given if u in place))
     for i, (ss, item) in enumerate(zip(placed, items)))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs), kept)
 

@@ -11,9 +11,11 @@ from typing import Any, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.choose.bound import Bound, Unit
+from ntgrad.codegen.ir import config
 from ntgrad.graph.lock import lock
 
 from . import report
+from .device import open_devices
 from .report import unit_text
 
 ROWS = 20                           # that a table has
@@ -77,17 +79,24 @@ class Profile:
   def __init__(self) -> None:
     self._rows: dict[Any, Row] = {}
     self._entered = 0
+    self._optimised = config(tiers=0)   # what is timed is what it will be
 
   def __enter__(self) -> Profile:
     with lock:
       self._entered += 1
-      if self._entered == 1: report.launch_watchers.append(self.launched)
+      if self._entered == 1:
+        self._optimised = config(tiers=0)
+        self._optimised.__enter__()
+        for device in open_devices(): device.optimise()
+        report.launch_watchers.append(self.launched)
     return self
 
   def __exit__(self, *_: object) -> None:
     with lock:
       self._entered -= 1
-      if self._entered == 0: report.launch_watchers.remove(self.launched)
+      if self._entered > 0: return
+      report.launch_watchers.remove(self.launched)
+      self._optimised.__exit__(None, None, None)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
     """A launch, see ``report.launch_watchers``; whoever launches holds the lock."""

@@ -240,7 +240,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
   if shown:
     with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
-    report.first_run(time.perf_counter() - started, take_phase_seconds())
+    quick = sum([p.quick for p in {s.program for s in plan.steps} if p is not None])
+    report.first_run(time.perf_counter() - started, take_phase_seconds(), quick)
   keeping.saved.update(base_of(u).arg for i, u in zip(plan.kept.places, kept) if i not in held and is_view(u))
   keeping.note(plan.kept, held)
   for c in checked.values(): device_asserts.watch(c)
@@ -438,5 +439,5 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:
   else: raws = [b.storage.raw for b in buffers]
   if wait: report.wait_until_compiled(step.program)
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
-  if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
+  if seconds is not None: report.ran(step.program, seconds, step.sizes, get_device(step.device))
 

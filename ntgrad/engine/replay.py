@@ -231,5 +231,5 @@ class Replay:
       for s in self.steps:
         raws = self.form.raws(s, self._memory)
         if s.device is None: report.copied(partial(s.program, raws), s.program.nbytes, s.program.to, s.program.source)
-        elif (seconds := s.program(raws, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, s.device)
+        elif (seconds := s.program(raws, True, s.sizes)) is not None: report.ran(s.program, seconds, s.sizes, s.device)
     for c in self.checks: device_asserts.watch(c)

@@ -144,11 +144,12 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
     if kernels: print_now(f"\n{heading('runs', 'gray')}")
 
 
-def first_run(seconds: float, phases: Mapping[str, float]) -> None:
-  """Level 1: where the time of a schedule went for which kernels were made."""
+def first_run(seconds: float, phases: Mapping[str, float], quick: int) -> None:
+  """Level 1: where the time of a schedule went for which kernels were made, so many of them without optimisation."""
   if config.debug < 1 or not phases["choosing"]: return
   parts = ", ".join(f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items())
-  note_line(f"first run in {unit_text(seconds, 's').strip()}: {parts}")
+  built = f"; quick builds of {quick} kernels" if quick else ""
+  note_line(f"first run in {unit_text(seconds, 's').strip()}: {parts}{built}")
 
 
 def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()) -> list[str]:
@@ -260,15 +261,16 @@ def timing() -> bool:
   return bool(launch_watchers) or config.debug >= 2
 
 
-def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) -> None:
+def ran(program: Any, took: float, sizes: Sequence[int], device: Device) -> None:
   """A launch with ``sizes`` was timed. Level 2: a line for it. Level 6: its machine code, after the first time."""
+  spec: ProgramSpec = program.spec
   seconds[0] += took
   least = _tell(spec := launched_spec(spec, sizes), device, took := max(took, 1e-9))
   if config.debug < 2: return
   _count[1] += 1
   making = _making.pop(spec.label, 0.0)
   if not config.speaks_of(spec.label): return
-  made = f"  made in {unit_text(making, 's').strip()}" if making else ""
+  made = "  quick build" * program.quick + (f"  made in {unit_text(making, 's').strip()}" if making else "")
   print_now(f"*** {_count[1]:5d}  {_color(f'{spec.label:26s}', 'green')}  grid {grid_text(spec):10s} {unit_text(took, 's')} "
             f"{count(spec.work.flops) / took * 1e-9:8.2f} GFLOP/s {count(spec.work.bytes) / took * 1e-9:7.2f} GB/s  "
             f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value}){_sizes_text(spec, sizes)}{made}")

@@ -24,7 +24,7 @@ from ntgrad.codegen.passes.builder import chooses
 from ntgrad.codegen.passes.parts import Mark, Parts
 
 from .buffer import Buffer
-from .measuring import Bench, CandidateMemory, compiled_in_time
+from .measuring import Bench, CandidateMemory, candidates_of, compiled_in_time
 
 BUDGET = 30.0                 # seconds for one kernel
 _ROUNDS = 8   # rounds of a search, each from the best so far
@@ -68,7 +68,7 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
       with suppress(NtgradError):
         s = replace(render(kernel, k, device, name)[0], uops=())
         if (key := (s.source, s.grid, s.local, s.options)) not in known: new.setdefault(key, (k, s))
-    programs = device.compile([s for _, s in new.values()])
+    programs = candidates_of(device, [s for _, s in new.values()])
     compiled_in_time(programs, left() / 2)
     out = []
     for (key, (k, _)), p in zip(new.items(), programs):

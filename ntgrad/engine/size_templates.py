@@ -39,6 +39,11 @@ class Skeleton(NamedTuple):
   dims: tuple[bool, ...]
 
   @property
+  def constants(self) -> tuple[Any, ...]:
+    """The numbers without the memory of slices."""
+    return tuple([None if isinstance(n, Buffer) else n for n in self.numbers])
+
+  @property
   def declared(self) -> bool:
     """Whether some of the sizes, places and numbers are made of Variables."""
     return any([type(n) is BoundInt for n in self.sizes]) or any(
@@ -69,15 +74,17 @@ def _argument(op: Ops, arg: Any, size: Callable[[int], Any]) -> Any:
   return tuple([(o, _argument(o, a, size)) for o, a in arg]) if op is Ops.UPDATE else arg
 
 
-def _sorted_entries(u: UOp) -> list[int]:
+def sorted_entries(u: UOp) -> list[int]:
   """How many entries the index of a write has, where it is sorted."""
   sizes, device = u.src[1 + (u.op is not Ops.SCATTER)].shape, u.device
   if device is None or not all(type(n) is int for n in sizes): return []
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
-def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode]) -> Skeleton:
-  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources."""
+def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode],
+             seen: Callable[[int, UOp], tuple[_Ints, Any]] = lambda _, u: (u.shape, u.arg)) -> Skeleton:
+  """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources,
+  ``seen`` the shape and the argument of the node at a place."""
   key: list[Any] = []
   sizes: list[int] = []
   given: list[Any] = []
@@ -93,14 +100,13 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Map
       if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, size)))
       else: key.append(("number", dtype))
       given.append(value)
-    elif u.op is Ops.BUFFER:
-      b = u.arg
-      key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, size)))
+    elif u.op is Ops.BUFFER: key.append((u.dtype, u.arg.device, u.arg.signature[3:], _shape(seen(i, u)[0], size)))
     else:
-      key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size), sources(u)))
+      shape, arg = seen(i, u)
+      key.append((u.op, u.dtype, float.hex(arg) if type(arg) is float else _argument(u.op, arg, size), sources(u)))
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
-      elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
-      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in u.shape))
+      elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += sorted_entries(u)   # and a long index is sorted
+      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in shape))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 
@@ -114,6 +120,7 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
   every = list(zip(*samples))   # of each place
+  alone = len(samples) == 1
   named: dict[str, tuple[UOp, int]] = {}   # Variables that people named, and their values
   for place, n in enumerate(samples[-1]):
     if type(n) is BoundInt and n.node.op is Ops.SIZE and (size := n.node.arg).name not in named:
@@ -122,18 +129,24 @@ def guess(samples: Sequence[_Ints], dims: Sequence[bool],
       known[every[place]] = size.node
       named[size.name] = size.node, n
   free = names_beside(named)
+  def fresh(place: int) -> UOp:
+    """A run-time size of its own."""
+    size = ix.Size(next(free), 2 if min(every[place]) >= 2 else 0, hint=every[place][0])
+    made.append((size, place))
+    return size.node
+  def stays(values: _Ints) -> bool: return len(set(values)) == 1 and (not alone or declared)
+  for place, values in enumerate(every):   # dimensions come before what is made of them
+    if not dims[place] or values in known or type(values[-1]) is BoundInt or stays(values): continue
+    known[values] = fresh(place)
   for place, values in enumerate(every):
     n = values[-1]
     if type(n) is BoundInt and value_now(n.node, lambda s: named[s.name][1]) == int(n):
       out.append(ix.number(substitute((n.node,), {s.node: named[s.name][0] for s in sizes_of((n.node,))})[0]))
-    elif len(set(values)) == 1 and (len(samples) > 1 or declared): out.append(int(n))
+    elif stays(values) or alone and n in _SMALL: out.append(int(n))
     else:
       found = known.get(values)
       if found is None and not dims[place]: found = _related(values, known)
-      if found is None:
-        size = ix.Size(next(free), 2 if min(values) >= 2 else 0, hint=n)
-        made.append((size, place))
-        found = size.node
+      if found is None: found = fresh(place)
       known.setdefault(values, found)
       out.append(ix.number(found))
   return tuple(out), tuple(made)
@@ -145,8 +158,10 @@ def _related(values: _Ints, known: Mapping[_Ints, UOp]) -> UOp | None:
     """How many times ``base`` it is, everywhere alike; 0 where it is not."""
     found = {v // b if b and v % b == 0 else 0 for v, b in zip(of, base)}
     return found.pop() if len(found) == 1 else 0
-  for other, e in known.items():
-    if len({v - o for v, o in zip(values, other)}) == 1: return ix.add(e, values[0] - other[0])
+  apart = [other for other in known if len({v - o for v, o in zip(values, other)}) == 1]
+  if apart:   # the nearest: of one graph, each is some number apart
+    nearest = min(apart, key=lambda other: abs(values[0] - other[0]))
+    return ix.add(known[nearest], values[0] - nearest[0])
   for other, e in known.items():
     if k := times(other): return ix.mul(e, k)
     if k := times(values, other): return ix.fdiv(e, k)
@@ -182,6 +197,11 @@ class Template:
   numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
   exprs: tuple[ix.Dim, ...]                       # all sizes of a graph
   conditions: tuple[UOp, ...]                     # no dimension is empty
+
+  def alike(self, other: Template) -> bool:
+    """Whether another one, of graphs of the same skeleton, is the same."""
+    mine, theirs = [(t.exprs, t.sizes, t.places, tuple(map(repr, t.numbers))) for t in (self, other)]
+    return mine == theirs
 
   def values(self, s: Skeleton) -> _Ints | None:
     """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""

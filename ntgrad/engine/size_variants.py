@@ -17,7 +17,7 @@ from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.index import evaluator, sizes_of
 from ntgrad.codegen.ir import BinaryOps, Ops, Recent, UOp, toposort
-from ntgrad.codegen.kernel import AxisKind, Kernel, substitute
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, substitute
 from ntgrad.codegen.opts.axes import seen_by
 
 ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks
@@ -28,6 +28,8 @@ WIDE = (1 << 31) - (1 << 24)
 _MORE = 16           # times the work that a variant was made for, from which on there is another; the square of it for a third ..
 _LITTLE = 1 << 20    # values of all axes: work that any variant does
 LIKELY = 128         # what a variant for any sizes is chosen for, at least
+FILLED, STREAMED = 1 << 16, 1 << 24   # elements that programs which fill memory are chosen for: up to the cache, beyond it
+WHOLE = 64           # elements that those are multiples of which go past the cache: vectors of any dtype
 AUTOMATIC = re.compile(r"s\d+")   # a size that nobody gave a name
 
 
@@ -58,6 +60,15 @@ class Variant(NamedTuple):
   needs: tuple[UOp, ...] = ()   # ``fits`` as conditions
   blocks: _Blocks = NO_BLOCKS    # that it computes with
   free: bool = False            # whether it was made for any sizes, others not fitting
+
+
+class New(NamedTuple):
+  """A variant to be compiled: the sizes that Opts are chosen for; what it is for, as in Variant."""
+  sizes: Sizes
+  units: Sizes
+  wide: bool
+  blocks: _Blocks = NO_BLOCKS
+  free: bool = False
 
 
 def in_units(sizes: Sequence[ix.Size], units: Sizes, taken: Sequence[ix.Size]) -> _Numbers:
@@ -142,7 +153,9 @@ class Variants(Program):
 
 class SizedProgram(Variants):
   """A kernel with run-time sizes on a device, in as many variants as the sizes that it has seen need. ``make`` compiles a
-  kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its Opts need."""
+  kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its Opts need.
+  ``likely``: sizes that it is for, if they are known. What is compiled for others of about as much work is the same then."""
+  likely: Sizes = ()
 
   def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
     self.kernel, self.make = kernel, make
@@ -160,6 +173,13 @@ class SizedProgram(Variants):
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
+    if self.kernel.free: return self.filling(sizes)
+    while isinstance(found := self.choice(sizes, units, wide, work), New):
+      if all((v := self.new(*found)).fits(sizes)): return v
+    return found
+
+  def choice(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant | New:
+    """The variant for sizes, or the one to compile for them: it may be for ``likely`` ones, and not fit."""
     mine = [v for v in self.variants if v.wide == wide]
     near = _nearest(mine, work)
     if near is not None: units = in_blocks(sizes, units, near.blocks)
@@ -170,10 +190,38 @@ class SizedProgram(Variants):
     each = [v.work for v in mine if not v.free]
     more = work > max(max(each, default=0) * _MORE ** len(each), _LITTLE)
     if not more and (v := _nearest([v for v in mine if all(v.fits(sizes))], work)) is not None: return v
-    blocks = self.blocks(sizes, units, wide)
+    usual = bool(self.likely) and not mine and self.wanted(self.likely)[1] == wide and (
+      work <= max(*self.work(self.likely), _LITTLE // _MORE) * _MORE)
+    blocks = self.blocks(self.likely if usual else sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
-    # one for any sizes too; but where blocks span sizes, each power of two has its variant
-    return self.new(sizes, whole if self.room(whole) else units, wide, blocks, bool(mine) and not more and not self.target.blocks)
+    if not self.room(whole): whole = units
+    free = bool(mine) and not more and not self.target.blocks   # where blocks span sizes, each power of two has its variant
+    known = (usual or free and bool(self.likely)) and not any(map(operator.mod, self.likely, whole))
+    return New(self.likely if known else sizes, whole, wide, blocks, free)
+
+  def filling(self, sizes: Sizes) -> Variant:
+    """The variant of a kernel that fills memory along its only axis, of which there are three: for less than a vector, for any
+    other count, and for whole vectors that go past the cache. The last vector begins earlier where it would not be whole."""
+    (axis,), count = self.kernel.axes, max(*self.work(sizes), 1)
+    wide, vectors = count >= WIDE, self.target.lanes > 1
+    short, past = vectors and count < UNIT, 0 < self.stream <= max(self.stored(sizes)) and count % WHOLE == 0
+    units = tuple([WHOLE if past and s.node is axis.size else 1 for s in self.sizes])
+    for v in self.variants:
+      if (v.units, v.wide, vectors and v.work < UNIT) == (units, wide, short): return v
+    likely = 1 if short else STREAMED if past or self.target.blocks else FILLED
+    least, most = (1, UNIT - 1) if short else (UNIT if vectors else 1, None)
+    final = [f._replace(lower=-(-least // f.unit), upper=most or f.upper) if s.node is axis.size else s._replace(hint=0)
+             for s, f in zip(self.sizes, self.final((likely,) * len(sizes), units, wide))]
+    kernel = with_sizes(self.kernel, [ix.mul(s.node, s.unit) for s in final])
+    if vectors and not short:   # a0:n -> a0:cdiv(n, 16), a1:16
+      n, old = ix.node(kernel.axes[0].size), kernel.axes[0].rng
+      rows, lanes = Axis(0, ix.cdiv(n, UNIT), AxisKind.GRID), Axis(1, UNIT, AxisKind.GRID)
+      new = ix.add(ix.least(ix.mul(rows.rng, UNIT), ix.sub(n, UNIT)), lanes.rng)
+      kernel = kernel.with_(axes=(rows, lanes), body=substitute(kernel.body, {old: new}))
+    program, _ = self.make(kernel)
+    given = in_units(self.sizes, units, program.spec.sizes)  # type: ignore[attr-defined]
+    self.variants.append(v := Variant(program, lambda _: (), given, units, wide, count))
+    return v
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
@@ -183,7 +231,7 @@ class SizedProgram(Variants):
   def new(self, sizes: Sizes, units: Sizes, wide: bool, blocks: _Blocks = NO_BLOCKS, free: bool = False) -> Variant:
     """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
     likely = tuple(max(n, LIKELY) for n in sizes) if free else sizes
-    program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
+    program, needs = self.make(self.kernel_of(New(sizes, units, wide, blocks, free)))
     final, spec = self.final(likely, units, wide), program.spec  # type: ignore[attr-defined]
     counts, holds = in_units(self.sizes, units, final), evaluator(needs, tuple(final))
     given, work = in_units(self.sizes, units, spec.sizes), max(*self.work(sizes), 1)
@@ -191,6 +239,22 @@ class SizedProgram(Variants):
     assert all(v.fits(sizes)), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
+
+  def kernel_of(self, new: New) -> Kernel:
+    """The kernel of a variant that is not there yet."""
+    likely = tuple(max(n, LIKELY) for n in new.sizes) if new.free else new.sizes
+    return self.kernel_for(likely, new.units, new.wide).with_(free=new.free)
+
+  def first_kernel(self, sizes: Sizes) -> Kernel:
+    """The kernel of the variant that is compiled for sizes where there is none yet."""
+    found = self.choice(sizes, *self.wanted(sizes), max(*self.work(sizes), 1))
+    assert isinstance(found, New)
+    return self.kernel_of(found)
+
+  def free_kernel(self) -> Kernel | None:
+    """The kernel of the variant for any sizes, where that will be compiled for those that the only one there is does not fit."""
+    if len(self.variants) != 1 or self.target.blocks or not self.likely or not (first := self.variants[0]).needs: return None
+    return self.kernel_of(New(self.likely, first.units, first.wide, free=True))
 
   def final(self, sizes: Sizes, units: Sizes, wide: bool) -> list[ix.Size]:
     """What a launch gives: for each size how many units it has."""

@@ -22,7 +22,7 @@ from ntgrad.codegen.index import count
 from ntgrad.codegen.index.records import STR, Between, Table
 from ntgrad.codegen.ir import ArgumentError, NtgradError, Target, config
 from ntgrad.codegen.passes.tiles import lower_tiles
-from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, compiled_in_time
+from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, candidates_of, compiled_in_time
 from ntgrad.graph.symbol import Symbol
 
 from .open_sizes import bucket
@@ -267,7 +267,7 @@ def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list
   if bench is not None:
     with config(noopt=1): spec = ranked[0][1].spec(device)
     if count(spec.work.flops) <= _LONG * clock.seconds * UNOPTIMISED or blocks:
-      reference = device.compile([spec])
+      reference = candidates_of(device, [spec])
   for n, (values, s) in enumerate(ranked):
     if out and clock.left(clock.RENDERING) < 0:
       lines.append(f"{len(ranked) - n} more: no time is left to try them")
@@ -275,7 +275,7 @@ def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list
     with noting(lines, values):
       spec = s.spec(device)
       first = known.setdefault((spec.source.text, spec.grid, spec.local, spec.options), values)
-      if first is values: out.append((values, device.compile([spec])[0]))   # workers begin while the next is rendered
+      if first is values: out.append((values, candidates_of(device, [spec])[0]))   # workers begin while the next is rendered
       else: lines.append(f"{shown_values(values)}: the same program as {shown_values(first)}")
   there = compiled_in_time([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), blocks)
   each = list(zip(out, there[len(reference):]))

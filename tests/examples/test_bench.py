@@ -134,13 +134,28 @@ def test_the_first_hour_refuses_words_that_name_nothing() -> None:
   assert done.returncode == 1 and "perceptrom" in done.stderr and "plain perceptron, " in done.stderr
 
 
+@pytest.mark.parametrize("name, firsts, cold, warm", [
+  ("VAE", ["first loss"], (1.3, 0.8), (0.5, 0.3)),
+  pytest.param("everyday", ["last batch", "batch of one", "accumulation", "evaluation"], (0.4, 0.05), (0.4, 0.05), marks=long),
+])
+@pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+def test_what_is_waited_for_the_first_time(tmp_path: Path, name: str, firsts: list[str], cold: tuple[float, float],
+                                           warm: tuple[float, float]) -> None:
+  done = run("--quick", "--only", f"loss {name},of {name}", "--json", str(tmp_path / "rows.json"), file="first_hour.py")
+  assert done.returncode == 0, done.stdout + done.stderr
+  rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+  assert [r["work"] for r in rows] == [f"{what}{how}: {name}" for how in ("", ", warm disk cache") for what in firsts]
+  assert [(r["must"], r["aim"]) for r in rows] == [cold] * len(firsts) + [warm] * len(firsts)
+  assert int(rows[0]["ours"].split()[0]) > 10 and all(r["value"] > 0 for r in rows)
+
+
 @long
 def test_every_workload_of_the_first_hour_gives_a_loss() -> None:
   sys.path.insert(0, str(BENCH))
-  try: works = importlib.import_module("first_hour_models").WORKS
+  try: models = importlib.import_module("first_hour_models")
   finally: sys.path.remove(str(BENCH))
-  assert len(works) == 11
-  for name, make in works.items():
+  assert len(models.WORKS) == 11 and len(models.FIRST_LOSSES) == 7
+  for name, make in (models.WORKS | models.FIRST_LOSSES).items():
     work = make(ntgrad)
     loss = work.step(*[Tensor(a) for a in work.batch(0)])
     assert loss.shape == () and len(work.batch(99)[0]), name

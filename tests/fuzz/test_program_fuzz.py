@@ -37,11 +37,12 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @long_where(lambda device, kind: device != "NUMPY" or kind != "eager")
 @pytest.mark.parametrize("device, kind", PROGRAMS)
-def test_programs(device: str, kind: str) -> None:
+def test_programs(device: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
   """Seeds in order, until one fails: its program is printed in short."""
   if missing(device): pytest.skip(missing(device))
   ntgrad.Device.DEFAULT = device
   until = time.monotonic() + SECONDS
+  if device == "CPU": monkeypatch.setattr(ntgrad.config, "tiers", "check")   # kernels are built both ways, and compared
   for seed in range(PROGRAMS[device, kind]):
     if time.monotonic() > until: break
     program, exact = generate(kind, seed), kind != "gradient"

@@ -432,25 +432,26 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
   plans = [at for at in bodies(folder) if at[0] == "plan"]
   assert len(plans) >= 3
   def wrong(n: int, inputs: int, made: Any, outputs: Any, kept: Any, steps: Any) -> Any:
-    spec, taken, writes, last, device, offsets, nodes = first = steps[0]
+    spec, taken, writes, last, device, offsets, *nodes = first = steps[0]
     changed = [
       (inputs + 1, made, outputs, kept, steps), (inputs, made, tuple([9999 for _ in outputs]), kept, steps),
       (inputs, tuple([(device, (*shape, 7), dtype) for device, shape, dtype in made]), outputs, kept, steps),
       (inputs, made, outputs, kept, steps[1:]),
       (inputs, made, outputs, kept, (*steps, first[:1] + (tuple([t + 5000 for t in taken]),) + first[2:])),
-      (inputs, made, outputs, kept, ((spec, taken, (77,), last, device, offsets, nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((spec, taken, writes, (0,), device, offsets, nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((spec, taken, writes, last, "CUDA:9", offsets, nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((spec, taken, writes, last, device, (0,) * 99, nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((spec, taken, writes, last, device, (1 << 40,) * len(taken), nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((spec, taken, writes, last, device, offsets, (1 << 40,)), *steps[1:])),
-      (inputs, made, outputs, kept, ((replace(spec, nparams=99), taken, writes, last, device, offsets, nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((replace(spec, local=(1 << 16,)), taken, writes, last, device, offsets, nodes), *steps[1:])),
-      (inputs, made, outputs, kept, ((None, taken, writes, last, device, offsets, nodes), *steps[1:])) if len(taken) != 2 else
+      (inputs, made, outputs, kept, ((spec, taken, (77,), last, device, offsets, *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((spec, taken, writes, (0,), device, offsets, *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((spec, taken, writes, last, "CUDA:9", offsets, *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((spec, taken, writes, last, device, (0,) * 99, *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((spec, taken, writes, last, device, (1 << 40,) * len(taken), *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((spec, taken, writes, last, device, offsets, (1 << 40,), nodes[1]), *steps[1:])),
+      (inputs, made, outputs, kept, ((replace(spec, nparams=99), taken, writes, last, device, offsets, *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((replace(spec, local=(1 << 16,)), taken, writes, last, device, (), *nodes), *steps[1:])),
+      (inputs, made, outputs, kept, ((spec, taken, writes, last, device, offsets, nodes[0], (1, 2)), *steps[1:])),
+      (inputs, made, outputs, kept, ((None, taken, writes, last, device, offsets, *nodes), *steps[1:])) if len(taken) != 2 else
       (inputs, made, (), kept, steps), (inputs, made, outputs, (1 << 40,), steps),
     ]
     return changed[n % len(changed)]
-  for n in range(0, 15, len(plans)):
+  for n in range(0, 16, len(plans)):
     with config(cache_dir=str(folder)):
       before = {}
       for i, (table, name) in enumerate(plans):
@@ -480,8 +481,8 @@ def test_machine_code_that_is_none(copied: tuple[Path, Path, str], kind: str, wh
     for table, name in bodies(folder):
       if table != "opencl-program": continue
       names, packed = cache.get(table, name, compiler.PROGRAM) or ({}, b"")
-      source, quick, binary, files = unpacked(binaries.FORM, packed, "program")
-      changed = source, quick, binary, tuple([(p, spoilt(p, data)) for p, data in files])
+      *first, files = unpacked(binaries.FORM, packed, "program")
+      changed = *first, tuple([(p, spoilt(p, data)) for p, data in files])
       packed = records.packed(binaries.FORM, changed, "program")
       assert cache.put(table, name, compiler.PROGRAM, (names, packed))
       spoilt_ones += len(files) > 0

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.index import algebra
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.rewrite import fold_node, substitute
@@ -283,3 +284,28 @@ def test_joined_terms_go_when_nobody_holds_them() -> None:
     del x, quotient, remainder
     assert [r() for r in gone] == [None] * 3
   finally: gc.enable()
+
+
+def test_work_for_long_sums_grows_with_their_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Bounds are those of the terms, not of the sums of the first of them; polynomials are divided without a new sum for each."""
+  calls = {"_interval": 0, "_build": 0}
+  def counted(name: str) -> None:
+    fn = getattr(algebra, name)
+    def call(*args: object) -> object:
+      calls[name] += 1
+      return fn(*args)
+    monkeypatch.setattr(algebra, name, call)
+  def work(n: int) -> tuple[int, int]:
+    """How often each is called for a sum of n terms that nobody has asked about."""
+    sizes = [ix.Size(f"work{n}_{i}", 2).node for i in range(n)]
+    total = ix.weighted_sum([(ix.mul(ix.rng(i, s), s), 3 + i) for i, s in enumerate(sizes)])
+    calls.update(_interval=0, _build=0)
+    ix.bounds(total)
+    found = calls["_interval"], calls["_build"]
+    divided = ix.sub(ix.mul(total, sizes[0]), 1)
+    calls.update(_build=0)
+    assert algebra._long_division(divided, sizes[0]) == (total, ix.const(-1)) and calls["_build"] == 2
+    return found
+  for name in calls: counted(name)
+  few, many = work(8), work(32)
+  assert all(m <= 4 * f + 8 for f, m in zip(few, many)), (few, many)

@@ -13,7 +13,7 @@ from ntgrad import Device, Tensor, nn
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError, DeviceError, NtgradError, VerifyError
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import planner, report
+from ntgrad.engine import keeping, planner, report
 from ntgrad.graph import origins
 from ntgrad.schedule import create_schedule, lower
 from support.marks import long
@@ -155,7 +155,7 @@ def test_errors_name_the_line(monkeypatch: pytest.MonkeyPatch, what: str, again:
       monkeypatch.setattr(lower, "make_item", refusing(VerifyError("no")))
     elif what == "elsewhere":
       monkeypatch.setattr(planner, "_plans", Recent(8))
-      monkeypatch.setattr(planner, "schedule_graph", refusing(VerifyError("no")))
+      monkeypatch.setattr(keeping, "schedule_graph", refusing(VerifyError("no")))
     elif what in ("render", "compile"):
       from ntgrad.engine import compile as programs
       monkeypatch.setattr(planner, "_plans", Recent(8))

@@ -96,11 +96,12 @@ VALUES: list[tuple[Form[Any], list[Any]]] = [
   (plan_cache.PLAN_FORM, [
     (0, (), (), (), ()),
     (2, (("CPU", (3, 0, 4), dtypes.float32), ("CPU", (), dtypes.bool)), (2, 0), (5,), (
-      (SPECS[0], (2, 0, 1), (0,), (), "CPU", (0, 4, 512), (7, 8)), (None, (3, 2), (0,), (2,), "NUMPY", (), ()),
-      (SPECS[1], (2, 3), (0,), (), "CPU", (), ()))),
+      (SPECS[0], (2, 0, 1), (0,), (), "CPU", (0, 4, 512), (7, 8), ()),
+      (None, (3, 2), (0,), (2,), "NUMPY", (), (), ()), (SPECS[1], (2, 3), (0,), (), "CPU", (), (), (100, -(1 << 31))))),
   ]),
   (binaries.FORM, [
-    ("source", False, b"binary", ()), ("source", True, None, (("AB/CD/program.bc", b"x" * 1000), ("AB/CD/last_accessed", b""))),
+    ("source", False, {}, b"binary", ()),
+    ("source", True, {"k": (3, 64)}, None, (("AB/CD/program.bc", b"x" * 1000), ("AB/CD/last_accessed", b""))),
   ]),
 ]
 PAIRS = [(form, v) for form, values in VALUES for v in values]
@@ -342,18 +343,20 @@ LIBRARY = b"\x7fELF\2\1\1" + bytes(33) + struct.pack("<Q10xHH", 64, 64, 2) + byt
   "a", "a/b", "/a/b/c", "../a/b/c", "a/../../b/c", "a/b/..", "a/./b/c", "a//b/c", "a/b/c\0", "a/b/c d", "a/b/",
 ])
 def test_files_stay_in_their_folder(path: str) -> None:
-  with pytest.raises(ValueError): binaries.unpack(packed(binaries.FORM, ("", False, None, ((path, b"x"),)), "program"))
+  with pytest.raises(ValueError): binaries.unpack(packed(binaries.FORM, ("", False, {}, None, ((path, b"x"),)), "program"))
 
 
 def test_programs_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(binaries, "folder", lambda: tmp_path)
   def unpack(*program: Any) -> Any: return binaries.unpack(packed(binaries.FORM, program, "program"))
-  whole = ("A/B/k/1-1-1/k.so", LIBRARY)
-  assert unpack("s", True, None, (whole, ("A/B/program.bc", CODE))) == ("s", True, None, tmp_path / "A" / "B")
-  assert (tmp_path / whole[0]).read_bytes() == LIBRARY and unpack("s", False, b"binary", ()) == ("s", False, b"binary", None)
-  for wrong in (("s", False, None, ()), ("s", False, b"b", (whole,)), ("s", False, None, (whole, ("A/C/program.bc", CODE))),
-                *[("s", False, None, (("A/D/k/k.so", content),)) for content in (b"", b"abc", LIBRARY[:-1])],
-                *[("s", False, None, (whole, ("A/D/program.bc", code))) for code in (CODE[:4], CODE[:-4], CODE + CODE[:4])]):
+  whole, shapes = ("A/B/k/1-1-1/k.so", LIBRARY), {"k": (1, 0)}
+  assert unpack("s", True, shapes, None, (whole, ("A/B/program.bc", CODE))) == ("s", True, shapes, None, tmp_path / "A" / "B")
+  assert (tmp_path / whole[0]).read_bytes() == LIBRARY
+  assert unpack("s", False, {}, b"binary", ()) == ("s", False, {}, b"binary", None)
+  for wrong in (("s", False, {}, None, ()), ("s", False, {}, b"b", (whole,)),
+                ("s", False, {}, None, (whole, ("A/C/program.bc", CODE))),
+                *[("s", False, {}, None, (("A/D/k/k.so", content),)) for content in (b"", b"abc", LIBRARY[:-1])],
+                *[("s", False, {}, None, (whole, ("A/D/program.bc", code))) for code in (CODE[:4], CODE[:-4], CODE + CODE[:4])]):
     with pytest.raises(ValueError): unpack(*wrong)
   for junk in (b"", b"PK\3\4", pickle.dumps(Bomb(tmp_path / "made"))):
     with pytest.raises(ValueError): binaries.unpack(junk)

@@ -8,7 +8,7 @@ import pytest
 
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir.uop import Ops
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.engine import planner as plans, size_templates
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, ShapeError
@@ -201,6 +201,13 @@ def test_guesses(met: list[tuple[int, ...]], dims: tuple[bool, ...], sizes: int)
         table = {u: ix.const(values[u.arg]) for u in e.toposort() if u.op is Ops.SIZE}
         from ntgrad.codegen.kernel.rewrite import substitute
         assert substitute((e,), table)[0] is ix.const(n)
+
+
+def test_a_size_of_one_graph_is_the_dimension_that_is_nearest() -> None:
+  """Also where it comes before that in the graph; 0 and 1 stay, whatever else there is."""
+  exprs, _ = size_templates.guess([(2, 3, 11, 1, 9, 3)], (True, False, False, False, True, True))
+  two, three, eleven, one, nine, last = exprs
+  assert three is last and one == 1 and eleven is ix.add(ix.node(nine), 2) and isinstance(two, UOp)
 
 
 @pytest.mark.parametrize("fn", [
