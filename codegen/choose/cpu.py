@@ -320,7 +320,7 @@ class Search:
 
   def distinct(self, x: MemoryAccess, written: dict[int, int]) -> int:
     """The elements (or vectors) that copies of an access read: neighbouring windows share theirs."""
-    along = tuple([(a, n) for a, n in written.items() if n > 1 and a in x.axes])
+    along = tuple([(a, n) for a in x.axes if (n := written.get(a, 1)) > 1])
     if (x.node, along) not in self.reached:
       places = {0}
       for a, n in along:

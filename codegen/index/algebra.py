@@ -398,12 +398,16 @@ def add(a: UOp, b: UOp | int) -> UOp:
 def weighted_sum(parts: Iterable[tuple[UOp, Dim]]) -> UOp:
   """The sum of indices, each times a size."""
   terms: dict[UOp, int] = {}
-  c = 0
+  c, joins = 0, False
   for x, n in parts:
     if isinstance(n, UOp): x, n = mul(x, n), 1
     found, constant = linear(x)
     for t, k in found: terms[t] = terms.get(t, 0) + k * n
     c += constant * n
+    joins = joins or any([t.arg in _DIVISIONS for t, _ in found])
+    if joins:   # with those before it, not with what is left of them after the next
+      joined, c = linear(_build(terms, c))
+      terms = dict(joined)
   return _build(terms, c)
 
 

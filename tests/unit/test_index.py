@@ -54,6 +54,19 @@ def _build(draw: Callable[..., Any], depth: int) -> Both:
 def indices(draw: Callable[..., Any]) -> Both: return _build(draw, draw(st.integers(1, 5)))
 
 
+@given(st.lists(st.tuples(indices(), st.integers(0, 12)), max_size=5))
+def test_a_sum_at_once_is_the_sum_of_its_parts(parts: list[tuple[Both, int]]) -> None:
+  added = ix.ZERO
+  for x, n in parts: added = ix.add(added, ix.mul(x.node, n))
+  assert ix.weighted_sum([(x.node, n) for x, n in parts]) is added
+
+
+def test_places_on_a_diagonal() -> None:
+  """Quotient and remainder join before another remainder is added."""
+  rows, columns = ix.fdiv(D, 3), ix.mod(D, 3)
+  assert ix.weighted_sum(zip((rows, columns, columns), (9, 3, 1))) is ix.add(ix.mul(D, 3), columns)
+
+
 @given(indices())
 def test_values_and_bounds(x: Both) -> None:
   got = at_points(x.node, POINTS)

@@ -314,3 +314,19 @@ def test_axes_of_the_expanded_form() -> None:
   part, = pipeline.run_passes(Parts.of(k), None, "additions", "expand").all()
   kinds = {k.axis(r.arg[0]).kind for u in part.roots for r in u.ranges}
   assert kinds <= {AxisKind.GRID, AxisKind.LOOP}
+
+
+def test_few_nodes_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+  """To lower a convolution with many copies, for each node of its program: indices of copies are steps apart, and what is so
+  already is not made again."""
+  x, w = Tensor.empty(4, 16, 32, 32), Tensor.empty(32, 16, 3, 3)
+  target = Target("lanes", lanes=8, cores=2, registers=16, local_memory=1 << 20)
+  parts = pipeline.run_passes(scheduled(x.conv2d(w, padding=1).relu()), target, "scales", "opts")
+  made = [0]
+  real = UOp.__new__
+  def counted(*args: Any) -> UOp:
+    made[0] += 1
+    return real(*args)
+  monkeypatch.setattr(UOp, "__new__", counted)
+  uops = pipeline.finish(parts, target)
+  assert len(uops) > 200 and made[0] < 5.5 * len(uops), (made[0], len(uops))
