@@ -93,7 +93,7 @@ class OpenCLProgram(Program):
 
   def _begin(self) -> None:
     self._device.compiler.begin(self.unit)
-    if self._device.direct: self._take()
+    if self._device.direct and self._linkable: self._take()
 
   def _run(self, wait: bool) -> float | None:
     """Let our own threads run it, after what is in the queue."""
@@ -141,7 +141,7 @@ class OpenCLProgram(Program):
       self.unit, = self._device.compiler.compile([self.spec])
       self._build()
     if self.spec.again is not None: self.spec = replace(self.spec, again=None)   # it keeps what the kernel is made of
-    if self._device.direct: self._take()
+    if self._device.direct and self._linkable: self._take()
     if self._launch is None: self._object()
 
   def _take(self) -> None:
