@@ -217,6 +217,8 @@ class Device:
     be there quickly rather than optimised. It gives what ``take_built`` takes."""
     return None
 
+  prepare: Callable[..., bytes] | None = None   # called like that without specs it makes a process ready to compile
+
   def take_built(self, specs: Specs, packed: bytes) -> Any:
     """Know kernels that another process has built, while somebody has what this gives, or launches them."""
 

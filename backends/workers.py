@@ -26,6 +26,7 @@ from .progress import bar, wanted
 IDLE = 30.0                   # seconds without a job after which a worker ends
 SLOW = 1.0                    # seconds of building after which a terminal shows how far it is
 SEVERAL = 8                   # kernels being built, of which there must be more for that
+MOST = 16                     # processes that compile, unless ``config.workers`` says how many
 LOST = 3                      # workers that ended without an answer, one after another, after which there are no more
 Work = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -129,7 +130,7 @@ def _let_go(job: Job) -> None:
 def size() -> int:
   """How many processes compile, this one among them: ``config.workers``, or one a core that this process may use."""
   if not sys.executable: return 1
-  return config.workers or min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+  return config.workers or min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
 
 
 def alive() -> bool:
@@ -166,13 +167,13 @@ class Worker(subprocess.Popen[bytes]):
 
 
 def _next(worker: Worker) -> Job | None:
-  """The job that is needed last, or one that nobody waits for. None when none has come for IDLE seconds, or when the worker has
-  been told to end."""
+  """The job that takes longest, of several the one that is needed last; or one that nobody waits for. None when none has come for
+  IDLE seconds, or when the worker has been told to end."""
   def last() -> tuple[Queue, Job] | None:
     for q in sorted(_queues, key=lambda q: q.rank):
       if q.many is None: continue
-      for j in q.waiting()[::1 if q.background else -1]:
-        if (j.worth_building or q.background) and not j.here: return q, j
+      found = [j for j in q.waiting() if (j.worth_building or q.background) and not j.here]
+      if found: return q, found[0] if q.background else max(reversed(found), key=lambda j: j.weight)
     return None
 
   with changed:

@@ -172,6 +172,12 @@ def work(r: Request) -> Binary:
   return r.fitting(build)
 
 
+def prepare(*_: object) -> bytes:
+  """Load what compiles, in a worker."""
+  if available()[0]: _triton()
+  return b""
+
+
 @dataclass(eq=False)
 class Unit(workers.Job):
   """A kernel that will be needed. It is in the queue for as long as something refers to it."""

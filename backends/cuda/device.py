@@ -161,6 +161,7 @@ class CUDAProgram(Program):
 class CUDADevice(Pooled):
   """One NVIDIA GPU: ``CUDA`` the first, ``CUDA:1`` the second, ..."""
   unit = _ALIGN
+  prepare = staticmethod(compiler.prepare)
 
   def __init__(self, name: str = "CUDA"):
     super().__init__()

@@ -141,8 +141,8 @@ def rendered(kernel: Kernel, chosen: Parts, device: _Where, name: str,
   target, label = device.renderer.target, label or name
   limited = pipeline.run_passes(chosen, target, "additions", "additions", label)
   uops = pipeline.run_passes(limited, target, "expand", "widths", label)
-  if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
-    raise CompileError(f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use "
+  if missing := [d for d in dict.fromkeys([u.dtype.scalar() for u in uops]) if d not in target.dtypes and d in dtypes.all]:
+    raise CompileError(f"kernel {label}: {device.name} has no {missing[0].name}; cast to another dtype before, or use "
                        "another device")
   source, sizes = device.renderer.render(name, uops, notes), tuple(arguments(uops))
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
@@ -231,7 +231,7 @@ def _made(kernels: Sequence[Kernel], labels: Sequence[str], device: Elsewhere,
   return out, build(device.name, [m.spec for m in out], True) if build is not None else None
 
 
-_starting: Making | None = None   # without kernels
+_starting: list[Making] = []   # without kernels
 _Jobs = dict[Any, tuple[Making, int]]   # and the kernel's place in it
 _ahead: Recent[Any, tuple[Making, int]] = Recent(256)
 
@@ -247,10 +247,10 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> _Jobs:
 
 def start_workers(device: Device) -> None:
   """Have workers start, and get ready to make kernels: many will come."""
-  if workers.size() < PROCESSES or workers.alive() or (build := device.builds_anywhere()) is None: return
-  global _starting
-  _starting = Making(kernels=(), labels=(), device=Elsewhere(device.name), build=build)
-  _making.add(_starting)
+  if workers.size() < PROCESSES or workers.alive() or (build := device.builds_anywhere() or device.prepare) is None: return
+  there = Elsewhere(device.name)
+  _starting[:] = [Making(kernels=(), labels=(), device=there, build=build) for _ in range(workers.size() - 1)]   # one for each
+  for job in _starting: _making.add(job)
   _making.serve()
 
 
