@@ -26,8 +26,8 @@ from .. import rates, workers
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
-from . import binaries, compiler, tiers
-from .compiler import Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits
+from . import binaries, tiers
+from .compiler import EMPTY, Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
@@ -131,7 +131,7 @@ def _start_compiler(device: Any) -> None:
   cl = import_opencl()
   if known_bits(identity_of(device)) is not None: return
   def build() -> None:
-    with contextlib.suppress(cl.Error): cl._cl._Program(cl.Context([device]), compiler.EMPTY)._build(b"", [device])
+    with contextlib.suppress(cl.Error): cl._cl._Program(cl.Context([device]), EMPTY)._build(b"", [device])
   started = threading.Thread(target=build, name="ntgrad-start-compiler", daemon=True)
   started.start()
   atexit.register(started.join)   # the driver must not go while it is in there
@@ -172,7 +172,7 @@ class OpenCLDevice(Pooled):
     self.context = self.cl.Context([device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
-    self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build)
+    self.compiler = Compiler(self.cl, self.context, device, name, self.queue.finish, build_missing)
     self.identity = " | ".join(self.compiler.identity)
     self.fresh = known_bits(self.compiler.identity) is None
     self.functions = Functions(self.identity, self.run, *[partial(_run, name)] * bool(is_cpu(device)))
@@ -353,7 +353,7 @@ class OpenCLDevice(Pooled):
 
   def builds_anywhere(self) -> Callable[..., bytes] | None:
     """See :meth:`Device.builds_anywhere`."""
-    return build if self.on_host and self.compiler.two_tiers() else None
+    return build_missing if self.on_host and self.compiler.two_tiers() else None
 
   def take_built(self, specs: Specs, packed: bytes) -> Any:
     """See :meth:`Device.take_built`."""
@@ -444,13 +444,17 @@ def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], coun
   return _worker_device(name).run(source, kernel, inputs, count)
 
 
+def build_missing(name: str, specs: Specs, quick: bool) -> bytes:
+  """``build``, where not all kernels lie on disk; of none the process is ready to compile then."""
+  compiler = _worker_device(name).compiler
+  if not specs: compiler.load_source(EMPTY)
+  return b"" if all(compiler.kept(s, quick) for s in specs) else build(name, specs, quick)
+
+
 def build(name: str, specs: Specs, quick: bool = False) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included, which is put on disk too; nothing where all are there.
-  Each kernel runs once on memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises
-  CompileError."""
+  """The packed program of ``specs`` for a device, machine code included, which is put on disk too: each kernel runs once on
+  memory of no meaning. ``quick``: without optimisation. A crash there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
-  if not specs: device.compiler.load_source(compiler.EMPTY)   # the compiler is ready then
-  if all(device.compiler.kept(s, quick) for s in specs): return b""
   unit = device.compiler.unit(specs, quick)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")

@@ -11,7 +11,7 @@ import ntgrad
 import ntgrad.tile as tile
 from ntgrad import Tensor, config
 from ntgrad.codegen.ir.errors import VerifyError
-from ntgrad.engine import planner
+from ntgrad.engine import keeping
 from support.devices import DEVICES, missing
 
 f32 = np.float32
@@ -93,11 +93,11 @@ def test_arguments_of_a_tile_kernel(device: str) -> None:
 
 def test_what_nothing_computes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
   """And no uninitialised memory."""
-  schedule = planner.schedule_graph
+  schedule = keeping.schedule_graph
   def lost(*args: object) -> object:
     ready, items = schedule(*args)  # type: ignore[arg-type]
     return ready, items[:-1]
-  monkeypatch.setattr(planner, "schedule_graph", lost)
+  monkeypatch.setattr(keeping, "schedule_graph", lost)
   with pytest.raises(VerifyError, match=r"no step of a schedule computes its .*float of shape \(53,\)"):
     ((Tensor(np.arange(53, dtype=f32)) * 1.75 + 0.125).sin().exp() - 3.0).numpy()   # of which no test has a plan
 

@@ -13,6 +13,10 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "recurrent layers in few kernels, packed sequences": (450, 5_400),
   "print as PyTorch's": (105, 1_400),
   "copies that make conditions on remainders known (codegen/choose/residues.py)": (115, 1_500),
+  "two tiers; whole kernels by workers (backends/opencl/tiers.py, engine/compile.py)": (480, 6_300),
+  "kernels that fill memory share programs (engine/shared_programs.py)": (160, 2_600),
+  "the second size before it comes (engine/other_sizes.py)": (410, 5_400),
+  "lowering in two thirds of the time": (90, 900),
   "what was said twice, or stood in a function of its own and was used once": (-260, -1_000),
 }
 SLACK = 1.005   # for what is mended
