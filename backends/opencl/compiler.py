@@ -8,6 +8,7 @@ again are built once more by workers (``optimise``), and take over when they are
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ from .declared import WITHOUT_HEADER, declared
 OPTIONS, QUICK = "-cl-std=CL1.2 -w", "-cl-opt-disable"
 GROUP = 4                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
+QUICK_FROM = 12               # small kernels waiting from which on they are built quickly
 QUIET = 1.0                   # seconds without a compile after which programs are saved
 UNSAVED = 50                  # programs that wait to be saved, from which on they are saved at once
 FORMAT = 5                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
@@ -111,6 +113,25 @@ def known_bits(identity: tuple[str, ...]) -> int | None:
   return bits
 
 
+_widest: dict[tuple[str, ...], int] = {}   # of this process, by driver
+_finding = threading.Lock()
+os.register_at_fork(after_in_child=_finding._at_fork_reinit)   # type: ignore[attr-defined]
+
+
+def widest(cl: Any, device: Any, identity: tuple[str, ...]) -> int:
+  """The width of the widest vector registers that PoCL's compiler uses for a device."""
+  not_in_handler(_finding)
+  with _finding:
+    if identity not in _widest and (bits := known_bits(identity)) is not None: _widest[identity] = bits
+    if identity not in _widest:
+      program = cl._cl._Program(cl.Context([device]), _WIDEST)
+      program._build(f"{OPTIONS} {WITHOUT_HEADER}".encode(), [device])
+      keep_handlers()
+      _widest[identity] = int(str(program.get_info(cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))
+      cache.put("opencl-bits", cache.key("vector-bits", identity), BITS, _widest[identity])
+    return _widest[identity]
+
+
 def is_pocl(device: Any) -> bool: return "portable computing" in device.platform.name.lower()
 
 
@@ -145,12 +166,7 @@ class Compiler:
     """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
     takes Zen 4, which has AVX-512, for Zen 3."""
     if (native := max(int(self.device.native_vector_width_float), 1)*32) <= 128 or not is_pocl(self.device): return native
-    if (bits := known_bits(self.identity)) is None:
-      not_in_handler(self.lock)
-      with self.lock:
-        bits = int(str(self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))
-      cache.put("opencl-bits", cache.key("vector-bits", self.identity), BITS, bits)
-    return min(native, bits)
+    return min(native, widest(self.cl, self.device, self.identity))
 
   def key(self, spec: ProgramSpec) -> str:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
@@ -162,7 +178,7 @@ class Compiler:
     if self.two_tiers():
       with workers.changed:
         waiting = [u for u in self.queue.waiting() if isinstance(u, Unit) and not u.taken]
-        if self.coming + sum(u.weight for u in waiting) > MANY:
+        if self.coming + sum(u.weight for u in waiting) > QUICK_FROM:
           for u in waiting: u.quick = True
     self.queue.serve()
     return out

@@ -27,7 +27,7 @@ from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries, tiers
-from .compiler import EMPTY, Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits
+from .compiler import EMPTY, Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits, widest
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
@@ -128,11 +128,11 @@ def available(name: str = "CPU") -> tuple[bool, str]:
 def _start_compiler(device: Any) -> None:
   """PoCL starts its compiler when it builds the first program, which takes 0.3 s. Where the disk cache has nothing of this driver
   that is done at once, in a thread: who has asked for the device will need it."""
-  cl = import_opencl()
-  if known_bits(identity_of(device)) is not None: return
-  def build() -> None:
-    with contextlib.suppress(cl.Error): cl._cl._Program(cl.Context([device]), EMPTY)._build(b"", [device])
-  started = threading.Thread(target=build, name="ntgrad-start-compiler", daemon=True)
+  cl, identity = import_opencl(), identity_of(device)
+  if known_bits(identity) is not None: return
+  def start() -> None:
+    with contextlib.suppress(cl.Error): widest(cl, device, identity)
+  started = threading.Thread(target=start, name="ntgrad-start-compiler", daemon=True)
   started.start()
   atexit.register(started.join)   # the driver must not go while it is in there
 

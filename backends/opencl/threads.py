@@ -39,6 +39,7 @@ SHORT = 2e-6         # seconds on one thread at least, of a launch that is not s
 WORTH_WAKING = 15e-6 # the same of launches for which helpers that sleep are woken
 # the same where they were measured: helpers have nothing in their caches, and start late
 MEASURED_SHORT, MEASURED_WAKING = 20e-6, 100e-6
+WORTH_OPTIMISING = 0.25   # seconds that kernels which were built quickly have taken, from which on they are built again
 MEASURED = 2, 4      # runs of a graph in which its launches are measured
 _THREADS, _LEAVE, _CORES, _IDS = 18, 19, 23, 24  # words of pool_t
 _LINE = 64                            # bytes of a cache line
@@ -331,6 +332,7 @@ class CPUGraph(Graph):
     self._seconds = 0.0                         # what all that are shared out take on one thread
     self._runs, self._taken = 0, list[float]()   # seconds of each launch on one thread
     self._replaced = device.replaced             # machine code when they were measured
+    self._asks = 0.0                             # the run from which on it is worth optimising what was built quickly
     self._records: Any = None                   # all launches, from when the machine code of each has been there
     self._launches = list[Launch]()
 
@@ -386,6 +388,7 @@ class CPUGraph(Graph):
     self._runs += 1
     if self._runs > MEASURED[-1]: self._threads.run(self._records, len(self._launches), self._seconds > MEASURED_WAKING)
     else: self._measure()
+    if 0 < self._asks <= self._runs: self._optimise()
 
   def _measure(self) -> None:
     """A run in which it is found which launches are worth sharing out."""
@@ -398,8 +401,14 @@ class CPUGraph(Graph):
     if self._runs < MEASURED[-1]: return
     for launch, each in zip(self._launches, self._taken): launch.share(each, MEASURED_SHORT)
     self._seconds = sum([launch.seconds for launch in self._launches])
+    quick = sum([t for t, p in zip(self._taken, self._programs) if p.quick])
+    self._asks = MEASURED[-1] + WORTH_OPTIMISING / quick if quick else 0.0
+
+  def _optimise(self) -> None:
+    """Have kernels optimised that were built quickly, first those that take longest."""
+    self._asks = 0.0
     order = sorted(range(len(self._taken)), key=lambda i: -self._taken[i])
-    self._device.compiler.optimise([self._programs[i].spec for i in order if self._programs[i].unit.quick])
+    self._device.compiler.optimise([self._programs[i].spec for i in order if self._programs[i].quick])
 
 
 _threads: dict[tuple[object, int], Threads] = {}   # of this process, by driver and number

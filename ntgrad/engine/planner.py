@@ -42,7 +42,7 @@ from .size_variants import SizedProgram, with_common_names
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
-MANY_NODES = 200                 # of a new graph, which may have many kernels, or be followed by such a one
+MANY_NODES, MANY_INPUTS = 600, 9   # of a new graph that has many kernels, or is followed by such a one
 WORTH_WORKERS = 5                # steps of a plan for whose other sizes processes are started
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
@@ -283,13 +283,16 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
   return plan, inputs, _plans[full] is plan and len(inputs) == len(graph.inputs)
 
 
+def _large(inputs: Sequence[UOp], order: Sequence[UOp]) -> bool: return len(inputs) >= MANY_INPUTS or len(order) >= MANY_NODES
+
+
 def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ...],
                traced: bool) -> tuple[Plan, list[UOp], bool]:
   """The plan of a graph whose structure has none: that of graphs like it but for numbers or sizes, one from the disk, or a new
   one. Gives it, what it takes, and whether it was there."""
   order, inputs, (_, *rest) = graph.order, graph.inputs, full
   numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
-  if len(order) >= MANY_NODES and get_device(device).fresh: start_workers(get_device(device))   # nothing will be found on disk
+  if _large(inputs, order) and get_device(device).fresh: start_workers(get_device(device))   # nothing will be found on disk
   general: Any = None
   plan: Plan | None = None
   sized: _Sized | None = None
@@ -591,7 +594,7 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict
               keeping: Keeping | None = None, places: tuple[int, ...] = (), schedule: Scheduled | None = None) -> Plan:
   """Schedule (unless that is done) and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   device = device_of(order)
-  if len(order) >= MANY_NODES: start_workers(get_device(device))
+  if _large(inputs, order): start_workers(get_device(device))
   clean, kept, ready, items = schedule or schedule_of(_Form(sinks, order, inputs, stand_ins, keeping, places))
   with phase("scheduling"): items, takes = with_shared_programs(items)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}

@@ -31,12 +31,12 @@ _Sizes = tuple[ix.Dim, ...]   # what a kernel is launched with, for each of its 
 
 def with_shared_programs(items: Sequence[ScheduleItem]) -> tuple[list[ScheduleItem], dict[int, _Sizes]]:
   """The steps of a schedule, with one kernel for those that differ in the names of their sizes alone. Steps that fill memory get
-  the form that shares a program where a schedule does nothing else, with a step for each piece of memory, and where two of them
-  fill it in the same way. Gives the steps and, by their numbers, what their sizes are."""
+  the form that shares a program where two of them fill it in the same way, and where several do and a schedule does nothing else,
+  with a step for each piece of memory then. Gives the steps and, by their numbers, what their sizes are."""
   forms = [[] if item.ast is None else [_filling(item, item.ast, s) for s in item.ast.body] for item in items]
   several = all([step and None not in step for step in forms])
   fills = [form for step in forms if None not in step and (several or len(step) == 1) for form in {f[0] for f in step if f}]
-  shared = {form for form, n in Counter(fills).items() if several or n > 1}
+  shared = {form for form, n in Counter(fills).items() if several and len(fills) > 1 or n > 1}
   out, sizes = list[ScheduleItem](), dict[int, _Sizes]()
   for item, step in zip(items, forms):
     parts = [f[1:] for f in step if f and f[0] in shared]
