@@ -166,7 +166,9 @@ class Compiler:
     """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
     takes Zen 4, which has AVX-512, for Zen 3."""
     if (native := max(int(self.device.native_vector_width_float), 1)*32) <= 128 or not is_pocl(self.device): return native
-    return min(native, widest(self.cl, self.device, self.identity))
+    bits = widest(self.cl, self.device, self.identity)
+    keep_handlers()   # another thread may have started LLVM
+    return min(native, bits)
 
   def key(self, spec: ProgramSpec) -> str:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
