@@ -168,6 +168,7 @@ def steps(how: str, name: str, quick: bool) -> list[Row]:
   sides = [losses(ntgrad, ours, step), *([losses(torch, theirs, theirs.step)] if theirs is not None else [])]
   first = [[next(side)[1] for _ in range(ours.steady)] for side in sides]   # plain, recorded, replayed
   wrong = differ(first[0], first[-1], "loss")
+  ntgrad.Device.optimise()   # of steady steps
   if how == "captured" and not step.captured: wrong = wrong or "not captured"
   budget, least = (0.2, 3) if quick else (2.0, 15)
   took = measure.turns([partial(lambda side: next(side)[0], side) for side in sides], budget, least, 200, PAUSE)
