@@ -596,7 +596,9 @@ def make_plan(sinks: Sinks, order: list[UOp], inputs: list[UOp], stand_ins: dict
   device = device_of(order)
   if _large(inputs, order): start_workers(get_device(device))
   clean, kept, ready, items = schedule or schedule_of(_Form(sinks, order, inputs, stand_ins, keeping, places))
-  with phase("scheduling"): items, takes = with_shared_programs(items)
+  takes: dict[int, tuple[ix.Dim, ...]] = {}
+  if len(items) > 1 or any([item.ast is not None and item.ast.sizes for item in items]):
+    with phase("scheduling"): items, takes = with_shared_programs(items)
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
 

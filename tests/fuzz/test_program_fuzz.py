@@ -37,18 +37,18 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @long_where(lambda device, kind: device != "NUMPY" or kind != "eager")
 @pytest.mark.parametrize("device, kind", PROGRAMS)
-def test_programs(device: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs(device: str, kind: str) -> None:
   """Seeds in order, until one fails: its program is printed in short."""
   if missing(device): pytest.skip(missing(device))
   ntgrad.Device.DEFAULT = device
   until = time.monotonic() + SECONDS
-  if device == "CPU": monkeypatch.setattr(ntgrad.config, "tiers", "check")   # kernels are built both ways, and compared
-  for seed in range(PROGRAMS[device, kind]):
-    if time.monotonic() > until: break
-    program, exact = generate(kind, seed), kind != "gradient"
-    if (problem := run(program, exact)) is not None:
-      program, problem = minimised(program, problem, exact, seconds=10)
-      pytest.fail(f"{kind} {seed} on {device}: {problem.what}\n\n{source(program, exact, problem, device)}", pytrace=False)
+  with ntgrad.config(tiers="check"):   # on the CPU kernels are built both ways, and compared
+    for seed in range(PROGRAMS[device, kind]):
+      if time.monotonic() > until: break
+      program, exact = generate(kind, seed), kind != "gradient"
+      if (problem := run(program, exact)) is not None:
+        program, problem = minimised(program, problem, exact, seconds=10)
+        pytest.fail(f"{kind} {seed} on {device}: {problem.what}\n\n{source(program, exact, problem, device)}", pytrace=False)
 
 
 # ---- the model

@@ -292,11 +292,11 @@ LOADS = """
 from ntgrad import Tensor
 from ntgrad.backends.opencl.compiler import Compiler
 loaded = []
-real = Compiler.load_packed
-def note(self, packed):
+real = Compiler.take_contents
+def note(self, unit, packed):
   loaded.append(hash(packed))
-  return real(self, packed)
-Compiler.load_packed = note
+  return real(self, unit, packed)
+Compiler.take_contents = note
 x = Tensor([1.0, 2.0], device="CPU")
 for _ in range(2): (x + 1).numpy()
 print(len(loaded), len(set(loaded)))
