@@ -39,7 +39,7 @@ FORMAT = 5                    # of programs in the disk cache: greater where ker
 # what the disk cache has: the width of vectors; where a kernel's program is; a program, with its kernels' names by their keys
 BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, TupleForm(Table(STR, STR), BYTES)
 # a kernel whose name tells the width of the vector registers that the compiler uses
-_WIDEST = """
+WIDEST = """
 #if defined(__AVX512F__) || !defined(__x86_64__)
 __kernel void bits_512(void) {}
 #elif defined(__AVX__)
@@ -48,8 +48,6 @@ __kernel void bits_256(void) {}
 __kernel void bits_128(void) {}
 #endif
 """
-
-EMPTY = "__kernel void nothing(void) {}\n"
 
 Build = Callable[[str, Specs, bool], bytes]   # of a device's name and kernels a packed program, in a worker; see Unit.quick
 _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
@@ -124,7 +122,7 @@ def widest(cl: Any, device: Any, identity: tuple[str, ...]) -> int:
   with _finding:
     if identity not in _widest and (bits := known_bits(identity)) is not None: _widest[identity] = bits
     if identity not in _widest:
-      program = cl._cl._Program(cl.Context([device]), _WIDEST)
+      program = cl._cl._Program(cl.Context([device]), WIDEST)
       program._build(f"{OPTIONS} {WITHOUT_HEADER}".encode(), [device])
       keep_handlers()
       _widest[identity] = int(str(program.get_info(cl.program_info.KERNEL_NAMES)).removeprefix("bits_"))

@@ -27,7 +27,7 @@ from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries, tiers
-from .compiler import EMPTY, Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits, widest
+from .compiler import WIDEST, Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits, widest
 from .cpuname import give_name
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
@@ -447,7 +447,7 @@ def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], coun
 def build_missing(name: str, specs: Specs, quick: bool) -> bytes:
   """``build``, where not all kernels lie on disk; of none the process is ready to compile then."""
   compiler = _worker_device(name).compiler
-  if not specs: compiler.load_source(EMPTY)
+  if not specs: compiler.load_source(WIDEST)   # the smallest program
   return b"" if all(compiler.kept(s, quick) for s in specs) else build(name, specs, quick)
 
 

@@ -68,8 +68,10 @@ def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
 
 
 def _sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
-  """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
-  return f"  {', '.join(f'{s.name}={n * s.unit}' for s, n in zip(spec.sizes, sizes))}" if sizes else ""
+  """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``, without numbers of its kernel, which are given by their
+  bits (``shared_programs``): no size may be negative."""
+  known = [f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes) if s.lower is None or s.lower >= 0]
+  return f"  {', '.join(known)}" if known else ""
 
 
 def keeps(values: Sequence[UOp], kernels: int) -> None:

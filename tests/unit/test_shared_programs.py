@@ -1,6 +1,7 @@
 """Kernels that fill memory share programs: counts of programs, and the bits of what each would do with a program of its own."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
@@ -105,3 +106,11 @@ def test_a_plan_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
       made[0].realize(*made[1:])
       runs.append([t.tolist() for t in made])
   assert runs[0] == runs[1] and len(plans) == 1 and all(step.sizes for step in plans[0].steps)
+
+
+def test_what_is_printed_has_no_bits(built: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+  """Of what the launch is given only sizes are told."""
+  made = [Tensor.uniform(n, low=-0.25, high=0.75) for n in (37, 53)]
+  with config(debug=2): made[0].realize(*made[1:])
+  lines = [line for line in capsys.readouterr().out.split("\n") if line.startswith("***")]
+  assert lines and all("n=" in line and "=-" not in line and not re.search(r"=\d{7}", line) for line in lines), lines
