@@ -15,12 +15,11 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from ntgrad.backends import memory_pool as pools, workers
+from ntgrad.backends import memory_pool as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import evaluator, text_of
+from ntgrad.codegen.index import text_of
 from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
-from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins, values
 from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
@@ -30,20 +29,20 @@ from ntgrad.schedule.placement import offset_of, storage
 
 from . import later, overrides, plan_cache, report
 from .buffer import Buffer, Storage, resolved, walk_nodes
-from .compile import ahead as compile_ahead, compiled_program, needs_parts, programs, start_workers
+from .compile import programs, start_workers
 from .counters import phase
 from .device import Device, get_device
 from .keeping import Keeping, Kept, Sinks, cleaned, device_of, schedule_with_kept
+from .kernels_ahead import kernels_ahead, makes_ahead, variants_ahead
 from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
 from .shared_programs import with_shared_programs
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
-from .size_variants import SizedProgram, with_common_names
+from .size_variants import SizedProgram
 from .traced_sizes import traces
 
 _COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 MANY_NODES, MANY_INPUTS = 600, 9   # of a new graph that has many kernels, or is followed by such a one
-WORTH_WORKERS = 5                # steps of a plan for whose other sizes processes are started
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
@@ -230,16 +229,9 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     found = _plans[key] = found._replace(inputs=[place[u] for u in given])
   if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
   elif runs.first:
-    if _makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
+    if makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
     runs.first = []
   return found, [inputs[i].arg for i in found.inputs]
-
-
-def _makes_ahead(steps: int) -> bool:
-  """Whether programs are made for sizes that nobody asks for yet, of a plan of so many steps: not where somebody measures or
-  looks on, where no other process compiles, or one would have to be started for a few kernels."""
-  if config.dynamic != "auto" or config.beam or needs_parts() or overrides.state() is not None: return False
-  return workers.size() > 1 and (steps >= WORTH_WORKERS or workers.alive())
 
 
 def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple[Any, ...]) -> None:
@@ -382,7 +374,7 @@ class _Sized:
     assert seen.template is not None
     plan = self.known()
     assert plan is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
-    if _makes_ahead(len(plan.steps)): later.do_later(partial(_variants_ahead, plan.steps))
+    if makes_ahead(len(plan.steps)): later.do_later(partial(variants_ahead, plan.steps))
     return plan
 
   def guess(self) -> None:
@@ -394,8 +386,8 @@ class _Sized:
     if ahead is not None and ahead.template.alike(t) and form.keeping is None and form.places == ahead.form.places:
       form, schedule = ahead.form, ahead.schedule
     schedule = schedule or schedule_of(form)
-    if _makes_ahead(len(schedule.items)):   # several at a time
-      _kernels_ahead(schedule.items, device_of(form.order), t.sizes, tuple([int(self.skeleton.sizes[p]) for p in t.places]), True)
+    if makes_ahead(len(schedule.items)):   # several at a time
+      kernels_ahead(schedule.items, device_of(form.order), t.sizes, tuple([int(self.skeleton.sizes[p]) for p in t.places]), True)
     plan = make_plan(*form, schedule)
     seen.template, seen.plan, seen.ahead = replace(t, new={}), SizedPlan.of(plan, t.sizes), None   # the nodes would keep memory
 
@@ -561,32 +553,7 @@ def schedule_of(form: _Form) -> Scheduled:
 def _schedule_ahead(ahead: _Ahead, values: tuple[int, ...]) -> None:
   """Schedule a template, and have the programs made that it needs for these values of its sizes."""
   ahead.schedule = schedule_of(ahead.form)
-  _kernels_ahead(ahead.schedule.items, device_of(ahead.form.order), ahead.template.sizes, values)
-
-
-def _kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Size, ...], values: tuple[int, ...],
-                   soon: bool = False) -> None:
-  """Have the programs made that a schedule needs for these values of its sizes. ``soon``: they are about to be asked for."""
-  likely = tuple([n if s.hint is None else s.hint for s, n in zip(sizes, values)])
-  found: dict[str, list[Kernel]] = {}
-  for item in items:
-    if (kernel := item.ast) is None or kernel.free: continue
-    name = item.nodes[0].device or device
-    if kernel.sizes:
-      kernel, takes = with_common_names(kernel)
-      at = evaluator(tuple([s.node for s in takes]), sizes)
-      program = SizedProgram(kernel, get_device(name), partial(compiled_program, device=get_device(name)))
-      program.likely = at(likely)
-      kernel = program.first_kernel(at(values))
-    found.setdefault(name, []).append(kernel)
-  for name, kernels in found.items(): compile_ahead(kernels, get_device(name), soon)
-
-
-def _variants_ahead(steps: Sequence[Step]) -> None:
-  """Have the programs made that sizes will need which those do not fit that there are."""
-  for name in dict.fromkeys(step.device for step in steps):
-    programs = dict.fromkeys(step.of for step in steps if step.device == name and isinstance(step.of, SizedProgram))
-    compile_ahead([kernel for p in programs if p is not None and (kernel := p.free_kernel()) is not None], get_device(name))
+  kernels_ahead(ahead.schedule.items, device_of(ahead.form.order), ahead.template.sizes, values)
 
 
 @_without_collector()

@@ -12,7 +12,7 @@ from ntgrad import Tensor, config, nn
 from ntgrad.backends import workers
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.engine import compile as compiling, later, planner
+from ntgrad.engine import compile as compiling, kernels_ahead, later, planner
 
 Array = np.ndarray[Any, Any]
 
@@ -44,11 +44,12 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ahead]:
   def schedule_of(form: Any) -> Any:
     seen.schedules += 1
     return scheduled(form)
-  def compile_ahead(kernels: Sequence[Kernel], device: Any, soon: bool = False) -> None:
+  def ahead(kernels: Sequence[Kernel], device: Any, soon: bool = False) -> None:
     if not soon: seen.asked.update(map(key, kernels))
-  for stand_in in (schedule_of, compile_ahead): monkeypatch.setattr(planner, stand_in.__name__, stand_in)
+  monkeypatch.setattr(planner, "schedule_of", schedule_of)
+  monkeypatch.setattr(kernels_ahead, "ahead", ahead)
   monkeypatch.setattr(compiling, "compiled_program", compiled_program)
-  monkeypatch.setattr(planner, "_makes_ahead", lambda steps: config.dynamic == "auto")
+  monkeypatch.setattr(planner, "makes_ahead", lambda steps: config.dynamic == "auto")
   for module, name in (planner, "_plans"), (compiling, "_programs"): monkeypatch.setattr(module, name, Recent[Any, Any](1024))
   yield seen
 
@@ -99,7 +100,7 @@ def test_the_same_bits(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
     return [*[train(n) for n in (32, 32, 32, 32, 21, 32, 9, 2)], *[float(evaluate(n)) for n in (40, 40, 40, 13)]]
   with_it = losses()
   assert ahead.asked
-  monkeypatch.setattr(planner, "_makes_ahead", lambda steps: False)
+  monkeypatch.setattr(planner, "makes_ahead", lambda steps: False)
   planner._plans.clear()
   compiling._programs.clear()
   assert losses() == with_it
@@ -164,8 +165,8 @@ def test_another_dimension_than_the_batch(ahead: Ahead) -> None:
 @pytest.mark.parametrize("settings", [{"dynamic": "never"}, {"workers": 1}, {"beam": 1}, {"debug": 3}])
 def test_nothing_is_made_ahead(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
   with config(workers=2):
-    assert planner._makes_ahead(planner.WORTH_WORKERS)
-    with config(**settings): assert not planner._makes_ahead(planner.WORTH_WORKERS)
+    assert kernels_ahead.makes_ahead(kernels_ahead.WORTH_WORKERS)
+    with config(**settings): assert not kernels_ahead.makes_ahead(kernels_ahead.WORTH_WORKERS)
   asked: list[Any] = []
   monkeypatch.setattr(later, "do_later", asked.append)
   x = Tensor(np.ones((9, 5), np.float32))
