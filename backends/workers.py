@@ -15,6 +15,7 @@ import time
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from ntgrad.codegen.ir import CompileError, config, interrupted
@@ -27,6 +28,7 @@ IDLE = 30.0                   # seconds without a job after which a worker ends
 SLOW = 1.0                    # seconds of building after which a terminal shows how far it is
 SEVERAL = 8                   # kernels being built, of which there must be more for that
 MOST = 16                     # processes that compile, unless ``config.workers`` says how many
+START = str(Path(__file__).with_name("worker.py"))
 LOST = 3                      # workers that ended without an answer, one after another, after which there are no more
 Work = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -146,8 +148,8 @@ class Worker(subprocess.Popen[bytes]):
     package = next(iter(sys.modules["ntgrad"].__path__))   # loaded before anything in it
     path = os.pathsep.join([os.path.dirname(package), *filter(None, [os.environ.get("PYTHONPATH")])])
     self.pipe, theirs = Pipe()
-    with theirs:
-      super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
+    with theirs:   # -P: the folder of that file is no place to import from
+      super().__init__([sys.executable, "-P", START, str(os.getpid()), str(theirs.fileno())],
                        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}, pass_fds=[theirs.fileno()],
                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -167,13 +169,13 @@ class Worker(subprocess.Popen[bytes]):
 
 
 def _next(worker: Worker) -> Job | None:
-  """The job that takes longest, of several the one that is needed last; or one that nobody waits for. None when none has come for
-  IDLE seconds, or when the worker has been told to end."""
+  """The job that is needed last, so that this process seldom waits for it; or one that nobody waits for. None when none has come
+  for IDLE seconds, or when the worker has been told to end."""
   def last() -> tuple[Queue, Job] | None:
     for q in sorted(_queues, key=lambda q: q.rank):
       if q.many is None: continue
       found = [j for j in q.waiting() if (j.worth_building or q.background) and not j.here]
-      if found: return q, found[0] if q.background else max(reversed(found), key=lambda j: j.weight)
+      if found: return q, found[0] if q.background else found[-1]
     return None
 
   with changed:

@@ -178,7 +178,7 @@ class Compiler:
     if self.two_tiers():
       with workers.changed:
         waiting = [u for u in self.queue.waiting() if isinstance(u, Unit) and not u.taken]
-        if self.coming + sum(u.weight for u in waiting) > QUICK_FROM:
+        if workers.alive() or self.coming + sum(u.weight for u in waiting) > QUICK_FROM:
           for u in waiting: u.quick = True
     self.queue.serve()
     return out

@@ -153,6 +153,24 @@ def test_answers(two: None, capfd: pytest.CaptureFixture[str]) -> None:
   assert capfd.readouterr() == ("", "")
 
 
+def _modules() -> tuple[list[str], float, list[str]]:
+  """The parts of ntgrad that a worker has, before and after it asks the package for something of its own."""
+  before = [m for m in sys.modules if m.startswith("ntgrad.")]
+  import ntgrad
+  return before, float(ntgrad.Tensor([2.0], device="NUMPY").sum().item()), [m for m in sys.modules if m.startswith("ntgrad.")]
+
+
+def test_workers_do_without_tensors(two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """A worker starts with the parts that compile; what a job asks the package for is there all the same."""
+  code = Path(__file__).read_text().split("def _modules()")[1].split("\n\n\n")[0]
+  (tmp_path / "asks.py").write_text(f"import sys\n\n\ndef _modules(){code}\n")
+  monkeypatch.syspath_prepend(tmp_path)
+  monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+  before, value, after = workers.once((__import__("asks")._modules, ()))
+  assert "ntgrad.codegen.ir" in before and not [m for m in before if m.startswith("ntgrad.tensor")]
+  assert value == 2 and "ntgrad.tensor" in after
+
+
 @long
 def test_idle_workers_end(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
   workers.stop()
