@@ -216,9 +216,11 @@ class Compiler:
     found = {k: s for s in wanted if (k := self.key(s)) not in self.optimising
              and (unit := self.units.get(k)) is not None and unit.quick and not unit.final and unit.done}
     if not found or not self.two_tiers(): return
-    todo = list(found.values())
-    for i in range(0, len(todo), GROUP):
-      unit = self.unit(todo[i:i + GROUP])
+    units = list[Unit]()
+    for spec in found.values():   # as many small ones together as a group has
+      if not units or units[-1].weight + spec.source.weight > GROUP: units.append(self.unit(()))
+      units[-1].add(self.key(spec), spec)
+    for unit in units:
       unit.arrived, unit.count = self.arrived, 0   # nobody waits for it
       self.optimising.update(dict.fromkeys(unit.specs, unit))
       self.later.add(unit)

@@ -18,14 +18,13 @@ from ntgrad.codegen.ir import CompileError, DeviceError
 from ..base import Argument, Program, ProgramSpec, Sizes, grid_of, remade
 from . import binaries
 from .compiler import Unit
-from .threads import WORTH_WAKING, Launch, Record, Threads, count_locals
+from .threads import WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals
 
 if TYPE_CHECKING:
   from pathlib import Path
 
   from .device import OpenCLDevice
 
-OFTEN = 50           # launches of a kernel that was built quickly, from which on it is worth optimising
 SMALL_GRID = 65535   # PoCL makes other machine code for grids wider than this
 
 
@@ -60,7 +59,7 @@ class OpenCLProgram(Program):
     self._linkable = True       # whether that may come
     self._direct = False        # whether the grid is one that they launch
     self._launches = WeakSet[Launch]()   # of this program, without those of its clones
-    self._runs = 0              # by our own threads, one by one
+    self._spent = 0.0           # seconds of quick code, run by our own threads, one by one
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
 
@@ -101,11 +100,14 @@ class OpenCLProgram(Program):
     if device.busy: device.drain()
     device.here()
     if device.compiler.arrived: device.take_over()
-    self._runs += 1
-    if self._runs == OFTEN and self.unit.quick: device.compiler.optimise([self.spec])
     assert device.threads is not None and self._launch is not None
-    start = time.perf_counter() if wait else 0.0
+    start = time.perf_counter() if wait or self.unit.quick else 0.0
     device.threads.run(self._records, 1, self._launch.seconds > WORTH_WAKING)
+    if self.unit.quick:
+      self._spent += time.perf_counter() - start
+      if self._spent > WORTH_OPTIMISING:
+        self._spent = 0.0
+        device.compiler.optimise([self.spec])
     return time.perf_counter() - start if wait else None
 
   @property

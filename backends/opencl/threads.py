@@ -39,7 +39,9 @@ SHORT = 2e-6         # seconds on one thread at least, of a launch that is not s
 WORTH_WAKING = 15e-6 # the same of launches for which helpers that sleep are woken
 # the same where they were measured: helpers have nothing in their caches, and start late
 MEASURED_SHORT, MEASURED_WAKING = 20e-6, 100e-6
-WORTH_OPTIMISING = 0.25   # seconds that kernels which were built quickly have taken, from which on they are built again
+# seconds that a kernel which was built quickly has taken, from which on it is built again; the same of a graph's, if its sizes
+# change too often to know what each takes
+WORTH_OPTIMISING, ALL_WORTH_OPTIMISING = 0.02, 0.25
 MEASURED = 2, 4      # runs of a graph in which its launches are measured
 _THREADS, _LEAVE, _CORES, _IDS = 18, 19, 23, 24  # words of pool_t
 _LINE = 64                            # bytes of a cache line
@@ -332,7 +334,9 @@ class CPUGraph(Graph):
     self._seconds = 0.0                         # what all that are shared out take on one thread
     self._runs, self._taken = 0, list[float]()   # seconds of each launch on one thread
     self._replaced = device.replaced             # machine code when they were measured
-    self._asks = 0.0                             # the run from which on it is worth optimising what was built quickly
+    # what was built quickly: the run from which on it is worth optimising, and which node it is, the last first
+    self._due = list[tuple[float, int]]()
+    self._spent = 0.0                            # seconds of runs before it is known what each launch takes
     self._records: Any = None                   # all launches, from when the machine code of each has been there
     self._launches = list[Launch]()
 
@@ -384,31 +388,37 @@ class CPUGraph(Graph):
     table = np.array([*[raw.address for raw in memory], *begins, 0], np.uint64)
     self._values[self._to] = table[self._from] + self._added
     if device.compiler.arrived: device.take_over()
-    if self._replaced != device.replaced: self._replaced, self._runs = device.replaced, 0
+    if self._replaced != device.replaced and not device.compiler.optimising: self._replaced, self._runs = device.replaced, 0
     self._runs += 1
     if self._runs > MEASURED[-1]: self._threads.run(self._records, len(self._launches), self._seconds > MEASURED_WAKING)
     else: self._measure()
-    if 0 < self._asks <= self._runs: self._optimise()
+    if self._due and self._due[-1][0] <= self._runs: self._optimise()
 
   def _measure(self) -> None:
     """A run in which it is found which launches are worth sharing out."""
     begun = time.perf_counter()
     self._threads.run(self._records, len(self._launches), self._seconds > WORTH_WAKING, self._runs in MEASURED)
+    self._spent += (seconds := time.perf_counter() - begun)
+    if self._spent > ALL_WORTH_OPTIMISING:
+      self._spent = 0.0
+      self._device.compiler.optimise([p.spec for p in self._programs if p.quick])
     if self._runs not in MEASURED: return
-    seconds, ticks = time.perf_counter() - begun, [r.ticks for r in self._records]
+    ticks = [r.ticks for r in self._records]
     taken = [n * seconds / (sum(ticks) or 1) for n in ticks]
     self._taken = taken if self._runs == MEASURED[0] else [*map(min, self._taken, taken)]   # the less disturbed ones
     if self._runs < MEASURED[-1]: return
     for launch, each in zip(self._launches, self._taken): launch.share(each, MEASURED_SHORT)
     self._seconds = sum([launch.seconds for launch in self._launches])
-    quick = sum([t for t, p in zip(self._taken, self._programs) if p.quick])
-    self._asks = MEASURED[-1] + WORTH_OPTIMISING / quick if quick else 0.0
+    quick = dict[int, list[Any]]()   # of a kernel that was built quickly: what all its launches take, one of them
+    for i, (t, p) in enumerate(zip(self._taken, self._programs)):
+      if p.quick: quick.setdefault(id(p.spec), [0.0, i])[0] += t
+    self._due = sorted([(self._runs + WORTH_OPTIMISING / max(t, 1e-9), i) for t, i in quick.values()], reverse=True)
 
   def _optimise(self) -> None:
-    """Have kernels optimised that were built quickly, first those that take longest."""
-    self._asks = 0.0
-    order = sorted(range(len(self._taken)), key=lambda i: -self._taken[i])
-    self._device.compiler.optimise([self._programs[i].spec for i in order if self._programs[i].quick])
+    """Have the kernels optimised for which it is worth it by now."""
+    due = list[int]()
+    while self._due and self._due[-1][0] <= self._runs: due.append(self._due.pop()[1])
+    self._device.compiler.optimise([self._programs[i].spec for i in due])
 
 
 _threads: dict[tuple[object, int], Threads] = {}   # of this process, by driver and number
