@@ -103,6 +103,36 @@ said(f"quick {quick()} asked {len(device.compiler.optimising)} built {device.com
   assert second == first and numbers["quick"] > 0 == numbers["asked"] == numbers["built"], numbers
 
 
+@pytest.mark.parametrize("sizes", [(8,), (5, 6, 7)])
+def test_what_takes_long_is_optimised(sizes: tuple[int, ...], tmp_path: Path) -> None:
+  """Kernels are built again once their quick code has taken some time, also where sizes change with each call."""
+  found, numbers = run(f"""
+from ntgrad.backends.opencl import program, threads
+threads.WORTH_OPTIMISING = program.WORTH_OPTIMISING = threads.ALL_WORTH_OPTIMISING = 1e-3
+asked = calls = 0
+while not asked and calls < 300:
+  n = {sizes}[calls % {len(sizes)}]
+  captured(x[:n], y[:n], z[:n]).item()
+  asked, calls = asked + len(device.compiler.optimising) + device.replaced, calls + 1
+said(f"quick {{quick()}} asked {{asked}} calls {{calls}}")
+""", tmp_path)
+  assert numbers["asked"], numbers
+
+
+@long
+def test_a_fork_takes_nothing_along(cold: tuple[str, Path], tmp_path: Path) -> None:
+  """A fork in the first tier: the child is told that the device is its parent's, which goes on to the optimised tier."""
+  code = STEPS.replace("ntgrad.Device.optimise()", """
+if (child := os.fork()) == 0:
+  try: captured(x, y, z)
+  except ntgrad.errors.DeviceError: os._exit(7)
+  os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+ntgrad.Device.optimise()""")
+  got, numbers = run(code, tmp_path)
+  assert got == cold[0] and numbers["left"] == 0 < numbers["replaced"], numbers
+
+
 @long
 @pytest.mark.parametrize("what", ["for p in [w.pid for w in workers._workers]: os.kill(p, signal.SIGKILL)",
                                   "import shutil; shutil.rmtree(os.environ['CACHE_DIR'])", "ntgrad.config.cache = 0",
