@@ -169,13 +169,14 @@ class Worker(subprocess.Popen[bytes]):
 
 
 def _next(worker: Worker) -> Job | None:
-  """The job that is needed last, so that this process seldom waits for it; or one that nobody waits for. None when none has come
-  for IDLE seconds, or when the worker has been told to end."""
+  """The job that is needed last: this process, which goes through them from the first, seldom waits for it. Where several workers
+  take most of the jobs, the one that takes longest, or all would wait for that. Or one that nobody waits for. None when none has
+  come for IDLE seconds, or when the worker has been told to end."""
   def last() -> tuple[Queue, Job] | None:
     for q in sorted(_queues, key=lambda q: q.rank):
       if q.many is None: continue
       found = [j for j in q.waiting() if (j.worth_building or q.background) and not j.here]
-      if found: return q, found[0] if q.background else found[-1]
+      if found: return q, found[0] if q.background else max(reversed(found), key=lambda j: j.weight) if size() > 2 else found[-1]
     return None
 
   with changed:
