@@ -17,8 +17,8 @@ from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, bes
 from .gpu_resources import LEAST_DOT
 from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, free, product_of, vector
 
-# elements of reduced axes that may be written out: of each, and of all together. With the 49 of a depthwise 7×7 convolution Triton
-# takes 12 s and the kernel three to ten times as long (H100)
+# elements of reduced axes that may be written out: of each, and of all together. With all 49 of a depthwise 7×7 convolution
+# Triton takes 12 s, and the kernel three to ten times as long (H100)
 WINDOW, WINDOWS = 16, 32
 _ROWS, STATEMENTS = (2, 4, 8, 16), 256   # steps that are tried of other axes, and statements of a kernel, at most, with these
 # of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
