@@ -201,7 +201,8 @@ class Capture:
     """Run the function itself, and see what it writes."""
     self.replay = self._result = self._first = None
     watch = Watch()
-    with told_apart():
+    memory = [b.arg.storage.serial for t in call.tensors if (b := base_of(t._alias.node)).op is Ops.BUFFER]
+    with told_apart(memory):
       try:
         with watch: result = self.fn(*call.args, **call.kwargs)
       finally: watch.leave()
@@ -304,7 +305,7 @@ class Capture:
     seed, count = random.place()
     inputs = [b.storage.serial for b, _ in copies]
     try:
-      with recorder, nothing_known(), told_apart(), tracing(trace):
+      with recorder, nothing_known(), told_apart(inputs), tracing(trace):
         given: Any = put((call.args, call.kwargs), iter(stand_ins).__next__)
         box = [self.fn(*given[0], **given[1])]
         self.reads.settle()

@@ -36,7 +36,9 @@ _PASSED = frozenset({*MOVEMENT, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.DETACH, Ops.
 gradients_of: list[Callable[[Sequence[UOp]], list[UOp]]] = []
 
 
-captured_calls: list[object] = []   # calls of captured functions that run: no gradient of what they give is asked for later
+# calls of captured functions that run, with the serial numbers of their arguments' memory: no gradient of what they give is asked
+# for later
+captured_calls: list[Collection[int]] = []
 
 
 @dataclass(eq=False)

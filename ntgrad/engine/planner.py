@@ -32,7 +32,7 @@ from .buffer import Buffer, Storage, resolved, walk_nodes
 from .compile import programs, start_workers
 from .counters import phase
 from .device import Device, get_device
-from .keeping import Keeping, Kept, Sinks, cleaned, device_of, schedule_with_kept
+from .keeping import Keeping, Kept, Sinks, captured_calls, cleaned, device_of, schedule_with_kept
 from .kernels_ahead import kernels_ahead, makes_ahead, variants_ahead
 from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
@@ -320,6 +320,8 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   if sized is not None: sized.seen.filled, sized.seen.kept = filled, (keeping.places, plan.kept.places)
   if general is not None and not filled: _plans[general] = None
   _plans[full] = plan
+  if sized is not None and captured_calls and not traces and makes_ahead(len(plan.steps)):   # it runs once, others are recorded
+    sized.ahead({u.arg.storage.serial for u in inputs} - {*captured_calls[-1]})
   return plan, inputs, False
 
 

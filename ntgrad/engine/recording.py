@@ -5,7 +5,7 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Iterator, Sequence
+from typing import Any, Collection, Iterator, Sequence
 from weakref import ref
 
 import numpy as np
@@ -205,11 +205,12 @@ def nothing_known() -> Iterator[None]:
 
 
 @contextmanager
-def told_apart() -> Iterator[None]:
-  """Values from before that are not computed yet have nodes of their own in the block, which the function cannot make by
-  itself. So what is computed there tells which of them it uses: those are computed too, each into memory of its own."""
+def told_apart(arguments: Collection[int]) -> Iterator[None]:
+  """A call of a captured function, whose arguments have memory of these serial numbers. Values from before that are not computed
+  yet have nodes of their own in the block, which the function cannot make by itself. So what is computed there tells which of
+  them it uses: those are computed too, each into memory of its own."""
   apart: list[tuple[ref[Alias], UOp, UOp, list[tuple[ref[Any], UOp | None]]]] = []
-  captured_calls.append(apart)
+  captured_calls.append(arguments)
   try:
     for a in live_aliases:
       if a.pending or a.packed is not None or engine.is_view(a.node): continue

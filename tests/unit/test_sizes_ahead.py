@@ -94,6 +94,24 @@ def test_a_smaller_batch_finds_its_programs(ahead: Ahead) -> None:
   assert ahead.take() == ([], 0)
 
 
+def test_a_captured_step_finds_its_programs(ahead: Ahead) -> None:
+  """What its first call for a smaller batch needs is there since the first call for the first batch."""
+  random, net = np.random.default_rng(0), nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10))
+  adam = nn.optim.Adam(net.parameters(), lr=1e-2)
+  @ntgrad.jit
+  def step(x: Tensor, y: Tensor) -> Tensor:
+    adam.zero_grad()
+    loss = net(x).cross_entropy(y)
+    loss.backward()
+    adam.step()
+    return loss
+  def call(n: int) -> None: step(Tensor(random.standard_normal((n, 1, 8, 8), dtype=np.float32)), Tensor(np.arange(n) % 10)).item()
+  for _ in range(2): call(50)
+  ahead.take()
+  call(28)
+  assert ahead.take() == ([], 0) and ahead.asked
+
+
 def test_the_same_bits(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
   def losses() -> list[float]:
     train, evaluate = training()
