@@ -96,7 +96,8 @@ def test_a_smaller_batch_finds_its_programs(ahead: Ahead) -> None:
 
 def test_a_captured_step_finds_its_programs(ahead: Ahead) -> None:
   """What its first call for a smaller batch needs is there since the first call for the first batch."""
-  random, net = np.random.default_rng(0), nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10))
+  net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10))
+  random = np.random.default_rng(0)
   adam = nn.optim.Adam(net.parameters(), lr=1e-2)
   @ntgrad.jit
   def step(x: Tensor, y: Tensor) -> Tensor:
