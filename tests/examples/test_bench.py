@@ -136,8 +136,9 @@ def test_the_first_hour_refuses_words_that_name_nothing() -> None:
 
 @pytest.mark.parametrize("name, firsts, cold, warm", [
   ("VAE", ["first loss"], (1.3, 0.8), (0.5, 0.3)),
-  pytest.param("everyday", ["last batch", "batch of one", "accumulation", "evaluation"], (0.4, 0.05), (0.4, 0.05), marks=long),
+  ("everyday", ["last batch", "batch of one", "accumulation", "evaluation"], (0.4, 0.05), (0.4, 0.05)),
 ])
+@long
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_what_is_waited_for_the_first_time(tmp_path: Path, name: str, firsts: list[str], cold: tuple[float, float],
                                            warm: tuple[float, float]) -> None:

@@ -247,7 +247,8 @@ def test_a_layer_is_few_kernels(kind: str, forward: int, both: int, steps: int) 
   assert len(create_schedule([out, *[p.grad for p in layer.parameters()]])) <= both
 
 
-@pytest.mark.parametrize("captured", [False, pytest.param(True, marks=long)])
+@long
+@pytest.mark.parametrize("captured", [False, True])
 def test_other_lengths_and_batches_need_no_compile(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
   """After a second length, and a second batch. (A length with far more work than all before has kernels for so much.)"""
   layer = nn.LSTM(4, 8, num_layers=2, bidirectional=True)

@@ -13,6 +13,7 @@ from ntgrad.backends import workers
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling, kernels_ahead, later, planner
+from support.marks import long
 
 Array = np.ndarray[Any, Any]
 
@@ -113,6 +114,7 @@ def test_a_captured_step_finds_its_programs(ahead: Ahead) -> None:
   assert ahead.take() == ([], 0) and ahead.asked
 
 
+@long
 def test_the_same_bits(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
   def losses() -> list[float]:
     train, evaluate = training()

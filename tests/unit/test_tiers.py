@@ -103,7 +103,7 @@ said(f"quick {quick()} asked {len(device.compiler.optimising)} built {device.com
   assert second == first and numbers["quick"] > 0 == numbers["asked"] == numbers["built"], numbers
 
 
-@pytest.mark.parametrize("sizes", [(8,), (5, 6, 7)])
+@pytest.mark.parametrize("sizes", [(8,), pytest.param((5, 6, 7), marks=long)])
 def test_what_takes_long_is_optimised(sizes: tuple[int, ...], tmp_path: Path) -> None:
   """Kernels are built again once their quick code has taken some time, also where sizes change with each call."""
   found, numbers = run(f"""
