@@ -8,7 +8,7 @@ from ntgrad.autograd import _listed, functional, grad as gradients
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
 from ntgrad.functions.settings import vmap as vmap
-from ntgrad.graph import Ints, checked, enable_grad, mode
+from ntgrad.graph import Ints, checked, enable_grad, mode, variant
 from ntgrad.tensor import Tensor
 
 Fn = Callable[..., Any]
@@ -51,7 +51,7 @@ def grad_and_value(func: Fn, argnums: Ints = 0, has_aux: bool = False) -> Fn:
   return both
 
 
-def _of_one(make: Fn, name: str, func: Fn, argnums: int) -> Fn:
+def _of_one(name: str, make: Fn, func: Fn, argnums: int = 0) -> Fn:
   if not isinstance(argnums, int): raise ArgumentError(f"{name}: argnums {shown(argnums)}; it takes the number of one argument")
   def derivative(*args: Any) -> Any:
     def of(x: Any) -> Any: return func(*args[:argnums], x, *args[argnums + 1:])
@@ -60,19 +60,10 @@ def _of_one(make: Fn, name: str, func: Fn, argnums: int) -> Fn:
   return derivative
 
 
-@checked
-def jacrev(func: Fn, argnums: int = 0) -> Fn:
-  """A function that gives the derivatives of another with respect to an argument: see :func:`autograd.functional.jacobian`."""
-  return _of_one(functional.jacobian, "jacrev", func, argnums)
-
-
-jacfwd = jacrev
-
-
-@checked
-def hessian(func: Fn, argnums: int = 0) -> Fn:
-  """A function that gives the second derivatives of one that gives a number: see :func:`autograd.functional.hessian`."""
-  return _of_one(functional.hessian, "hessian", func, argnums)
+jacrev = jacfwd = checked(variant("jacrev", _of_one, functional.jacobian, """
+  A function that gives the derivatives of another with respect to an argument: see :func:`autograd.functional.jacobian`."""))
+hessian = checked(variant("hessian", _of_one, functional.hessian, """
+  A function that gives the second derivatives of one that gives a number: see :func:`autograd.functional.hessian`."""))
 
 
 @checked

@@ -19,19 +19,16 @@ _OWN = ["cond", "matrix_norm", "matrix_rank", "norm", "pinv", "vander", "vecdot"
 
 
 # ---- norms
-@checked
 def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
   """See :meth:`Tensor.vector_norm`; with ``dtype`` elements are cast first."""
   return (x if dtype is None else x.cast(dtype)).vector_norm(ord, dim, keepdim)
 
 
-@checked
 def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Tensor:
   """See :meth:`Tensor.matrix_norm`; with ``dtype`` elements are cast first."""
   return (A if dtype is None else A.cast(dtype)).matrix_norm(ord, dim, keepdim)
 
 
-@checked
 def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
   """Without ``ord`` the root of the sum of squares along dims (None: all). With it, of vectors along one dim, or of matrices
   along two; without dims the tensor is a vector or a matrix. Raises ShapeError, AxisError, ArgumentError."""
@@ -43,7 +40,6 @@ def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False,
   return matrix_norm(input, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
 
 
-@checked
 def cond(A: Tensor, p: Any = None) -> Tensor:
   """The condition of matrices (.., m, n): the greatest singular value over the least (p None or 2; -2: the other way round), or
   the norms p of the matrix and of its inverse, multiplied. Raises ShapeError, ArgumentError."""
@@ -62,7 +58,6 @@ def _relative(name: str, A: Tensor, atol: Any, rtol: Any) -> Any:
   return max(0.0 if rtol is None else rtol, atol / greatest if greatest else 0.0)
 
 
-@checked
 def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *, atol: float | None = None,
                 rtol: float | None = None) -> Tensor:
   """How many singular values are above ``atol`` (or ``tol``) and above ``rtol`` times the greatest one (both None: max(m, n)
@@ -73,7 +68,6 @@ def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *,
   return (s > (s[..., :1] * (rtol or 0.0)).maximum(least or 0.0)).sum(-1)
 
 
-@checked
 def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, atol: float | None = None,
          rtol: float | None = None) -> Tensor:
   """The pseudo-inverses (.., n, m) of (.., m, n); singular values up to ``rtol`` (or ``rcond``) times the greatest, or up to
@@ -82,13 +76,11 @@ def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, atol
 
 
 # ---- products
-@checked
 def vecdot(x: Tensor, y: Operand, *, dim: Any = -1) -> Tensor:
   """The sums of products along a dim, broadcast. Raises ShapeError, AxisError."""
   return (x * y).sum(dim)
 
 
-@checked
 def vander(x: Tensor, N: int | None = None) -> Tensor:
   """Powers of each number from 0, rising, as rows: (.., n) -> (.., n, N), N being n where it is None. Raises ArgumentError."""
   n = x.shape[-1] if N is None else N
@@ -96,7 +88,7 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
   return x.unsqueeze(-1).pow(Tensor.arange(n, dtype=x.dtype, device=x.device))
 
 
-globals().update(_MADE)
+globals().update(_MADE | {name: checked(globals()[name]) for name in _OWN})
 __all__ = sorted([*_MADE, *_OWN])  # noqa: PLE0605
 
 show(__name__)

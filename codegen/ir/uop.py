@@ -183,8 +183,7 @@ def memoized_of(of: Callable[[UOp], Sequence[UOp]]) -> Callable[[Callable[[Any],
       while stack:
         if missing := [s for s in of(stack[-1]) if name not in s.__dict__]: stack += missing
         elif name not in (known := (n := stack.pop()).__dict__): known[name] = fn(n)
-      value: _T = u.__dict__[name]
-      return value
+      return u.__dict__[name]
     return found
   return decorated
 

@@ -20,8 +20,7 @@ import numpy as np
 from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir import DType, DTypeError, InterchangeError, NoInterfaceError, Ops, UOp, dtypes, prod
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.lock import lock, synchronized
+from ntgrad.graph import lock, nodes as graph, synchronized
 
 from . import dlpack
 from .buffer import Adopted, Buffer, Storage

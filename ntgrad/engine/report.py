@@ -24,9 +24,8 @@ from ntgrad.codegen.index import COMPARISONS, condition_text, conjuncts, count, 
 from ntgrad.codegen.ir import ExportError, Ops, Recent, UOp, config
 from ntgrad.codegen.kernel import Kernel, UOpList, block_shapes
 from ntgrad.codegen.passes.parts import Parts
-from ntgrad.graph import origins
+from ntgrad.graph import lock, origins
 from ntgrad.graph.buffer_names import BufferNames
-from ntgrad.graph.lock import lock
 
 if TYPE_CHECKING:
   from .plan import Step

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
-from ntgrad.graph import Operand, checked, operand
+from ntgrad.graph import Operand, checked, operand, variant
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.promotion import broadcast_shape
 
@@ -39,7 +39,7 @@ def adjoint(input: Tensor) -> Tensor:
   return input.mT
 
 
-def _each(name: str, tensors: tuple[Any, ...]) -> Any:
+def _each(name: str, *tensors: Any) -> Any:
   several = len(tensors) == 1 and isinstance(tensors[0], (list, tuple))
   found = list(tensors[0] if several else tensors)
   wrong = [t for t in found if not isinstance(t, Tensor)]
@@ -49,19 +49,12 @@ def _each(name: str, tensors: tuple[Any, ...]) -> Any:
   return out if several or len(out) > 1 else out[0]
 
 
-def atleast_1d(*tensors: Any) -> Any:
-  """Tensors with at least one dim; one, or a tuple of several. Raises ArgumentError for what is no tensor."""
-  return _each("atleast_1d", tensors)
-
-
-def atleast_2d(*tensors: Any) -> Any:
-  """Tensors with at least two dims: (n,) -> (1, n). Raises ArgumentError for what is no tensor."""
-  return _each("atleast_2d", tensors)
-
-
-def atleast_3d(*tensors: Any) -> Any:
-  """Tensors with at least three dims: (n,) -> (1, n, 1), (m, n) -> (m, n, 1). Raises ArgumentError for what is no tensor."""
-  return _each("atleast_3d", tensors)
+atleast_1d = variant("atleast_1d", _each, """
+  Tensors with at least one dim; one, or a tuple of several. Raises ArgumentError for what is no tensor.""")
+atleast_2d = variant("atleast_2d", _each, """
+  Tensors with at least two dims: (n,) -> (1, n). Raises ArgumentError for what is no tensor.""")
+atleast_3d = variant("atleast_3d", _each, """
+  Tensors with at least three dims: (n,) -> (1, n, 1), (m, n) -> (m, n, 1). Raises ArgumentError for what is no tensor.""")
 
 
 @checked

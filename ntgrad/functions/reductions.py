@@ -1,11 +1,11 @@
 """Reductions and factorisations whose functions take or give something else than the methods, which are tinygrad's."""
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.core import axis_of
-from ntgrad.graph import Operand, checked, flag, no_flag
+from ntgrad.graph import Operand, checked, flag, no_flag, variant
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import QR
 
@@ -13,56 +13,48 @@ Dims = Any
 
 
 # ---- extremes
-def _extreme(name: str, x: Tensor, dim: Any, keepdim: Any, other: Any) -> Any:
+def _extreme(name: str, input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand | None = None) -> Any:
   keepdim = flag(f"{name}: keepdim", keepdim)
   if other is None and isinstance(dim, Tensor): dim, other = None, dim
   if other is not None:
     if dim is not None: raise ArgumentError(f"{name}: dim={shown(dim)} and another tensor; give one of them")
-    return x.maximum(other) if name == "max" else x.minimum(other)
-  return getattr(x, name)(dim=dim, keepdim=keepdim)
+    return input.maximum(other) if name == "max" else input.minimum(other)
+  return getattr(input, name)(dim=dim, keepdim=keepdim)
 
 
-@checked
-def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand | None = None) -> Any:
-  """The greatest element; along a dim ``(values, indices)``, the first of equal ones; of two tensors, ``max(a, b)``, the greater
+max = checked(variant("max", _extreme, """
+  The greatest element; along a dim ``(values, indices)``, the first of equal ones; of two tensors, ``max(a, b)``, the greater
   of each two elements.
 
   ``x.max(1)`` has the values alone, and ``x.amax(dim)`` shares the gradient among equal ones. Raises AxisError, ShapeError;
   ArgumentError for no elements.
-  """
-  return _extreme("max", input, dim, keepdim, other)
-
-
-@checked
-def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand | None = None) -> Any:
-  """The least element; along a dim ``(values, indices)``; of two tensors the lesser of each two elements. See :func:`max`."""
-  return _extreme("min", input, dim, keepdim, other)
+  """))
+min = checked(variant("min", _extreme, """
+  The least element; along a dim ``(values, indices)``; of two tensors the lesser of each two elements. See :func:`max`."""))
 
 
 # ---- variances
-def _spread(name: str, gives: str, doc: str) -> Callable[..., Any]:
-  """The function of a method that takes ``unbiased`` too, with what it gives as its annotation."""
-  def spread(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
-             correction: float | None = None) -> Any:
-    if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
-      if unbiased is not None or correction is not None:
-        raise ArgumentError(f"{name}: dim is {dim}, which says unbiased= already; give a dim or None")
-      dim, unbiased = None, dim
-    if unbiased is not None and correction is not None:
-      raise ArgumentError(f"{name}: unbiased= and correction= say the same; give one of them")
-    if correction is None: correction = 1 if unbiased is None else int(unbiased)
-    return getattr(input, name)(dim, keepdim, correction)
-  spread.__name__ = spread.__qualname__ = name
-  spread.__doc__, spread.__annotations__["return"] = doc, gives
-  return checked(spread)
+def _spread(name: str, input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+            correction: float | None = None) -> Any:
+  """A method that takes ``unbiased`` too."""
+  if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
+    if unbiased is not None or correction is not None:
+      raise ArgumentError(f"{name}: dim is {dim}, which says unbiased= already; give a dim or None")
+    dim, unbiased = None, dim
+  if unbiased is not None and correction is not None:
+    raise ArgumentError(f"{name}: unbiased= and correction= say the same; give one of them")
+  if correction is None: correction = 1 if unbiased is None else int(unbiased)
+  return getattr(input, name)(dim, keepdim, correction)
 
 
-std = _spread("std", "Tensor", """
+std = checked(variant("std", _spread, """
   The standard deviation along dims (None: all), of n elements divided by n - ``correction`` (1; 0 where ``unbiased`` is False).
-  Raises AxisError, ArgumentError.""")
-var = _spread("var", "Tensor", "The variance along dims; see :func:`std`.")
-std_mean = _spread("std_mean", "tuple[Tensor, Tensor]", "``(std, mean)`` along dims; see :func:`std`.")
-var_mean = _spread("var_mean", "tuple[Tensor, Tensor]", "``(var, mean)`` along dims; see :func:`std`.")
+  Raises AxisError, ArgumentError."""))
+var = checked(variant("var", _spread, "The variance along dims; see :func:`std`."))
+std_mean = checked(variant("std_mean", _spread, "``(std, mean)`` along dims; see :func:`std`."))
+var_mean = checked(variant("var_mean", _spread, "``(var, mean)`` along dims; see :func:`std`."))
+std.__annotations__["return"] = var.__annotations__["return"] = "Tensor"
+std_mean.__annotations__["return"] = var_mean.__annotations__["return"] = "tuple[Tensor, Tensor]"
 
 
 @checked

@@ -15,7 +15,7 @@ import math
 import os
 import types
 from collections.abc import Callable as Function, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Callable, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Callable, Concatenate, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class Valued:
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_A = TypeVar("_A")
+_R = TypeVar("_R")
+_P = ParamSpec("_P")
 Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
@@ -323,6 +326,42 @@ class _Name(str):
 def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
   if (out := kind.take(x, me)) is not _NO: return out
   raise x.refused() if isinstance(x, Several) else ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
+
+
+# ---- functions that differ by the arguments that another one is given
+def with_given(fn: Any, name: str, given: list[Any], first: int, result: str, doc: str) -> Any:
+  """A function of the parameters that are left: ``def exp(self): return _fn(self, _0)``, those given standing behind the
+  ``first``. It is written out, as a call by ``*args`` takes longer; errors show it in the line of the function that it calls."""
+  code = fn.__code__
+  if code.co_varnames[first:first + 1] == ("name",): given = [name, *given]
+  n, known = code.co_argcount, {f"_{i}": x for i, x in enumerate(given)}
+  k = n + code.co_kwonlyargcount
+  own, left, by_name = code.co_varnames[:first], code.co_varnames[first + len(given):n], code.co_varnames[n:k]
+  star = [f"*{code.co_varnames[k]}"] if code.co_flags & inspect.CO_VARARGS else []
+  passes = [*known, *left, *star, *[f"{p}={p}" for p in by_name]]
+  result = result.format(name=name, call=f"_fn({', '.join([*own, *passes])})", others=", ".join(passes))
+  text = "\n" * (code.co_firstlineno - 1) + (
+    f"def {name}({', '.join([*own, *left, *(star or ['*'] * bool(by_name)), *by_name])}): return {result}")
+  scope = {**fn.__globals__, **known, "_fn": fn}
+  exec(compile(text, code.co_filename, "exec"), scope)
+  made = scope[name]
+  made.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k in (*left, *by_name, "return") or f"*{k}" in star}
+  made.__doc__ = doc.strip()
+  for k in "__defaults__", "__kwdefaults__": setattr(made, k, getattr(fn, k))
+  made.__dict__.update(fn.__dict__)
+  return made
+
+
+@overload
+def variant(name: str, fn: Callable[Concatenate[str, _P], _R], doc: str, /) -> Callable[_P, _R]: ...
+@overload
+def variant(name: str, fn: Callable[Concatenate[str, _A, _P], _R], given: _A, doc: str, /) -> Callable[_P, _R]: ...
+@overload
+def variant(name: str, fn: Callable[Concatenate[_A, _P], _R], given: _A, doc: str, /) -> Callable[_P, _R]: ...
+def variant(name: str, *parts: Any) -> Any:
+  """A function that is another one with its first arguments given, and a docstring: ``conv1d = variant("conv1d", _convolution,
+  1, "..")``. One whose first parameter is ``name`` is given the new one's name in front."""
+  return with_given(parts[0], name, [*parts[1:-1]], 0, "{call}", parts[-1])
 
 
 def no_flag(name: str, what: str, value: Any) -> Any:

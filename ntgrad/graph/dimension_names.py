@@ -10,8 +10,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.index import TRANSFORMS, text_of
-from ntgrad.codegen.index.algebra import count
+from ntgrad.codegen.index import TRANSFORMS, count, text_of
 from ntgrad.codegen.ir import ArgumentError, AxisError, Ops, ShapeError, shown
 
 from .variable import BoundInt

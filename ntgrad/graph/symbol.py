@@ -241,8 +241,7 @@ class Condition:
 
   def subs(self, mapping: Mapping[Any, Any]) -> bool | Condition:
     """With ``mapping``'s values for names; a bool where that decides it."""
-    known: bool | Condition = _compared(self.op, *(e if isinstance(e, int) else e.subs(mapping) for e in (self.a, self.b)))
-    return known
+    return _compared(self.op, *(e if isinstance(e, int) else e.subs(mapping) for e in (self.a, self.b)))
 
 
 def compared(op: str, a: UOp, b: UOp) -> UOp:
@@ -325,8 +324,7 @@ def condition_of(e: Any) -> bool | Condition:
   if isinstance(e, bool | Condition): return e
   found = as_comparison(e) if is_sympy(e) else None
   if found is None: raise ArgumentError(f"a condition compares sizes, as N % 16 == 0 does; got {shown(e)}")
-  known: bool | Condition = _compared(*found)
-  return known
+  return _compared(*found)
 
 
 def symbols_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
@@ -430,8 +428,7 @@ def _parsed(text: str) -> int | Symbol:
   def made(n: ast.AST, values: Mapping[ast.AST, Any]) -> Any:
     fn, parts = _read(text, n)
     return fn(*[values[p] for p in parts])
-  expression: int | Symbol = from_parts(root, lambda n: _read(text, n)[1], made)
-  return expression
+  return from_parts(root, lambda n: _read(text, n)[1], made)
 
 
 def _read(text: str, n: ast.AST) -> tuple[Callable[..., Any], Sequence[ast.AST]]:

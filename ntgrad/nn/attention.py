@@ -279,10 +279,9 @@ class Transformer(Module):
     last("Transformer", src, self.d_model, "d_model")
     last("Transformer", tgt, self.d_model, "d_model")
     memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
-    out: Tensor = self.decoder(
+    return self.decoder(
       tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
       memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal)
-    return out
 
   @staticmethod
   def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: Any = None) -> Tensor:

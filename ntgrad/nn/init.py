@@ -111,8 +111,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 def _kaiming(name: str, t: Tensor, a: float, mode: str, nonlinearity: str) -> float:
   if mode not in ("fan_in", "fan_out"): raise ArgumentError(f"nn.init.{name}: mode {mode!r}; it takes 'fan_in' or 'fan_out'")
-  fan = _fans(name, t)[mode == "fan_out"]
-  return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+  return calculate_gain(nonlinearity, a) / math.sqrt(max(_fans(name, t)[mode == "fan_out"], 1))
 
 
 def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",

@@ -112,13 +112,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     head = self.head(input).log_softmax(-1)
     k = self.shortlist_size
     parts = [cluster(input).log_softmax(-1) + head[..., k + i:k + i + 1] for i, cluster in enumerate(self.tail)]
-    out: Tensor = head[..., :k].cat(*parts, dim=-1)
-    return out
+    return head[..., :k].cat(*parts, dim=-1)
 
   def predict(self, input: Tensor) -> Tensor:
     """``(n, in_features) -> (n,)``, int32: the class that is most probable. Raises ShapeError."""
-    out: Tensor = self.log_prob(input).argmax(-1)
-    return out
+    return self.log_prob(input).argmax(-1)
 
   def __call__(self, input: Tensor, target: Tensor) -> ASMoutput:
     """``(output, loss)`` of inputs (n, in_features) and class indices (n,), or (in_features,) and (). Raises ShapeError,

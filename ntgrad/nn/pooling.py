@@ -50,13 +50,11 @@ class AdaptiveAvgPool2d(_Adaptive):
     return self._pooled(x)
 
 
-@checked
 class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
   """The same for ``(.., w)``."""
   _rank = 1
 
 
-@checked
 class AdaptiveAvgPool3d(AdaptiveAvgPool2d):
   """The same for ``(.., d, h, w)``."""
   _rank = 3
@@ -79,13 +77,11 @@ class AdaptiveMaxPool2d(_Adaptive):
     return getattr(x, f"adaptive_max_pool{self._rank}d")(self.output_size, True)
 
 
-@checked
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
   """The same for ``(.., w)``."""
   _rank = 1
 
 
-@checked
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
   """The same for ``(.., d, h, w)``."""
   _rank = 3

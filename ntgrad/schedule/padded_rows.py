@@ -72,8 +72,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
   """The items with longer rows of the buffers that products read: data1[2047, 1001] -> data1[2047, 1024], zeros behind, and
   sum[1001](..) -> sum[1024](..). ``sinks`` stay as they are."""
   if config.noopt: return list(items)
-  found = _Rows(items, sinks)
-  return list(map(found.changed, items))
+  return list(map(_Rows(items, sinks).changed, items))
 
 
 class _Row(NamedTuple):

@@ -65,8 +65,7 @@ def stores(root: UOp, idx: Idx, value: UOp) -> Body:
 
 def number_of(effect: UOp) -> int:
   """Which write an effect is: the same number each time that the same sinks are placed."""
-  number: int = effect.arg if effect.op is Ops.ASSIGN else effect.arg[-1]
-  return number
+  return effect.arg if effect.op is Ops.ASSIGN else effect.arg[-1]
 
 
 def made_by(version: UOp) -> UOp:

@@ -16,10 +16,9 @@ from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_nu
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.engine.index_checks import known_class, within
-from ntgrad.graph import checked, nodes as graph, of_kind
+from ntgrad.graph import Several, checked, nodes as graph, of_kind
 from ntgrad.graph.host_values import first_of
 from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, index_of, iota, pad, reshape, scan, shrink
-from ntgrad.graph.pairs import Several
 
 from .elementwise import Elementwise, Host
 from .families import class_member, member

@@ -1,8 +1,9 @@
 """Methods that are another one with its first arguments given: families whose members differ by a row of a table."""
 from __future__ import annotations
 
-import inspect
 from typing import Any, Callable, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from ntgrad.graph import with_given
 
 _A = TypeVar("_A")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -25,26 +26,10 @@ class _Member(Generic[_P]):
   def __get__(self, instance: Any, owner: type[_S]) -> Callable[_P, _S]: raise AttributeError   # for mypy: of class methods
 
   def method(self, owner: type, name: str) -> Any:
-    """A function of the parameters that are left: ``def exp(self): return _fn(self, _0)``. It is written out, as a call by
-    ``*args`` takes longer; errors show it in the line of the method that it calls."""
+    """The method by this name."""
     fn, *given = [x.made if isinstance(x, _Member) else getattr(x, "__func__", x) for x in self.parts]
-    code = fn.__code__
-    if code.co_varnames[1:2] == ("name",): given = [name, *given]
-    n, known = code.co_argcount, {f"_{i}": x for i, x in enumerate(given)}
-    k = n + code.co_kwonlyargcount
-    left, by_name = code.co_varnames[1 + len(given):n], code.co_varnames[n:k]
-    star = [f"*{code.co_varnames[k]}"] if code.co_flags & inspect.CO_VARARGS else []
-    passes = ", ".join([*known, *left, *star, *[f"{p}={p}" for p in by_name]])
-    result = self.result.format(name=name, call=f"_fn({code.co_varnames[0]}, {passes})", others=passes)
-    text = "\n" * (code.co_firstlineno - 1) + (
-      f"def {name}({code.co_varnames[0]}, {', '.join([*left, *(star or ['*'] * bool(by_name)), *by_name])}): return {result}")
-    scope = {**fn.__globals__, **known, "_fn": fn}
-    exec(compile(text, code.co_filename, "exec"), scope)
-    made = scope[name]
-    made.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k in (*left, *by_name, "return") or f"*{k}" in star}
-    made.__doc__, made.__qualname__ = self.doc.strip(), f"{owner.__qualname__}.{name}"
-    for k in "__defaults__", "__kwdefaults__": setattr(made, k, getattr(fn, k))
-    made.__dict__.update(fn.__dict__)
+    made = with_given(fn, name, given, 1, self.result, self.doc)
+    made.__qualname__ = f"{owner.__qualname__}.{name}"
     return made
 
 

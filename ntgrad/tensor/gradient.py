@@ -18,9 +18,8 @@ from ntgrad.engine.buffer import Buffer, overwritten
 from ntgrad.engine.device import Device
 from ntgrad.engine.keeping import gradients_asked, gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
-from ntgrad.graph import apply_view, nodes as graph, origins, values, variable
+from ntgrad.graph import apply_view, nodes as graph, origins, synchronized, values, variable
 from ntgrad.graph.formulas import SLOPES
-from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
 from ntgrad.graph.recipes import Recipe, kept_within, nothing_computed, stood_for
 
@@ -493,17 +492,11 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
   for n, g in found.items():
     t = leaves[n]
     if g is not None:
-      if not create_graph: g = _stopped(g)
+      if not create_graph and (g.src[0] if g.op is Ops.RESHAPE else g).op is not Ops.OUTPUT: g = graph.detach(g)
       t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
       made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
   gradients_asked({*walked.nodes[:walked.end], *[n for _, call in kept for n in call.arg.nodes_of(call)]}, loss._alias, made)
-
-
-def _stopped(u: UOp) -> UOp:
-  """A node that no gradient passes."""
-  base = u.src[0] if u.op is Ops.RESHAPE else u
-  return u if base.op is Ops.OUTPUT else graph.detach(u)
 
 
 def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:

@@ -15,8 +15,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, Ops, ShapeError, UOp, dtypes, promote, shown
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
-from ntgrad.graph import Bits, Ints, Operand, Places, aligned_names, checked, fit, nodes as graph, operand, origins, text
-from ntgrad.graph.pairs import Several
+from ntgrad.graph import Bits, Ints, Operand, Places, Several, aligned_names, checked, fit, nodes as graph, operand, origins, text
 
 from .families import member
 from .promotion import broadcast_shape, common_device, scalar_node

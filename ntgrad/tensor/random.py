@@ -15,9 +15,8 @@ from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, DTypeError, Shape
 from ntgrad.core import Base, real_number, whole_number
 from ntgrad.engine.buffer import Buffer, transfer_watchers
 from ntgrad.engine.device import Device
-from ntgrad.graph import Operand, checked, flag, mode, nodes as graph, of_kind
+from ntgrad.graph import Operand, checked, flag, mode, nodes as graph, of_kind, synchronized
 from ntgrad.graph.formulas import polynomial
-from ntgrad.graph.lock import synchronized
 from ntgrad.graph.nodes import Shape, cast, const, expand, minimum, reshape, seen_as, shrink
 
 from .creation import new_shape, node_of, number_dtype

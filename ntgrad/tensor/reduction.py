@@ -15,9 +15,8 @@ from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, sum_dtyp
 from ntgrad.codegen.ir.elementwise import absolute, const, eq, exp, isnan, log, lt, sqrt, where
 from ntgrad.core import Base, real_number
 from ntgrad.engine.index_checks import value_bounds
-from ntgrad.graph import Operand, checked, flag, nodes as graph, of_kind, paired, real, without
+from ntgrad.graph import Operand, Several, checked, flag, nodes as graph, of_kind, paired, real, without
 from ntgrad.graph.nodes import cast, detach, drop, expand, gather, index_along, iota, place_dtype, reduce, reshape, scan
-from ntgrad.graph.pairs import Several
 
 from .families import member
 from .indexing import Indexing

@@ -97,63 +97,45 @@ _CASTS = """
 
 class libdevice:
   """The functions under the names that CUDA's libdevice has."""
-  expm1, erfc, copysign, add_rn, sub_rn, mul_rn = map(staticmethod, (_expm1, _erfc, _copysign, _s.add, _s.sub, _s.mul))
-  @staticmethod
+  expm1, erfc, copysign, add_rn, sub_rn, mul_rn = _expm1, _erfc, _copysign, _s.add, _s.sub, _s.mul
   def log10(x: Any) -> BlockValue: return _o.log2(x) * math.log10(2)
   fast_log10f = log10
-  @staticmethod
   def exp10(x: Any) -> BlockValue: return _o.exp2(block(x) * math.log2(10))
   fast_exp10f = exp10
-  @staticmethod
   def isinf(x: Any) -> BlockValue: return _b.block_unary(UnaryOps.ABS, x) == math.inf
-  @staticmethod
   def isfinited(x: Any) -> BlockValue: return _b.block_unary(UnaryOps.ABS, x) < math.inf
   finitef = isfinited
-  @staticmethod
   def fdim(x: Any, y: Any) -> BlockValue:
     return block_where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
-  @staticmethod
   def saturatef(x: Any) -> BlockValue: return block_where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
-  @staticmethod
   def sinh(x: Any) -> BlockValue:
     t = _expm1(_o.abs(x))
     return _copysign(block_where(t < 1.0, 0.5 * (t + t / (t + 1.0)), 0.5 * (_o.exp(_o.abs(x)) - _o.exp(-_o.abs(x)))), x)
-  @staticmethod
   def cosh(x: Any) -> BlockValue: return 0.5 * (_o.exp(x) + _o.exp(-block(x)))
-  @staticmethod
   def cbrt(x: Any) -> BlockValue:
     a = _o.abs(block_cast(x, _b.floating(x)))
     some = (a > 0.0) & (a < math.inf)
     y = _o.exp2(_o.log2(block_where(some, a, 1.0)) / 3.0)
     for _ in range(2): y = y - (y - block_where(some, a, 1.0) / (y * y)) / 3.0   # Newton's steps
     return _copysign(block_where(some, y, a), x)
-  @staticmethod
   def rcbrt(x: Any) -> BlockValue: return 1.0 / libdevice.cbrt(x)
-  @staticmethod
   def normcdf(x: Any) -> BlockValue: return 0.5 * _erfc(block(x) * -math.sqrt(0.5))
-  @staticmethod
   def round(x: Any) -> BlockValue:
     # halves away from 0
     t = _o.trunc(x)
     return block_where(_o.abs(block(x) - t) >= 0.5, t + _copysign(1.0, x), t)
-  @staticmethod
   def llround(x: Any) -> BlockValue: return block_cast(libdevice.round(x), int64)
-  @staticmethod
   def llrint(x: Any) -> BlockValue: return block_cast(_o.round(x), int64)
-  @staticmethod
   def popc(x: Any) -> BlockValue: return _count(*_unsigned("popc", x))
-  @staticmethod
   def ffs(x: Any) -> BlockValue:
     # one more than the place of the lowest 1; of 0 it is 0
     u, bits = _unsigned("ffs", x)
     return block_where(u == 0, 0, _count((u & (~u + 1)) - 1, bits) + 1)
-  @staticmethod
   def clz(x: Any) -> BlockValue:
     u, bits = _unsigned("clz", x)
     step = 1
     while step < bits: u, step = u | (u >> step), step * 2   # the highest 1 and all beneath it
     return bits - _count(u, bits)
-  @staticmethod
   def brev(x: Any) -> BlockValue:
     u, bits = _unsigned("brev", x)
     step = 1
@@ -162,9 +144,10 @@ class libdevice:
     return reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else int32)
 
 
+_ALL: dict[str, Any] = {k: v for k, v in vars(libdevice).items() if k[0] != "_"}
 for _name in _SAME.split():
   _name, _, _other = _name.partition(":")
-  setattr(libdevice, _name, staticmethod(getattr(_o, _other or _name)))
-for _name in _FORMULAS.split(): setattr(libdevice, _name, staticmethod(_formula(_name)))
-for _name, *_dtypes in map(str.split, _CASTS.split(",")):
-  setattr(libdevice, _name, staticmethod(_cast_bits(*[getattr(_o, d) for d in _dtypes])))
+  _ALL[_name] = getattr(_o, _other or _name)
+for _name in _FORMULAS.split(): _ALL[_name] = _formula(_name)
+for _name, *_dtypes in map(str.split, _CASTS.split(",")): _ALL[_name] = _cast_bits(*[getattr(_o, d) for d in _dtypes])
+for _name, _fn in _ALL.items(): setattr(libdevice, _name, staticmethod(_fn))   # all without self

@@ -22,8 +22,7 @@ from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step
 from ntgrad.engine.size_variants import Variant, Variants, in_units
-from ntgrad.graph import checked
-from ntgrad.graph.lock import lock
+from ntgrad.graph import checked, lock
 
 from . import manifest
 from .assessments import shown_shape

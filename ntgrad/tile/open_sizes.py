@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import Dim, evaluator, without_options
-from ntgrad.codegen.index.algebra import UNKNOWN
+from ntgrad.codegen.index import UNKNOWN, Dim, evaluator, without_options
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp, config
 from ntgrad.codegen.kernel import rewrite
 from ntgrad.graph.symbol import Symbol

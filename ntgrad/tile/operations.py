@@ -11,6 +11,7 @@ from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted
+from ntgrad.graph import variant
 from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
@@ -40,7 +41,7 @@ def _shape(name: str, shape: Any) -> _b.BlockShape:
 
 # ---- making
 
-def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> BlockValue:
+def _full(name: str, value: Any, shape: Shape | int, dtype: Any = float32) -> BlockValue:
   """A block of one value, for the function ``name``. Raises ShapeError under that name."""
   if block(value).ndim: raise ShapeError(f"{name}: one value for all elements, got a block of shape {block(value).shape}")
   return BlockValue(block_cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
@@ -48,17 +49,11 @@ def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> BlockValue:
 
 def full(shape: Shape | int, value: Any, dtype: Any = float32) -> BlockValue:
   """A block of one value: (shape) of ``dtype``."""
-  return _full("full", shape, value, dtype)
+  return _full("full", value, shape, dtype)
 
 
-def zeros(shape: Shape | int, dtype: Any = float32) -> BlockValue:
-  """A block of zeros."""
-  return _full("zeros", shape, 0, dtype)
-
-
-def ones(shape: Shape | int, dtype: Any = float32) -> BlockValue:
-  """A block of ones."""
-  return _full("ones", shape, 1, dtype)
+zeros = variant("zeros", _full, 0, "A block of zeros.")
+ones = variant("ones", _full, 1, "A block of ones.")
 
 
 def zeros_like(input: Any) -> BlockValue:
@@ -149,14 +144,13 @@ def where(condition: Any, x: Any, y: Any) -> BlockValue:
   return _b.block_where(condition, x, y)
 
 
-def maximum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
-  """The greater, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return block_binary(BinaryOps.MAX, x, y)
+def _better(fn: BinaryOps, x: Any, y: Any, propagate_nan: Any = None) -> BlockValue: return block_binary(fn, x, y)
 
 
-def minimum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
-  """The less, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return block_binary(BinaryOps.MIN, x, y)
+maximum = variant("maximum", _better, BinaryOps.MAX, """
+  The greater, element by element; NaN where either is NaN, whatever ``propagate_nan`` is.""")
+minimum = variant("minimum", _better, BinaryOps.MIN, """
+  The less, element by element; NaN where either is NaN, whatever ``propagate_nan`` is.""")
 
 
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
@@ -237,27 +231,14 @@ def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any 
   return out if dtype is not None or b.dtype.kind != "f" else block_cast(out, b.dtype)
 
 
-def max(input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
-        keep_dims: Any = False) -> Any:
-  """The greatest along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmax``)."""
-  out = block_reduce(BinaryOps.MAX, input, axis, keep_dims, "max")
-  return (out, argmax(input, axis, keep_dims=keep_dims)) if return_indices else out
-
-
-def min(input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
-        keep_dims: Any = False) -> Any:
-  """The least along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmin``)."""
-  out = block_reduce(BinaryOps.MIN, input, axis, keep_dims, "min")
-  return (out, argmin(input, axis, keep_dims=keep_dims)) if return_indices else out
-
-
 def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
   """The product along an axis, or of all elements."""
   return block_reduce(BinaryOps.MUL, x, axis, keep_dims, "prod")
 
 
-def _arg(name: str, x: Any, axis: int | None, keep_dims: Any, best: BinaryOps) -> BlockValue:
-  b = block(x)
+def _arg(name: str, best: BinaryOps, input: Any, axis: int | None = None, tie_break_left: Any = True,
+         keep_dims: Any = False) -> BlockValue:
+  b = block(input)
   ndim = b.ndim
   if axis is None: b, axis = ravel(b), 0
   at = axis_number(name, axis, b.ndim)
@@ -274,14 +255,20 @@ def expand_to(x: BlockValue, axis: int, ndim: int) -> BlockValue:
   return BlockValue(x.value, [x.axes[0] if d == axis else None for d in range(ndim)])
 
 
-def argmax(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> BlockValue:
-  """Where the greatest is, the first of several (of NaNs, if there is one): int32."""
-  return _arg("argmax", input, axis, keep_dims, BinaryOps.MAX)
+argmax = variant("argmax", _arg, BinaryOps.MAX, "Where the greatest is, the first of several (of NaNs, if there is one): int32.")
+argmin = variant("argmin", _arg, BinaryOps.MIN, "Where the least is, the first of several (of NaNs, if there is one): int32.")
 
 
-def argmin(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> BlockValue:
-  """Where the least is, the first of several (of NaNs, if there is one): int32."""
-  return _arg("argmin", input, axis, keep_dims, BinaryOps.MIN)
+def _extreme(name: str, best: BinaryOps, input: Any, axis: int | None = None, return_indices: Any = False,
+             return_indices_tie_break_left: Any = True, keep_dims: Any = False) -> Any:
+  out = block_reduce(best, input, axis, keep_dims, name)
+  return (out, _arg(f"arg{name}", best, input, axis, keep_dims=keep_dims)) if return_indices else out
+
+
+max = variant("max", _extreme, BinaryOps.MAX, """
+  The greatest along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmax``).""")
+min = variant("min", _extreme, BinaryOps.MIN, """
+  The least along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmin``).""")
 
 
 def sort(x: Any, dim: int = -1, descending: Any = False) -> BlockValue:
@@ -342,29 +329,21 @@ def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", 
   r.store(value)
 
 
-def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
-  """Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed."""
-  _atomic("atomic_add", "add", pointer, val, mask)
-
-
-def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
-  """Take the greater of what an element holds and a value."""
-  _atomic("atomic_max", "max", pointer, val, mask)
-
-
-def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
-  """Take the less of what an element holds and a value."""
-  _atomic("atomic_min", "min", pointer, val, mask)
-
-
-def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
-  r = _reference(name, where_)
-  if not isinstance(r, Tile): return r.store(value, mask, op)
+def _atomic(name: str, op: str, pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+            ) -> None:
+  r = _reference(name, pointer)
+  if not isinstance(r, Tile): return r.store(val, mask, op)
   axes = r.axes()
   at, valid = r.accessed(axes)
-  u = _b.to_axes(name, block(value), axes)
+  u = _b.to_axes(name, block(val), axes)
   if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
   tracer().store(r._parameter, at, _b.plain_value(u, r._parameter.dtype), valid, op)
+
+
+atomic_add = variant("atomic_add", _atomic, "add", """
+  Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed.""")
+atomic_max = variant("atomic_max", _atomic, "max", "Take the greater of what an element holds and a value.")
+atomic_min = variant("atomic_min", _atomic, "min", "Take the less of what an element holds and a value.")
 
 
 # ---- random numbers
@@ -441,14 +420,14 @@ def reciprocal(x: Any) -> BlockValue:
   return _b.block_unary(UnaryOps.RECIP, x, _b.floating(x))
 
 
-def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
-  """Whether all elements along an axis, or all there are, are true (of numbers: are not 0)."""
-  return block_reduce(BinaryOps.AND, _b.truth(x), axis, keep_dims, "all")
+def _whether(name: str, fn: BinaryOps, x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
+  return block_reduce(fn, _b.truth(x), axis, keep_dims, name)
 
 
-def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
-  """Whether some element along an axis, or of all, is true (of numbers: is not 0)."""
-  return block_reduce(BinaryOps.OR, _b.truth(x), axis, keep_dims, "any")
+all = variant("all", _whether, BinaryOps.AND, """
+  Whether all elements along an axis, or all there are, are true (of numbers: are not 0).""")
+any = variant("any", _whether, BinaryOps.OR, """
+  Whether some element along an axis, or of all, is true (of numbers: is not 0).""")
 
 
 def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: builtins.bool = False) -> BlockValue:
@@ -463,7 +442,7 @@ def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: builtins.b
   return v.block
 
 
-def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any) -> BlockValue:
+def _scan(name: str, fn: BinaryOps, x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> BlockValue:
   if not isinstance(every, int) or every < 0: raise ArgumentError(f"{name}: every is a number of elements, got {every!r}")
   return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *((every,) if every else ())), axis, name, True)
 
@@ -482,14 +461,10 @@ def cumprod(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, 
   return _scan("cumprod", BinaryOps.MUL, b if dtype is None else block_cast(b, dtype_of(dtype)), axis, reverse, every)
 
 
-def cummax(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> BlockValue:
-  """The greatest so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
-  return _scan("cummax", BinaryOps.MAX, x, axis, reverse, every)
-
-
-def cummin(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> BlockValue:
-  """The least so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
-  return _scan("cummin", BinaryOps.MIN, x, axis, reverse, every)
+cummax = variant("cummax", _scan, BinaryOps.MAX, """
+  The greatest so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements.""")
+cummin = variant("cummin", _scan, BinaryOps.MIN, """
+  The least so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements.""")
 
 
 def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitonic: Any = False) -> BlockValue:

@@ -101,6 +101,11 @@ def _dimension(size: Any, options: Mapping[str, Any]) -> Expr | None:
   return n
 
 
+def _declared(name: str, doc: str) -> Any:
+  """A property of a Tensor: what its declaration says."""
+  return property(operator.attrgetter(f"_source.{name}"), doc=doc)
+
+
 class Tensor:
   """A symbolic tensor: ``Tensor(2)``, ``Tensor(shape=(4, "N", "2*N + 1", None))``.
 
@@ -201,39 +206,16 @@ class Tensor:
     return self if not self._ops and self._level == 0 else self._of(self._source)
 
   @property
-  def name(self) -> str:
-    """The parameter's name."""
-    return self._source.name
-
-  @property
   def strides(self) -> tuple[Symbol, ...]:
     """The source's strides in elements, Symbols ``<name>_stride_<d>``: what an array that is given for it says."""
     return tuple(Symbol(f"{self.name}_stride_{d}") for d in range(len(self._source.shape)))
 
-  @property
-  def other(self) -> Any:
-    """What elements outside the source read; None is 0."""
-    return self._source.other
-
-  @property
-  def constexpr(self) -> bool:
-    """Whether it is a scalar that is part of the kernel."""
-    return self._source.constexpr
-
-  @property
-  def value(self) -> Any:
-    """A constexpr scalar's value, where it is declared with one."""
-    return self._source.value
-
-  @property
-  def jagged_dim(self) -> int | None:
-    """The dimension whose length differs, None where all are regular."""
-    return self._source.jagged_dim
-
-  @property
-  def shape_options(self) -> tuple[Mapping[str, Any], ...]:
-    """The declared options of each source dimension."""
-    return self._source.shape_options
+  name: str = _declared("name", "The parameter's name.")
+  other: Any = _declared("other", "What elements outside the source read; None is 0.")
+  constexpr: bool = _declared("constexpr", "Whether it is a scalar that is part of the kernel.")
+  value: Any = _declared("value", "A constexpr scalar's value, where it is declared with one.")
+  jagged_dim: int | None = _declared("jagged_dim", "The dimension whose length differs, None where all are regular.")
+  shape_options: tuple[Mapping[str, Any], ...] = _declared("shape_options", "The declared options of each source dimension.")
 
   def _lines(self) -> list[Line | None]:
     """For each level the line that made it what it is."""

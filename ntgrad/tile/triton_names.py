@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ntgrad.codegen.ir import BinaryOps, ShapeError
+from ntgrad.graph import variant
 
 from . import block as _b, operations as _o
 from .block import BlockValue, axis_number, block, block_binary, block_cast, one
@@ -13,19 +14,12 @@ from .operations import arange, expand_dims, int32, maximum, minimum, randbits, 
 
 # ---- Triton's other spellings
 
-def add(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
-  """x + y."""
-  return block_binary(BinaryOps.ADD, x, y)
+def _binary(fn: BinaryOps, x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue: return block_binary(fn, x, y)
 
 
-def sub(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
-  """x - y."""
-  return block_binary(BinaryOps.SUB, x, y)
-
-
-def mul(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
-  """x * y."""
-  return block_binary(BinaryOps.MUL, x, y)
+add = variant("add", _binary, BinaryOps.ADD, "x + y.")
+sub = variant("sub", _binary, BinaryOps.SUB, "x - y.")
+mul = variant("mul", _binary, BinaryOps.MUL, "x * y.")
 
 
 def div_rn(x: Any, y: Any) -> BlockValue:
@@ -120,14 +114,12 @@ def umulhi(x: Any, y: Any) -> BlockValue:
   return block_cast(block_cast(x, uint64) * block_cast(y, uint64) >> 32, uint32)
 
 
-def xor_sum(input: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
-  """All ints along an axis combined by exclusive or."""
-  return _b.block_reduce(BinaryOps.XOR, input, axis, keep_dims, "xor_sum")
+def _combined(name: str, fn: BinaryOps, input: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
+  return _b.block_reduce(fn, input, axis, keep_dims, name)
 
 
-def reduce_or(input: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
-  """All ints or bools along an axis combined by or."""
-  return _b.block_reduce(BinaryOps.OR, input, axis, keep_dims, "reduce_or")
+xor_sum = variant("xor_sum", _combined, BinaryOps.XOR, "All ints along an axis combined by exclusive or.")
+reduce_or = variant("reduce_or", _combined, BinaryOps.OR, "All ints or bools along an axis combined by or.")
 
 
 def randint(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:

@@ -13,7 +13,6 @@ from ntgrad.tensor import Tensor
 # ---- padding
 
 
-@checked
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | bool | None = None) -> Tensor:
   """More elements round the tensor, (before, after) from the last dim on; negative cuts off.
 
@@ -25,7 +24,6 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 # ---- rows of a table
-@checked
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
   """(..) ints -> (.., num_classes) int64: 1 at the index, 0 elsewhere. -1: as many classes as the greatest index needs, which is
   read for it. Raises DTypeError, ArgumentError; IndexOutOfRangeError for an index that is no class."""
@@ -49,7 +47,6 @@ def _looked_up(name: str, index: Tensor, weight: Tensor, *how: Any) -> Tensor:
   return looked_up(index, weight, *how)
 
 
-@checked
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
   """Rows of a table: ints (..), weight (rows, features) -> (.., features).
@@ -62,7 +59,6 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
                     norm_type, scale_grad_by_freq)
 
 
-@checked
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None, max_norm: float | None = None,
                   norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
                   per_sample_weights: Operand | None = None, include_last_offset: bool = False,
@@ -94,7 +90,6 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None,
 
 
 # ---- other sizes
-@checked
 def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
                 mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
                 antialias: bool = False) -> Tensor:
@@ -119,3 +114,5 @@ def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | S
 
 
 __all__ = ["embedding", "embedding_bag", "interpolate", "one_hot", "pad"]
+
+globals().update({name: checked(globals()[name]) for name in __all__})

@@ -1,17 +1,14 @@
 """Products with weights: linear, bilinear, convolutions, and the windows they are made of."""
 from __future__ import annotations
 
-from typing import Any
-
 from ntgrad.codegen.ir import ShapeError
-from ntgrad.graph import Ints, Operand, checked, text
+from ntgrad.graph import Ints, Operand, checked, text, variant
 from ntgrad.nn.linear import bilinear as of_two
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.convolution import numbers
 
 
 # ---- matrices
-@checked
 def linear(input: Tensor, weight: Operand, bias: Operand | None = None) -> Tensor:
   """x @ weight.T + bias: (.., in), weight (out, in) -> (.., out); a weight (in,) gives (..). Raises ShapeError."""
   if not input.ndim or weight.ndim not in (1, 2) or weight.shape[-1] != input.shape[-1]:
@@ -21,7 +18,6 @@ def linear(input: Tensor, weight: Operand, bias: Operand | None = None) -> Tenso
   return out if bias is None else out + bias
 
 
-@checked
 def bilinear(input1: Tensor, input2: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
   """x1ᵀ weight[k] x2 + bias[k] for each k: (.., i), (.., j), weight (out, i, j) -> (.., out). Raises ShapeError."""
   if input1.ndim < 1 or weight.ndim != 3 or input1.shape[:-1] != input2.shape[:-1] or (
@@ -32,42 +28,28 @@ def bilinear(input1: Tensor, input2: Operand, weight: Operand, bias: Operand | N
 
 
 # ---- convolutions
-def _convolution(name: str, n: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
-                 groups: int) -> Tensor:
-  if groups < 1 or weight.ndim != n + 2 or x.ndim not in (n + 1, n + 2) or (
-      x.shape[-n - 1] != groups * weight.shape[1] or weight.shape[0] % groups):
-    raise ShapeError(f"{name}: input {text(x)} with weight {text(weight)} and groups {groups}; give (n, cin, *{n} sizes), or "
+def _convolution(name: str, n: int, input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1,
+                 padding: str | Ints = 0, dilation: Ints = 1, groups: int = 1) -> Tensor:
+  if groups < 1 or weight.ndim != n + 2 or input.ndim not in (n + 1, n + 2) or (
+      input.shape[-n - 1] != groups * weight.shape[1] or weight.shape[0] % groups):
+    raise ShapeError(f"{name}: input {text(input)} with weight {text(weight)} and groups {groups}; give (n, cin, *{n} sizes), or "
                      f"without n, and (cout, cin / groups, *{n} sizes), cout a multiple of groups")
   if not isinstance(padding, str): padding = numbers(name, "padding", padding, n, 0)
-  return x._convolved(name, n, weight, bias, groups, stride, dilation, padding)
+  return input._convolved(name, n, weight, bias, groups, stride, dilation, padding)
 
 
-@checked
-def conv1d(input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1, padding: str | Ints = 0,
-           dilation: Ints = 1, groups: int = 1) -> Tensor:
-  """Convolution: (n, cin, l), weight (cout, cin / groups, k) -> (n, cout, l'); the input may lack n. Raises as :func:`conv2d`."""
-  return _convolution("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-@checked
-def conv2d(input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1, padding: str | Ints = 0,
-           dilation: Ints = 1, groups: int = 1) -> Tensor:
-  """Convolution: (n, cin, h, w), weight (cout, cin / groups, *kernel) -> (n, cout, h', w'); the input may lack n.
+conv1d = variant("conv1d", _convolution, 1, """
+  Convolution: (n, cin, l), weight (cout, cin / groups, k) -> (n, cout, l'); the input may lack n. Raises as :func:`conv2d`.""")
+conv2d = variant("conv2d", _convolution, 2, """
+  Convolution: (n, cin, h, w), weight (cout, cin / groups, *kernel) -> (n, cout, h', w'); the input may lack n.
 
   ``padding`` is numbers, "valid" (none) or "same" (what keeps the size, with stride 1). Raises ShapeError, ArgumentError.
-  """
-  return _convolution("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+  """)
+conv3d = variant("conv3d", _convolution, 3, """
+  Convolution: (n, cin, d, h, w), weight (cout, cin / groups, *kernel) -> (n, cout, d', h', w'); the input may lack n. Raises
+  as :func:`conv2d`.""")
 
 
-@checked
-def conv3d(input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1, padding: str | Ints = 0,
-           dilation: Ints = 1, groups: int = 1) -> Tensor:
-  """Convolution: (n, cin, d, h, w), weight (cout, cin / groups, *kernel) -> (n, cout, d', h', w'); the input may lack n. Raises
-  as :func:`conv2d`."""
-  return _convolution("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
-
-
-@checked
 def conv_tbc(input: Tensor, weight: Operand, bias: Operand, pad: int = 0) -> Tensor:
   """Convolution of (l, n, cin) with weight (k, cin, cout): (l', n, cout). Raises as :func:`conv2d`."""
   if input.ndim != 3 or weight.ndim != 3:
@@ -75,49 +57,34 @@ def conv_tbc(input: Tensor, weight: Operand, bias: Operand, pad: int = 0) -> Ten
   return _convolution("conv_tbc", 1, input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad, 1, 1).permute(2, 0, 1)
 
 
-def _transposed(name: str, n: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int,
-                dilation: Any) -> Tensor:
-  if groups < 1 or weight.ndim != n + 2 or x.ndim not in (n + 1, n + 2) or (
-      x.shape[-n - 1] != weight.shape[0] or weight.shape[0] % groups):
-    raise ShapeError(f"{name}: input {text(x)} with weight {text(weight)} and groups {groups}; give (n, cin, *{n} sizes), or "
+def _transposed(name: str, n: int, input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1,
+                padding: Ints = 0, output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
+  if groups < 1 or weight.ndim != n + 2 or input.ndim not in (n + 1, n + 2) or (
+      input.shape[-n - 1] != weight.shape[0] or weight.shape[0] % groups):
+    raise ShapeError(f"{name}: input {text(input)} with weight {text(weight)} and groups {groups}; give (n, cin, *{n} sizes), or "
                      f"without n, and (cin, cout / groups, *{n} sizes), cin a multiple of groups")
   padding = numbers(name, "padding", padding, n, 0)
-  return x._transposed(name, n, weight, bias, groups, stride, dilation, padding, output_padding)
+  return input._transposed(name, n, weight, bias, groups, stride, dilation, padding, output_padding)
 
 
-@checked
-def conv_transpose1d(input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1, padding: Ints = 0,
-                     output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
-  """The adjoint of :func:`conv1d`: (n, cin, l), weight (cin, cout / groups, k) -> (n, cout, l'). Raises ShapeError,
-  ArgumentError."""
-  return _transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@checked
-def conv_transpose2d(input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1, padding: Ints = 0,
-                     output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
-  """The adjoint of :func:`conv2d`: (n, cin, h, w), weight (cin, cout / groups, *kernel) -> (n, cout, h', w'). Raises ShapeError,
-  ArgumentError."""
-  return _transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@checked
-def conv_transpose3d(input: Tensor, weight: Operand, bias: Operand | None = None, stride: Ints = 1, padding: Ints = 0,
-                     output_padding: Ints = 0, groups: int = 1, dilation: Ints = 1) -> Tensor:
-  """The adjoint of :func:`conv3d`: (n, cin, d, h, w), weight (cin, cout / groups, *kernel) -> (n, cout, d', h', w'). Raises
-  ShapeError, ArgumentError."""
-  return _transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+conv_transpose1d = variant("conv_transpose1d", _transposed, 1, """
+  The adjoint of :func:`conv1d`: (n, cin, l), weight (cin, cout / groups, k) -> (n, cout, l'). Raises ShapeError,
+  ArgumentError.""")
+conv_transpose2d = variant("conv_transpose2d", _transposed, 2, """
+  The adjoint of :func:`conv2d`: (n, cin, h, w), weight (cin, cout / groups, *kernel) -> (n, cout, h', w'). Raises ShapeError,
+  ArgumentError.""")
+conv_transpose3d = variant("conv_transpose3d", _transposed, 3, """
+  The adjoint of :func:`conv3d`: (n, cin, d, h, w), weight (cin, cout / groups, *kernel) -> (n, cout, d', h', w'). Raises
+  ShapeError, ArgumentError.""")
 
 
 # ---- windows as columns
-@checked
 def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
   """Windows as columns: (n, c, h, w) -> (n, c * kernel elements, windows), or without n. Raises ShapeError, ArgumentError."""
   return input.im2col(numbers("unfold", "kernel_size", kernel_size, 2, 1), dilation, numbers("unfold", "padding", padding, 2, 0),
                       stride)
 
 
-@checked
 def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
   """Columns back to windows, which add up where they overlap: (n, c * kernel elements, windows) -> (n, c, *output_size). Raises
   ShapeError, ArgumentError."""
@@ -127,3 +94,5 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
 
 __all__ = ["bilinear", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
            "fold", "linear", "unfold"]
+
+globals().update({name: checked(globals()[name]) for name in __all__})
