@@ -102,6 +102,8 @@ class BothWays(Program):
 
   @property
   def spec(self) -> ProgramSpec: return self.program.spec
+  @spec.setter
+  def spec(self, new: ProgramSpec) -> None: self.first.spec = self.program.spec = new
 
   def ready(self) -> None:
     for p in self.first, self.program: p.ready()

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -14,6 +15,7 @@ from ntgrad import Tensor, config
 from ntgrad.backends import cache, workers
 from ntgrad.backends.opencl import tiers
 from ntgrad.backends.opencl.device import OpenCLDevice
+from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.devices import missing
@@ -147,6 +149,14 @@ def test_nothing_is_lost(what: str, cold: tuple[str, Path], tmp_path: Path) -> N
 @long
 def test_both_ways_are_compared(cold: tuple[str, Path], tmp_path: Path) -> None:
   assert run(STEPS, tmp_path, TIERS="check")[0] == cold[0]
+
+
+def test_both_ways_serve_a_kernel_that_the_disk_has_twice() -> None:
+  device = get_device("CPU")
+  if not device.compiler.tiers: pytest.skip("this driver has one tier")
+  with config(tiers="check", cache=0):
+    one, two = [from_specs([replace(_spec("7.0f"), again=lambda: None)], device)[0] for _ in range(2)]
+  assert one is two and one.spec is one.first.spec and one.spec.again is not None
 
 
 def test_a_difference_is_told() -> None:
