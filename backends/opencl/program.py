@@ -101,9 +101,9 @@ class OpenCLProgram(Program):
     device.here()
     if device.compiler.arrived: device.take_over()
     assert device.threads is not None and self._launch is not None
-    start = time.perf_counter() if wait or self.unit.quick else 0.0
+    start = time.perf_counter() if wait or self.quick else 0.0
     device.threads.run(self._records, 1, self._launch.seconds > WORTH_WAKING)
-    if self.unit.quick:
+    if self.quick:
       self._spent += time.perf_counter() - start
       if self._spent > WORTH_OPTIMISING:
         self._spent = 0.0

@@ -396,17 +396,18 @@ class CPUGraph(Graph):
 
   def _measure(self) -> None:
     """A run in which it is found which launches are worth sharing out."""
+    if self._runs == 1 and self._spent > ALL_WORTH_OPTIMISING:   # sizes changed each time before it was known
+      self._spent = 0.0
+      self._device.compiler.optimise([p.spec for p in self._programs if p.quick])
     begun = time.perf_counter()
     self._threads.run(self._records, len(self._launches), self._seconds > WORTH_WAKING, self._runs in MEASURED)
     self._spent += (seconds := time.perf_counter() - begun)
-    if self._spent > ALL_WORTH_OPTIMISING:
-      self._spent = 0.0
-      self._device.compiler.optimise([p.spec for p in self._programs if p.quick])
     if self._runs not in MEASURED: return
     ticks = [r.ticks for r in self._records]
     taken = [n * seconds / (sum(ticks) or 1) for n in ticks]
     self._taken = taken if self._runs == MEASURED[0] else [*map(min, self._taken, taken)]   # the less disturbed ones
     if self._runs < MEASURED[-1]: return
+    self._spent = 0.0
     for launch, each in zip(self._launches, self._taken): launch.share(each, MEASURED_SHORT)
     self._seconds = sum([launch.seconds for launch in self._launches])
     quick = dict[int, list[Any]]()   # of a kernel that was built quickly: what all its launches take, one of them
