@@ -28,7 +28,7 @@ def makes_ahead(steps: int) -> bool:
 
 
 def kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Size, ...], values: tuple[int, ...],
-                   soon: bool = False) -> None:
+                  soon: bool = False) -> None:
   """Have the programs made that a schedule needs for these values of its sizes. ``soon``: they are about to be asked for."""
   likely = tuple([n if s.hint is None else s.hint for s, n in zip(sizes, values)])
   found: dict[str, list[Kernel]] = {}
