@@ -20,7 +20,7 @@ from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_num
 from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checked_names, names_at, text
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
 
-_frame, _internal = sys._getframe, origins.internal
+_frame, _internal, _inside, _again = sys._getframe, origins.internal, origins.inside.get, origins.again
 _user: CodeType | None = None   # the user's code that made a tensor before
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
   Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,
@@ -103,23 +103,29 @@ class Base(Valued):
     a.tensors[ref(self, a.tensors.pop)] = None
     return self
 
-  def _wrap(self, node: UOp, depth: int = 2) -> Self:
-    """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
-    another number none; whoever moves dimensions sets ``_names`` afterwards. The user's call is ``depth`` above or more."""
+  def _wrap(self, node: UOp, depth: int = 2, sources: Sequence[Base] = ()) -> Self:
+    """A result made from this tensor (and ``sources``): a tensor of its own. One of as many dimensions has this tensor's names,
+    one of another number none; whoever moves dimensions sets ``_names`` afterwards. The user's call is ``depth`` above or
+    more."""
     global _user
     t: Any = object.__new__(self._plain)
-    if config.origins:   # as ``origins.note_origin`` does it, without a call
+    line = None
+    if config.origins:   # as ``origins.origin_now`` finds it, without a call
       f: Any = _frame(depth)
       if (code := f.f_code) is not _user:   # one look tells, where a function makes one tensor after the other
         try:
           while _internal[code.co_filename]: code = (f := f.f_back).f_code
         except (KeyError, AttributeError): code = (f := origins.user_frame()).f_code   # a file that was not seen before
         _user = code
-      node.origin = code, f.f_lasti
+      line = code, f.f_lasti, _inside().path
+      if node.origin is None: node.origin = line
     if self._state <= 0: t._hold(node, 0)
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)
     if self._names is not None and len(self._names) == len(node.shape): t._names = self._names
+    if line is not None and (node.origin is not line or _again):
+      operands: Sequence[Base] = (self, *sources)
+      origins.note_value(node, line, t._alias, [s._alias for s in operands])
     results[0] += 1
     return t if results[0] < next_look[0] else t._cut()
 
@@ -147,7 +153,7 @@ class Base(Valued):
         if s._state > 0:
           source = s
           break
-    return source._wrap(node, 3)._called(names)
+    return source._wrap(node, 3, (self, *sources))._called(names)
 
   def _own(self) -> Self:
     """The same value as a tensor of its own. Nothing is copied until one of the two is written."""

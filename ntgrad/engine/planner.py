@@ -99,6 +99,7 @@ class Walk:
     # those that say more than what is computed: indices to look through, writes, calls, what recipes make
     self.noted: list[UOp] = []
     self.applied: dict[UOp, int] = {}   # APPLYs of recipes, and the bits of their sources that are needed
+    self.asked: dict[UOp, list[origins.Origin]] = {}   # of what is asked for the lines, where other lines made the nodes first
 
   def add(self, tops: Iterable[UOp]) -> None:
     """What lies beneath more nodes."""
@@ -173,6 +174,7 @@ class Graph:
     self.number = {u: i for i, u in enumerate(self.order)}
     self.inputs = [u for u in self.order if u.op is Ops.BUFFER]
     self.rows = list(map(self._row, self.order))
+    self.asked: dict[UOp, list[origins.Origin]] = {}   # as that of ``Walk``
 
   def _row(self, u: UOp) -> tuple[Any, ...]:
     """What tells a node from others: its operation, dtype, argument and the places of its sources; of a BUFFER shape and
@@ -217,6 +219,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
   if found is None or found.plan.kept.outdated:
     with recipes_made(walk):
       graph = Graph([n for s in sinks for n in s if n is not None])
+      graph.asked = {resolved(u): lines for u, lines in walk.asked.items()}
       plan, given, alone = _plan_of_graph(sinks, graph, started, roots, settings)
       places = [graph.number.get(resolved(u), -1) for u in walk.nodes]
       found = FoundPlan(plan, [], places, _where_kept(plan, graph, walk, places))
@@ -271,7 +274,7 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
   if plan is None or not hit:
     keeping = Keeping(sinks, graph.order, graph.number, () if _declared(graph.order) else roots, before)
     plan, inputs, hit = _plan_anew(sinks, graph, keeping, full, traced)
-  report.scheduled(plan.steps, hit, time.perf_counter() - started, graph.order, inputs)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started, graph.order, inputs, graph.asked)
   return plan, inputs, _plans[full] is plan and len(inputs) == len(graph.inputs)
 
 

@@ -211,6 +211,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
   if keeping.lost.known: keeping.note_again(there)
   roots = keeping.to_be_differentiated([*wanted.aliases, *[a for _, a in alive]])
+  walk.asked = origins.lines_asked({s: aliases for (s, _), aliases in sinks.items()})
   try: found, inputs = plan_of(list(sinks), walk, started, roots)
   except NtgradError as e:   # about no kernel that is known
     _blame(e, sinks, walk)
@@ -296,7 +297,8 @@ def _blame(error: Exception, sinks: Iterable[tuple[UOp, UOp | None]], walk: Walk
   """Say in a message which lines made what a step computes, or the sinks."""
   with recipes_made(walk):
     order = Graph([n for s in sinks for n in s if n is not None]).order
-    origins.blame(error, [resolved(s) for s, _ in sinks] if step is None else [order[i] for i in step.nodes], order)
+    nodes = [resolved(s) for s, _ in sinks] if step is None else [order[i] for i in step.nodes]
+    origins.blame(error, nodes, order, {resolved(u): lines for u, lines in walk.asked.items()})
 
 
 def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:

@@ -126,8 +126,10 @@ def note_line(text: str) -> None:
   if config.debug >= 1: print_now(_color(text, "cyan"))
 
 
-def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()) -> None:
-  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table, and a section for each new kernel."""
+def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = (),
+              asked: Mapping[UOp, Sequence[origins.Origin]] | None = None) -> None:
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table, and a section for each new kernel; ``asked``:
+  see ``origins.of``."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
@@ -136,7 +138,7 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
           f"{unit_text(seconds, 's').strip()}")
   print_now(_color(head, "cyan") if config.debug < 3 else f"\n{heading(head, 'cyan')}")
   if config.debug >= 3 and not found_again:
-    lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
+    lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order, asked)
     for line in table(steps, lines, list(map(BufferNames().of, inputs))): print_now(line)
     made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
     for spec, parts, device, before in list(_waiting.values()):

@@ -1,8 +1,17 @@
-"""Which line of the user's code made a node of the tensor graph.
+"""Which line of the user's code made a node of the tensor graph, and within which Module.
 
-An operation notes beside the node of its result the code object that called into ntgrad and the place in it: no frame, which
-would keep its locals alive. Of two lines that make one node the newest counts. A node without a note (made within an operation,
-or by a rewrite) has the line of the node that reads it.
+An operation notes beside the node of its result the code object that called into ntgrad, the place in it, and the path of the
+Module that was being called: no frame, which would keep its locals alive. A node without a note (made within an operation, or by
+a rewrite) has the line of the node that reads it.
+
+Two lines that make the same expression make one node, which has the note of the first. What a further line makes is known by who
+uses it: its value has that line (``again``), and what is made of that value notes whose result it reads (``uses``). So
+
+  3  a = x + 1
+  5  b = x + 1         # the same node
+  6  c = b * 2
+
+names line 3 when ``a`` is computed, line 5 for ``b``, lines 5 and 6 for ``c``.
 """
 from __future__ import annotations
 
@@ -13,17 +22,21 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+from weakref import ref
 
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, NtgradError, Ops, Recent, UOp, config
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, NodeTable, NtgradError, Ops, Recent, UOp, config
 
-# code, and the offset of an instruction in it; a third is there for the gradient of what that has made
-Origin = tuple[CodeType, int] | tuple[CodeType, int, bool]
+# code, the offset of an instruction in it, the path of a Module; a fourth is there for the gradient of what that has made
+Origin = tuple[CodeType, int, str] | tuple[CodeType, int, str, bool]
 
 FILES = 4096          # of which is remembered whether they are ntgrad's
 LINES = 4             # that are named of one kernel
+MODULES = 2           # that are named of one line
+USES = 8              # lines that read one node, of which is known which other line made what they read
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 if not os.path.isdir(HERE):   # what is kept on disk is known by these files, and workers import them by their folder
   raise ImportError(f"ntgrad lies packed in {HERE[:-1]}, and needs its files in a folder: unpack the archive, or pip install it")
@@ -35,6 +48,18 @@ _QUIET = MOVEMENT - {Ops.PAD}
 _QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
 
 
+
+class Inside:
+  """The path of the Module that a thread is in."""
+  __slots__ = ("path",)
+
+  def __init__(self) -> None: self.path = ""
+
+
+NOWHERE = Inside()
+inside: ContextVar[Inside] = ContextVar("inside", default=NOWHERE)
+again: dict[ref[Any], Origin] = {}     # values (Aliases) whose node another line had made before: their own line
+uses: NodeTable[dict[Origin, Origin]] = NodeTable()   # what reads a node that several lines made -> which of them it reads
 internal: dict[str, bool] = {}   # whether a file is one of ntgrad's
 
 
@@ -95,33 +120,69 @@ def origin_now(depth: int = 2) -> Origin | None:
   try:
     while internal[f.f_code.co_filename]: f = f.f_back
   except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
-  return f.f_code, f.f_lasti
+  return f.f_code, f.f_lasti, inside.get().path
 
 
 def note_origin(node: UOp) -> UOp:
   """The user's line makes ``node`` now, which is given back."""
-  if (origin := origin_now(3)) is not None: node.origin = origin
+  if node.origin is None: node.origin = origin_now(3)
   return node
+
+
+def note_value(node: UOp, line: Origin, value: Any, operands: Iterable[Any] = ()) -> None:
+  """``line`` makes a value (an Alias) whose node is ``node``, of others. Of numbers alone, and of memory, nobody asks who did."""
+  if node.origin is None: node.origin = line
+  elif node.origin != line and node.op is not Ops.BUFFER and node.device is not None: again[ref(value, _forget)] = line
+  if not again: return
+  for a in operands:
+    if (made := again.get(ref(a))) is None: continue
+    if (known := uses.get(a.node)) is None: uses.put(a.node, known := {})
+    if len(known) < USES: known[line] = made
+
+
+def _forget(r: ref[Any]) -> None: again.pop(r, None)
+
+
+def lines_asked(asked: Mapping[UOp, Sequence[Any]]) -> dict[UOp, list[Origin]]:
+  """Of nodes that are computed for values (Aliases) the lines of these, where they are not those that made the nodes first."""
+  return {u: [again.get(ref(a)) or u.origin or again[ref(values[0])] for a in values]
+          for u, values in asked.items() if any([ref(a) in again for a in values])} if again else {}
+
+
+def gradient_of(made: Origin) -> Origin:
+  """The note of a gradient of what was ``made`` there."""
+  return *made[:3], True
 
 
 def of_gradient(node: UOp, made: Origin) -> None:
   """``node`` is a gradient of what was ``made`` there."""
-  if config.origins and node.origin is None: node.origin = *made[:2], True
+  if config.origins and node.origin is None: node.origin = gradient_of(made)
 
 
 def carry(old: UOp, new: UOp) -> None:
   """``new`` stands for ``old``, in another graph."""
-  if new.origin is None: new.origin = old.origin
+  if new.origin is not None: return
+  new.origin = old.origin
+  if uses and (known := uses.get(old)) is not None: uses.put(new, known)
 
 
-def of(order: Sequence[UOp]) -> dict[UOp, Origin]:
-  """Where the nodes of a graph (sources first) were made; those without a note where what reads them was."""
-  found: dict[UOp, Origin] = {}
-  if not config.origins: return found
+def of(order: Sequence[UOp], asked: Mapping[UOp, Iterable[Origin]] | None = None) -> dict[UOp, dict[Origin, None]]:
+  """Which lines made the nodes of a graph (sources first), as it uses them; of those without a note the lines of what reads them.
+  ``asked``: the lines of nodes whose values are asked for, where these are not the first that made them."""
+  found = {u: dict.fromkeys(lines) for u, lines in (asked or {}).items()}
+  if not config.origins: return {}
   for u in reversed(order):
-    if u.origin is not None: found[u] = u.origin
-    if (origin := found.get(u)) is not None:
-      for s in u.src: found.setdefault(s, origin)
+    if (mine := found.get(u)) is None:
+      if u.origin is None: continue
+      mine = found[u] = {u.origin: None}
+    for s in u.src:
+      if s.origin is None:
+        found.setdefault(s, mine)
+        continue
+      into, known = found.setdefault(s, {}), uses.get(s) if uses.known else None
+      for line in mine:   # what the line made that is another's here, is that other's too
+        same = line is not u.origin and s.origin == u.origin
+        into[known[line] if known and line in known else line if same else s.origin] = None
   return found
 
 
@@ -131,28 +192,39 @@ def worth_naming(nodes: Iterable[UOp]) -> list[UOp]:
   return [u for u in nodes if u.op not in _QUIET] or [u for u in nodes if u.src] or nodes
 
 
-def lines(nodes: Iterable[UOp], origins: Mapping[UOp, Origin]) -> str:
-  """The user's lines that made nodes, with the operations there: ``model.py:31 conv2d, relu · model.py:33 sum``. "" for none."""
-  found: dict[tuple[str, int], dict[str, None]] = {}
+def lines(nodes: Iterable[UOp], origins: Mapping[UOp, Iterable[Origin]]) -> str:
+  """The user's lines that made nodes, with the operations there and the Modules: ``model.py:31 conv2d, relu in layers.3 ·
+  model.py:33 sum``. "" for none."""
+  found: dict[tuple[str, int], tuple[dict[str, None], dict[str, None]]] = {}
   for u in nodes:
-    if (origin := origins.get(u)) is None: continue
-    code, at, *gradient = origin
-    place, name = _read(code, at)
-    found.setdefault((code.co_filename, place), {})[f"{'gradient of ' if gradient else ''}{name or _name(u)}"] = None
-  texts = [f"{os.path.basename(file)}:{line} {', '.join(names)}" for (file, line), names in found.items()]
+    for code, at, path, *gradient in origins.get(u, ()):
+      place, name = _read(code, at)
+      names, modules = found.setdefault((code.co_filename, place), ({}, {}))
+      names[f"{'gradient of ' if gradient else ''}{name or _name(u)}"] = None
+      if path: modules[path] = None
+  texts = [f"{os.path.basename(file)}:{line} {', '.join(names)}{_within([*modules])}"
+           for (file, line), (names, modules) in found.items()]
   if len(texts) > LINES + 1: texts[LINES:] = [f"and {len(texts) - LINES} more lines"]
   return " · ".join(texts)
 
 
-def lines_of(parts: Sequence[Iterable[UOp]], order: Sequence[UOp]) -> list[str]:
-  """``lines`` of several parts of a graph in ``order``."""
-  origins = of(order)
+def _within(modules: list[str]) -> str:
+  """Paths of Modules behind the line that they call: `` in layers.0, layers.1 and 4 more``."""
+  if not modules: return ""
+  return f" in {', '.join(modules[:MODULES])}{f' and {len(modules) - MODULES} more' * (len(modules) > MODULES)}"
+
+
+def lines_of(parts: Sequence[Iterable[UOp]], order: Sequence[UOp],
+             asked: Mapping[UOp, Iterable[Origin]] | None = None) -> list[str]:
+  """``lines`` of several parts of a graph in ``order``; ``asked``: see ``of``."""
+  origins = of(order, asked)
   return [lines(nodes, origins) for nodes in parts]
 
 
-def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp]) -> None:
+def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp],
+          asked: Mapping[UOp, Iterable[Origin]] | None = None) -> None:
   """Say in an error's message which lines made the nodes that it is about, of a graph in ``order``, where none has."""
-  if _may_say(error) and (text := lines(nodes, of(order))): _say(error, f"computing what was made at {text}")
+  if _may_say(error) and (text := lines(nodes, of(order, asked))): _say(error, f"computing what was made at {text}")
 
 
 def blame_caller(error: Exception, what: str) -> None:

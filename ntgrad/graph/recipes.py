@@ -16,7 +16,7 @@ from . import variable
 from .alias import next_look
 from .checks import Valued
 from .modes import mode
-from .origins import Origin, carry, origin_now
+from .origins import Origin, again, carry, gradient_of, note_value, origin_now
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _taker: Any = itemgetter
@@ -97,7 +97,8 @@ class Recipe:
     APPLYs, by number, of whose inner values some are kept, which may be among what is made."""
     if not self._moved: return self(inputs, called)
     call = make(Ops.APPLY, dtypes.bool, tuple([inputs[i] for i in self._inputs]), self, (), None)
-    call.origin, call.note = called, self._lines(inputs)
+    if call.origin is None: call.origin = called
+    call.note = self._lines(inputs)
     if kept: kept_beneath.put(call, kept)
     found = [make(Ops.OUTPUT, dtype, (call,), i, shape, device) for i, (_, dtype, shape, device, _) in enumerate(self._results)]
     if config.origins:
@@ -134,8 +135,9 @@ class Recipe:
 
 def _note(u: UOp, line: int, called: Origin | None, lines: Sequence[Origin | None]) -> None:
   """Note the line that has made a node: that of a call, or that of the input which it is a gradient of."""
-  if line == _CALLED: u.origin = called or u.origin
-  elif line >= 0 and u.origin is None and lines and (origin := lines[line]) is not None: u.origin = *origin[:2], True
+  if u.origin is not None: return
+  if line == _CALLED: u.origin = called
+  elif line >= 0 and lines and (origin := lines[line]) is not None: u.origin = gradient_of(origin)
 
 
 _made: NodeTable[list[UOp]] = NodeTable()   # APPLYs: what they stand for, where that has been asked for
@@ -241,7 +243,11 @@ def recalled(fn: _F) -> _F:
       made = known[at] = recorded(args, kind) if at in known else None
       if made is None: return fn(*args)
     recipe, results, several = made
-    out = [object.__new__(kind)._hold(u, state)._called(names)._counted()
-           for u, (state, names) in zip(recipe.later(nodes, origin_now()), results)]
+    line = origin_now()
+    out = [object.__new__(kind)._hold(u, state)._called(names) for u, (state, names) in zip(recipe.later(nodes, line), results)]
+    for t in out:
+      if line is not None and ((u := t._alias.node).origin is not line or again):
+        note_value(u, line, t._alias, [x._alias for x in args if type(x) is kind])
+    for t in out: t._counted()
     return tuple(out) if several else out[0]
   return call  # type: ignore[return-value]

@@ -25,6 +25,7 @@ from ntgrad.graph.origins import say_once
 from ntgrad.tensor import Tensor
 
 from .common import is_dtype
+from .paths import within
 from .tree import ModuleBase, is_buffer, tensors, walk
 
 if TYPE_CHECKING:
@@ -80,9 +81,11 @@ class Module(ModuleBase):
     """``forward`` and ``__call__`` are one: a class that defines one of them has the other as well."""
     super().__init_subclass__(**kwargs)
     own = vars(cls)
+    if "__call__" in own: cls.__call__ = within(own["__call__"])   # type: ignore[method-assign]
     if "forward" in own and "__call__" not in own: cls.__call__ = Module.__call__   # type: ignore[method-assign]
     elif "__call__" in own and "forward" not in own: cls.forward = forward_of(cls)   # type: ignore[attr-defined]
 
+  @within
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     """What ``forward`` gives, in this Module's mode. Raises ArgumentError for a class that has neither."""
     forward = getattr(self, "forward", None)

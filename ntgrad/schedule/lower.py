@@ -1,7 +1,7 @@
 """From groups of graph nodes to kernels in index form."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class ScheduleItem:
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
   given: Nodes = ()     # the nodes of the graph, as it was given, that it computes
   call: Any = None                # the launcher of a kernel that somebody wrote: its name, what it writes, its Step
-  origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
+  origins: Mapping[UOp, Iterable[Origin]] = field(default_factory=dict, compare=False)   # where those were made, for ``print``
 
   def __str__(self) -> str:
     def said(u: UOp, name: str = "") -> str:

@@ -343,7 +343,7 @@ def _recorded(g: _Graph, start: UOp, targets: Sequence[UOp]) -> tuple[Recipe, li
   with nothing_computed(): found = _by_rules(new[g.root], new[start], {new[n] for n in targets}, lines)
   # a node without a line has that of the one that reads it
   read, noted = origins.of(walk(new[g.root])), {id(u.origin): i for i, u in enumerate(nodes) if u.origin is not None}
-  at = {u: place[n] if n in place and n.origin is not None else noted.get(id(read[n]), -1) for u, n in lines.items()}
+  at = {u: place[n] if n in place and n.origin is not None else noted.get(id(next(iter(read[n]))), -1) for u, n in lines.items()}
   return Recipe(nodes, [x for x in found.values() if x is not None], {u: i for u, i in at.items() if i >= 0}), [
     place[n] for n in found]
 
@@ -374,7 +374,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
     else: continue
     for s, gs in parts:
       if n in made:
-        origins.of_gradient(gs, made[n])
+        origins.of_gradient(gs, next(iter(made[n])))
         if lines is not None: lines.setdefault(gs, n)
       if s in on_path: found.setdefault(s, []).append(gs)
   return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import re
 import weakref
+from operator import methodcaller
 from typing import Any, Callable
 
 import pytest
@@ -91,12 +92,107 @@ def test_numbers_and_sizes_that_are_arguments(capsys: pytest.CaptureFixture[str]
   assert found and set(found) == {f"test_origins.py:{n} exp, mul"}
 
 
-def test_the_newest_line_counts() -> None:
-  """Two lines that make the same node are one."""
+def asked(t: Tensor) -> list[str]:
+  """The lines of each kernel that computes a tensor, as its user sees them."""
+  wanted = origins.lines_asked({t.lazydata: [t._alias]})
+  return origins.lines_of([item.given for item in create_schedule([t])], t.lazydata.toposort(), wanted)
+
+
+@pytest.mark.parametrize("of", [methodcaller("__add__", 1), methodcaller("softmax"), methodcaller("logsumexp", 0)])
+def test_a_later_line_renames_no_earlier_one(of: Callable[[Tensor], Tensor]) -> None:
+  """Two lines that make the same nodes: each is named for what is made of it, whether the other is dropped, held or computed."""
+  x = Tensor.empty(8, 8)
+  for _ in range(6):   # recipes make it from the third time on
+    first = of(x)
+    dropped, held, n = of(x).lazydata, of(x), line()
+    assert dropped is held.lazydata is first.lazydata
+    end = first * 2, held * 3, line()
+    made_first, made_held = f"test_origins.py:{n - 1} of", f"test_origins.py:{n} of"
+    assert {made_first} == {*asked(first)} and {made_held} == {*asked(held)}
+    assert asked(end[0])[-1].startswith((f"{made_first} · ", f"test_origins.py:{end[2]} mul"))
+    assert made_held not in " ".join(asked(end[0])) and made_first not in " ".join(asked(end[1]))
+    del first, dropped, held, end
+  assert not origins.again
+
+
+def test_one_node_of_several_lines_names_all_that_use_it() -> None:
   x = Tensor.empty(8)
-  first = x.exp()
-  second, n = x.exp(), line()
-  assert first.lazydata is second.lazydata and made(first) == [f"test_origins.py:{n} exp"]
+  a, n = x + 1, line()
+  b = x + 1
+  c = a * 2 + b.T * 3
+  assert {*asked(c)[0].split(" · ")} == {f"test_origins.py:{n + i} {'mul, ' * (i == 2)}add" for i in range(3)}
+  d = (x + 1) * 2
+  e = (x + 1) * 2
+  assert asked(d) == [f"test_origins.py:{n + 4} add, mul"] and asked(e) == [f"test_origins.py:{n + 5} add, mul"]
+
+
+def test_errors_name_the_line_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+  x = Tensor([1.0, 2.0], device="NUMPY").realize()
+  first, again, n = x.exp(), x.exp(), line()
+  second = x.exp()
+  assert first.lazydata is second.lazydata and again is not first
+  assert rows(second.realize, capsys) == [f"test_origins.py:{n + 1} exp"]
+  third = x.log()
+  fourth = x.log()
+  for t, at in ((fourth, n + 5), (third, n + 4)):
+    monkeypatch.setattr("ntgrad.engine.realize.run_step", refusing(DeviceError("no")))
+    with pytest.raises(DeviceError, match=f"test_origins.py:{at} log$"): t.realize()
+
+
+class _Attention(nn.Module):
+  def __init__(self) -> None:
+    super().__init__()
+    self.q, self.scale = nn.Linear(4, 4), nn.Parameter(Tensor.ones(4))
+  def forward(self, x: Tensor) -> Tensor: return self.q(x) * self.scale * nn.Identity()(x)
+
+
+class _Net(nn.Module):
+  def __init__(self) -> None:
+    super().__init__()
+    self.layers = nn.ModuleList([_Attention(), _Attention()])
+  def forward(self, x: Tensor) -> Tensor:
+    for layer in self.layers: x = layer(x)
+    return x + 1
+
+
+def modules(t: Tensor) -> set[str]:
+  """The paths that the lines of a tensor's kernels name."""
+  return {path for lines in origins.of(t.lazydata.toposort()).values() for _, _, path, *_ in lines}
+
+
+def test_modules_stand_beside_the_line() -> None:
+  net, x = _Net(), Tensor.empty(2, 4)
+  n = inspect.getsourcelines(_Attention)[1] + 4
+  inner = {"", "layers.0", "layers.0.q", "layers.1", "layers.1.q"}
+  y = net(x)
+  assert modules(y) == inner
+  assert f"test_origins.py:{n} q, mul in layers.1.q, layers.1 · " in made(y)[-1]
+  assert modules(net.layers[0](x)) == {"", "q"} and modules(x + 1) == {""}   # the outermost has no name
+  net.first, net.layers = net.layers[1], nn.ModuleList([_Attention(), net.layers[0]])   # found again
+  assert modules(net(x)) == inner
+  assert modules(nn.Sequential(net)(x)) == {"", "0", *[f"0.{path}" for path in inner if path]}
+  with pytest.raises(NtgradError): net(Tensor.empty(3, 3))
+  assert origins.inside.get().path == "" and modules(x * 2) == {""}
+
+
+def test_modules_of_two_threads() -> None:
+  """Each is in its own."""
+  import threading
+  net, there, found = _Net(), threading.Barrier(2), list[set[str]]()
+  class Waits(nn.Module):
+    def __init__(self) -> None: self.inner = net.layers[0]
+    def forward(self, x: Tensor) -> Tensor:
+      there.wait()
+      y = self.inner(x)
+      there.wait()
+      return y
+  def run(name: str) -> None:
+    model = nn.Sequential(*[nn.Identity()] * (name == "b"), Waits())
+    found.append(modules(model(Tensor.empty(2, 4))))
+  threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
+  for t in threads: t.start()
+  for t in threads: t.join()
+  assert sorted(map(sorted, found)) == [["", "0.inner", "0.inner.q"], ["", "1.inner", "1.inner.q"]]
 
 
 def test_without_a_source_the_nodes_say_what_they_do() -> None:

@@ -145,9 +145,9 @@ def test_a_gradient_has_the_line_of_what_it_is_a_gradient_of() -> None:
     y = h.tanh()
     y.sum().backward()
     call = w.grad.lazydata.src[0]
-    nodes = [u for u in toposort(call.arg.made(call)) if u.origin is not None and len(u.origin) == 3]
+    nodes = [u for u in toposort(call.arg.made(call)) if u.origin is not None and len(u.origin) == 4]
     assert nodes
-    return {u.origin[:2] for u in nodes}, {t.lazydata.origin for t in (h, y)}
+    return {u.origin[:3] for u in nodes}, {t.lazydata.origin for t in (h, y)}
   with config(origins=1):
     for _ in range(4):
       of_gradients, of_values = at(leaf(7, 5))

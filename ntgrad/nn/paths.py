@@ -1,0 +1,63 @@
+"""Which Module is being called, by its path in the outermost one: ``layers.3.attention``. Errors, tables and profiles say it
+beside the line (``graph/origins.py``)."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+from ntgrad.graph import origins
+
+from .tree import ModuleBase, walk
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+# of what lies in a Module: by the identity of a Module, which may be another's later, itself and its path
+_Paths = dict[int, tuple[ref[ModuleBase], str]]
+_known: WeakKeyDictionary[ModuleBase, _Paths] = WeakKeyDictionary()
+
+
+class _Calls(origins.Inside):
+  """The calls of Modules that a thread is in: the outermost Module, the one before it, and the paths of those in that."""
+  __slots__ = "outermost", "last", "paths", "looked"
+  outermost: ModuleBase | None
+  last: ref[ModuleBase] | None
+  paths: _Paths
+  looked: bool   # in this call
+
+  def __init__(self) -> None:
+    super().__init__()
+    self.outermost = self.last = None
+
+  def find(self, module: ModuleBase) -> str:
+    """Where a Module lies: as earlier calls have found it, or by going through the outermost one, once a call. Of one that is no
+    part of that its class."""
+    root: Any = self.outermost
+    if self.last is None or self.last() is not root: self.last, self.paths = ref(root), _known.setdefault(root, {})
+    try: r, path = self.paths[id(module)]
+    except KeyError: pass
+    else:
+      if r() is module: return path
+    if self.looked: return type(module).__name__
+    self.looked = True
+    self.paths.clear()
+    for part in walk(root):
+      if isinstance(part.value, ModuleBase): self.paths.setdefault(id(part.value), (ref(part.value), part.path))
+    return self.find(module)
+
+
+def within(call: _F) -> _F:
+  """A method that calls a Module: what is made meanwhile is noted as made within it."""
+  @functools.wraps(call)
+  def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    here: Any = origins.inside.get()
+    if here is origins.NOWHERE: origins.inside.set(here := _Calls())
+    if here.outermost is None:
+      here.outermost, here.looked = self, False
+      try: return call(self, *args, **kwargs)
+      finally: here.outermost = None
+    before = here.path
+    here.path = here.find(self)
+    try: return call(self, *args, **kwargs)
+    finally: here.path = before
+  return called  # type: ignore[return-value]
