@@ -20,7 +20,7 @@ from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_num
 from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checked_names, names_at, text
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
 
-_frame, _internal, _inside, _again = sys._getframe, origins.internal, origins.inside.get, origins.again
+_frame, _internal, _inside, _again = sys._getframe, origins.internal, origins.calling.get, origins.again
 _user: CodeType | None = None   # the user's code that made a tensor before
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
   Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,

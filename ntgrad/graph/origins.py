@@ -49,15 +49,15 @@ _QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOP
 
 
 
-class Inside:
+class Calling:
   """The path of the Module that a thread is in."""
   __slots__ = ("path",)
 
   def __init__(self) -> None: self.path = ""
 
 
-NOWHERE = Inside()
-inside: ContextVar[Inside] = ContextVar("inside", default=NOWHERE)
+NOWHERE = Calling()
+calling: ContextVar[Calling] = ContextVar("calling", default=NOWHERE)
 again: dict[ref[Any], Origin] = {}     # values (Aliases) whose node another line had made before: their own line
 uses: NodeTable[dict[Origin, Origin]] = NodeTable()   # what reads a node that several lines made -> which of them it reads
 internal: dict[str, bool] = {}   # whether a file is one of ntgrad's
@@ -120,7 +120,7 @@ def origin_now(depth: int = 2) -> Origin | None:
   try:
     while internal[f.f_code.co_filename]: f = f.f_back
   except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
-  return f.f_code, f.f_lasti, inside.get().path
+  return f.f_code, f.f_lasti, calling.get().path
 
 
 def note_origin(node: UOp) -> UOp:

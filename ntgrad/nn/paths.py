@@ -17,7 +17,7 @@ _Paths = dict[int, tuple[ref[ModuleBase], str]]
 _known: WeakKeyDictionary[ModuleBase, _Paths] = WeakKeyDictionary()
 
 
-class _Calls(origins.Inside):
+class _Calls(origins.Calling):
   """The calls of Modules that a thread is in: the outermost Module, the one before it, and the paths of those in that."""
   __slots__ = "outermost", "last", "paths", "looked"
   outermost: ModuleBase | None
@@ -50,8 +50,8 @@ def within(call: _F) -> _F:
   """A method that calls a Module: what is made meanwhile is noted as made within it."""
   @functools.wraps(call)
   def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-    here: Any = origins.inside.get()
-    if here is origins.NOWHERE: origins.inside.set(here := _Calls())
+    here: Any = origins.calling.get()
+    if here is origins.NOWHERE: origins.calling.set(here := _Calls())
     if here.outermost is None:
       here.outermost, here.looked = self, False
       try: return call(self, *args, **kwargs)

@@ -172,7 +172,7 @@ def test_modules_stand_beside_the_line() -> None:
   assert modules(net(x)) == inner
   assert modules(nn.Sequential(net)(x)) == {"", "0", *[f"0.{path}" for path in inner if path]}
   with pytest.raises(NtgradError): net(Tensor.empty(3, 3))
-  assert origins.inside.get().path == "" and modules(x * 2) == {""}
+  assert origins.calling.get().path == "" and modules(x * 2) == {""}
 
 
 def test_modules_of_two_threads() -> None:
