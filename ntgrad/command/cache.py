@@ -14,7 +14,7 @@ from .parser import bytes_text, command, tell
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
   """``cache`` and its commands."""
-  group = command(commands, "cache", lambda _: group.print_help(), "The disk cache: compiled kernels, plans, what was measured.",
+  group = command(commands, "cache", None, "The disk cache: compiled kernels, plans, what was measured.",
                   "cache list", "cache clear --older 30", json=False)
   inner = group.add_subparsers(title="commands", metavar="command")
   command(inner, "list", listed, "How much there is of each kind, and when it was last used.", "cache list")

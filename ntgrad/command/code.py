@@ -66,8 +66,7 @@ def passes(args: argparse.Namespace) -> None:
 def size(args: argparse.Namespace) -> None:
   """Print tokens, lines and the longest file of each folder of code."""
   found = counts()
-  rows = [(name, f"{words:,}", f"{lines:,}", longest) for name, (words, lines, longest) in found.items()]
-  rows.append(("all", *[f"{sum(n[i] for n in found.values()):,}" for i in (0, 1)], ""))
-  lines = [f"{name:10}{words:>9}{lines:>8}  {longest}".rstrip() for name, words, lines, longest in
-           [("", "tokens", "lines", "longest file"), *rows]]
-  tell(args, {name: dict(zip(("tokens", "lines", "longest_file"), n)) for name, n in found.items()}, "\n".join(lines))
+  rows = [*found.items(), ("all", (sum(n for n, _, _ in found.values()), sum(n for _, n, _ in found.values()), ""))]
+  tell(args, {name: dict(zip(("tokens", "lines", "longest_file"), n)) for name, n in found.items()}, "\n".join([
+    f"{'':10}{'tokens':>9}{'lines':>8}  longest file",
+    *[f"{name:10}{words:9,}{lines:8,}  {longest}".rstrip() for name, (words, lines, longest) in rows]]))

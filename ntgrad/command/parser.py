@@ -33,12 +33,12 @@ class Parser(argparse.ArgumentParser):
 
 def command(commands: argparse._SubParsersAction[Any], name: str, run: Any, about: str, *examples: str,
             json: bool = True) -> Parser:
-  """The parser of a new command, which calls ``run``. Lists of commands have the first sentence of what is said ``about`` it.
-  ``examples`` stand behind ``python -m ntgrad``. ``json``: whether it takes ``--json``."""
+  """The parser of a new command, which calls ``run`` (None: prints its help). Lists of commands have the first sentence of what
+  is said ``about`` it. ``examples`` stand behind ``python -m ntgrad``. ``json``: whether it takes ``--json``."""
   lines = "\n".join([f"  {PROGRAM} {example}" for example in examples])
   parser: Parser = commands.add_parser(name, help=about.partition(". ")[0].rstrip("."), description=fill(about),
                                        epilog=f"example{'s' * (len(examples) > 1)}:\n{lines}")
-  parser.set_defaults(run=run)
+  parser.set_defaults(run=run or (lambda _: parser.print_help()))
   if json: parser.add_argument("--json", action="store_true", help="print JSON")
   return parser
 
