@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import sys
 from dataclasses import fields
 from importlib import metadata
@@ -68,7 +69,6 @@ def version(package: str) -> str:
 
 def cpu() -> str:
   """The name of the CPU."""
-  try: lines = Path("/proc/cpuinfo").read_text().splitlines()
-  except OSError: lines = []
-  named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-  return named[0] if named else platform.processor() or platform.machine()
+  about = Path("/proc/cpuinfo")
+  named = re.search(r"^model name\s*: (.*)", about.read_text() if about.exists() else "", re.MULTILINE)
+  return named[1] if named else platform.processor() or platform.machine()

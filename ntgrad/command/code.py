@@ -16,15 +16,7 @@ from ntgrad.functions.stubs import write
 
 from .parser import command, tell
 
-_LAYOUT = {
-  tokenize.COMMENT,
-  tokenize.NL,
-  tokenize.NEWLINE,
-  tokenize.INDENT,
-  tokenize.DEDENT,
-  tokenize.ENCODING,
-  tokenize.ENDMARKER,
-}
+_LAYOUT = {getattr(tokenize, name) for name in "COMMENT NL NEWLINE INDENT DEDENT ENCODING ENDMARKER".split()}
 
 
 def tokens(text: str) -> int:
