@@ -361,10 +361,11 @@ def entry_of(path: str) -> tuple[str, str]:
 
 def clear(before: float) -> tuple[int, int]:
   """Remove the entries that were last used before a time (``time.time()``): how many, and their bytes."""
-  gone = [(blocks, path) for used, blocks, path in entries(folder()) if used < before * 1e9]
-  for _, path in gone: remove(*entry_of(path))
+  old = [(blocks, path) for used, blocks, path in entries(folder()) if used < before * 1e9]
+  for _, path in old: remove(*entry_of(path))
   with suppress(OSError): trim()   # counts what is left
-  return len(gone), sum(blocks for blocks, _ in gone) * BLOCK
+  gone = [blocks for blocks, path in old if not os.path.lexists(path)]
+  return len(gone), sum(gone) * BLOCK
 
 
 def damage(path: str) -> str:

@@ -52,7 +52,8 @@ def env() -> dict[str, Any]:
   settings = {f.metadata["env"]: (getattr(config, f.name), f.metadata["default"]) for f in fields(config)}
   return {
     "ntgrad": version("ntgrad"), "from": next(iter(sys.modules["ntgrad"].__path__)), "python": platform.python_version(),
-    "system": platform.platform(), "cpu": cpu(), "cores": len(os.sched_getaffinity(0)),
+    "system": platform.platform(), "cpu": cpu(),
+    "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     "packages": {name: version(name) for name in PACKAGES},
     "changed_settings": {name: value for name, (value, default) in settings.items() if value != default},
     "environment": {name: os.environ[name] for name in (*settings, *VARIABLES) if name in os.environ},

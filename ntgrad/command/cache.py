@@ -57,7 +57,7 @@ def listed(args: argparse.Namespace) -> None:
 def cleared(args: argparse.Namespace) -> None:
   """Remove entries, and say how much that was."""
   gone, nbytes = disk.clear(time.time() - args.older * 86400 if args.older else math.inf)
-  tell(args, {"removed": gone, "bytes": nbytes}, f"removed {gone:,} entries, {bytes_text(nbytes)}, from {disk.folder()}")
+  tell(args, {"removed": gone, "bytes": nbytes}, f"removed from {disk.folder()}: entries {gone:,}, {bytes_text(nbytes)}")
 
 
 def verified(args: argparse.Namespace) -> int:
@@ -66,6 +66,6 @@ def verified(args: argparse.Namespace) -> int:
   damaged = {path: why for path in found if (why := disk.damage(path))}
   if args.remove:
     for path in damaged: disk.remove(*disk.entry_of(path))
-  said = f"{len(damaged):,} of {len(found):,} entries are damaged{' and were removed' * bool(damaged and args.remove)}"
+  said = f"damaged{' and removed' * args.remove}: {len(damaged):,} of {len(found):,} entries"
   tell(args, {"entries": len(found), "damaged": damaged}, "\n".join([f"{path}: {why}" for path, why in damaged.items()] + [said]))
   return bool(damaged)
