@@ -238,10 +238,7 @@ def load(table: str, name: str) -> bytes | None:
   if not config.cache: return None
   try:
     with _inside(table, name[:2]) as at:
-      try:
-        with open(name, "rb", opener=lambda file, flags: os.open(file, flags | _FILE, dir_fd=at)) as f:
-          about = os.fstat(f.fileno())
-          body = records.opened(f.read() if stat.S_ISREG(about.st_mode) and _mine(about) else b"")
+      try: body = _read(name, at)
       except FileNotFoundError: return None
       except (OSError, RecordError):   # the first: a link, or what cannot be opened
         _unlink(name, at)
@@ -249,6 +246,15 @@ def load(table: str, name: str) -> bytes | None:
       with suppress(OSError): os.utime(name, dir_fd=at, follow_symlinks=False)   # it has been used
       return body
   except (OSError, ValueError): return None
+
+
+def _read(name: str, at: int) -> bytes:
+  """What an entry has. Raises OSError for a link, and what cannot be opened; RecordError for one that is damaged, or not this
+  user's alone to write."""
+  with open(name, "rb", opener=lambda file, flags: os.open(file, flags | _FILE, dir_fd=at)) as f:
+    about = os.fstat(f.fileno())
+    if not stat.S_ISREG(about.st_mode) or not _mine(about): raise RecordError("no file that only this user may write")
+    return records.opened(f.read())
 
 
 def store(table: str, name: str, data: bytes) -> bool:
@@ -343,3 +349,30 @@ def trim() -> None:
       _unlink(path)
       total -= blocks
   with _inside(_WRITING) as writing, _inside() as root: _write(writing, bytes(total), _SIZE, root)
+
+
+# ---- for people: see ``ntgrad/command/cache.py``
+
+def entry_of(path: str) -> tuple[str, str]:
+  """The table and the name of an entry."""
+  table, _, name = path.split("/")[-3:]
+  return table, name
+
+
+def clear(before: float) -> tuple[int, int]:
+  """Remove the entries that were last used before a time (``time.time()``): how many, and their bytes."""
+  old = [(blocks, path) for used, blocks, path in entries(folder()) if used < before * 1e9]
+  for _, path in old: remove(*entry_of(path))
+  with suppress(OSError): trim()   # counts what is left
+  gone = [blocks for blocks, path in old if not os.path.lexists(path)]
+  return len(gone), sum(gone) * BLOCK
+
+
+def damage(path: str) -> str:
+  """What is wrong with an entry, which stays as it is; "" for one that is whole, or is gone."""
+  table, name = entry_of(path)
+  try:
+    with _inside(table, name[:2]) as at: _read(name, at)
+  except FileNotFoundError: pass
+  except (OSError, RecordError) as e: return str(e)
+  return ""

@@ -11,9 +11,8 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -22,11 +21,9 @@ from ntgrad.codegen.ir import CompileError, config, interrupted
 
 from . import cache
 from .process import uninterrupted
-from .progress import bar, wanted
+from .progress import line
 
 IDLE = 30.0                   # seconds without a job after which a worker ends
-SLOW = 1.0                    # seconds of building after which a terminal shows how far it is
-SEVERAL = 8                   # kernels being built, of which there must be more for that
 MOST = 16                     # processes that compile, unless ``config.workers`` says how many
 START = str(Path(__file__).with_name("worker.py"))
 LOST = 3                      # workers that ended without an answer, one after another, after which there are no more
@@ -37,8 +34,7 @@ _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _workers: list[Worker] = []
 _inherited: list[Worker] = []  # of the process that this one was forked from; not waited for, as they are no children of it
 _held: list[Job] = []          # being built, here or by a worker
-_built = _lost = 0             # kernels, for the bar; workers lost since the last answer
-_watcher: threading.Thread | None = None
+_lost = 0                      # workers lost since the last answer
 
 
 @dataclass(eq=False, kw_only=True)
@@ -98,15 +94,15 @@ class Queue:
     and False where it is built already."""
     mine = False
     try:   # around all of it: an interrupt must not leave a job taken that nobody builds
-      with changed:
-        _watch()
-        if job.taken and job.by == threading.get_ident(): raise interrupted()   # else it would wait for itself
-        changed.wait_for(lambda: not job.taken)
-        if not job.done:
-          job.taken = mine = True
-          job.by = threading.get_ident()
-          self._take(job)
-      yield mine
+      with building():
+        with changed:
+          if job.taken and job.by == threading.get_ident(): raise interrupted()   # else it would wait for itself
+          line.wait(changed, lambda: not job.taken)
+          if not job.done:
+            job.taken = mine = True
+            job.by = threading.get_ident()
+            self._take(job)
+        yield mine
       job.done = True
     finally:
       if mine: _let_go(job)
@@ -120,13 +116,23 @@ class Queue:
 
 
 def _let_go(job: Job) -> None:
-  global _built
   with changed:
     job.taken, job.by = False, 0
     if job in _held:
       _held.remove(job)
-      _built += job.count
+      line.done += job.count
     changed.notify_all()
+
+
+def building() -> AbstractContextManager[None]:
+  """Kernels are compiled, or waited for, in the block, which ``progress.line`` says."""
+  return line(_so_far)
+
+
+def _so_far() -> str:
+  with changed:
+    left = sum(j.count for q in _queues if not q.background for j in q.waiting()) + sum(j.count for j in _held)
+    return f"compiling {line.done} of {line.done + left} kernels"
 
 
 def size() -> int:
@@ -232,45 +238,10 @@ def _dismiss() -> list[Worker]:
   return ended
 
 
-# ---- a bar on the terminal
-
-def _left() -> int:
-  return sum(j.count for q in _queues if not q.background for j in q.waiting()) + sum(j.count for j in _held)
-
-
-def _watch() -> None:
-  """Start drawing the bar, where there is much to build and a terminal. To be called with the lock held."""
-  global _watcher
-  if _watcher is not None or not wanted(config.debug < 2) or _left() <= SEVERAL: return
-  _watcher = threading.Thread(target=_draw, args=(_built,), name="ntgrad-progress", daemon=True)
-  _watcher.start()
-
-
-def _draw(before: int) -> None:
-  """Show how many of the waiting kernels are built, until all are, or nothing has been built for a while."""
-  global _watcher
-  drawn: Any = None
-  begun = active = time.monotonic()
-  while True:
-    time.sleep(0.1)
-    now = time.monotonic()
-    with changed:
-      if _held: active = now
-      left, built = _left(), _built - before
-      if left == 0 or now - active > SLOW or _watcher is None:
-        _watcher = None
-        break
-    if drawn is None and now - begun > SLOW: drawn = bar("compiling kernels", built + left)
-    if drawn is not None:
-      drawn.n, drawn.total = built, built + left
-      drawn.refresh()
-  if drawn is not None: drawn.close()
-
-
 def _after_fork() -> None:
   """In a forked process: the workers and their threads belong to the parent, and nobody builds their jobs here."""
-  global changed, _watcher
-  changed, _watcher = threading.Condition(), None
+  global changed
+  changed = threading.Condition()
   for w in _workers: w.pipe.close()
   _inherited.extend(_workers)
   for job in _held: job.taken = False
@@ -281,9 +252,4 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-@atexit.register
-def _leave() -> None:
-  global _watcher
-  _dismiss()
-  drawing, _watcher = _watcher, None
-  if drawing is not None: drawing.join(1.0)   # the line is cleared
+atexit.register(_dismiss)

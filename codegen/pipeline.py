@@ -102,7 +102,9 @@ def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> U
   return run_passes(parts, target, "opts", "widths", name, ("opts",) if parts.kernel.plain else ())
 
 
+def about(p: Pass) -> str: return " ".join((p.about.__doc__ or "").split("\n\n")[0].split())   # what a pass does
+
+
 def listing() -> str:
   """The passes as a table: number, name, form before and after, what it does."""
-  def about(p: Pass) -> str: return " ".join((p.about.__doc__ or "").split("\n\n")[0].split())
   return "\n".join(f"{i:<3}{p.name:11}{p.takes + ' -> ' + p.gives:22}{about(p)}" for i, p in enumerate(PASSES, 1))

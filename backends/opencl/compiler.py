@@ -256,11 +256,11 @@ class Compiler:
     """To be called before a kernel of a unit is launched for the first time. The device compiles it to machine code then, which
     takes longer than what ``ready`` does; a worker that has taken the unit meanwhile, from the end, brings that."""
     if unit.done: return
-    if workers.alive(): self.finish()   # until then they may take it
-    with self.queue.claim(unit) as mine:
-      packed, unit.answer = unit.answer, None
-      if not mine or packed is None: return
-      if self.take_contents(unit, packed): unit.launched = True
+    with workers.building():
+      if workers.alive(): self.finish()   # until then they may take it
+      with self.queue.claim(unit) as mine:
+        packed, unit.answer = unit.answer, None
+        if mine and packed is not None and self.take_contents(unit, packed): unit.launched = True
 
   def take_built(self, specs: Specs, packed: bytes) -> Unit:
     """Know kernels that a worker has built."""
@@ -327,7 +327,7 @@ class Compiler:
     unit.source, unit.waiting = unit.join(), set(unit.specs)
     self.built += len(unit.specs)
     not_in_handler(self.lock)
-    with self.lock:
+    with workers.building(), self.lock:
       before = binaries.program_folders()
       try: unit.program = self.load_source(unit.source, unit.quick)
       except self.cl.Error as e:

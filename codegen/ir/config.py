@@ -25,7 +25,7 @@ def _setting(env: str, default: Value, help: str, key: bool = False, values: Seq
   kind: Any = type(default)
   if kind is int: values = values or (0, 1)
   if values and type(values[-1]) is not kind: kind = kind, int   # a word, or numbers
-  about = {"env": env, "help": help, "key": key, "kind": kind, "values": values}
+  about = {"env": env, "default": default, "help": help, "key": key, "kind": kind, "values": values}
   value: Value = os.environ.get(env, default)
   if kind is not str:
     try: value = int(value)
@@ -100,6 +100,7 @@ class Settings:
     "builds and runs each both ways, and compares the bits", values=("auto", "check", 0))
   override: str = _setting(
     "OVERRIDE", "", "folder with files of python -m ntgrad eject, whose kernels run in the place of the scheduled ones", key=True)
+  progress: int = _setting("PROGRESS", 1, "0 does not say on terminals and in notebooks how far long compiling is")
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))
 
   @contextmanager

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, workers
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
+from ntgrad.backends.progress import line
 from ntgrad.backends.specs import SPEC, check
 from ntgrad.codegen import pipeline
 from ntgrad.codegen.choose import candidates
@@ -171,8 +172,8 @@ def programs(kernels: Sequence[Kernel], device: Device,
   keys = [_key(k, device, settings) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
-  out = []
-  with device.expecting(len(new)):
+  out: list[Program] = []
+  with device.expecting(len(new)), line(lambda: f"rendering {len({*keys[:len(out)]} & new.keys())} of {len(new)} kernels"):
     for i, (key, kernel) in enumerate(zip(keys, kernels)):
       if (program := _programs.get(key)) is None:
         try:   # one by one: the device may compile while the next is rendered
@@ -184,6 +185,7 @@ def programs(kernels: Sequence[Kernel], device: Device,
         if (mine := overrides.standing_for(kernel)) is not None:
           program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
       out.append(program)
+      line.draw()
   return out
 
 

@@ -46,13 +46,13 @@ _there: set[str] = set()   # canonical names of devices that the machine is know
 def there(name: str) -> str:
   """A canonical name of a device that the machine has; looks for it the first time, and opens nothing. Raises DeviceError."""
   if name not in _there and name not in _open:
-    have, why = _available(name)
+    have, why = available(name)
     if not have: raise DeviceError(f"device {name!r} is not there: {why}; this machine has {', '.join(_found())}")
     _there.add(name)
   return name
 
 
-def _available(name: str) -> tuple[bool, str]:
+def available(name: str) -> tuple[bool, str]:
   """Whether the machine has a device, and why not."""
   kind = name.split(":")[0]
   if kind == "CUDA":
@@ -67,10 +67,10 @@ def _available(name: str) -> tuple[bool, str]:
 
 def _found() -> list[str]:
   """The devices that the machine has."""
-  out = [name for name in DEVICE_NAMES if _available(name)[0]]
+  out = [name for name in DEVICE_NAMES if available(name)[0]]
   for kind in "CL", "CUDA":
     n = 1
-    while kind in out and _available(f"{kind}:{n}")[0]:
+    while kind in out and available(f"{kind}:{n}")[0]:
       out.append(f"{kind}:{n}")
       n += 1
   return out

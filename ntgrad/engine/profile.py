@@ -3,10 +3,7 @@ Every launch is timed by itself, as with ``DEBUG=2``, and compared with its boun
 kernel."""
 from __future__ import annotations
 
-import runpy
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
@@ -153,39 +150,3 @@ def _numbers(rows: Sequence[Row], all_lost: float) -> str:
 def profile() -> Profile:
   """Times every launch in ``with ntgrad.profile() as p: ...``; then ``print(p)`` or ``p.rows``. See :class:`Profile`."""
   return Profile()
-
-
-def profile_script(script: str, args: Sequence[str]) -> None:
-  """Run a script as ``python script args...`` does, and print the table of what its launches lost when it ends. Raises
-  SystemExit as ``run_script`` does, and where there is no such file."""
-  there_is(script, "profile")
-  p = Profile()
-  try:
-    with p: run_script(script, args)
-  finally:
-    sys.stderr.flush()
-    report.print_now(str(p))
-
-
-def run_script(script: str, args: Sequence[str]) -> None:
-  """Run a script as ``python script args...`` does. Raises SystemExit as it does, 1 after an exception, which is shown."""
-  argv, path = sys.argv, sys.path[0]
-  sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
-  try: runpy.run_path(script, run_name="__main__")
-  except Exception as e:
-    e.__traceback__ = _within(e, script)
-    sys.excepthook(type(e), e, e.__traceback__)
-    raise SystemExit(1) from None
-  finally: sys.argv, sys.path[0] = argv, path
-
-
-def there_is(script: str, command: str) -> None:
-  """Raises SystemExit where there is no such file."""
-  if not Path(script).exists(): sys.exit(f"python -m ntgrad {command}: there is no file {script}")
-
-
-def _within(e: BaseException, script: str) -> Any:
-  """The traceback of an exception without the frames above the script's own."""
-  tb = e.__traceback__
-  while tb is not None and tb.tb_frame.f_code.co_filename != script: tb = tb.tb_next
-  return tb or e.__traceback__

@@ -13,7 +13,7 @@ import numpy as np
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
-from ntgrad.backends.progress import bar
+from ntgrad.backends.progress import line
 from ntgrad.codegen.choose.chooser import choose
 from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index import records
@@ -78,9 +78,9 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
         if bench.want is None: bench.reference(p)
         known[key] = bench.measure(p)
         out.append((known[key], k))
-        shown.update(1)
+        line.draw()
     return out
-  with bar(f"searching {label}", _STEP, config.debug >= 2) as shown:
+  with line(lambda: f"searching {label}, {len(known)} kernels measured"):
     if not (front := measured([start])): return start
     first = best = front[0][0]
     for _ in range(_ROUNDS):

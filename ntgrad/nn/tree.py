@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ntgrad.codegen.ir import StateError
+from ntgrad.compat.notebook import table
 from ntgrad.graph import checked
 from ntgrad.graph.change_counts import Stamped
 from ntgrad.tensor import Tensor
@@ -20,6 +21,7 @@ class ModuleBase(Stamped):
     return ", ".join(f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}"
                       for n in self._said.split())
   def __repr__(self) -> str: return summary(self) if _has_parts(self) else f"{type(self).__name__}({self.extra_repr()})"
+  def _repr_html_(self) -> str: return table(summary(self).partition("\n")[0], _lines(self))
 
 
 class Part(NamedTuple):

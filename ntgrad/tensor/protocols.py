@@ -15,6 +15,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import DType, Ops, errors
 from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError, InterchangeError, ScalarError, ShapeError, shown
+from ntgrad.compat.notebook import table
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
@@ -201,8 +202,7 @@ class Protocols(Reduction):
     cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row[:COLUMNS].tolist()] for row in rows[:ROWS]]
     if rows.shape[1] > COLUMNS: cells = [[*row, "…"] for row in cells]
     if rows.shape[0] > ROWS: cells.append(["…"] * min(rows.shape[1], COLUMNS + 1))
-    out = [f"<tr>{''.join([f'<td>{c}</td>' for c in row])}</tr>" for row in cells]
-    return f"<div>{html.escape(self._brief()[1:-1])}</div><table>{''.join(out)}</table>"
+    return table(self._brief()[1:-1], cells)
 
   # ---- as a container and as a number
   def __iter__(self) -> Iterator[Self]:

@@ -2,19 +2,17 @@
 from __future__ import annotations
 
 import fnmatch
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.explain.tile_source import kernel_key, tile_source
-from ntgrad.codegen.ir import ArgumentError, ExportError, config, shown
+from ntgrad.codegen.ir import ArgumentError, ExportError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine import overrides, report
 from ntgrad.engine.override_files import Exported, read_file
-from ntgrad.engine.profile import run_script, there_is
 from ntgrad.graph.lock import lock
 from ntgrad.schedule import ScheduleItem
 
@@ -45,17 +43,6 @@ class Eject:
       self.folder.mkdir(parents=True, exist_ok=True)
       self.written[key] = self.folder / f"{spec.name}_{key[:8]}.py"
       self.written[key].write_text(text)
-
-
-def eject(script: str, args: Sequence[str], pattern: str = "*", folder: str = "mine") -> None:
-  """Run a script, and write its kernels whose names fit a pattern into a folder. Raises SystemExit as the script does."""
-  there_is(script, "eject")
-  with config(cache=0), Eject(pattern, Path(folder)) as found:
-    try: run_script(script, args)
-    finally:
-      for path in found.written.values(): print(f"wrote {path}", file=sys.stderr)
-      for name, why in found.refused.items(): print(f"{name} is no file of the tile language: {why}", file=sys.stderr)
-      if not found.written and not found.refused: print(f"no kernel's name fits {pattern!r}", file=sys.stderr)
 
 
 def override(item: ScheduleItem | Kernel, kernel: Any) -> None:

@@ -15,6 +15,7 @@ from ntgrad.codegen.index import Dim, assuming, sizes_of
 from ntgrad.codegen.ir import Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel, UOpList
+from ntgrad.compat.notebook import table
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
@@ -156,6 +157,7 @@ class TileKernel(Signature):
     self.reads.said(name)
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
+  def _repr_html_(self) -> str: return table(repr(self)[1:-1], [(t,) for t in self.arranged])
 
   # ---- shapes
   def assessments(self) -> str:

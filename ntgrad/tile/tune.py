@@ -15,7 +15,7 @@ import numpy as np
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, Program
-from ntgrad.backends.progress import bar
+from ntgrad.backends.progress import line
 from ntgrad.codegen.choose.gpu_products import Blocks
 from ntgrad.codegen.choose.gpu_resources import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.index import count
@@ -198,7 +198,7 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
   first = ranked[0]
   bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
   best: tuple[float, _Values] | None = None
-  with bar(f"tuning {kernel.name}", len(ranked), config.debug >= 2) as shown:
+  with line(lambda: f"tuning {kernel.name}, {len(lines)} block sizes tried"):
     programs = compiled_candidates(ranked, device, lines, clock, bench)
     over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
     for values, program in programs:
@@ -207,7 +207,7 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
         seconds = bench.measure(program)
         lines.append(f"{shown_values(values)}: {seconds * 1e6:.1f} µs")
         if best is None or seconds < best[0]: best = seconds, values
-      shown.update(1)
+      line.draw()
   return best[1] if best is not None else first[0], lines
 
 

@@ -1,7 +1,6 @@
-"""Worker processes: what they build is what is built here, and what they cannot do is done here; a bar on terminals only."""
+"""Worker processes: what they build is what is built here, and what they cannot do is done here."""
 from __future__ import annotations
 
-import io
 import operator
 import os
 import subprocess
@@ -21,7 +20,6 @@ from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.compiler import Request
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.backends.opencl.compiler import Unit
-from ntgrad.backends.progress import bar
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.engine import compile as programs, plan_cache
@@ -248,39 +246,6 @@ def test_without_workers(tmp_path: Path) -> None:
     for _ in range(2):
       with pytest.raises(CompileError, match="kernel k22 for sm_90: "): compiler.finished(request(22, "tl.nothing"))
     assert compiler.finished(request(23)).name == "k23"   # never in the queue
-
-
-# ---- the bar
-
-class Terminal(io.StringIO):
-  def isatty(self) -> bool: return True
-
-
-def build_slowly(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, n: int = 12) -> str:
-  monkeypatch.setattr(sys, "stderr", stream)
-  monkeypatch.setattr(workers, "SLOW", 0.3)
-  queue = workers.Queue(None)
-  jobs = [Call() for _ in range(n)]
-  for j in jobs: queue.add(j)
-  for j in jobs:
-    with queue.claim(j): time.sleep(0.07)
-  until(lambda: workers._watcher is None)
-  return stream.getvalue()
-
-
-def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-  pytest.importorskip("tqdm")
-  shown = build_slowly(Terminal(), monkeypatch)
-  assert "compiling kernels" in shown and "/12 " in shown and shown.rstrip(" ").endswith("\r")   # and then it is gone
-  assert not build_slowly(Terminal(), monkeypatch, 8)                                               # few
-
-
-@pytest.mark.parametrize("why", ["no terminal", "DEBUG=2", "no tqdm"])
-def test_no_bar(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  if why == "no tqdm": monkeypatch.setitem(sys.modules, "tqdm", None)
-  with config(debug=2 if why == "DEBUG=2" else 0):
-    assert build_slowly(io.StringIO() if why == "no terminal" else Terminal(), monkeypatch) == ""
-    with bar("something", 3, False) as b: b.update(1)
 
 
 # ---- who keeps and who knows

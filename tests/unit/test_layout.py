@@ -20,7 +20,7 @@ FILES = sorted(p for top in ("codegen", "backends", "ntgrad") for p in (ROOT / t
 FLOORS = {"codegen": ("ntgrad.codegen",), "backends": ("ntgrad.codegen", "ntgrad.backends"), "ntgrad": ("ntgrad",)}
 OTHERS = {
   "codegen": {"numpy", "sympy", "ml_dtypes"},
-  "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda", "tqdm"},
+  "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda"},
   "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib", "PIL"},
 }
 LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend", "matplotlib", "PIL"}  # not loaded by ``import ntgrad``

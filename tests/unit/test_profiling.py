@@ -232,11 +232,3 @@ def test_a_script_that_fails(tmp_path: Path) -> None:
   shown = done.stderr.splitlines()
   assert shown[0].startswith("Traceback") and shown[-1] == "KeyError: 'key'" and "script.py\", line 4" in shown[1]
   assert "runpy" not in done.stderr and "profiling.py" not in done.stderr
-
-
-def test_misuse(tmp_path: Path) -> None:
-  def said(*args: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-m", "ntgrad", *args], capture_output=True, text=True)
-    return done.returncode, done.stderr.strip()
-  assert said("profile") == (1, "usage: python -m ntgrad passes|size|stubs|profile|eject script.py [argument ...]")
-  assert said("profile", "no/such.py") == (1, "python -m ntgrad profile: there is no file no/such.py")

@@ -348,7 +348,7 @@ def test_eject_edit_and_override(tmp_path: Path) -> None:
     import os
     return subprocess.run([sys.executable, *args], cwd=tmp_path, capture_output=True, text=True,
                           env={**os.environ, "CACHE": "0", "COLOR": "0", **env})
-  r = python("-m", "ntgrad", "eject", "script.py", "--kernel", "r_*", "-o", "mine")
+  r = python("-m", "ntgrad", "eject", "--kernel", "r_*", "-o", "mine", "script.py")
   assert r.returncode == 0, r.stderr
   path, = (tmp_path / "mine").glob("*.py")
   assert f"wrote {path.relative_to(tmp_path)}" in r.stderr and "r_" in path.name

@@ -1,0 +1,1 @@
+"""``python -m ntgrad``, and the script ``ntgrad``: a file for each command or group of commands. ``main.py`` lists them."""
