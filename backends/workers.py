@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
+from collections import deque
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +37,8 @@ _workers: list[Worker] = []
 _inherited: list[Worker] = []  # of the process that this one was forked from; not waited for, as they are no children of it
 _held: list[Job] = []          # being built, here or by a worker
 _lost = 0                      # workers lost since the last answer
+# of jobs, for profiles: the worker's process, what it was to do, when it began and ended (``time.perf_counter``)
+history: deque[tuple[int, str, float, float]] = deque(maxlen=4096)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -200,7 +204,9 @@ def _drive(worker: Worker) -> None:
   global _lost
   how = ""
   while how != "lost" and (job := _next(worker)) is not None:
-    how, what = worker.ask(job.settings, job.work())
+    began, work = time.perf_counter(), job.work()
+    how, what = worker.ask(job.settings, work)
+    history.append((worker.pid, f"{work[0].__name__}: {job.count} kernels", began, time.perf_counter()))
     with changed:
       if how != "lost": _lost = 0
       elif worker in _workers:   # and was not told to end

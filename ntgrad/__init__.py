@@ -14,7 +14,7 @@ from ntgrad.tensor import Tensor
 if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors, helpers, nn
   from ntgrad.capture.jit import TinyJit, jit
-  from ntgrad.engine.profile import profile
+  from ntgrad.engine.profiling import profile
   from ntgrad.functions.files import *
   from ntgrad.functions.kinds import *
   from ntgrad.functions.making import *
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 _LAZY = {name: module for module, names in (row.split(": ") for row in """
 ntgrad.capture.jit: jit TinyJit
 ntgrad.tensor.custom: Function
-ntgrad.engine.profile: profile
+ntgrad.engine.profiling: profile
 ntgrad.tile.eject: override
 ntgrad.helpers: Context GlobalCounters getenv
 ntgrad.graph.modes: enable_grad inference_mode is_grad_enabled set_grad_enabled

@@ -14,7 +14,9 @@ from ntgrad.graph import caller, live_aliases, values
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import blame_caller
 
+from .counters import phase
 from .device import LATE, get_device, waited
+from .observers import observers
 
 LARGE_BYTES = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
@@ -60,12 +62,14 @@ class Storage:
       try: self._raw = self._owner.alloc(self.nbytes)
       except OutOfMemoryError as e:
         raise OutOfMemoryError(f"{e}\nthe largest that {self.device} has:\n{largest(self.device)}") from None
+      for o in observers: o.allocated(self)
     return self._raw
 
   def release(self) -> None:
     """Give the memory back now."""
     if self._raw is not None:
       raw, self._raw = self._raw, None
+      for o in observers: o.released(self)
       self._owner.free(raw, self.nbytes)
 
   def __del__(self) -> None:
@@ -192,13 +196,13 @@ class Buffer:
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if flat.nbytes:
       raw = self.raw
-      self.storage._owner.copyin(raw, flat)
+      with phase("copies"): self.storage._owner.copyin(raw, flat)
 
   def take(self, source: Buffer) -> None:
     """Copy the contents of a buffer of as many bytes on any device."""
     if not self.nbytes: return
     to, by = self.raw, source.raw
-    copy_between(self.storage._owner, to, source.storage._owner, by, self.nbytes)
+    with phase("copies"): copy_between(self.storage._owner, to, source.storage._owner, by, self.nbytes)
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""
@@ -209,7 +213,11 @@ class Buffer:
     """``numpy`` that nobody is told of."""
     if not self.nbytes: return np.empty(self.shape, self.dtype.np)
     raw = self.raw
-    try: out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
+    owner = self.storage._owner
+    try:
+      if observers:
+        with phase("waiting"): owner.synchronize()
+      with phase("copies"): out: np.ndarray = owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
     except NtgradError as e:
       blame_caller(e, LATE)
       raise

@@ -285,7 +285,8 @@ def compiled_program(kernel: Kernel, device: Device, making: tuple[Making, int] 
   started = perf_counter()
   if making is None and _ahead: making = _ahead[_key(kernel, device, overrides.settings())]
   if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
-  else: new = making[0].take(making[1], device)
+  else:
+    with phase("compiling"): new = making[0].take(making[1], device)   # when the worker is done
   spec = with_label(kept(new, kernel, device), device)
   report.made_in(spec.label, perf_counter() - started)
   if new.parts is not None:

@@ -3,14 +3,17 @@ first step goes, which ``DEBUG=1`` prints. A launch of many steps costs one coun
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import wraps
+from threading import local
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from ntgrad.codegen.index import count
 
 from . import report
+from .observers import observers
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 _MOST = 256                        # launches of different steps that are kept apart
 _runs: dict[int, list[Any]] = {}   # by the identity of the steps: the steps, how often
 
@@ -54,24 +57,51 @@ def reset_counters() -> None:
 # ---- time
 # cutting the graph into kernels; Opts; lowering and source; waiting for machine code; launches until the device is done
 PHASES = "scheduling", "choosing", "rendering", "compiling", "running"
+# making their graphs; between host and devices; for a device; of the first use of one
+OTHERS = "gradients", "copies", "waiting", "opening devices"
 _spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-_open: list[str] = []      # phases that have begun, the innermost last
 
 
-@contextmanager
-def phase(name: str) -> Iterator[None]:
-  """Count the time of a block for one of ``PHASES``; that of a phase within it does not count for it."""
-  started = time.perf_counter()
-  _open.append(name)
-  try: yield
-  finally:
-    took = time.perf_counter() - started
-    _spent[_open.pop()] += took
-    if _open: _spent[_open[-1]] -= took
+class _Open(local):
+  """The phases that have begun in a thread, the innermost last."""
+  def __init__(self) -> None: self.phases: list[phase] = []
+
+
+_open = _Open()
+
+
+def open_phases() -> list[phase]:
+  """The phases that this thread is in, the innermost last: a list that goes on changing."""
+  return _open.phases
+
+
+class phase:
+  """Count the time of a block, or of the calls of a function, for one of ``PHASES`` or ``OTHERS``; that of a phase within it does
+  not count for it."""
+
+  def __init__(self, name: str) -> None: self.name = name
+
+  def __call__(self, fn: _F) -> _F:
+    @wraps(fn)
+    def call(*args: Any, **named: Any) -> Any:
+      with phase(self.name): return fn(*args, **named)
+    return call  # type: ignore[return-value]
+
+  def __enter__(self) -> None:
+    _open.phases.append(self)
+    self.inner, self.began = 0.0, time.perf_counter()
+
+  def __exit__(self, *_: object) -> None:
+    took, around = time.perf_counter() - self.began, _open.phases
+    del around[around.index(self):]   # an interrupt may have left some open
+    own = took - self.inner
+    if around: around[-1].inner += took
+    if self.name in _spent: _spent[self.name] += own
+    for o in observers: o.phase(self.name, self.began, took, own)
 
 
 def take_phase_seconds() -> dict[str, float]:
-  """Seconds of each phase since the last call."""
+  """Seconds of each of ``PHASES`` since the last call."""
   found = dict(_spent)
   _spent.update(dict.fromkeys(PHASES, 0.0))
   return found

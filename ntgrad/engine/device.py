@@ -12,6 +12,8 @@ from ntgrad.codegen.ir import DeviceError, NtgradError, config, in_handler, show
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.origins import blame_caller
 
+from .counters import phase
+
 if TYPE_CHECKING:
   from ntgrad.backends.base import Device as Opened
 
@@ -100,6 +102,7 @@ def get_device(name: str) -> Opened:
 
 
 @synchronized
+@phase("opening devices")
 def _opened(name: str) -> Opened:
   if name not in _open: _open[name] = _make(name)   # else another thread has opened it
   return _open[name]
@@ -203,7 +206,8 @@ class _Device:
     """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it, and
     DeviceAssertError for a ``tl.device_assert`` that did not hold."""
     device = get_device(self._located(name))
-    try: device.synchronize()
+    try:
+      with phase("waiting"): device.synchronize()
     except NtgradError as e:
       blame_caller(e, LATE)
       raise

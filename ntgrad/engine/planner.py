@@ -34,6 +34,7 @@ from .counters import phase
 from .device import Device, get_device
 from .keeping import Keeping, Kept, Sinks, captured_calls, cleaned, device_of, schedule_with_kept
 from .kernels_ahead import kernels_ahead, makes_ahead, variants_ahead
+from .observers import Planned, observers
 from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
 from .shared_programs import with_shared_programs
@@ -274,8 +275,29 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
   if plan is None or not hit:
     keeping = Keeping(sinks, graph.order, graph.number, () if _declared(graph.order) else roots, before)
     plan, inputs, hit = _plan_anew(sinks, graph, keeping, full, traced)
-  report.scheduled(plan.steps, hit, time.perf_counter() - started, graph.order, inputs, graph.asked)
+  seconds = time.perf_counter() - started
+  for o in () if hit else observers: o.planned(_planned(sinks, graph, plan, seconds))
+  report.scheduled(plan.steps, hit, seconds, graph.order, inputs, graph.asked)
   return plan, inputs, _plans[full] is plan and len(inputs) == len(graph.inputs)
+
+
+def _planned(sinks: Sinks, graph: Graph, plan: Plan, seconds: float) -> Planned:
+  """What observers are told of a plan that was made for a graph."""
+  order = graph.order
+  numbers = _open_numbers(order, _parameters(sinks, order))
+  s = skeleton(order, lambda u: tuple([graph.number[resolved(x)] for x in u.src]), numbers)
+  last = next((s.nodes for s in reversed(plan.steps) if s.nodes), ())
+  made = origins.lines_that_made([order[i] for i in last], origins.of(order, graph.asked))
+  return Planned(s.key, s.sizes, s.constants, [u.shape for u in graph.inputs], plan.steps, made, seconds)
+
+
+def _open_numbers(order: Sequence[UOp], numbers: Mapping[int, NumberNode]) -> dict[int, NumberNode]:
+  """What may be other in graphs of one skeleton: whole numbers may come of sizes; a write at a number is one at a size."""
+  found: dict[int, NumberNode] = {}
+  for i, u in enumerate(order):
+    if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: found[i] = ("number", u.dtype), u.dtype, u.arg
+    elif i in numbers and u.op is not Ops.UPDATE: found[i] = numbers[i]
+  return found
 
 
 def _large(inputs: Sequence[UOp], order: Sequence[UOp]) -> bool: return len(inputs) >= MANY_INPUTS or len(order) >= MANY_NODES
@@ -341,10 +363,7 @@ class _Sized:
                rest: Iterable[Any]):
     self.sinks, self.order, self.inputs, self.keeping = sinks, graph.order, graph.inputs, keeping
     order, number = graph.order, graph.number
-    self.numbers: dict[int, NumberNode] = {}
-    for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
-      if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = ("number", u.dtype), u.dtype, u.arg
-      elif i in numbers and u.op is not Ops.UPDATE: self.numbers[i] = numbers[i]
+    self.numbers = _open_numbers(order, numbers)
     self.sources = lambda u: tuple([number[resolved(x)] for x in u.src])
     self.skeleton = skeleton(order, self.sources, self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))

@@ -9,10 +9,11 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, config, prod
+from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, Recent, UOp, config, prod
 from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, values, waiting
 from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
+from ntgrad.graph.origins import Made
 from ntgrad.graph.recipes import sources_of_output
 
 from . import counters, device_asserts, keeping, memory_plan, report
@@ -21,6 +22,7 @@ from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
 from .launch_graphs import plan_launch
+from .observers import observers
 from .plan import Plan, Step
 from .planner import CHANGES, Graph, Walk, plan_of, recipes_made
 
@@ -28,6 +30,8 @@ FOUND = 3     # runs of a plan, from which on it is launched by one call
 _NEAR = 256   # nodes that are looked at for it
 RELEASED_BYTES = 16 << 20   # of values kept for gradients, from which on each goes as soon as it has been read
 
+_lines: Recent[Any, tuple[Plan, list[Made]]] = Recent(256)   # of the steps of a plan, by it and the line that asked for values
+made_now: list[Made] = [()]   # the lines that the step is from which is launched now
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
 values_before_call: dict[UOp, ref[Alias]] = {}
@@ -172,8 +176,10 @@ def write_from_host(a: Alias, array: np.ndarray, what: str) -> bool:
   return True
 
 
+@phase("scheduling")
 def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
+  for o in observers: o.asked()
   next_look[0] = results[0] + MOST_RESULTS
   if config.debug >= 1: take_phase_seconds()
   checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
@@ -221,7 +227,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   together = any([target is not None for _, target in sinks])
   shown = config.debug >= 1
   try:
-    if (together or shown) and not plan.runs.launch:   # half of it would be neither the old values nor the new ones
+    if (together or shown or observers) and not plan.runs.launch:   # half of it would be neither the old values nor the new ones
       with phase("compiling"):
         for step in plan.steps:
           try:
@@ -231,10 +237,11 @@ def _compute(wanted: _Wanted, started: float) -> None:
             raise
     spent = _spent(inputs, wanted.aliases)
     if spent: plan = plan.releasing(spent)
+    lines = _made_by(sinks, walk, plan) if observers or captures else ()
     with phase("running"):
       if together:
-        with uninterrupted(): _perform(plan, inputs, sinks, kept, walk)
-      else: _perform(plan, inputs, sinks, kept, walk)
+        with uninterrupted(): _perform(plan, inputs, sinks, kept, walk, lines)
+      else: _perform(plan, inputs, sinks, kept, walk, lines)
       for i in spent: inputs[i].overwritten("what came after its gradients, which it was kept for")
   finally:
     if plan.again is not None: plan.again.make = None   # it keeps the graph
@@ -261,13 +268,13 @@ def _spent(inputs: Sequence[Buffer], computed: Collection[Alias]) -> list[int]:
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]], kept: Sequence[UOp],
-             walk: Walk) -> None:
+             walk: Walk, lines: Sequence[Made]) -> None:
   """Run the plan of a graph, and note on each sink, its Aliases, and what is ``kept`` where the value is. Where a step fails that
   is so of what was computed before it, and the rest keeps its old value."""
   buffers: list[Any] = list(inputs)
   left = list(plan.steps[::-1])
   error: Exception | None = None
-  try: run_plan(plan, buffers, left)
+  try: run_plan(plan, buffers, left, lines)
   except Exception as e:
     error = e
     _blame(e, sinks, walk, left[-1] if left else None)
@@ -291,6 +298,18 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
       for a in aliases: a.write(target, "a write that failed")   # what it is computed from is gone: the old value is there
   try: raise error
   finally: error = None   # or this frame and the error would keep each other, and memory with them
+
+
+def _made_by(sinks: Iterable[tuple[UOp, UOp | None]], walk: Walk, plan: Plan) -> Sequence[Made]:
+  """The lines that each step of a plan is from; of one that is run again for the same line they are taken to be the same."""
+  if not config.origins: return ()
+  if (known := _lines[key := (id(plan), origins.origin_now(2))]) is not None and not captures: return known[1]
+  with recipes_made(walk):
+    order = Graph([n for s in sinks for n in s if n is not None]).order
+    found = origins.of(order, {resolved(u): lines for u, lines in walk.asked.items()})
+  made = [origins.lines_that_made([order[i] for i in step.nodes], found) for step in plan.steps]
+  _lines[key] = plan, made
+  return made
 
 
 def _blame(error: Exception, sinks: Iterable[tuple[UOp, UOp | None]], walk: Walk, step: Step | None = None) -> None:
@@ -389,21 +408,24 @@ def _reaches(u: UOp, ends: set[UOp], stops: Collection[UOp], clean: set[UOp], ap
   return False
 
 
-def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:
+def run_plan(plan: Plan, buffers: list[Any], left: list[Step], lines: Sequence[Made] = ()) -> None:
   """Run the steps on ``buffers``, one for each input, which get those that the plan makes. A plan that has been found twice is
-  one call, else inner buffers are released after their last use. ``left``: the steps to run, the next one last."""
-  wait = report.timing()
+  one call, else inner buffers are released after their last use. ``left``: the steps to run, the next one last. ``lines``: those
+  that each step is from, where somebody is told."""
+  wait = report.timing(plan.steps, lines)
   if not (wait or captures or transfer_watchers) and _at_once(plan, buffers):
     counters.count_launches(plan.steps)
+    for o in observers: o.written(_written(plan, buffers, lines))
     return left.clear()
   buffers += [Buffer(*m) for m in plan.made]
   note_place([b.storage for b in buffers[plan.inputs:]])
+  for o in observers: o.written(_written(plan, buffers, lines))
   for w in transfer_watchers:
     for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)
   try:
-    for step in plan.steps:
-      run_step(step, [buffers[s] for s in step.slots], wait)
+    for i, step in enumerate(plan.steps):
+      run_step(step, [buffers[s] for s in step.slots], wait, lines[i] if lines else ())
       for s in step.last_use: buffers[s].storage.release()
       del left[-1]
   except OutOfMemoryError as e:
@@ -412,6 +434,11 @@ def run_plan(plan: Plan, buffers: list[Any], left: list[Step]) -> None:
     raise OutOfMemoryError(
       f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {most:,} bytes at most, beside the {read:,} that it "
       "reads; smaller batches, or fewer tensors that are kept, take less") from None
+
+
+def _written(plan: Plan, buffers: Sequence[Any], lines: Sequence[Made]) -> list[tuple[Storage, Made]]:
+  """The memory that steps write, with the lines that each is from."""
+  return [(b.storage, made) for s, made in zip(plan.steps, lines) for i in s.writes if (b := buffers[s.slots[i]]) is not None]
 
 
 def _at_once(plan: Plan, buffers: list[Any]) -> bool:
@@ -427,8 +454,9 @@ def _at_once(plan: Plan, buffers: list[Any]) -> bool:
   return False
 
 
-def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:
-  """Launch one step; with ``wait`` see how long it takes, and report that."""
+def run_step(step: Step, buffers: Sequence[Buffer], wait: bool, made: Made = ()) -> None:
+  """Launch one step; with ``wait`` see how long it takes, and report that. ``made``: the lines that it is from."""
+  made_now[0] = made
   for note in captures: note(step, buffers)
   if step.program is None:
     to, source = buffers
@@ -439,7 +467,8 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool) -> None:
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.storage.raw for b in buffers]
-  if wait: report.wait_until_compiled(step.program)
+  if wait:
+    with phase("compiling"): report.wait_until_compiled(step.program)
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program, seconds, step.sizes, get_device(step.device))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Collection, Iterator, Sequence
 from weakref import ref
 
@@ -13,6 +13,7 @@ import numpy as np
 from ntgrad.backends.base import Device, Sizes
 from ntgrad.codegen.ir import CaptureError, Ops, UOp, toposort
 from ntgrad.graph import Alias, BoundInt, alias, apply_view as seen_through, live_aliases, values
+from ntgrad.graph.origins import Made
 
 from . import realize as engine
 from .buffer import Buffer, Storage, being_recorded, copy_between, transfer_watchers
@@ -33,6 +34,7 @@ class Launch:
   sizes: Sizes = ()
   of: Any = None
   asked: Sizes = ()
+  made: Made = field(default=(), compare=False)   # the lines that it is from
 
 
 @dataclass(eq=False)
@@ -131,7 +133,7 @@ class Recorder(Watch):
     self.refuse(step, buffers)
     serials = tuple(b.storage.serial for b in buffers)
     writes, offsets = tuple(serials[i] for i in step.writes), tuple(b.offset + n for b, n in zip(buffers, step.offsets))
-    self.launches.append(Launch(step.program, serials, writes, offsets, step.sizes, step.of, step.asked))
+    self.launches.append(Launch(step.program, serials, writes, offsets, step.sizes, step.of, step.asked, engine.made_now[0]))
 
   def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""

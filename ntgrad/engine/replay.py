@@ -9,13 +9,15 @@ import numpy as np
 
 from ntgrad.backends.base import Argument
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir import CaptureError, Recent
+from ntgrad.codegen.ir import CaptureError, Recent, config
 from ntgrad.graph import Alias, live_aliases
 
 from . import counters, device_asserts, launch_graphs, memory_plan, planner, realize as engine, report
 from .buffer import LARGE_BYTES, Buffer, Storage
+from .counters import phase
 from .device import get_device
 from .launch_graphs import Launched, LaunchList
+from .observers import observers
 from .recording import Copy, Output, Recorder, storage_of
 from .sized_recording import At, SizedRecording
 
@@ -31,6 +33,7 @@ class Replay:
                host: Sequence[Buffer], sized: SizedRecording):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
+    self.made_by = [x.made for x in recorder.launches]
     self._inputs, self.sized, self.values, self._at = list(inputs), sized, sized.values, sized.first
     self._held, self._room = dict[int, Buffer](), dict[int, int]()   # numbers that depend on sizes; bytes of inner buffers
     made = self._made_of = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
@@ -193,6 +196,7 @@ class Replay:
       if all([r() is None for r in refs]): raise self._gone(s, "is gone")
     return True
 
+  @phase("running")
   def run(self, inputs: Sequence[tuple[Buffer, Alias | None]], draw: Callable[[int, Any], np.ndarray]) -> list[Any]:
     """Launch everything on ``inputs`` (with an Alias: one that is written); gives a fresh tensor for each output."""
     theirs = [a for _, a in inputs if a is not None]
@@ -212,7 +216,8 @@ class Replay:
       made[k] = b = Buffer(*m)
       if b.storage.nbytes >= LARGE_BYTES: b.storage.place = f"jit {self.name}"
       self._memory[self._number[k]] = b.raw
-    if not self.form.graphs and not report.timing(): self.form.make_graphs(self._accesses)
+    for o in observers: o.asked()
+    if not self.form.graphs and config.debug < 2: self.form.make_graphs(self._accesses)
     if storages:
       with uninterrupted():
         self._launch(draw)
@@ -226,7 +231,7 @@ class Replay:
     counters.count_launches(self.steps)
     for b, count in zip(self.rng, self._at.counts): b.put(draw(count, b.rng_from))
     for b, array in self.refill: b.put(array)
-    if not report.timing(): self.form(self._memory)
+    if not report.timing(self.steps, self.made_by): self.form(self._memory)
     else:
       for s in self.steps:
         raws = self.form.raws(s, self._memory)

@@ -27,6 +27,8 @@ from ntgrad.codegen.passes.parts import Parts
 from ntgrad.graph import lock, origins
 from ntgrad.graph.buffer_names import BufferNames
 
+from .observers import observers
+
 if TYPE_CHECKING:
   from .plan import Step
 
@@ -255,20 +257,17 @@ def describe(kernel: Kernel) -> str:
 
 # ---- launches that are timed
 
-# told, by the thread that launched, of each launch: a spec that has numbers for its sizes, the device, the seconds, the bound
-launch_watchers: list[Callable[[ProgramSpec, Device, float, Bound], None]] = []
-
-
-def timing() -> bool:
-  """Whether launches are made one by one and timed: for lines at level 2, and for watchers."""
-  return bool(launch_watchers) or config.debug >= 2
+def timing(steps: Sequence[Any], made: Sequence[origins.Made] = ()) -> bool:
+  """Whether these launches are made one by one and timed: for lines at level 2, and for observers that say so. ``made``: the
+  lines that each is from."""
+  return config.debug >= 2 if not observers else any([o.runs(steps, made) for o in observers]) or config.debug >= 2
 
 
 def ran(program: Any, took: float, sizes: Sequence[int], device: Device) -> None:
   """A launch with ``sizes`` was timed. Level 2: a line for it. Level 6: its machine code, after the first time."""
   spec: ProgramSpec = program.spec
   seconds[0] += took
-  least = _tell(spec := launched_spec(spec, sizes), device, took := max(took, 1e-9))
+  least = _tell(spec := launched_spec(spec, sizes), device, took := max(took, 1e-9), program.quick)
   if config.debug < 2: return
   _count[1] += 1
   making = _making.pop(spec.label, 0.0)
@@ -283,7 +282,7 @@ def ran(program: Any, took: float, sizes: Sequence[int], device: Device) -> None
 
 
 def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) -> None:
-  """Make a copy between devices and time it, for watchers: its bound is the memory of the slower one."""
+  """Make a copy between devices and time it, for observers: its bound is the memory of the slower one."""
   for device in source, to: device.synchronize()
   start = perf_counter()
   copy()
@@ -293,9 +292,9 @@ def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) 
   _tell(spec, slower, perf_counter() - start)
 
 
-def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
+def _tell(spec: ProgramSpec, device: Device, seconds: float, quick: bool = False) -> Bound:
   least = bound(spec.work, device.renderer.target)
-  for tell in tuple(launch_watchers): tell(spec, device, seconds, least)
+  for o in observers: o.launched(spec, device, seconds, least, quick)
   return least
 
 

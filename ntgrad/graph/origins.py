@@ -23,6 +23,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -32,10 +33,12 @@ from ntgrad.codegen.ir import MOVEMENT, BinaryOps, NodeTable, NtgradError, Ops, 
 
 # code, the offset of an instruction in it, the path of a Module; a fourth is there for the gradient of what that has made
 Origin = tuple[CodeType, int, str] | tuple[CodeType, int, str, bool]
+Made = tuple[tuple[Origin, str], ...]   # what made something, and for each what its node does, where the source does not say it
 
 FILES = 4096          # of which is remembered whether they are ntgrad's
 LINES = 4             # that are named of one kernel
 MODULES = 2           # that are named of one line
+READ_CODE = 1024           # instructions whose source has been read
 USES = 8              # lines that read one node, of which is known which other line made what they read
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 if not os.path.isdir(HERE):   # what is kept on disk is known by these files, and workers import them by their folder
@@ -192,16 +195,25 @@ def worth_naming(nodes: Iterable[UOp]) -> list[UOp]:
   return [u for u in nodes if u.op not in _QUIET] or [u for u in nodes if u.src] or nodes
 
 
+def lines_that_made(nodes: Iterable[UOp], origins: Mapping[UOp, Iterable[Origin]]) -> Made:
+  """What made nodes."""
+  return tuple(dict.fromkeys([(origin, _name(u)) for u in nodes for origin in origins.get(u, ())]))
+
+
 def lines(nodes: Iterable[UOp], origins: Mapping[UOp, Iterable[Origin]]) -> str:
-  """The user's lines that made nodes, with the operations there and the Modules: ``model.py:31 conv2d, relu in layers.3 ·
-  model.py:33 sum``. "" for none."""
+  """``text_of_lines`` of what made nodes."""
+  return text_of_lines(lines_that_made(nodes, origins))
+
+
+def text_of_lines(made: Made) -> str:
+  """The user's lines, with the operations there and the Modules: ``model.py:31 conv2d, relu in layers.3 · model.py:33 sum``. ""
+  for none."""
   found: dict[tuple[str, int], tuple[dict[str, None], dict[str, None]]] = {}
-  for u in nodes:
-    for code, at, path, *gradient in origins.get(u, ()):
-      place, name = _read(code, at)
-      names, modules = found.setdefault((code.co_filename, place), ({}, {}))
-      names[f"{'gradient of ' if gradient else ''}{name or _name(u)}"] = None
-      if path: modules[path] = None
+  for (code, at, path, *gradient), otherwise in made:
+    place, name = _read(code, at)
+    names, modules = found.setdefault((code.co_filename, place), ({}, {}))
+    names[f"{'gradient of ' if gradient else ''}{name or otherwise}"] = None
+    if path: modules[path] = None
   texts = [f"{os.path.basename(file)}:{line} {', '.join(names)}{_within([*modules])}"
            for (file, line), (names, modules) in found.items()]
   if len(texts) > LINES + 1: texts[LINES:] = [f"and {len(texts) - LINES} more lines"]
@@ -242,6 +254,17 @@ def _say(error: Exception, line: str) -> None:
   error.args = f"{error}\n{line}", *error.args[1:]
 
 
+def place_of(origin: Origin) -> tuple[str, int]:
+  """The file and the line of an origin."""
+  return origin[0].co_filename, _read(*origin[:2])[0]
+
+
+def operation_of(origin: Origin, otherwise: str = "") -> str:
+  """What is called there."""
+  return _read(*origin[:2])[1] or otherwise
+
+
+@lru_cache(maxsize=READ_CODE)
 def _read(code: CodeType, at: int) -> tuple[int, str]:
   """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``;
   "" where there is no source."""

@@ -15,6 +15,7 @@ from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import Buffer, overwritten
+from ntgrad.engine.counters import phase
 from ntgrad.engine.device import Device
 from ntgrad.engine.keeping import gradients_asked, gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
@@ -469,6 +470,7 @@ def _refuse_gone(name: str, loss: Any, found: Iterable[UOp | None]) -> None:
 
 
 @synchronized
+@phase("gradients")
 def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = None, create_graph: bool = False) -> None:
   """Add to ``grad`` of every live leaf beneath ``loss``, or of ``inputs`` alone; see ``Tensor.backward``."""
   cotangent = _start("backward", loss, gradient)
@@ -512,6 +514,7 @@ gradients_of.append(_gradients_beneath)
 
 
 @synchronized
+@phase("gradients")
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: bool = False) -> list[Any]:
   """The gradients with respect to targets; see ``Tensor.gradient``; with ``unused`` None for those that are not in the graph."""
   start = _start("gradient", loss, cotangent)

@@ -15,8 +15,10 @@ from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer, Storage
+from ntgrad.engine.counters import phase
 from ntgrad.engine.device import default_device
 from ntgrad.engine.device_asserts import Checks, watch
+from ntgrad.engine.observers import observers
 from ntgrad.engine.plan import Step
 from ntgrad.engine.planner import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
@@ -345,7 +347,10 @@ def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UO
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in write_watchers: note(alias)
-  if captures or timing() or launcher.step.offsets: run_step(launcher.step, buffers, timing())
+  if captures or observers or config.debug >= 2 or launcher.step.offsets:
+    line = origins.origin_now() if observers else None
+    made = ((line, launcher.kernel),) if line is not None else ()
+    with phase("running"): run_step(launcher.step, buffers, timing([launcher.step], [made]), made)
   elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)

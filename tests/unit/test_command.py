@@ -240,10 +240,9 @@ def test_what_is_the_scripts_own(command: str, script: str, tmp_path: Path, capf
 def test_a_profile_as_data(script: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
   said = Said(capfd, "profile", "--json", "--trace", str(tmp_path / "t.json"), script, "0")
   row, = said.json["kernels"]
-  assert said.code == 0 and (row["kernel"], row["device"], row["count"]) == ("E_2", "NUMPY", 1)
-  event, _ = json.loads((tmp_path / "t.json").read_text())
-  assert (event["name"], event["ph"]) == ("E_2", "X") and event["ts"] >= 0
-  assert event["dur"] == pytest.approx(row["seconds"] * 1e6) == pytest.approx(said.json["seconds"] * 1e6)
+  assert said.code == 0 and (row["name"], row["device"], row["count"]) == ("E_2", "NUMPY", 1)
+  event, = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["name"] == "E_2"]
+  assert event["ph"] == "X" and event["ts"] >= 0 and event["dur"] == pytest.approx(row["seconds"] * 1e6, rel=0.01)
 
 
 # ---- what notebooks show

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import gc
+import inspect
+import json
 import re
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Tensor, config, tile
+from ntgrad import Tensor, config, nn, tile
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen.choose.bound import Bound, Unit, Work
-from ntgrad.engine import report
 from ntgrad.engine.device import get_device
-from ntgrad.engine.profile import KERNELS, ROWS, Profile, Row
+from ntgrad.engine.observers import observers
+from ntgrad.engine.profiling import Profile, Row, watching
+from ntgrad.engine.profiling.rows import ROWS
+from ntgrad.engine.profiling.watching import KERNELS
 from support.marks import long
 
 
@@ -26,7 +31,7 @@ from support.marks import long
 def _plain() -> Any:
   """Each size its own kernel, so that what is counted does not depend on the tests before; and nobody is left watching."""
   with config(dynamic="never"): yield
-  assert not report.launch_watchers
+  assert not observers
 
 
 def ones(*shape: int, device: str = "NUMPY") -> Tensor: return Tensor(np.ones(shape, np.float32), device=device).realize()
@@ -35,7 +40,7 @@ def ones(*shape: int, device: str = "NUMPY") -> Tensor: return Tensor(np.ones(sh
 def launched(p: Profile, name: str, seconds: float, least: float = 0.0, unit: Unit = Unit.MEMORY,
              axes: tuple[int, ...] = (4,)) -> None:
   spec = ProgramSpec(name, KernelSource(name), (1,), (1,), 1, work=Work(0, (), axes))
-  p.launched(spec, get_device("NUMPY"), seconds, Bound(least, unit))
+  p._watching.launched(spec, get_device("NUMPY"), seconds, Bound(least, unit))
 
 
 def test_what_lost_most_comes_first() -> None:
@@ -49,7 +54,7 @@ def test_what_lost_most_comes_first() -> None:
   assert (slow.count, slow.seconds, slow.bound, slow.lost, slow.unit) == (2, 3.0, 1.0, 2.0, Unit.VECTOR)
   assert slow.fraction == pytest.approx(1 / 3) and cached.lost == 0 and cached.fraction == 2.0
   assert (p.total, p.lost) == (6.5, 2.5)
-  lines = str(p).splitlines()
+  lines = p.table().splitlines()
   assert lines[0].split() == "kernel sizes count time bound lost of lost of bound by".split()
   assert re.fullmatch(r"slow +4 +2 +3\.00 +s +1\.00 +s +2\.00 +s +80\.0% +33\.3%  vector", lines[1])
   assert re.fullmatch(r"all +4 +6\.50 +s +4\.50 +s +2\.50 +s +100\.0% +69\.2%", lines[-1]) and len(lines) == 5
@@ -58,11 +63,11 @@ def test_what_lost_most_comes_first() -> None:
 def test_a_table_is_one_screen() -> None:
   p = Profile()
   for i in range(ROWS + 7): launched(p, f"kernel_with_a_very_long_name_{i}_of_many_more", 1.0 + i, axes=(123456,) * 6)
-  lines = str(p).splitlines()
+  lines = p.table().splitlines()
   assert len(lines) == 1 + ROWS + 2 and max(map(len, lines)) <= 120 and re.match(r"7 others +7 +28\.0 +s", lines[-2])
   assert "…" in lines[1] and lines[1].endswith("  memory")
   assert len(p.table(most=3).splitlines()) == 6 and re.match(r"1 other +1", p.table(most=ROWS + 6).splitlines()[-2])
-  assert str(Profile()) == "nothing was launched"
+  assert Profile().table() == "nothing was launched"
 
 
 def test_sizes_that_change_are_one_row() -> None:
@@ -149,8 +154,8 @@ def test_several_devices_and_copies_between_them() -> None:
   assert len(found) == 3 and {r.device for r in p.rows} == {"CPU", "NUMPY"}
   copy, = [r for r in p.rows if r.name == "copy CPU to NUMPY"]
   assert (copy.count, copy.sizes) == (1, "180") and copy.seconds > 0 and copy.bound > 0
-  assert all("NUMPY" in line or "CPU" in line for line in str(p).splitlines()[1:-1])
-  assert max(map(len, str(p).splitlines())) <= 120
+  assert all("NUMPY" in line or "CPU" in line for line in p.table().splitlines()[1:-1])
+  assert max(map(len, p.table().splitlines())) <= 120
   step = ntgrad.jit(lambda x: (x + 1).to("NUMPY") * 2)
   for _ in range(3): step(a)
   with ntgrad.profile() as p: step(a)
@@ -170,7 +175,8 @@ def test_threads() -> None:
   assert [r.count for r in p.rows] == [80]
 
 
-def test_nothing_is_kept_of_launches() -> None:
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+  for name in "ASKED", "EVENTS": monkeypatch.setattr(watching, name, 8)
   a = ones(47)
   with ntgrad.profile() as p:
     (a + 1).realize()
@@ -189,9 +195,132 @@ def test_beside_debug(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rows_are_plain_data() -> None:
-  r = Row("k", "CPU", ((2, 2), (3, 5)), 2, 4.0, {Unit.MEMORY: 1.0, Unit.VECTOR: 2.0})
+  r = Row("k", "CPU", ((2, 2), (3, 5)), 2, 4.0, {Unit.MEMORY: 1.0, Unit.VECTOR: 2.0}, 2)
   assert (r.bound, r.lost, r.fraction, r.unit, r.sizes) == (3.0, 1.0, 0.75, Unit.VECTOR, "2x3..5")
   assert (Row("k", "CPU").sizes, Row("k", "CPU").unit, Row("k", "CPU").fraction) == ("1", Unit.MEMORY, 0.0)
+
+
+# ---- time, steps, memory
+
+def spin(seconds: float) -> None:
+  ended = time.perf_counter() + seconds
+  while time.perf_counter() < ended: pass
+
+
+def steps(n: int, python: float = 0.0) -> list[Tensor]:
+  """A loop with steps."""
+  x, out = ones(60), list[Tensor]()
+  for i in range(n):
+    spin(python)
+    out.append(((x + i % 2) * 3).sum())
+    out[-1].item()
+  return out
+
+
+def test_the_time_is_divided() -> None:
+  with ntgrad.profile() as p: steps(8, 0.03)
+  found = p.seconds
+  assert sum(found.values()) == pytest.approx(p.data()["seconds"], rel=0.01) and min(found.values()) >= 0
+  assert 0.2 < found["your Python"] < 0.4 and found["other"] < 0.05 * sum(found.values())
+
+
+def test_phases_of_another_thread_are_not_this_one_s() -> None:
+  a = ones(61)
+  def work() -> None:
+    for i in range(30): (a + i).numpy()
+  with ntgrad.profile() as p:
+    thread = threading.Thread(target=work)
+    thread.start()
+    spin(0.1)
+    thread.join()
+  assert sum(p.seconds.values()) == pytest.approx(p.data()["seconds"], rel=0.01) and p.seconds["launching"] < 0.05
+
+
+def test_steps_end_where_values_are_asked_for() -> None:
+  with ntgrad.profile() as p: steps(9, 0.004)
+  found = p.data()["steps"]
+  line = inspect.getsourcelines(steps)[1] + 6
+  assert found["line"] == f"test_profiling.py:{line}" and found["count"] == 9
+  assert 0.004 <= sum(found["later"].values()) < 0.1 and sum(found["first"].values()) < p.data()["seconds"]
+  with ntgrad.profile() as p: ones(62)
+  assert p.data()["steps"] is None and str(p)
+
+
+def test_lines_and_modules() -> None:
+  class Net(nn.Module):
+    def __init__(self) -> None: self.inner = nn.Linear(8, 8)
+    def forward(self, x: Tensor) -> Tensor: return self.inner(x).relu()
+  net, x = Net(), Tensor.rand(4, 8).realize()
+  with ntgrad.profile() as p:
+    for _ in range(3): net(x).realize()
+  line = inspect.getsourcelines(Net)[1] + 2
+  found, = [row for row in p.data()["lines"] if row["place"] == f"test_profiling.py:{line}"]
+  assert {"relu", "inner"} & {*found["operations"]} and found["launches"] > 0 and found["kernels"] > 0 and found["nbytes"] > 0
+  assert [m["path"] for m in p.data()["modules"]] == ["inner"]
+
+
+def test_why_plans_were_made() -> None:
+  with config(dynamic="never", cache=0), ntgrad.profile() as p:
+    for n, k in ((63, 2.5), (64, 2.5), (64, 3.5)): (ones(n) * k).realize()
+    (ones(64) * 3.5).exp().realize()
+  found = [(row["kind"], row["why"]) for row in p.data()["plans"]]
+  assert [kind for kind, _ in found] == ["structure", "size", "constant", "structure"]
+  assert found[1][1] == "dimension 0 of input 0, (64,), is 64, and was 63" and "3.5, and was 2.5" in found[2][1]
+  assert all("test_profiling.py:" in row["made"] and row["kernels"] == 1 and row["seconds"] > 0 for row in p.data()["plans"])
+
+
+def test_memory_at_the_peak() -> None:
+  x, n = ones(1 << 18), inspect.currentframe().f_lineno   # type: ignore[union-attr]
+  with ntgrad.profile() as p:
+    for _ in range(2): ((x + 1).contiguous() * 2).sum().item()
+  found = p.data()["memory"]
+  assert found["peak"] >= 1 << 20 and found["at_peak"][0]["bytes"] == 1 << 20
+  assert found["at_peak"][0]["made"].startswith(f"test_profiling.py:{n + 2} add")
+
+
+def test_launches_that_are_not_timed_count() -> None:
+  a = ones(65)
+  step = ntgrad.jit(lambda x: (x + 1).sum() * 2)
+  for _ in range(3): step(a)
+  with ntgrad.profile() as p:
+    for _ in range(40): step(a).item()
+  row = p.rows[0]
+  assert row.count == 40 and 1 <= row.timed <= 4 and row.seconds == pytest.approx(row.each * 40)
+
+
+def test_data_trace_and_comparison(tmp_path: Path) -> None:
+  with ntgrad.profile() as p: steps(4)
+  with ntgrad.profile() as q: steps(5, 0.002)
+  assert json.loads(json.dumps(p.data())) == p.data()
+  p.trace(tmp_path / "t.json")
+  events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+  kinds = {(e["ph"], e["pid"]) for e in events}
+  assert {("X", 1), ("X", 2), ("s", 1), ("f", 2), ("C", 1), ("i", 1), ("M", 3)} <= kinds
+  flows = [e for e in events if e["ph"] in "sf"]
+  assert len(flows) == 2 * len({e["id"] for e in flows}) and all(e["ts"] >= 0 for e in events if "ts" in e)
+  text = p.compare(q).splitlines()
+  assert text[0].split() == "a later step this other ratio".split() and any(line.startswith("kernel") for line in text)
+  assert any("your Python" in line for line in text) and "<pre>" in p._repr_html_()
+
+
+def test_the_signal_is_given_back() -> None:
+  import signal
+  before = signal.getsignal(signal.SIGALRM)
+  with ntgrad.profile() as p:
+    assert signal.getsignal(signal.SIGALRM) is not before
+    with ntgrad.profile() as q: spin(0.03)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)   # the user takes it
+  assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+  signal.signal(signal.SIGALRM, before)
+  assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+  assert q.seconds["your Python"] > 0.01 and p.data()["seconds"] > 0.03
+  with ntgrad.profile() as p:   # where it is taken, a thread looks
+    pass
+  signal.signal(signal.SIGALRM, signal.SIG_IGN)
+  try:
+    with ntgrad.profile() as p: spin(0.05)
+  finally: signal.signal(signal.SIGALRM, before)
+  assert p.seconds["your Python"] > 0.01 and not [t for t in threading.enumerate() if t.name == "ntgrad-sampler"]
 
 
 # ---- the command
@@ -215,8 +344,8 @@ if __name__ == "__main__":
 """, "a", "--b")
   lines = done.stdout.splitlines()
   assert done.returncode == 0 and not done.stderr, done.stderr
-  assert lines[0] == "beside the script ['a', '--b']" and lines[1].startswith("kernel ") and "E_30" in done.stdout
-  assert lines[-1].startswith("all ")
+  assert lines[0] == "beside the script ['a', '--b']" and "E_30" in done.stdout
+  assert any(line.startswith("kernel ") for line in lines) and any(line.startswith("all ") for line in lines)
 
 
 @long
@@ -228,7 +357,7 @@ def test_a_script_that_ends_by_itself(tmp_path: Path) -> None:
 @long
 def test_a_script_that_fails(tmp_path: Path) -> None:
   done = command(tmp_path, "from ntgrad import Tensor\n(Tensor([1.0], device='NUMPY') * 2).realize()\ndef f(): {}['key']\nf()\n")
-  assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith("all ")
+  assert done.returncode == 1 and "\nall " in done.stdout
   shown = done.stderr.splitlines()
   assert shown[0].startswith("Traceback") and shown[-1] == "KeyError: 'key'" and "script.py\", line 4" in shown[1]
   assert "runpy" not in done.stderr and "profiling.py" not in done.stderr

@@ -1,0 +1,48 @@
+"""Who is told of what the engine does, while it does it: profiles (``engine/profiling``). Nobody is, most of the time: then each of
+these places costs a look at an empty list."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.choose.bound import Bound
+from ntgrad.graph.origins import Made
+
+
+class Planned(NamedTuple):
+  """A graph that had no plan. ``structure``: what it has in common with graphs that differ in sizes and numbers alone; ``sizes``:
+  of every dimension, those of its inputs first; ``shapes``: of its inputs; ``made``: the lines of its last kernel."""
+  structure: Any
+  sizes: Sequence[Any]
+  numbers: Sequence[Any]
+  shapes: Sequence[tuple[int, ...]]
+  steps: Sequence[Any]
+  made: Made
+  seconds: float
+
+
+class Observer:
+  """Sees what it is told, by the thread that does it."""
+
+  def phase(self, name: str, began: float, took: float, own: float) -> None:
+    """A phase (``counters.phase``) has ended that began then and took so many seconds, ``own`` of them in no phase within it."""
+  def asked(self) -> None:
+    """The user's code asks for values, or calls a captured function."""
+  def planned(self, plan: Planned) -> None:
+    """A plan has been made."""
+  def runs(self, steps: Sequence[Any], made: Sequence[Made]) -> bool:
+    """Steps are about to be launched, ``made`` by such lines each; whether they are to be launched one by one, and timed."""
+    return False
+  def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound, quick: bool = False) -> None:
+    """A launch was timed. The spec has numbers for its sizes; ``least`` is its bound; ``quick``: it was built without
+    optimisation."""
+  def allocated(self, storage: Any) -> None:
+    """A Storage has got its memory."""
+  def released(self, storage: Any) -> None:
+    """A Storage has given its memory back. This may come at any time, from any thread."""
+  def written(self, storages: Iterable[tuple[Any, Made]]) -> None:
+    """What makes the values that lie in some Storages."""
+
+
+observers: list[Observer] = []

@@ -1,0 +1,225 @@
+"""What a profile sees while it lasts: phases, steps, launches, plans, memory. It only writes down; ``findings.py`` adds up."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.choose.bound import Bound
+from ntgrad.engine.counters import open_phases
+from ntgrad.engine.device import open_devices
+from ntgrad.engine.observers import Observer, Planned
+from ntgrad.graph import origins
+from ntgrad.graph.origins import Made, Origin
+
+from .rows import Row
+from .sampler import LAUNCHING, Sampler
+
+KERNELS = 4096       # that have a row of their own; what comes after shares one
+LAUNCH_LISTS = 4096         # lists of launches that are kept apart
+EVENTS = 100_000     # that a trace has
+MEMORY_PERIOD = 0.01          # seconds between two looks at memory
+ASKED = 20_000       # times that values were asked for, which may end a step
+PLANS = 4096         # that are told of
+MORE = 1.02          # how much more memory a new peak has, of which it is known what lies there
+TIMED_PART = 0.04    # of the time that passes, which timing launches again may take
+PHASE_NAMES = {"running": LAUNCHING, "waiting": "waiting for the device"}   # of phases
+KERNEL_TIME, MEASURING = "kernels", "timing kernels"
+
+
+class TraceEvent(NamedTuple):
+  """Something that took time: on the host, or (``track``) on a device."""
+  name: str
+  began: float
+  took: float
+  track: str = ""
+  by: Made = ()
+
+
+class ValuesAsked(NamedTuple):
+  """Values were asked for, by a line: when; until then the seconds of phases, and of Python outside of them, and how many kernels
+  were launched that were not timed; the memory."""
+  at: float
+  line: Origin | None
+  spent: dict[str, float]
+  python: dict[str, float]
+  untimed: int
+  nbytes: int
+
+
+class Compiled(NamedTuple):
+  """A plan that was made: why, in a word and in a sentence, of which lines, new kernels, seconds up to the end of its first run
+  but for the time of its kernels, and when that began."""
+  kind: str
+  why: str
+  made: Made
+  kernels: int
+  seconds: float
+  at: float
+
+
+# pieces of memory by the serial numbers of their Storages: bytes, and who asked for it
+_There = dict[int, tuple[int, str]]
+
+
+class Launches:
+  """Steps that are launched together, the lines that each is from, how often they were."""
+  __slots__ = "steps", "made", "count"
+
+  def __init__(self, steps: Sequence[Any], made: Sequence[Made]) -> None: self.steps, self.made, self.count = steps, made, 0
+
+
+class Watching(Observer):
+  """What the engine told, of the thread that began it; launches of all threads count."""
+
+  def __init__(self) -> None:
+    self.thread, self.began, self.lasted = 0, 0.0, 0.0
+    self.spent: dict[str, float] = {}                # by phase, but for what is within it
+    self.events: list[TraceEvent] = []
+    self.asks: list[ValuesAsked] = []
+    self.rows: dict[Any, Row] = {}
+    self.lists: dict[tuple[int, int], Launches] = {}
+    self.plans: list[Compiled] = []
+    self.memory: list[tuple[float, int]] = []        # when, and the bytes that devices had given
+    self.peak, self.at_peak = 0, _There()
+    self.held: list[_There] = []                     # what there was when values had been asked for 4, 8, 16, .. times
+    self.at_end = 0
+    self.sampler: Sampler | None = None
+    self.seconds, self.lines = dict[str, float](), dict[tuple[str, int], float]()   # of samplers
+    self.made: dict[int, Made] = {}                  # what has written memory first
+    self._live = _There()
+    self._structures: dict[int, Planned] = {}
+    self._labels: set[str] = set()
+    self.untimed = 0
+    self._timed = 0             # 1 while launches are timed one by one in the first run of a list, 2 in a later one
+    self._kernels, self._timing, self._newest = 0.0, 0.0, False
+
+  # ---- begin and end
+  def enter(self) -> None:
+    """Begin, or go on."""
+    self.thread, self.began = threading.get_ident(), perf_counter()
+    self.base = sum([d.allocated for d in open_devices()]) - sum([n for n, _ in self._live.copy().values()])
+    self.sampler = Sampler(open_phases(), self.look)
+    self.sampler.start()
+
+  def leave(self) -> None:
+    """End."""
+    sampler, self.sampler = self.sampler, None
+    if sampler is None: return
+    sampler.stop()
+    self.lasted += perf_counter() - self.began
+    self.at_end = self.nbytes
+    for k, v in sampler.seconds.items(): self.seconds[k] = self.seconds.get(k, 0.0) + v
+    for at, v in sampler.lines.items(): self.lines[at] = self.lines.get(at, 0.0) + v
+
+  @property
+  def elapsed(self) -> float:
+    """Seconds of all blocks."""
+    return self.lasted + (perf_counter() - self.began if self.sampler is not None else 0.0)
+
+  def sampled(self) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
+    """Seconds of Python outside of phases by whose it is, and of all by line, until now."""
+    s = self.sampler
+    if s is None: return self.seconds, self.lines
+    return ({k: self.seconds.get(k, 0.0) + v for k, v in s.seconds.items()},
+            {at: self.lines.get(at, 0.0) + s.lines.get(at, 0.0) for at in [*self.lines, *list(s.lines)]})
+
+  def look(self, now: float) -> None:
+    """Note the memory, a hundred times a second at most."""
+    if self.memory and (len(self.memory) >= EVENTS or now - self.memory[-1][0] < MEMORY_PERIOD): return
+    self.memory.append((now, self.nbytes))
+
+  # ---- time
+  def phase(self, name: str, began: float, took: float, own: float) -> None:
+    if threading.get_ident() != self.thread or began < self.began: return
+    if len(self.events) < EVENTS: self.events.append(TraceEvent(PHASE_NAMES.get(name, name), began, took))
+    if name == "running" and self._timed:
+      kernels, again = min(self._kernels, own), self._timed > 1
+      self._kernels, self._timed = 0.0, 0
+      self._spend(KERNEL_TIME, kernels)
+      if again: self._timing += took
+      elif self._newest:
+        last = self.plans[-1]
+        self.plans[-1] = last._replace(seconds=perf_counter() - last.at - kernels)
+        self._newest = False
+      return self._spend(MEASURING if again else "compiling", own - kernels)   # a first launch makes machine code
+    self._spend(PHASE_NAMES.get(name, name), own)
+
+  def _spend(self, what: str, seconds: float) -> None: self.spent[what] = self.spent.get(what, 0.0) + seconds
+
+  def asked(self) -> None:
+    if threading.get_ident() != self.thread or len(self.asks) >= ASKED: return
+    python = dict(self.sampled()[0])
+    self.asks.append(ValuesAsked(perf_counter(), origins.origin_now(3), dict(self.spent), python, self.untimed, self.nbytes))
+    if len(self.asks) >= 4 and not len(self.asks) & len(self.asks) - 1: self.held.append(self._live.copy())
+
+  # ---- launches
+  def runs(self, steps: Sequence[Any], made: Sequence[Made]) -> bool:
+    key = id(steps), id(made)
+    if (found := self.lists.get(key)) is None:
+      if len(self.lists) >= LAUNCH_LISTS: return False
+      found = self.lists[key] = Launches(steps, made)
+    found.count += 1
+    n = found.count   # timed at 1, 2, 8, 32, ..
+    again = not (n & n - 1 or n.bit_length() & 1) and self._timing <= TIMED_PART * self.elapsed
+    self._timed = 1 if n == 1 else 2 * again
+    if not self._timed: self.untimed += len(steps)
+    return bool(self._timed)
+
+  def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound, quick: bool = False) -> None:
+    key: Any = device.name, spec.label
+    axes = [n for n in spec.work.axes if isinstance(n, int)]
+    if key not in self.rows and len(self.rows) >= KERNELS: key, axes = None, []
+    if key not in self.rows: self.rows[key] = Row(spec.label, device.name) if key else Row("other kernels", "")
+    self.rows[key].add(axes, seconds, least, quick)
+    if threading.get_ident() == self.thread: self._kernels += seconds
+    if len(self.events) < EVENTS: self.events.append(TraceEvent(spec.label, perf_counter() - seconds, seconds, device.name))
+
+  # ---- plans
+  def planned(self, plan: Planned) -> None:
+    before = self._structures.get(at := hash(plan.structure))
+    if before is not None or len(self._structures) < PLANS: self._structures[at] = plan._replace(structure=None, steps=())
+    labels = {s.program.spec.label for s in plan.steps if getattr(s.program, "spec", None) is not None}
+    kind, why = _why(before, plan)
+    if len(self.plans) < PLANS:
+      began = perf_counter() - plan.seconds
+      self.plans.append(Compiled(kind, why, plan.made, len(labels - self._labels), plan.seconds, began))
+      self._newest = True   # its first run, which takes long, too, comes next
+    self._labels |= labels
+
+  # ---- memory
+  @property
+  def nbytes(self) -> int:
+    """Bytes that tensors have, on all devices."""
+    return sum([d.allocated for d in open_devices()])
+
+  def allocated(self, storage: Any) -> None:
+    self._live[storage.serial] = storage.nbytes, storage.place or origins.frame_line(origins.user_frame())
+    if (now := self.nbytes) > self.peak * MORE: self.peak, self.at_peak = now, self._live.copy()
+
+  def released(self, storage: Any) -> None:
+    self._live.pop(storage.serial, None)
+    if not any([storage.serial in there for there in (self.at_peak, *self.held)]): self.made.pop(storage.serial, None)
+
+  def written(self, storages: Iterable[tuple[Any, Made]]) -> None:
+    for s, made in storages: self.made.setdefault(s.serial, made)
+
+
+def _why(before: Planned | None, plan: Planned) -> tuple[str, str]:
+  """Why there was no plan: in a word, and in a sentence."""
+  if before is None: return "structure", "a new structure"
+  for i, (old, new) in enumerate(zip(before.shapes, plan.shapes)):
+    for d, (a, b) in enumerate(zip(old, new)):
+      if a != b: return "size", f"dimension {d} of input {i}, {shape(new)}, is {b}, and was {a}"
+  for a, b in zip(before.sizes, plan.sizes):
+    if a != b: return "size", f"a size is {b}, and was {a}"
+  for a, b in zip(before.numbers, plan.numbers):
+    if a != b: return "constant", f"a number is {b}, and was {a}"
+  return "again", "the same again, which keeps other values or has other settings"
+
+
+def shape(sizes: Sequence[int]) -> str:
+  """``(32, 784)``"""
+  return f"({', '.join(map(str, sizes))}{',' * (len(sizes) == 1)})"

@@ -1,0 +1,100 @@
+"""Slow and large scripts, as people write them: the last ten lines of ``python -m ntgrad profile`` name cause and line."""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ntgrad.command.main import main
+
+# what is wrong with each script: the line, and what the advice says of it
+SCRIPTS = {
+  "uncaptured loop": (10, r"of a later step .* is Python that builds.* ends at script\.py:LINE, .*ntgrad\.jit", """
+import numpy as np
+from ntgrad import Tensor, nn
+model = nn.Sequential(*[m for _ in range(6) for m in (nn.Linear(16, 16), nn.Tanh())])
+optimizer = nn.optim.SGD(model.parameters(), lr=0.01)
+x, y = Tensor.rand(8, 16).realize(), Tensor.rand(8, 16).realize()
+for step in range(60):
+  optimizer.zero_grad()
+  loss = ((model(x) - y) ** 2).mean()
+  loss.backward(); optimizer.step(); loss.item()
+"""),
+  "growing sizes": (6, r"\d+ new kernels were made for other sizes .*script\.py:LINE.*dimension 0 of input 0.*Variable", """
+import ntgrad
+from ntgrad import Tensor
+with ntgrad.Context(DYNAMIC="never"):
+  for n in range(20, 40):
+    x = (Tensor([1.0] * n).softmax(-1) * 3).sum(0).tolist()
+"""),
+  "cast in a hot loop": (5, r"script\.py:LINE contiguous moves .* only to copy, cast or transpose: do it once", """
+from ntgrad import Tensor
+table = Tensor.rand(1500, 1000).realize()
+def look(row):
+  half = table.half().contiguous()
+  return (row @ half).realize()
+rows = [Tensor.rand(1, 1500).half().realize() for _ in range(8)]
+for i in range(40): look(rows[i % 8])
+"""),
+  "bad layout": (6, r"% of (its|their) bounds?.* most for script\.py:LINE mul: .*across the order of memory.*contiguous", """
+from ntgrad import Tensor
+x = Tensor.rand(2000, 2000).realize()
+y = Tensor.rand(2000).realize()
+for i in range(20):
+  (x.T * y).realize()
+"""),
+  "leak through a list": (7, r"memory grows by .* a step: \d+ pieces \(.*\) from script\.py:LINE .* kept by .* a list", """
+from ntgrad import Tensor, nn
+model = nn.Linear(512, 512)
+x = Tensor.rand(256, 512).realize()
+history = []
+for step in range(40):
+  out = model(x * step).tanh().realize()
+  history.append(out)
+  out.sum().item()
+"""),
+  "huge temporary": (5, r"288 MB of the \d+ MB at the peak is one piece, from script\.py:LINE sub: split the work", """
+from ntgrad import Tensor
+a, b = Tensor.rand(3000, 8).realize(), Tensor.rand(3000, 8).realize()
+for i in range(3):
+  differences = (a.reshape(3000, 1, 8) - b.reshape(1, 3000, 8)).contiguous()
+  (differences ** 2).sum(-1).argmin(-1).realize()
+"""),
+  "storm of compiles": (6, r"plans with \d+ new kernels were made of a new structure in .*script\.py:LINE.*another each time", """
+from ntgrad import Tensor
+x = Tensor.rand(64, 64).realize()
+for n in range(1, 25):
+  y = x
+  for i in range(n): y = (y + i % 3).sin() if i % 2 else y.cos() * 2
+  y.realize()
+"""),
+  "host-bound loader": (5, r"of a later step .* is Python outside of ntgrad, most of it at script\.py:LINE,", """
+import random, ntgrad
+from ntgrad import Tensor, nn
+model = nn.Linear(64, 8)
+def load(): return [[random.gauss(0, 1) for _ in range(64)] for _ in range(64)]
+@ntgrad.jit
+def step(x): return model(x).relu().sum().realize()
+for i in range(60): step(Tensor(load())).item()
+"""),
+  # those that came later
+  "many small kernels": (6, r"kernels? runs? at \d+% of (its|their) bounds?, .* for script\.py:LINE .*larger batches", """
+import ntgrad
+from ntgrad import Tensor
+xs = [Tensor.rand(8, 8).realize() for _ in range(20)]
+@ntgrad.jit
+def step(xs): return [((x @ x).softmax(-1) @ x).sum().realize() for x in xs]
+for i in range(200): step(xs)
+"""),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_last_ten_lines_name_cause_and_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  line, said, text = SCRIPTS[name]
+  script = tmp_path / "script.py"
+  script.write_text(text)
+  assert not main(["profile", str(script)])
+  last = "\n".join(capsys.readouterr().out.splitlines()[-10:])
+  assert re.search(said.replace("LINE", str(line)), last), last
