@@ -1,5 +1,5 @@
-"""Who is told of what the engine does, while it does it: profiles (``engine/profiling``). Nobody is, most of the time: then each of
-these places costs a look at an empty list."""
+"""Who is told of what the engine does, while it does it: profiles (``engine/profiling``). Nobody is, most of the time: then each
+of these places costs a look at an empty list."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from .advice import advice
 from .findings import Findings, place_text
 
 _HOST, _DEVICES, _WORKERS = 1, 2, 3   # processes of a trace
-_FLOWS = 20_000   # arrows of a trace
+_MOST = 200_000   # events of a trace, from which on it has no arrows
 
 
 def data(f: Findings) -> dict[str, Any]:
@@ -33,33 +34,31 @@ def data(f: Findings) -> dict[str, Any]:
 
 
 def trace(f: Findings) -> dict[str, Any]:
-  """Events in Chrome's format: the host's phases, launches that were timed on their devices, the jobs of compile workers, memory;
-  an arrow from the host's launching to each kernel."""
-  w = f.watched
+  """Events in Chrome's format: the host's phases and where values were asked for, launches that were timed on their devices, jobs
+  of compile workers, memory; arrows from the user's line to the launching, and from there to each kernel."""
+  w, out = f.watched, list[dict[str, Any]]()
   tracks = {name: i for i, name in enumerate(dict.fromkeys(e.track for e in w.events if e.track), 1)}
-  def at(seconds: float) -> float: return round((seconds - w.began) * 1e6, 3)
-  out: list[dict[str, Any]] = [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
-                               for pid, name in ((_HOST, "host"), (_DEVICES, "devices"), (_WORKERS, "compile workers"))]
-  out += [{"ph": "M", "pid": _DEVICES, "tid": tid, "name": "thread_name", "args": {"name": name}} for name, tid in tracks.items()]
-  launching = [e for e in w.events if not e.track and e.name == "launching"]
-  n = 0
+  def add(ph: str, name: str, pid: int, tid: int = 1, began: float = w.began, **more: Any) -> None:
+    out.append({"ph": ph, "name": name, "pid": pid, "tid": tid, "ts": round((began - w.began) * 1e6, 3), **more})
+  def arrow(began: float, pid: int, tid: int, ended: float) -> None:
+    number = len(out)
+    if number < _MOST: add("s", "flow", _HOST, began=began, id=number, cat="flow")
+    if number < _MOST: add("f", "flow", pid, tid, ended, id=number, cat="flow", bp="e")
+  for name, pid in (("host", _HOST), ("devices", _DEVICES), ("compile workers", _WORKERS)):
+    add("M", "process_name", pid, args={"name": name})
+  for name, tid in tracks.items(): add("M", "thread_name", _DEVICES, tid, args={"name": name})
+  launching = sorted([e for e in w.events if e.name.startswith("launching")], key=lambda e: e.began)
+  starts = [e.began for e in launching]
   for e in w.events:
-    pid, tid = (_DEVICES, tracks[e.track]) if e.track else (_HOST, 1)
-    out.append({"ph": "X", "pid": pid, "tid": tid, "name": e.name, "ts": at(e.began), "dur": round(e.took * 1e6, 3),
-                "args": {"lines": origins.text_of_lines(e.by)} if e.by else {}})
-  kernels = sorted([e for e in w.events if e.track], key=lambda e: e.began)
-  for e in sorted(launching, key=lambda e: e.began):
-    while n < min(len(kernels), _FLOWS) and kernels[n].began < e.began + e.took:
-      k = kernels[n]
-      if k.began >= e.began:
-        for ph, pid, tid, ts in (("s", _HOST, 1, max(e.began, k.began - 1e-6)), ("f", _DEVICES, tracks[k.track], k.began)):
-          out.append({"ph": ph, "pid": pid, "tid": tid, "id": n, "name": "launch", "cat": "launch", "ts": at(ts), "bp": "e"})
-      n += 1
+    pid, tid, lines = (_DEVICES, tracks[e.track], origins.text_of_lines(e.by)) if e.track else (_HOST, 1, "")
+    add("X", e.name, pid, tid, e.began, dur=round(e.took * 1e6, 3), args={"lines": lines} if lines else {})
+    if e.track and (i := bisect_right(starts, e.began)): arrow(starts[i - 1], pid, tid, e.began)
+  for a in w.asks:
+    add("i", place_text(origins.place_of(a.line)) if a.line is not None else "values asked for", _HOST, began=a.at, s="t")
+    if (i := bisect_right(starts, a.at)) < len(starts): arrow(a.at, _HOST, 1, starts[i])
   for number, name, began, ended in workers.history:
-    if ended > w.began:
-      out.append({"ph": "X", "pid": _WORKERS, "tid": number, "name": name, "ts": at(began), "dur": (ended - began) * 1e6})
-  out += [{"ph": "C", "pid": _HOST, "name": "memory", "ts": at(when), "args": {"bytes": nbytes}} for when, nbytes in w.memory]
-  for a in w.asks: out.append({"ph": "i", "pid": _HOST, "tid": 1, "name": "values asked for", "ts": at(a.at), "s": "t"})
+    if began > w.began: add("X", name, _WORKERS, number, began, dur=round((ended - began) * 1e6, 3))
+  for when, nbytes in w.memory: add("C", "memory", _HOST, began=when, args={"bytes": nbytes})
   return {"traceEvents": out, "displayTimeUnit": "ms"}
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -90,6 +90,7 @@ class Watching(Observer):
     self.seconds, self.lines = dict[str, float](), dict[tuple[str, int], float]()   # of samplers
     self.made: dict[int, Made] = {}                  # what has written memory first
     self._live = _There()
+    self._made: Iterator[Made] = iter(())   # of the launches that are timed now
     self._structures: dict[int, Planned] = {}
     self._labels: set[str] = set()
     self.untimed = 0
@@ -134,7 +135,9 @@ class Watching(Observer):
   # ---- time
   def phase(self, name: str, began: float, took: float, own: float) -> None:
     if threading.get_ident() != self.thread or began < self.began: return
-    if len(self.events) < EVENTS: self.events.append(TraceEvent(PHASE_NAMES.get(name, name), began, took))
+    if len(self.events) < EVENTS:
+      marked = ", kernels timed" if name == "running" and self._timed else ""
+      self.events.append(TraceEvent(PHASE_NAMES.get(name, name) + marked, began, took))
     if name == "running" and self._timed:
       kernels, again = min(self._kernels, own), self._timed > 1
       self._kernels, self._timed = 0.0, 0
@@ -166,6 +169,7 @@ class Watching(Observer):
     again = not (n & n - 1 or n.bit_length() & 1) and self._timing <= TIMED_PART * self.elapsed
     self._timed = 1 if n == 1 else 2 * again
     if not self._timed: self.untimed += len(steps)
+    self._made = iter(made)
     return bool(self._timed)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound, quick: bool = False) -> None:
@@ -175,7 +179,8 @@ class Watching(Observer):
     if key not in self.rows: self.rows[key] = Row(spec.label, device.name) if key else Row("other kernels", "")
     self.rows[key].add(axes, seconds, least, quick)
     if threading.get_ident() == self.thread: self._kernels += seconds
-    if len(self.events) < EVENTS: self.events.append(TraceEvent(spec.label, perf_counter() - seconds, seconds, device.name))
+    if len(self.events) < EVENTS:
+      self.events.append(TraceEvent(spec.label, perf_counter() - seconds, seconds, device.name, next(self._made, ())))
 
   # ---- plans
   def planned(self, plan: Planned) -> None:
