@@ -4,6 +4,7 @@ from __future__ import annotations
 from ntgrad.codegen.explain.printing import index_form, kernel_name
 from ntgrad.codegen.explain.tile_source import short_source
 from ntgrad.codegen.ir import ExportError
+from ntgrad.compat import notebook
 from ntgrad.graph.buffer_names import BufferNames
 
 from .lower import ScheduleItem, buffer_names_of
@@ -15,6 +16,9 @@ class Schedule(list[ScheduleItem]):
   def __str__(self) -> str:
     names = BufferNames()
     return "\n".join(line for i, item in enumerate(self) for line in _shown(i, item, names))
+
+  def _repr_html_(self) -> str:
+    return notebook.table(f"a schedule of {len(self)} steps", [[line] for line in str(self).splitlines()])
 
 
 def _shown(number: int, item: ScheduleItem, names: BufferNames) -> list[str]:

@@ -21,6 +21,7 @@ from ntgrad.codegen.index.records import COUNT
 from ntgrad.command import code
 from ntgrad.command.main import main
 from ntgrad.command.parser import PROGRAM
+from ntgrad.schedule import create_schedule
 from support.marks import long
 
 COMMANDS = ["devices", "env", "profile", "eject", "cache", "cache list", "cache size", "cache clear", "cache verify", "passes",
@@ -262,6 +263,8 @@ def test_tables() -> None:
   def application(x: Any, y: Any) -> None: y = x   # noqa: F841
   kernel = tile.make(arrangement, application, (tile.Tensor(1), tile.Tensor(1)), kernel_name="copied")
   assert ".tile((4,))</td>" in kernel._repr_html_() and "tile kernel copied(x, y)" in kernel._repr_html_()
+  schedule = create_schedule([Tensor.empty(4) < 2])
+  assert schedule._repr_html_().startswith("<div>a schedule of 1 steps") and "&lt; 2" in schedule._repr_html_()
   assert "<td>2</td>" in Tensor([1.0, 2.0], device="NUMPY").realize()._repr_html_()
 
 
