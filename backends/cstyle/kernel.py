@@ -3,12 +3,13 @@ Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers: 
 them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1."""
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from typing import Sequence
 
 from ntgrad.codegen.index import arguments, vmax, vmin
-from ntgrad.codegen.ir import FUNCTIONS, CompileError, DType, cast_number, dtypes, refusal
+from ntgrad.codegen.ir import FUNCTIONS, CompileError, DType, cast_number, dtypes, prod, refusal
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 from ntgrad.codegen.kernel import NARROW
@@ -111,6 +112,7 @@ class CKernel(Writer):
       if self.language.barrier: self.emit(self.language.barrier)
     elif op is Ops.STORE: self.store(u)
     elif op is Ops.ATOMIC: self.atomic(u)
+    elif op is Ops.PRINT: self.print(u)
     else: self.text[u] = self.value(u)
 
   def value(self, u: UOp) -> Text:
@@ -250,6 +252,29 @@ class CKernel(Writer):
     self.typedefs.update(zip(head, head))
     self.helpers.update(helpers)
     self.emit(f"{self.guard(gate)}{call};")
+
+  def print(self, u: UOp) -> None:
+    """A line for each element of each variable, in order; without variables a line."""
+    language, said = self.language, u.arg
+    if language.printing is None:
+      raise CompileError(f"kernel {self.name}: {language.name} has no printf for device_print; devices CPU, CUDA and NUMPY print")
+    self.typedefs.update(zip(language.printing, language.printing))
+    n = len(said.shapes)
+    place = [f"(int){self.c(s, UNARY)}" for s in u.src[n:]]
+    def line(label: str, idx: Sequence[str] | None = None, value: tuple[str, str] = ("", "")) -> None:
+      where = f"pid ({', '.join(['%d'] * len(place))})" + ("" if idx is None else f" idx ({', '.join(['%d'] * len(idx))})")
+      text = json.dumps(f"{where} {label.replace('%', '%%')}{value[0]}\n")
+      self.emit(f"printf({', '.join([text, *place, *(idx or ()), *value[1:] * (idx is not None)])});")
+    if not n: line(said.text)
+    for v, shape, label in zip(u.src, said.shapes, said.labels()):
+      names = [self.fresh("at") for _ in shape]
+      for name, size in zip(names, shape): self.emit(f"for (int {name} = 0; {name} < {size}; {name}++) {{")
+      flat = " + ".join([f"{name}*{k}" if (k := prod(shape[d + 1:])) > 1 else name for d, name in enumerate(names)]) or "0"
+      x = self.widen(f"{self.c(v)}[{flat}]", v.dtype)[0]
+      kind, wide = v.dtype.kind, v.dtype.itemsize == 8
+      how = f"%.{16 if wide else 7}g" if kind == "f" else f"%{'l' * wide}{'u' if kind == 'u' else 'd'}"
+      line(label, names, (how, x if kind == "f" else f"({'unsigned ' * (kind == 'u')}{'long' if wide else 'int'})({x})"))
+      for _ in shape: self.emit("}")
 
   # ---- expressions
   def expression(self, u: UOp) -> Text:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from .functions import cast, function
 from .memory import Array, Memory, Tracker
 
 CHUNK = 1 << 18  # elements of the largest intermediate
+# by the number of a PRINT that stops: what to call with the program's place and the blocks. Whoever made the kernel keeps it
+breakpoints: WeakValueDictionary[int, Callable[[tuple[int, ...], list[Array]], None]] = WeakValueDictionary()
 
 
 @dataclass(eq=False)
@@ -53,6 +56,7 @@ class Evaluator:
     each = [n if kind == "private" else -(-n // self.items) for _, n, kind in locals_]
     self.weight = max([u.dtype.count for u in self.uops] + each)
     self.constants = {u: np.full(self.ones, u.arg, u.dtype.np) for u in self.uops if u.op in (Ops.CONST, Ops.DEFINE_ACC)}
+    self.prints = any(u.op is Ops.PRINT for u in self.uops)
     self.block = self._blocks()
 
   def fail(self, u: UOp, sentence: str) -> NoReturn:
@@ -93,7 +97,7 @@ class Evaluator:
   # ---- running
   def boxes(self, extents: Mapping[UOp, int]) -> Iterator[list[range]]:
     """Boxes of group ids, each small enough for one go."""
-    room = max(1, CHUNK // (self.items * self.weight))
+    room = 1 if self.prints else max(1, CHUNK // (self.items * self.weight))   # then one program after another
     parts = []
     for u in reversed(self.groups):
       n = extents[u]
@@ -199,7 +203,8 @@ class Chunk:
   def run_load(self, line: Line) -> None:
     buf, index, *gate = line.sources   # and the value where the gate is false
     other = self.values[gate[1]] if len(gate) > 1 else None
-    self.values[line.node] = self.memory[buf].load(self.values[index], line.node.dtype.count, self.gate(gate), other)
+    memory = self.memory[buf] if line.node.arg != "look" else replace(self.memory[buf], tracker=None)
+    self.values[line.node] = memory.load(self.values[index], line.node.dtype.count, self.gate(gate), other)
 
   def run_store(self, line: Line) -> None:
     buf, index, value, *gate = line.sources
@@ -208,6 +213,19 @@ class Chunk:
   def run_atomic(self, line: Line) -> None:
     buf, index, value, *gate = line.sources
     self.memory[buf].atomic(line.node.arg, self.values[index], self.values[value], self.gate(gate), self.shape)
+
+  def run_print(self, line: Line) -> None:
+    """Print, or stop, for the one program of this chunk."""
+    said, n = line.node.arg, len(line.node.arg.shapes)
+    program = tuple([int(self.values[s].item()) for s in line.sources[n:]])
+    blocks = [np.array(self.memory[v].data[:math.prod(shape)]).reshape(shape) for v, shape in zip(line.sources, said.shapes)]
+    if said.stop: return breakpoints[said.stop](program, blocks)
+    where = f"pid ({', '.join(map(str, program))})"
+    if not n: print(where, said.text)
+    for label, block in zip(said.labels(), blocks):
+      for at, x in np.ndenumerate(block):
+        value = str(int(x)) if block.dtype.kind in "iub" else format(float(x), f".{16 if block.itemsize == 8 else 7}g")
+        print(f"{where} idx ({', '.join(map(str, at))}) {label}{value}")
 
   def run_barrier(self, line: Line) -> None:
     own = tuple(range(len(self.ev.groups), len(self.shape)))

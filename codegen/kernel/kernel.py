@@ -1,14 +1,14 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
-A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable, which
-each program has for itself."""
+A statement is a STORE, an ATOMIC or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable,
+which each program has for itself."""
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, NamedTuple
 
 from .. import index as ix
 from ..index import Dim, Shape as Shape, dim_text, sizes_of, text_of
@@ -95,6 +95,18 @@ class LocalVariable(Param):
 
   @property
   def uop(self) -> UOp: return self.node
+
+
+class Print(NamedTuple):
+  """What a PRINT prints: a text, and variables of these ``shapes``. ``stop``: the number of a breakpoint, which has no text."""
+  text: str
+  shapes: tuple[tuple[int, ...], ...]
+  stop: int = 0
+
+  def labels(self) -> list[str]:
+    """What stands before the values of each variable."""
+    several = len(self.shapes) > 1
+    return [f"{self.text} (operand {i}): " if several else f"{self.text}: " for i in range(len(self.shapes))]
 
 
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from ..index import Size
 from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
 from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..kernel import ACCESSES, UOpList
+from ..kernel import ACCESSES, Print, UOpList
 
 ANY = 1 << 30   # sources: no limit
 
@@ -181,7 +181,7 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
       return f"`other` of a LOAD of {dtype} is {other.dtype}"
     if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
       return f"{op.name} into {buf.arg[1]!r}, which is declared as not written"
-    allowed = ATOMICS if op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
+    allowed = ATOMICS if op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma", "look")
     ordered = scatters and op is Ops.STORE
     if arg not in allowed and not (ordered and fields(arg, str, tuple) and arg[0] in ("add", "set")):
       also = ", ('add' or 'set', axis ids)" if ordered else ""
@@ -218,8 +218,17 @@ def _gep(u: UOp) -> str | None:
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
 
 
+def _print(u: UOp) -> str | None:
+  """A variable for each shape, then ints: the program's place."""
+  if not isinstance(u.arg, Print): return f"the arg of PRINT is a Print, got {u.arg!r}"
+  variables, place = u.src[:len(u.arg.shapes)], u.src[len(u.arg.shapes):]
+  if len(variables) < len(u.arg.shapes) or any(v.op is not Ops.DEFINE_LOCAL for v in variables):
+    return f"PRINT has a variable for each of its {len(u.arg.shapes)} shapes, then the program's place"
+  return next((wrong for s in place if (wrong := int_dtype("the program's place", s))), None)
+
+
 # tables that forms of a kernel share
 KERNEL = op_rules(
-  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global,
+  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global, PRINT=_print,
   DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
 VECTORS = op_rules(VECTORIZE=_vectorize, GEP=(one_source, _gep))

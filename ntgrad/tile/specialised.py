@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir import NtgradError, Ops, Recent, UOp, config, dtypes, toposort
+from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, UOpList, inner, substitute, walk_statements
 from ntgrad.codegen.passes.tiles import dissolved
@@ -46,6 +46,7 @@ class Specialised:
   again: Callable[[Sequence[SlotPair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
   # of one for many sizes: the kernel that has numbers for them
   numbers: Callable[[Mapping[str, int]], Specialised | None] | None = field(default=None, compare=False)
+  breakpoints: tuple[Any, ...] = field(default=(), compare=False)   # what stops in the debugger, kept while it may run
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -55,6 +56,11 @@ class Specialised:
   def touched(self) -> frozenset[int]:
     """The slots of the parameters that it reads or writes."""
     return frozenset(u.arg[0] for u in toposort(self.kernel.effects) if u.op is Ops.DEFINE_GLOBAL)
+
+  @cached_property
+  def prints(self) -> bool:
+    """Whether it prints, or stops at a breakpoint."""
+    return any(u.op is Ops.PRINT for u in self.kernel.nodes)
 
   @property
   def sizes(self) -> tuple[Size, ...]:
@@ -133,6 +139,10 @@ class Specialised:
   def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
                shared: Sequence[SlotPair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
     """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
+    for u in kernel.nodes:
+      if u.op is Ops.PRINT and u.arg.stop and device.renderer.target.name != "numpy":
+        raise ApplicationError(f"{self.name}: breakpoint() at {u.arg.text}: device {device.name} stops in no debugger; launch it "
+                               "on NUMPY (DEV=NUMPY, or its tensors' device); PYTHONBREAKPOINT=0 leaves it out")
     if shared: kernel = as_one(kernel, shared)
     kernel = with_aligns(kernel, aligns)
     started = perf_counter()

@@ -1,0 +1,91 @@
+"""``breakpoint()`` in an application: on device NUMPY Python's debugger stops there in each program. The application is read by
+then; what stops is a function that has its file, line and names, with blocks as arrays."""
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import keyword
+import os
+import sys
+import types
+from typing import Any
+
+from ntgrad.backends.numpy.evaluate import breakpoints
+from ntgrad.codegen.ir import NtgradError
+
+from .block import BlockValue, axis_for, block, is_value, tracer
+from .parameters import Pointer, Tile
+from .python_source import Scope, Unbound
+
+_numbers = itertools.count(1)
+
+
+class Breakpoint:
+  """One of a kernel, which is made while the application is read; ``following`` is the line of the statement behind it."""
+
+  def __init__(self, scope: Scope, line: int, following: int):
+    t, inner = tracer(), scope
+    known: dict[str, Any] = {}
+    while True:   # of functions around it: what has values before the kernel runs
+      known = {n: x for n, x in inner.names.items() if not isinstance(x, Unbound)} | known
+      if inner.around is None: break
+      inner = inner.around
+    if (fn := inner.fn) is not None: known = inspect.getclosurevars(fn).nonlocals | known
+    self.blocks: list[BlockValue] = []
+    t.looking = "look"
+    try: self.values = {n: self.place(x) for n, x in known.items()}
+    finally: t.looking = None
+    self.number = next(_numbers)
+    breakpoints[self.number] = self
+    t.breakpoints.append(self)
+    name = scope.name if scope.name.isidentifier() and not keyword.iskeyword(scope.name) else "application"
+    tree = ast.parse(f"def {name}({', '.join([*self.values, '__program__'])}):\n  breakpoint()\n  pass")
+    made, = tree.body
+    assert isinstance(made, ast.FunctionDef)
+    for statement, at in zip(made.body, (line, following)):
+      for n in ast.walk(statement):
+        if isinstance(n, ast.expr | ast.stmt): n.lineno = n.end_lineno = at
+    names: dict[str, Any] = {}
+    exec(compile(tree, scope.text.file, "exec"), names)
+    self.function = types.FunctionType(names[name].__code__, fn.__globals__ if fn is not None else names)
+
+  def place(self, x: Any) -> Any:
+    """A value with the number of its block in the place of each one."""
+    if isinstance(x, list | tuple): return [self.place(y) for y in x]
+    if isinstance(x, dict): return {k: self.place(y) for k, y in x.items()}
+    try: b = as_block(x)
+    except NtgradError: return x   # a tile that does not fit the grid, a place that is no value
+    if b is None: return x
+    self.blocks.append(b)
+    return _Number(len(self.blocks) - 1)
+
+  def __call__(self, program: tuple[int, ...], arrays: list[Any]) -> None:
+    """Stop, for a program, with its blocks. Raises what the debugger raises when it is left."""
+    def value(x: Any) -> Any:
+      if isinstance(x, _Number): return arrays[x][()]   # of shape (): a number
+      if isinstance(x, dict): return {k: value(y) for k, y in x.items()}
+      return [value(y) for y in x] if isinstance(x, list) else x
+    names, before = {n: value(x) for n, x in self.values.items()}, sys.gettrace()
+    # in one line: no step of the debugger ends in this function
+    self.function(**names, __program__=program), sys.settrace(before)  # noqa: B018
+
+
+class _Number(int): """Of a block."""
+
+
+def as_block(x: Any) -> BlockValue | None:
+  """A value as it is now as one block, levels of tiles with all of them; None where it is none."""
+  if isinstance(x, Tile) and not x.innermost and x._parameter.offsets is None:
+    axes = [tuple(map(axis_for, dims)) for dims in x._parameter.levels[len(x._indices):]]
+    at, valid = x.pulled_by(*axes)
+    return BlockValue(tracer().load(x._parameter, at, valid), [a for level in axes for a in level])
+  if not is_value(x) or isinstance(x, Pointer): return None
+  return block(x) if isinstance(x, BlockValue) or x._block is not None else x.load()
+
+
+def stop(scope: Scope, line: int, following: int) -> None:
+  """Read a ``breakpoint()``, in a line of a function."""
+  if os.environ.get("PYTHONBREAKPOINT") == "0": return
+  made = Breakpoint(scope, line, following)
+  tracer().print(tracer().place, made.blocks, made.number)
