@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, replace
-from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ntgrad.codegen.index import Size, evaluator
-from ntgrad.codegen.ir import Ops, UOp, VerifyError, dtypes, step_of
+from ntgrad.codegen.index import Dim, Size, evaluator
+from ntgrad.codegen.ir import Ops, RaceError, UOp, VerifyError, dtypes, step_of
 from ntgrad.codegen.kernel import UOpList, accumulator
 
 from ..writer import touched
@@ -43,15 +43,18 @@ class Evaluator:
   """A linear program, which must be legal, ready to run on numpy. Raises VerifyError for a node that numpy cannot evaluate;
   running it, for what a device would leave undefined."""
 
-  def __init__(self, name: str, uops: Sequence[UOp]):
+  def __init__(self, name: str, uops: Sequence[UOp], grid: Sequence[Dim] = ()):
     self.name, self.uops = name, UOpList(uops)
     self.params = [u for u in self.uops if u.op is Ops.DEFINE_GLOBAL]
+    specials = {u.arg[:2]: u for u in self.uops if u.op is Ops.SPECIAL}
+    if any(u.op is Ops.ATOMIC for u in self.uops):   # programs that differ in nothing count where they add up
+      specials = {("g", d): UOp(Ops.SPECIAL, dtypes.int32, (), ("g", d, n)) for d, n in enumerate(grid)} | specials
     # dimension 0 is the fastest: last of the group axes, last of the local axes
-    self.groups, self.locals = (
-      sorted([u for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == kind], key=lambda u: -u.arg[1]) for kind in "gl")
+    self.groups, self.locals = ([specials[at] for at in sorted(specials, reverse=True) if at[0] == kind] for kind in "gl")
     self.ones = (1,) * (len(self.groups) + len(self.locals) + 1)
     self.items = math.prod(u.arg[2] for u in self.locals)
     self.written, self.read = touched(self.uops, Ops.STORE, Ops.ATOMIC), touched(self.uops, Ops.LOAD)
+    self.updated = touched(self.uops, Ops.ATOMIC)
     locals_ = [u.arg for u in self.uops if u.op is Ops.DEFINE_LOCAL]
     each = [n if kind == "private" else -(-n // self.items) for _, n, kind in locals_]
     self.weight = max([u.dtype.count for u in self.uops] + each)
@@ -59,9 +62,12 @@ class Evaluator:
     self.prints = any(u.op is Ops.PRINT for u in self.uops)
     self.block = self._blocks()
 
-  def fail(self, u: UOp, sentence: str) -> NoReturn:
-    """Raise VerifyError about a line of the listing."""
-    raise VerifyError(f"kernel {self.name!r} {sentence}; line {self.uops.lines()[self.uops.index(u)].strip()}")
+  def fail(self, u: UOp, sentence: str, race: Any = None) -> NoReturn:
+    """Raise VerifyError about a line of the listing; RaceError for a race."""
+    error = (VerifyError if race is None else RaceError)(
+      f"kernel {self.name!r} {sentence}; line {self.uops.lines()[self.uops.index(u)].strip()}")
+    if isinstance(error, RaceError): error.race = race
+    raise error
 
   def _blocks(self) -> Block:
     """The lines; those between a LOOP, WHILE, IF or ELSE and its end are a block of the line that opens it."""
@@ -128,7 +134,8 @@ class Evaluator:
       same.setdefault((raw.ctypes.data, size), []).append(u)
     for users in same.values():
       if math.prod(numbers) == self.items or not self.written.intersection(users): continue
-      launch.trackers.update(dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users))))
+      launch.trackers.update(dict.fromkeys(users, Tracker(
+        max(data[u].size for u in users), not self.read.isdisjoint(users), not self.updated.isdisjoint(users))))
     with np.errstate(all="ignore"):
       for box in self.boxes(launch.extents): Chunk(self, box, launch).run(self.block)
 
@@ -164,10 +171,14 @@ class Chunk:
     for u in specials: number = number * self.launch.extents[u] + self.axes[u]
     return np.broadcast_to(number, (*self.shape, 1))
 
-  def fail(self, sentence: str) -> NoReturn:
-    """Raise VerifyError about the line that runs."""
+  def fail(self, sentence: str, at: int | None = None, *did: tuple[str, int]) -> NoReturn:
+    """Raise VerifyError about the line that runs; of a race there are the element, and what two programs did to it."""
     assert self.current is not None
-    self.ev.fail(self.current.node, sentence)
+    groups, u = self.ev.groups, self.current.node
+    def place(program: int) -> dict[int, int]:
+      found = np.unravel_index(program, [self.launch.extents[g] for g in groups]) if groups else ()
+      return {g.arg[1]: int(n) for g, n in zip(groups, found)}
+    self.ev.fail(u, sentence, at if at is None else (u.src[0], at, *[(verb, place(n)) for verb, n in did]))
 
   def masked(self, condition: Array) -> Array:
     """The programs that run and for which a condition is true."""

@@ -76,6 +76,12 @@ class VerifyError(NtgradError):
   """A program that is not legal at its stage: a mistake inside ntgrad, or in a kernel built by hand."""
 
 
+class RaceError(VerifyError):
+  """Two programs of one launch touch an element, one of them writes it, and not both do so atomically; NUMPY finds it.
+  ``race``: the param, the element's number, then of each program what it does and its place in the launch's dimensions."""
+  race: Any = None
+
+
 class OptError(NtgradError, ValueError): """A scheduling step (tile, upcast, ...) that the kernel cannot take."""
 
 

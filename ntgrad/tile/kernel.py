@@ -337,7 +337,7 @@ class TileKernel(Signature):
       return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
     return Specialised(self.name, kernel, tuple(parameters), known, mine, tuple(tracer.lines), self.output_dir, tracer.tf32,
                        tuple(tracer.asserts), None if shared else again, at if kernel.sizes else None,
-                       tuple(tracer.breakpoints))
+                       tuple(tracer.breakpoints), tracer.places)
 
   # ---- calling
   @holds_lock

@@ -69,6 +69,7 @@ class Tracer:
     self.line = ""                              # of the application that is being read, with its file and number
     self.at_line: Line | None = None            # the same, for errors
     self.lines: dict[str, None] = {}            # those that store something
+    self.places: dict[tuple[int, str], list[str]] = {}   # the lines that read, write or update a parameter, by its slot
     self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
     self.breakpoints: list[Any] = []            # of the application, in order
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
@@ -113,6 +114,7 @@ class Tracer:
   # ---- memory
   def load(self, p: Parameter, at: tuple[UOp, ...], valid: UOp, other: UOp | None = None) -> UOp:
     self.reached.setdefault(p.slot, self.at_line)
+    if self.looking is None: self.did(p, "reads")
     src = p.uop, UOp(Ops.INDEX, dtypes.index, at)
     value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid), self.looking)
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
@@ -133,6 +135,12 @@ class Tracer:
     src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,))
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
+    self.did(p, "updates" if atomic else "writes")
+
+  def did(self, p: Parameter, what: str) -> None:
+    """Note that the line which is being read does something with a parameter's memory."""
+    places = self.places.setdefault(((p.one or p).slot, what), [])
+    if self.place not in places: places.append(self.place)
 
   def now(self, u: UOp, p: Parameter) -> UOp:
     """A part of a write that goes in an order; what reads the memory that is written is computed before."""
