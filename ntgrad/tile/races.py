@@ -8,10 +8,11 @@ import numpy as np
 
 from ntgrad.backends.base import Program, Sizes
 from ntgrad.codegen.index import Dim, evaluator
-from ntgrad.codegen.ir import RaceError
+from ntgrad.codegen.ir import Ops, RaceError
 from ntgrad.codegen.kernel import Kernel
 
-Places = Mapping[tuple[int, str], Sequence[str]]   # the lines that read, write or update a parameter, by its slot
+Places = Mapping[tuple[int, Ops], Sequence[str]]   # of a LOAD, STORE or ATOMIC of a parameter, by its slot: the lines
+_OPS = {"reads": Ops.LOAD, "writes": Ops.STORE, "updates": Ops.ATOMIC}
 
 
 @dataclass(eq=False)
@@ -38,7 +39,7 @@ class Named(Program):
       except RaceError as e: found, own = e, True
     buffer, element, (verb, first), (does, second) = found.race
     def numbers(dims: Sequence[Dim]) -> tuple[int, ...]: return evaluator(tuple(dims), self.spec.sizes)(sizes)
-    def at(what: str) -> str: return f" at {' or '.join(lines)}" if (lines := self.places.get((slot, what), ())) else ""
+    def at(what: str) -> str: return f" at {' or '.join(lines)}" if (lines := self.places.get((slot, _OPS[what]), ())) else ""
     slot, grid = buffer.arg[0], numbers([a.size for a in self.kernel.grid])
     index = np.unravel_index(element, numbers(self.kernel.params[slot].shape))
     where, a, b = f"{self.parameters[slot]}[{', '.join(map(str, index))}]", program_of(first, grid), program_of(second, grid)

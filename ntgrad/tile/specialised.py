@@ -95,8 +95,7 @@ class Specialised:
     """A program of NUMPY, with what it takes to say in the application's words which race it has."""
     def exact() -> Program:
       with config(noopt=1): return from_specs([self.rendered(kernel, d, aligns, shared)[0]], d)[0]
-    apart = bool(dissolved(kernel, d.renderer.target))
-    return Named(program, exact if apart else None, kernel, self.name, [p.name for p in self.parameters], self.places)
+    return Named(program, exact if kernel.plain else None, kernel, self.name, [p.name for p in self.parameters], self.places)
 
   def static(self, device: str, aligns: Sizes, sizes: Sizes) -> Launcher | None:
     """The launcher of the kernel that has numbers for these sizes; None where there is none."""

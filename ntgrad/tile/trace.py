@@ -69,7 +69,8 @@ class Tracer:
     self.line = ""                              # of the application that is being read, with its file and number
     self.at_line: Line | None = None            # the same, for errors
     self.lines: dict[str, None] = {}            # those that store something
-    self.places: dict[tuple[int, str], list[str]] = {}   # the lines that read, write or update a parameter, by its slot
+    self.done_at: dict[UOp, str] = {}           # the line of each LOAD, STORE and ATOMIC
+    self.places: dict[tuple[int, Ops], list[str]] = {}   # of those that are in the kernel, by the parameter's slot
     self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
     self.breakpoints: list[Any] = []            # of the application, in order
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
@@ -114,9 +115,9 @@ class Tracer:
   # ---- memory
   def load(self, p: Parameter, at: tuple[UOp, ...], valid: UOp, other: UOp | None = None) -> UOp:
     self.reached.setdefault(p.slot, self.at_line)
-    if self.looking is None: self.did(p, "reads")
     src = p.uop, UOp(Ops.INDEX, dtypes.index, at)
     value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid), self.looking)
+    if self.looking is None: self.done_at.setdefault(value, self.place)
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
     if fill is None or valid is ix.TRUE or fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0": return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
@@ -135,12 +136,7 @@ class Tracer:
     src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,))
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
-    self.did(p, "updates" if atomic else "writes")
-
-  def did(self, p: Parameter, what: str) -> None:
-    """Note that the line which is being read does something with a parameter's memory."""
-    places = self.places.setdefault(((p.one or p).slot, what), [])
-    if self.place not in places: places.append(self.place)
+    self.done_at[self.statements[-1]] = self.place
 
   def now(self, u: UOp, p: Parameter) -> UOp:
     """A part of a write that goes in an order; what reads the memory that is written is computed before."""
@@ -350,6 +346,8 @@ class Tracer:
     used: set[int] = set()   # axes
     for u in toposort(statements):
       new[u] = table[u] if u in table else u.replace(tuple(new[s] for s in u.src))
+      if u in self.done_at and (place := self.done_at[u]) not in (known := self.places.setdefault((u.src[0].arg[0], u.op), [])):
+        known.append(place)
       used.update(u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else [u.arg] if u.op is Ops.FOR else ())
     axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.id in used)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)

@@ -18,7 +18,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Tensor, jit
 from ntgrad.codegen.ir.config import config
-from ntgrad.errors import ApplicationError, ArgumentError, CompileError
+from ntgrad.errors import ApplicationError, ArgumentError, CompileError, RaceError
 from support.devices import missing
 from support.triton import needs_triton
 
@@ -277,3 +277,110 @@ def test_in_pdb(commands: str, said: list[str], tmp_path: Path) -> None:
     assert text in out[at:], out
     at = out.index(text, at) + len(text)
   assert "evaluate.py" not in out and "-> y = double + 1" in out
+
+
+# ---- races, which the verifier sees, too, where no index depends on data: that is off here, as it is for users
+
+@pytest.fixture
+def unverified() -> Any:
+  with config(verify=0): yield
+
+
+def at(fn: Any, after: int = 1) -> str: return rf"test_tile_debug\.py:{fn.__code__.co_firstlineno + after}"
+
+
+def together(x: Any, y: Any) -> Any:
+  """Every program has an element of its own of y's first dimension, and all columns of programs share it."""
+  x = x.tile((1, 4))
+  return x, y.tile((1,)).unsqueeze(1).expand((-1, x.shape[1]))
+
+
+def overwrites(x: Any, y: Any) -> None:
+  y = tl.sum(x, 1)  # noqa: F841
+
+
+def adds(x: Any, y: Any) -> None:
+  y = y + tl.sum(x, 1)
+
+
+def mixes(x: Any, y: Any) -> None:
+  tl.atomic_add(y, tl.sum(x, 1))
+  y = tl.max(x, 1)  # noqa: F841
+
+
+def looks(x: Any, y: Any) -> None:
+  tl.atomic_add(y, tl.sum(x, 1) * 0 +
+                y)
+
+
+@pytest.mark.usefixtures("unverified")
+@pytest.mark.parametrize("noopt", [0, 1])
+@pytest.mark.parametrize("application, said", [
+  (overwrites, rf"program \(\d, \d\) writes y\[(\d)\] at {at(overwrites)}, program \(\d, \d\) writes it at {at(overwrites)}"),
+  (adds, rf"program \(\d, \d\) writes y\[(\d)\] at {at(adds)}, program \(\d, \d\) reads it at {at(adds)}"),
+  (mixes, rf"program \(\d, \d\) writes y\[(\d)\] at {at(mixes, 2)}, program \(\d, \d\) updates it at {at(mixes)}"),
+  (looks, rf"program \(\d, \d\) updates y\[(\d)\] at {at(looks)}, program \(\d, \d\) reads it at {at(looks)}")])
+def test_races(application: Any, said: str, noopt: int) -> None:
+  k = tile.make(together, application, (tile.Tensor(2), tile.Tensor(1)))
+  x = np.arange(24, dtype=np.float32).reshape(3, 8)
+  with config(noopt=noopt), pytest.raises(RaceError, match=f"^{application.__name__}: {said}: a race") as e:
+    k(*on_numpy(x, x[:, 0] * 0))
+  first, second = re.findall(r"program \((\d), (\d)\)", str(e.value))
+  element, = re.findall(r"y\[(\d)\]", str(e.value))
+  assert first[0] == second[0] == element and {first[1], second[1]} == {"0", "1"}
+
+
+@pytest.mark.usefixtures("unverified")
+def test_a_race_of_some_sizes() -> None:
+  """Elements that computed places lead to, for sizes that are arguments of the launch."""
+  def halves(x: Any, y: Any) -> None:
+    i = tl.program_id(0) * 4 + tl.arange(0, 4)
+    tl.store(y.source[i // 6], x)
+  k = tile.make(lambda x, y: (x.tile((4,)), y.tile((4,))), halves, (tile.Tensor(shape=("N",)),) * 2)
+  def run(n: int) -> None: k(*on_numpy(np.arange(n, dtype=np.float32), np.zeros(n, np.float32)))
+  with config(dynamic="always"):
+    for n in (8, 24):
+      with pytest.raises(RaceError, match=r"program \(\d,\) writes y\[\d\] at .* program \(\d,\) writes it"): run(n)
+
+  def pairs(x: Any, y: Any) -> None:
+    tl.store(y.source[tl.arange(0, 4) // 2 + tl.program_id(0) * 4], x)
+  k = tile.make(lambda x, y: (x.tile((4,)), y.tile((4,))), pairs, (tile.Tensor(1),) * 2)
+  said = rf"elements of one program's block write y\[\d\] with different values at {at(pairs)}"
+  with pytest.raises(RaceError, match=said): run(8)
+
+
+@pytest.mark.usefixtures("unverified")
+def test_no_race() -> None:
+  """The same value from all, an element of one's own, atomic operations alone; programs that differ in nothing count."""
+  x = np.arange(24, dtype=np.float32).reshape(3, 8)
+  def same(x: Any, y: Any) -> None: y = tl.sum(x, 1) * 0 + 1  # noqa: F841
+  def counts(x: Any, y: Any) -> None: tl.atomic_add(y, tl.sum(x, 1) * 0 + 1)
+  def own(x: Any, y: Any) -> None: x = x + tl.max(x)
+  for application, want in ((same, 1), (counts, 2)):
+    a, y = on_numpy(x, x[:, 0] * 0)
+    tile.make(together, application, (tile.Tensor(2), tile.Tensor(1)))(a, y)
+    assert y.tolist() == [want] * 3
+  def count(x: Any, y: Any) -> None: tl.atomic_add(y, 1)
+  a, y = on_numpy(x, np.zeros(1, np.float32))
+  def arrangement(x: Any, y: Any) -> Any:
+    x = x.tile((1, 4))
+    return x, y.tile((1,)).unsqueeze(0).expand(x.shape)
+  tile.make(arrangement, count, (tile.Tensor(2), tile.Tensor(1)))(a, y)
+  assert y.tolist() == [6]
+  a, y = on_numpy(x, x[:, 0] * 0)
+  tile.make(together, own, (tile.Tensor(2), tile.Tensor(1)))(a, y)
+  np.testing.assert_array_equal(a.numpy(), x + x.reshape(3, 2, 4).max(-1).repeat(4, 1))
+
+
+@pytest.mark.usefixtures("unverified")
+def test_races_in_a_grid_of_five_dimensions() -> None:
+  def write(x: Any, y: Any) -> None: y = tl.sum(x)  # noqa: F841
+  def arrangement(x: Any, y: Any) -> Any:
+    x = x.tile((1,) * 5)
+    return x, y.tile((1,) * 5).expand((-1, -1, x.shape[2], -1, -1))
+  k = tile.make(arrangement, write, (tile.Tensor(5),) * 2)
+  x = np.zeros((2, 3, 4, 2, 2), np.float32)
+  x[1, 2, 3, 0, 1] = 5
+  with pytest.raises(RaceError) as e: k(*on_numpy(x, np.zeros((2, 3, 1, 2, 2), np.float32)))
+  first, second = (tuple(map(int, re.findall(r"\d", p))) for p in re.findall(r"program (\([\d, ]+\))", str(e.value)))
+  assert "y[1, 2, 0, 0, 1]" in str(e.value) and (1, 2, 3, 0, 1) in (first, second) and first[:2] == second[:2] == (1, 2)
