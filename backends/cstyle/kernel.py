@@ -255,26 +255,23 @@ class CKernel(Writer):
 
   def print(self, u: UOp) -> None:
     """A line for each element of each variable, in order; without variables a line."""
-    language, said = self.language, u.arg
-    if language.printing is None:
-      raise CompileError(f"kernel {self.name}: {language.name} has no printf for device_print; devices CPU, CUDA and NUMPY print")
-    self.typedefs.update(zip(language.printing, language.printing))
-    n = len(said.shapes)
+    head, said, n = self.language.printing, u.arg, len(u.arg.shapes)
+    if head is None:
+      raise CompileError(f"kernel {self.name}: {self.language.name} has no printf for device_print; CPU, CUDA and NUMPY print")
+    self.typedefs.update(zip(head, head))
+    def ints(values: Sequence[str]) -> str: return f"({', '.join(['%d'] * len(values))})"
+    def printf(text: str, *values: str) -> str:
+      return f"printf({', '.join([json.dumps(f'pid {ints(place)} {text}' + chr(10)), *place, *values])});"
     place = [f"(int){self.c(s, UNARY)}" for s in u.src[n:]]
-    def line(label: str, idx: Sequence[str] | None = None, value: tuple[str, str] = ("", "")) -> None:
-      where = f"pid ({', '.join(['%d'] * len(place))})" + ("" if idx is None else f" idx ({', '.join(['%d'] * len(idx))})")
-      text = json.dumps(f"{where} {label.replace('%', '%%')}{value[0]}\n")
-      self.emit(f"printf({', '.join([text, *place, *(idx or ()), *value[1:] * (idx is not None)])});")
-    if not n: line(said.text)
+    if not n: self.emit(printf(said.text.replace("%", "%%")))
     for v, shape, label in zip(u.src, said.shapes, said.labels()):
-      names = [self.fresh("at") for _ in shape]
-      for name, size in zip(names, shape): self.emit(f"for (int {name} = 0; {name} < {size}; {name}++) {{")
-      flat = " + ".join([f"{name}*{k}" if (k := prod(shape[d + 1:])) > 1 else name for d, name in enumerate(names)]) or "0"
-      x = self.widen(f"{self.c(v)}[{flat}]", v.dtype)[0]
-      kind, wide = v.dtype.kind, v.dtype.itemsize == 8
+      i, kind, wide = self.fresh("at"), v.dtype.kind, v.dtype.itemsize == 8
+      value = self.widen(f"{self.c(v)}[{i}]", v.dtype)[0]
+      if kind != "f": value = f"({'unsigned ' * (kind == 'u')}{'long' if wide else 'int'})({value})"
       how = f"%.{16 if wide else 7}g" if kind == "f" else f"%{'l' * wide}{'u' if kind == 'u' else 'd'}"
-      line(label, names, (how, x if kind == "f" else f"({'unsigned ' * (kind == 'u')}{'long' if wide else 'int'})({x})"))
-      for _ in shape: self.emit("}")
+      idx = [f"{i} / {prod(shape[d + 1:])} % {size}" if len(shape) > 1 else i for d, size in enumerate(shape)]
+      line = printf(f"idx {ints(idx)} {label.replace('%', '%%')}{how}", *idx, value)
+      self.emit(f"for (int {i} = 0; {i} < {prod(shape)}; {i}++) {line}")
 
   # ---- expressions
   def expression(self, u: UOp) -> Text:

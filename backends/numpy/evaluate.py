@@ -46,11 +46,12 @@ class Evaluator:
   def __init__(self, name: str, uops: Sequence[UOp], grid: Sequence[Dim] = ()):
     self.name, self.uops = name, UOpList(uops)
     self.params = [u for u in self.uops if u.op is Ops.DEFINE_GLOBAL]
-    specials = {u.arg[:2]: u for u in self.uops if u.op is Ops.SPECIAL}
-    if any(u.op is Ops.ATOMIC for u in self.uops):   # programs that differ in nothing count where they add up
-      specials = {("g", d): UOp(Ops.SPECIAL, dtypes.int32, (), ("g", d, n)) for d, n in enumerate(grid)} | specials
+    there = {u.arg[:2]: u for u in self.uops if u.op is Ops.SPECIAL}
+    specials = {("g", d): UOp(Ops.SPECIAL, dtypes.int32, (), ("g", d, n)) for d, n in enumerate(grid) if n != 1} | there
     # dimension 0 is the fastest: last of the group axes, last of the local axes
     self.groups, self.locals = ([specials[at] for at in sorted(specials, reverse=True) if at[0] == kind] for kind in "gl")
+    # programs that differ in nothing run once, unless it counts how many there are
+    self.once = {u for at, u in specials.items() if at not in there and not any(x.op is Ops.ATOMIC for x in self.uops)}
     self.ones = (1,) * (len(self.groups) + len(self.locals) + 1)
     self.items = math.prod(u.arg[2] for u in self.locals)
     self.written, self.read = touched(self.uops, Ops.STORE, Ops.ATOMIC), touched(self.uops, Ops.LOAD)
@@ -64,10 +65,8 @@ class Evaluator:
 
   def fail(self, u: UOp, sentence: str, race: Any = None) -> NoReturn:
     """Raise VerifyError about a line of the listing; RaceError for a race."""
-    error = (VerifyError if race is None else RaceError)(
-      f"kernel {self.name!r} {sentence}; line {self.uops.lines()[self.uops.index(u)].strip()}")
-    if isinstance(error, RaceError): error.race = race
-    raise error
+    said = f"kernel {self.name!r} {sentence}; line {self.uops.lines()[self.uops.index(u)].strip()}"
+    raise VerifyError(said) if race is None else RaceError(said, race)
 
   def _blocks(self) -> Block:
     """The lines; those between a LOOP, WHILE, IF or ELSE and its end are a block of the line that opens it."""
@@ -106,7 +105,7 @@ class Evaluator:
     room = 1 if self.prints else max(1, CHUNK // (self.items * self.weight))   # then one program after another
     parts = []
     for u in reversed(self.groups):
-      n = extents[u]
+      n = extents[u] if u not in self.once else 1
       step = min(n, room)
       parts.append([range(b, min(b + step, n)) for b in range(0, n, step)])
       room = max(1, room // n) if step == n else 1
@@ -171,14 +170,10 @@ class Chunk:
     for u in specials: number = number * self.launch.extents[u] + self.axes[u]
     return np.broadcast_to(number, (*self.shape, 1))
 
-  def fail(self, sentence: str, at: int | None = None, *did: tuple[str, int]) -> NoReturn:
-    """Raise VerifyError about the line that runs; of a race there are the element, and what two programs did to it."""
-    assert self.current is not None
-    groups, u = self.ev.groups, self.current.node
-    def place(program: int) -> dict[int, int]:
-      found = np.unravel_index(program, [self.launch.extents[g] for g in groups]) if groups else ()
-      return {g.arg[1]: int(n) for g, n in zip(groups, found)}
-    self.ev.fail(u, sentence, at if at is None else (u.src[0], at, *[(verb, place(n)) for verb, n in did]))
+  def fail(self, sentence: str, *race: Any) -> NoReturn:
+    """Raise VerifyError about the line that runs; RaceError with an element, and what two programs did to it."""
+    assert (line := self.current) is not None
+    self.ev.fail(line.node, sentence, (line.node.src[0].arg[0], *race) if race else None)
 
   def masked(self, condition: Array) -> Array:
     """The programs that run and for which a condition is true."""

@@ -34,9 +34,6 @@ class Programs:
     """For each element a program other than ``who`` that has, NOBODY where there is none."""
     return np.where(self.first[i] != who, self.first[i], self.second[i])
 
-  def clear(self) -> None:
-    for x in self.first, self.second: x.fill(NOBODY)
-
 
 class Tracker:
   """Which program wrote each element last, which read and which updated it, since the last barrier (of global memory: since the
@@ -46,11 +43,13 @@ class Tracker:
     self.writer: Array = np.full(size, NOBODY, np.int64)
     self.readers, self.updaters = (Programs(size) if some else None for some in (reads, updates))
 
+  def wrote(self, i: Array, who: Array) -> Array:
+    """For each element the program that wrote it last, NOBODY where that is ``who``."""
+    return np.where(self.writer[i] != who, self.writer[i], NOBODY)
+
   def reset(self) -> None:
     """After a barrier everything that others did is visible."""
-    self.writer.fill(NOBODY)
-    for x in self.readers, self.updaters:
-      if x is not None: x.clear()
+    self.__init__(self.writer.size, self.readers is not None, self.updaters is not None)  # type: ignore[misc]
 
 
 @dataclass(eq=False)
@@ -111,7 +110,7 @@ class Memory:
   def _reading(self, tracker: Tracker, i: Array, gate: Array | None) -> None:
     if tracker.readers is None: return
     i, who = _pick(_shape(gate, i.shape, self.who.shape), gate, i, self.who)
-    self._apart(i, who, "reads", np.where(tracker.writer[i] != who, tracker.writer[i], NOBODY), "writes")
+    self._apart(i, who, "reads", tracker.wrote(i, who), "writes")
     if tracker.updaters is not None: self._apart(i, who, "reads", tracker.updaters.other(i, who), "updates")
     tracker.readers.add(i, who)
 
@@ -135,10 +134,10 @@ class Memory:
     i, value, who = _pick(shape, gate, i, value, who)
     new = bits(value)
     if tracker is not None:
-      differs, last = bits(self.data[i]) != new, tracker.writer[i]
+      differs = bits(self.data[i]) != new
       if tracker.readers is not None: self._apart(i, who, "writes", tracker.readers.other(i, who), "reads", differs)
       if tracker.updaters is not None: self._apart(i, who, "writes", tracker.updaters.other(i, who), "updates")
-      self._apart(i, who, "writes", np.where(last != who, last, NOBODY), "writes", differs)
+      self._apart(i, who, "writes", tracker.wrote(i, who), "writes", differs)
       tracker.writer[i] = who
     self.data[i] = value
     if self.written is not None: self.written[i] = True
@@ -151,7 +150,7 @@ class Memory:
     i, gate = places
     i, value, who = _pick(_shape(gate, i.shape, value.shape, programs + (1,)), gate, i, value, self.who)
     if (tracker := self.tracker) is not None and tracker.updaters is not None:
-      self._apart(i, who, "updates", np.where(tracker.writer[i] != who, tracker.writer[i], NOBODY), "writes")
+      self._apart(i, who, "updates", tracker.wrote(i, who), "writes")
       if tracker.readers is not None: self._apart(i, who, "updates", tracker.readers.other(i, who), "reads")
       tracker.updaters.add(i, who)
     fn = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]

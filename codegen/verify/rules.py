@@ -218,13 +218,9 @@ def _gep(u: UOp) -> str | None:
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
 
 
-def _print(u: UOp) -> str | None:
-  """A variable for each shape, then ints: the program's place."""
-  if not isinstance(u.arg, Print): return f"the arg of PRINT is a Print, got {u.arg!r}"
-  variables, place = u.src[:len(u.arg.shapes)], u.src[len(u.arg.shapes):]
-  if len(variables) < len(u.arg.shapes) or any(v.op is not Ops.DEFINE_LOCAL for v in variables):
-    return f"PRINT has a variable for each of its {len(u.arg.shapes)} shapes, then the program's place"
-  return next((wrong for s in place if (wrong := int_dtype("the program's place", s))), None)
+_print = all_of(argument(lambda a: isinstance(a, Print), "a Print"), lambda u: None if all(
+  s.op is Ops.DEFINE_LOCAL if i < len(u.arg.shapes) else s.dtype.kind in "iu" for i, s in enumerate(u.src)) and
+  len(u.src) >= len(u.arg.shapes) else "PRINT has a variable for each of its shapes, then ints: the program's place")
 
 
 # tables that forms of a kernel share

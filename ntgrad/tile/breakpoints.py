@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import keyword
 import os
 import sys
 import types
@@ -21,31 +20,27 @@ from .python_source import Scope, Unbound
 _numbers = itertools.count(1)
 
 
+class _Number(int): """Of a block, in the place of it."""
+
+
 class Breakpoint:
-  """One of a kernel, which is made while the application is read; ``following`` is the line of the statement behind it."""
+  """One of a kernel, made while the application is read; ``following`` is the line of the statement behind it."""
 
   def __init__(self, scope: Scope, line: int, following: int):
-    t, inner = tracer(), scope
-    known: dict[str, Any] = {}
-    while True:   # of functions around it: what has values before the kernel runs
-      known = {n: x for n, x in inner.names.items() if not isinstance(x, Unbound)} | known
-      if inner.around is None: break
-      inner = inner.around
-    if (fn := inner.fn) is not None: known = inspect.getclosurevars(fn).nonlocals | known
-    self.blocks: list[BlockValue] = []
+    scopes, self.blocks, self.number = [scope], list[BlockValue](), next(_numbers)
+    while (around := scopes[-1].around) is not None: scopes.append(around)
+    fn = scopes[-1].fn
+    known = dict(inspect.getclosurevars(fn).nonlocals) if fn is not None else {}
+    for s in scopes[::-1]: known.update({n: x for n, x in s.names.items() if not isinstance(x, Unbound)})
+    t = tracer()
     t.looking = "look"
     try: self.values = {n: self.place(x) for n, x in known.items()}
     finally: t.looking = None
-    self.number = next(_numbers)
-    breakpoints[self.number] = self
     t.breakpoints.append(self)
-    name = scope.name if scope.name.isidentifier() and not keyword.iskeyword(scope.name) else "application"
-    tree = ast.parse(f"def {name}({', '.join([*self.values, '__program__'])}):\n  breakpoint()\n  pass")
-    made, = tree.body
-    assert isinstance(made, ast.FunctionDef)
-    for statement, at in zip(made.body, (line, following)):
-      for n in ast.walk(statement):
-        if isinstance(n, ast.expr | ast.stmt): n.lineno = n.end_lineno = at
+    breakpoints[self.number] = self
+    name = scope.name if "lambda" not in scope.name else "application"
+    tree: Any = ast.parse(f"def {name}({', '.join([*self.values, '__program__'])}):\n  breakpoint()\n  pass")
+    for statement, at in zip(tree.body[0].body, (line, following)): ast.increment_lineno(statement, at - statement.lineno)
     names: dict[str, Any] = {}
     exec(compile(tree, scope.text.file, "exec"), names)
     self.function = types.FunctionType(names[name].__code__, fn.__globals__ if fn is not None else names)
@@ -53,25 +48,19 @@ class Breakpoint:
   def place(self, x: Any) -> Any:
     """A value with the number of its block in the place of each one."""
     if isinstance(x, list | tuple): return [self.place(y) for y in x]
-    if isinstance(x, dict): return {k: self.place(y) for k, y in x.items()}
     try: b = as_block(x)
-    except NtgradError: return x   # a tile that does not fit the grid, a place that is no value
+    except NtgradError: b = None   # a tile that does not fit the grid
     if b is None: return x
     self.blocks.append(b)
     return _Number(len(self.blocks) - 1)
 
   def __call__(self, program: tuple[int, ...], arrays: list[Any]) -> None:
     """Stop, for a program, with its blocks. Raises what the debugger raises when it is left."""
-    def value(x: Any) -> Any:
-      if isinstance(x, _Number): return arrays[x][()]   # of shape (): a number
-      if isinstance(x, dict): return {k: value(y) for k, y in x.items()}
-      return [value(y) for y in x] if isinstance(x, list) else x
+    def value(x: Any) -> Any:   # a block of shape () is a number
+      return arrays[x][()] if isinstance(x, _Number) else [value(y) for y in x] if isinstance(x, list) else x
     names, before = {n: value(x) for n, x in self.values.items()}, sys.gettrace()
     # in one line: no step of the debugger ends in this function
-    self.function(**names, __program__=program), sys.settrace(before)  # noqa: B018
-
-
-class _Number(int): """Of a block."""
+    self.function(**names, __program__=program), sys.settrace(before)  # type: ignore[func-returns-value]
 
 
 def as_block(x: Any) -> BlockValue | None:

@@ -28,7 +28,7 @@ from .block import ranges_of
 from .launch import Launcher, SlotPair
 from .open_sizes import Sizes
 from .parameters import Parameter
-from .races import Named, Places
+from .races import Named
 from .tune import fingerprint
 
 
@@ -48,7 +48,7 @@ class Specialised:
   # of one for many sizes: the kernel that has numbers for them
   numbers: Callable[[Mapping[str, int]], Specialised | None] | None = field(default=None, compare=False)
   breakpoints: tuple[Any, ...] = field(default=(), compare=False)   # what stops in the debugger, kept while it may run
-  places: Places = field(default_factory=dict, compare=False)
+  accesses: Mapping[tuple[int, Ops], Sequence[str]] = field(default_factory=dict, compare=False)   # slot, op -> their lines
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -82,7 +82,9 @@ class Specialised:
       def compiled(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
         spec, needs = self.rendered(kernel, d, aligns, shared)
         program, = from_specs([spec], d)
-        return (program if d.renderer.target.name != "numpy" else self.named(program, kernel, d, aligns, shared)), needs
+        def exact() -> Program:
+          with config(noopt=1): return from_specs([self.rendered(kernel, d, aligns, shared)[0]], d)[0]
+        return (Named(program, kernel, self, exact) if d.renderer.target.name == "numpy" else program), needs
       program = SizedProgram(self.kernel, d, compiled) if self.sizes else compiled(self.kernel)[0]
       names, checks = tuple(p.name for p in self.parameters), self.checks(device)
       step = Step(program, tuple(range(len(names))), self.writes, (), device, (0,) * len(aligns))
@@ -90,12 +92,6 @@ class Specialised:
         self.name, step, self.writes, names, self.sharing, checks and checks[0], partial(self.launcher, device, aligns),
         partial(self.static, device, aligns))
     return made.with_sizes(sizes) if sizes else made
-
-  def named(self, program: Program, kernel: Kernel, d: Device, aligns: Sizes, shared: tuple[SlotPair, ...]) -> Program:
-    """A program of NUMPY, with what it takes to say in the application's words which race it has."""
-    def exact() -> Program:
-      with config(noopt=1): return from_specs([self.rendered(kernel, d, aligns, shared)[0]], d)[0]
-    return Named(program, exact if kernel.plain else None, kernel, self.name, [p.name for p in self.parameters], self.places)
 
   def static(self, device: str, aligns: Sizes, sizes: Sizes) -> Launcher | None:
     """The launcher of the kernel that has numbers for these sizes; None where there is none."""

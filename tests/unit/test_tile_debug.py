@@ -276,7 +276,7 @@ def test_in_pdb(commands: str, said: list[str], tmp_path: Path) -> None:
   for text in said:
     assert text in out[at:], out
     at = out.index(text, at) + len(text)
-  assert "evaluate.py" not in out and "-> y = double + 1" in out
+  assert "evaluate.py" not in out and "breakpoints.py" not in out and "-> y = double + 1" in out
 
 
 # ---- races, which the verifier sees, too, where no index depends on data: that is off here, as it is for users
