@@ -196,6 +196,9 @@ class Kernel:
     return {u: tuple(sorted(dims)) or tuple(range(len(self.by_uop[u].shape)))[-1:] for u, dims in used.items()}
 
   @cached_property
+  def prints(self) -> bool: return any(u.op is Ops.PRINT for u in self.nodes)   # or stops at a breakpoint
+
+  @cached_property
   def stores_only(self) -> bool: return not self.variables and all(s.op is Ops.STORE for s in self.body)   # and only to params
 
   @cached_property

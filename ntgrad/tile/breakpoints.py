@@ -3,11 +3,11 @@ then; what stops is a function that has its file, line and names, with blocks as
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import os
 import sys
 import types
+from contextlib import suppress
 from typing import Any
 
 from ntgrad.backends.numpy.evaluate import breakpoints
@@ -30,7 +30,9 @@ class Breakpoint:
     scopes, self.blocks, self.number = [scope], list[BlockValue](), next(_numbers)
     while (around := scopes[-1].around) is not None: scopes.append(around)
     fn = scopes[-1].fn
-    known = dict(inspect.getclosurevars(fn).nonlocals) if fn is not None else {}
+    known = dict[str, Any]()
+    for n, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ()) if fn is not None else ():
+      with suppress(ValueError): known[n] = cell.cell_contents   # it may be empty
     for s in scopes[::-1]: known.update({n: x for n, x in s.names.items() if not isinstance(x, Unbound)})
     t = tracer()
     t.looking = "look"

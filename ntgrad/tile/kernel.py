@@ -290,7 +290,7 @@ class TileKernel(Signature):
       found = remembered(name, free, table)
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)
-        elif (s := read(start)) is None or s.prints: return values | start   # each candidate would print
+        elif (s := read(start)) is None or s.kernel.prints: return values | start   # each candidate would print
         else: found, lines = search_values(self, free, read, opened, to_measure(s))
         remember_choice(name, found, table)
         if lines is not None: report.tuned(self.name, found, lines)

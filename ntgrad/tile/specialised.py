@@ -59,11 +59,6 @@ class Specialised:
     """The slots of the parameters that it reads or writes."""
     return frozenset(u.arg[0] for u in toposort(self.kernel.effects) if u.op is Ops.DEFINE_GLOBAL)
 
-  @cached_property
-  def prints(self) -> bool:
-    """Whether it prints, or stops at a breakpoint."""
-    return any(u.op is Ops.PRINT for u in self.kernel.nodes)
-
   @property
   def sizes(self) -> tuple[Size, ...]:
     """What a launch gives numbers for."""
