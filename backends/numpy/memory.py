@@ -22,17 +22,22 @@ def _first(bad: Array) -> Shape: return tuple(int(i) for i in np.argwhere(bad)[0
 class Programs:
   """Two of the programs that have done something with each element: a first one, and another where there is one."""
 
-  def __init__(self, size: int): self.first, self.second = (np.full(size, NOBODY, np.int64) for _ in range(2))
+  def __init__(self, size: int):
+    self.first: Array = np.full(size, NOBODY, np.int64)
+    self.second: Array | None = None   # from when there is one
 
   def add(self, i: Array, who: Array) -> None:
     """Programs ``who`` do it at elements ``i``, which may occur several times."""
-    self.first[i] = np.where(self.first[i] == NOBODY, who, self.first[i])
-    more = self.first[i] != who
+    before = self.first[i]
+    self.first[i] = np.where(before == NOBODY, who, before)
+    if not np.count_nonzero(more := self.first[i] != who): return
+    if self.second is None: self.second = np.full(self.first.size, NOBODY, np.int64)
     self.second[i[more]] = who[more]
 
   def other(self, i: Array, who: Array) -> Array:
     """For each element a program other than ``who`` that has, NOBODY where there is none."""
-    return np.where(self.first[i] != who, self.first[i], self.second[i])
+    first = self.first[i]
+    return np.where(first != who, first, NOBODY if self.second is None else self.second[i])
 
 
 class Tracker:
@@ -45,7 +50,8 @@ class Tracker:
 
   def wrote(self, i: Array, who: Array) -> Array:
     """For each element the program that wrote it last, NOBODY where that is ``who``."""
-    return np.where(self.writer[i] != who, self.writer[i], NOBODY)
+    last = self.writer[i]
+    return np.where(last != who, last, NOBODY)
 
   def reset(self) -> None:
     """After a barrier everything that others did is visible."""
@@ -116,8 +122,7 @@ class Memory:
 
   def _apart(self, i: Array, who: Array, verb: str, other: Array, does: str, differs: Array | bool = True) -> None:
     """Raise RaceError where a program ``other`` does something with an element that ``who`` must be alone with."""
-    bad = (other != NOBODY) & differs
-    if not np.count_nonzero(bad): return
+    if not np.count_nonzero(bad := (other != NOBODY) & differs): return
     k, at = _first(bad), self._of(i, bad)
     how = f"in one program and {does} it in another" if verb != does else "with different values in two programs"
     self.fail(f"{verb} {self.what} at index {at} {how}: a race", at, (verb, int(who[k])), (does, int(other[k])))
@@ -141,8 +146,8 @@ class Memory:
       tracker.writer[i] = who
     self.data[i] = value
     if self.written is not None: self.written[i] = True
-    if tracker is not None: self._apart(i, who, "writes", tracker.writer[i], "writes", bits(self.data[i]) != new)
-    elif i.size > 1 and self.base is None: self._apart(i, who, "writes", who, "writes", bits(self.data[i]) != new)
+    if (tracker is not None or i.size > 1 and self.base is None) and np.count_nonzero(differs := bits(self.data[i]) != new):
+      self._apart(i, who, "writes", who if tracker is None else tracker.writer[i], "writes", differs)
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape) -> None:
     """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""
