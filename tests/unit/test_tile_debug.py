@@ -109,6 +109,20 @@ def test_what_is_not_asked_for_prints_too(device: str, capfd: Any) -> None:
   assert sorted(lines) == want
 
 
+@pytest.mark.parametrize("device", PRINTING)
+def test_between_two_writes(device: str, capfd: Any) -> None:
+  def twice(x: Any, y: Any) -> None:
+    y = x
+    tl.device_print("before", y)
+    y = x + 1
+    tl.device_print("after", y)
+    tl.device_print("after", y)   # equal statements are two
+  x, y = (Tensor(np.full(2, 8, np.float32), device=device).realize() for _ in range(2))
+  lines = printed(capfd, lambda: pair(twice, 2)(x, y))
+  assert lines == [f"pid (0) idx ({i}) {said}" for said in ("before: 8", "after: 9", "after: 9") for i in range(2)]
+  assert y.tolist() == [9, 9]
+
+
 def test_kernels_that_print_are_not_measured(capfd: Any) -> None:
   block = tile.block_size()
   def show(x: Any, y: Any) -> None:
