@@ -57,6 +57,7 @@ class CRenderer(CStyleRenderer):
   reserved = KEYWORDS.union(FUNCTIONS, [f"{name}f" for name in FUNCTIONS], "main abs fabs memcpy".split())
   header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
   serial = True
+  printing = "#include <stdio.h>",
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     return super().head(name, [*params, "const int* grid"], size)
@@ -64,8 +65,8 @@ class CRenderer(CStyleRenderer):
   def begin(self, uops: Sequence[UOp]) -> list[str]:
     """The loops over the grid."""
     types = {u.arg[1]: u.dtype for u in uops if u.op is Ops.SPECIAL and u.arg[0] == "g"}
-    # programs that differ in nothing do the same: how many there are counts where they add up
-    if any(u.op is Ops.ATOMIC for u in uops): types = {**dict.fromkeys(range(3), dtypes.int32), **types}
+    # programs that differ in nothing do the same: how many there are counts where they add up or print
+    if any(u.op in (Ops.ATOMIC, Ops.PRINT) for u in uops): types = {**dict.fromkeys(range(3), dtypes.int32), **types}
     return [
       f"for ({self.value_type(types[d])} gidx{d} = 0; gidx{d} < grid[{d}]; gidx{d}++) {{" for d in sorted(types, reverse=True)]
 

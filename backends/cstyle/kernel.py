@@ -3,12 +3,13 @@ Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers: 
 them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1."""
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from typing import Sequence
 
 from ntgrad.codegen.index import arguments, vmax, vmin
-from ntgrad.codegen.ir import FUNCTIONS, CompileError, DType, cast_number, dtypes, refusal
+from ntgrad.codegen.ir import FUNCTIONS, CompileError, DType, cast_number, dtypes, prod, refusal
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 from ntgrad.codegen.kernel import NARROW
@@ -111,6 +112,7 @@ class CKernel(Writer):
       if self.language.barrier: self.emit(self.language.barrier)
     elif op is Ops.STORE: self.store(u)
     elif op is Ops.ATOMIC: self.atomic(u)
+    elif op is Ops.PRINT: self.print(u)
     else: self.text[u] = self.value(u)
 
   def value(self, u: UOp) -> Text:
@@ -250,6 +252,26 @@ class CKernel(Writer):
     self.typedefs.update(zip(head, head))
     self.helpers.update(helpers)
     self.emit(f"{self.guard(gate)}{call};")
+
+  def print(self, u: UOp) -> None:
+    """A line for each element of each variable, in order; without variables a line."""
+    head, said, n = self.language.printing, u.arg, len(u.arg.shapes)
+    if head is None:
+      raise CompileError(f"kernel {self.name}: {self.language.name} has no printf for device_print; CPU, CUDA and NUMPY print")
+    self.typedefs.update(zip(head, head))
+    def ints(values: Sequence[str]) -> str: return f"({', '.join(['%d'] * len(values))})"
+    def printf(text: str, *values: str) -> str:
+      return f"printf({', '.join([json.dumps(f'pid {ints(place)} {text}' + chr(10)), *place, *values])});"
+    place = [f"(int){self.c(s, UNARY)}" for s in u.src[n:]]
+    if not n: self.emit(printf(said.text.replace("%", "%%")))
+    for v, shape, label in zip(u.src, said.shapes, said.labels()):
+      i, kind, wide = self.fresh("at"), v.dtype.kind, v.dtype.itemsize == 8
+      value = self.widen(f"{self.c(v)}[{i}]", v.dtype)[0]
+      if kind != "f": value = f"({'unsigned ' * (kind == 'u')}{'long' if wide else 'int'})({value})"
+      how = f"%.{16 if wide else 7}g" if kind == "f" else f"%{'l' * wide}{'u' if kind == 'u' else 'd'}"
+      idx = [f"{i} / {prod(shape[d + 1:])} % {size}" if len(shape) > 1 else i for d, size in enumerate(shape)]
+      line = printf(f"idx {ints(idx)} {label.replace('%', '%%')}{how}", *idx, value)
+      self.emit(f"for (int {i} = 0; {i} < {prod(shape)}; {i}++) {line}")
 
   # ---- expressions
   def expression(self, u: UOp) -> Text:

@@ -43,6 +43,7 @@ class Language(Renderer):
   spaces = {"global": "", "local": "", "private": ""}     # what arrays and pointers to them begin with
   aligned = ""                                            # what declarations of arrays end with
   barrier = ""                                            # the statement that waits for the other work-items of a group
+  printing: tuple[str, ...] | None = None                 # the head of a source that calls printf; None where there is none
   serial = False                                          # one program runs after another, each with one work-item
   index = "i"                                             # names of loops' indices begin with it
   parenthesised = False                                   # every operation in parentheses, and no blanks

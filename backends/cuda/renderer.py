@@ -6,6 +6,7 @@ the lanes added are masked at every LOAD and STORE, and are the combiner's ident
 """
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -305,6 +306,15 @@ class _TritonKernel(Expressions):
     if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
       raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
     self.emit(f"tl.atomic_{u.arg}({self.pointer(u, to)}, {self.whole(u.src[2], to)}{self.mask(u, to)}, sem=\"relaxed\")")
+
+  def write_print(self, u: UOp) -> None:
+    """All elements of blocks as Triton has them, those that it adds too."""
+    said = u.arg
+    def block(v: UOp) -> str:
+      if v.dtype in FP8: return f"{self.use('_from_' + v.dtype.name.removeprefix('float8_'))}({self.text[v][0]})"
+      return f"{self.text[v][0]}{'.to(tl.int32)' * (v.dtype.kind == 'b')}"
+    blocks = map(block, u.src[:len(said.shapes)])
+    self.emit(f"tl.device_print({', '.join([json.dumps(said.text.replace('%', '%%')), *blocks])})")
 
   # ---- memory by descriptor
 

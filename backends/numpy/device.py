@@ -40,7 +40,7 @@ class NumpyProgram(Program):
     if spec.sizes != (want := tuple(arguments(spec.uops))):
       has, launch = (", ".join(map(bounds_text, sizes)) or "none" for sizes in (want, spec.sizes))
       raise VerifyError(f"kernel {spec.label!r} has the sizes {has}, its launch {launch}")
-    self.evaluator, self.grid = Evaluator(spec.label, spec.uops), grid_of(spec)
+    self.evaluator, self.grid = Evaluator(spec.label, spec.uops, spec.grid), grid_of(spec)
     if not spec.sizes: self._check(())
 
   def _check(self, sizes: Sizes) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field
-from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ntgrad.codegen.index import Size, evaluator
-from ntgrad.codegen.ir import Ops, UOp, VerifyError, dtypes, step_of
+from ntgrad.codegen.index import Dim, Size, evaluator
+from ntgrad.codegen.ir import Ops, RaceError, UOp, VerifyError, dtypes, step_of
 from ntgrad.codegen.kernel import UOpList, accumulator
 
 from ..writer import touched
@@ -21,6 +22,8 @@ from .functions import cast, function
 from .memory import Array, Memory, Tracker
 
 CHUNK = 1 << 18  # elements of the largest intermediate
+# by the number of a PRINT that stops: what to call with the program's place and the blocks. Whoever made the kernel keeps it
+breakpoints: WeakValueDictionary[int, Callable[[tuple[int, ...], list[Array]], None]] = WeakValueDictionary()
 
 
 @dataclass(eq=False)
@@ -40,24 +43,30 @@ class Evaluator:
   """A linear program, which must be legal, ready to run on numpy. Raises VerifyError for a node that numpy cannot evaluate;
   running it, for what a device would leave undefined."""
 
-  def __init__(self, name: str, uops: Sequence[UOp]):
+  def __init__(self, name: str, uops: Sequence[UOp], grid: Sequence[Dim] = ()):
     self.name, self.uops = name, UOpList(uops)
     self.params = [u for u in self.uops if u.op is Ops.DEFINE_GLOBAL]
+    there = {u.arg[:2]: u for u in self.uops if u.op is Ops.SPECIAL}
+    specials = {("g", d): UOp(Ops.SPECIAL, dtypes.int32, (), ("g", d, n)) for d, n in enumerate(grid) if n != 1} | there
     # dimension 0 is the fastest: last of the group axes, last of the local axes
-    self.groups, self.locals = (
-      sorted([u for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == kind], key=lambda u: -u.arg[1]) for kind in "gl")
+    self.groups, self.locals = ([specials[at] for at in sorted(specials, reverse=True) if at[0] == kind] for kind in "gl")
+    # programs that differ in nothing run once, unless it counts how many there are
+    self.once = {u for at, u in specials.items() if at not in there and not any(x.op is Ops.ATOMIC for x in self.uops)}
     self.ones = (1,) * (len(self.groups) + len(self.locals) + 1)
     self.items = math.prod(u.arg[2] for u in self.locals)
     self.written, self.read = touched(self.uops, Ops.STORE, Ops.ATOMIC), touched(self.uops, Ops.LOAD)
+    self.updated = touched(self.uops, Ops.ATOMIC)
     locals_ = [u.arg for u in self.uops if u.op is Ops.DEFINE_LOCAL]
     each = [n if kind == "private" else -(-n // self.items) for _, n, kind in locals_]
     self.weight = max([u.dtype.count for u in self.uops] + each)
     self.constants = {u: np.full(self.ones, u.arg, u.dtype.np) for u in self.uops if u.op in (Ops.CONST, Ops.DEFINE_ACC)}
+    self.prints = any(u.op is Ops.PRINT for u in self.uops)
     self.block = self._blocks()
 
-  def fail(self, u: UOp, sentence: str) -> NoReturn:
-    """Raise VerifyError about a line of the listing."""
-    raise VerifyError(f"kernel {self.name!r} {sentence}; line {self.uops.lines()[self.uops.index(u)].strip()}")
+  def fail(self, u: UOp, sentence: str, race: Any = None) -> NoReturn:
+    """Raise VerifyError about a line of the listing; RaceError for a race."""
+    said = f"kernel {self.name!r} {sentence}; line {self.uops.lines()[self.uops.index(u)].strip()}"
+    raise VerifyError(said) if race is None else RaceError(said, race)
 
   def _blocks(self) -> Block:
     """The lines; those between a LOOP, WHILE, IF or ELSE and its end are a block of the line that opens it."""
@@ -93,10 +102,10 @@ class Evaluator:
   # ---- running
   def boxes(self, extents: Mapping[UOp, int]) -> Iterator[list[range]]:
     """Boxes of group ids, each small enough for one go."""
-    room = max(1, CHUNK // (self.items * self.weight))
+    room = 1 if self.prints else max(1, CHUNK // (self.items * self.weight))   # then one program after another
     parts = []
     for u in reversed(self.groups):
-      n = extents[u]
+      n = extents[u] if u not in self.once else 1
       step = min(n, room)
       parts.append([range(b, min(b + step, n)) for b in range(0, n, step)])
       room = max(1, room // n) if step == n else 1
@@ -124,7 +133,8 @@ class Evaluator:
       same.setdefault((raw.ctypes.data, size), []).append(u)
     for users in same.values():
       if math.prod(numbers) == self.items or not self.written.intersection(users): continue
-      launch.trackers.update(dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users))))
+      launch.trackers.update(dict.fromkeys(users, Tracker(
+        max(data[u].size for u in users), not self.read.isdisjoint(users), not self.updated.isdisjoint(users))))
     with np.errstate(all="ignore"):
       for box in self.boxes(launch.extents): Chunk(self, box, launch).run(self.block)
 
@@ -160,10 +170,10 @@ class Chunk:
     for u in specials: number = number * self.launch.extents[u] + self.axes[u]
     return np.broadcast_to(number, (*self.shape, 1))
 
-  def fail(self, sentence: str) -> NoReturn:
-    """Raise VerifyError about the line that runs."""
-    assert self.current is not None
-    self.ev.fail(self.current.node, sentence)
+  def fail(self, sentence: str, *race: Any) -> NoReturn:
+    """Raise VerifyError about the line that runs; RaceError with an element, and what two programs did to it."""
+    assert (line := self.current) is not None
+    self.ev.fail(line.node, sentence, (line.node.src[0].arg[0], *race) if race else None)
 
   def masked(self, condition: Array) -> Array:
     """The programs that run and for which a condition is true."""
@@ -199,7 +209,8 @@ class Chunk:
   def run_load(self, line: Line) -> None:
     buf, index, *gate = line.sources   # and the value where the gate is false
     other = self.values[gate[1]] if len(gate) > 1 else None
-    self.values[line.node] = self.memory[buf].load(self.values[index], line.node.dtype.count, self.gate(gate), other)
+    memory = self.memory[buf] if line.node.arg != "look" else replace(self.memory[buf], tracker=None)
+    self.values[line.node] = memory.load(self.values[index], line.node.dtype.count, self.gate(gate), other)
 
   def run_store(self, line: Line) -> None:
     buf, index, value, *gate = line.sources
@@ -208,6 +219,19 @@ class Chunk:
   def run_atomic(self, line: Line) -> None:
     buf, index, value, *gate = line.sources
     self.memory[buf].atomic(line.node.arg, self.values[index], self.values[value], self.gate(gate), self.shape)
+
+  def run_print(self, line: Line) -> None:
+    """Print, or stop, for the one program of this chunk."""
+    said, n = line.node.arg, len(line.node.arg.shapes)
+    program = tuple([int(self.values[s].item()) for s in line.sources[n:]])
+    blocks = [np.array(self.memory[v].data[:math.prod(shape)]).reshape(shape) for v, shape in zip(line.sources, said.shapes)]
+    if said.stop: return breakpoints[said.stop](program, blocks)
+    where = f"pid ({', '.join(map(str, program))})"
+    if not n: print(where, said.text)
+    for label, block in zip(said.labels(), blocks):
+      for at, x in np.ndenumerate(block):
+        value = str(int(x)) if block.dtype.kind in "iub" else format(float(x), f".{16 if block.itemsize == 8 else 7}g")
+        print(f"{where} idx ({', '.join(map(str, at))}) {label}{value}")
 
   def run_barrier(self, line: Line) -> None:
     own = tuple(range(len(self.ev.groups), len(self.shape)))

@@ -8,7 +8,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]   # of any shape and dtype
 Shape = tuple[int, ...]
-NOBODY, SEVERAL = -1, -2                 # in the place of a program's number: none, and several
+NOBODY = -1                              # in the place of a program's number
 
 
 def bits(x: Array) -> Array:
@@ -19,17 +19,43 @@ def bits(x: Array) -> Array:
 def _first(bad: Array) -> Shape: return tuple(int(i) for i in np.argwhere(bad)[0])
 
 
-class Tracker:
-  """Which program wrote and which read each element since the last barrier (of global memory: since the launch)."""
+class Programs:
+  """Two of the programs that have done something with each element: a first one, and another where there is one."""
 
-  def __init__(self, size: int, reads: bool):
+  def __init__(self, size: int):
+    self.first: Array = np.full(size, NOBODY, np.int64)
+    self.second: Array | None = None   # from when there is one
+
+  def add(self, i: Array, who: Array) -> None:
+    """Programs ``who`` do it at elements ``i``, which may occur several times."""
+    before = self.first[i]
+    self.first[i] = np.where(before == NOBODY, who, before)
+    if not np.count_nonzero(more := self.first[i] != who): return
+    if self.second is None: self.second = np.full(self.first.size, NOBODY, np.int64)
+    self.second[i[more]] = who[more]
+
+  def other(self, i: Array, who: Array) -> Array:
+    """For each element a program other than ``who`` that has, NOBODY where there is none."""
+    first = self.first[i]
+    return np.where(first != who, first, NOBODY if self.second is None else self.second[i])
+
+
+class Tracker:
+  """Which program wrote each element last, which read and which updated it, since the last barrier (of global memory: since the
+  launch)."""
+
+  def __init__(self, size: int, reads: bool, updates: bool = False):
     self.writer: Array = np.full(size, NOBODY, np.int64)
-    self.reader: Array | None = np.full(size, NOBODY, np.int64) if reads else None
+    self.readers, self.updaters = (Programs(size) if some else None for some in (reads, updates))
+
+  def wrote(self, i: Array, who: Array) -> Array:
+    """For each element the program that wrote it last, NOBODY where that is ``who``."""
+    last = self.writer[i]
+    return np.where(last != who, last, NOBODY)
 
   def reset(self) -> None:
     """After a barrier everything that others did is visible."""
-    self.writer.fill(NOBODY)
-    if self.reader is not None: self.reader.fill(NOBODY)
+    self.__init__(self.writer.size, self.readers is not None, self.updaters is not None)  # type: ignore[misc]
 
 
 @dataclass(eq=False)
@@ -40,7 +66,7 @@ class Memory:
   what: str
   data: Array
   size: int
-  fail: Callable[[str], NoReturn]
+  fail: Callable[..., NoReturn]   # with a sentence, and of a race the element and what two programs do
   who: Array   # for the tracker: the group number of each program, in memory of a group its number there
   tracker: Tracker | None = None
   base: Array | None = None
@@ -88,54 +114,54 @@ class Memory:
   def _of(self, i: Array, bad: Array) -> int: return int(i[_first(bad)]) % max(self.size, 1)
 
   def _reading(self, tracker: Tracker, i: Array, gate: Array | None) -> None:
-    if (reader := tracker.reader) is None: return
+    if tracker.readers is None: return
     i, who = _pick(_shape(gate, i.shape, self.who.shape), gate, i, self.who)
-    bad = _others(tracker.writer[i], who)
-    if bad.any(): self.fail(f"reads {self.what} at index {self._of(i, bad)} in one program and writes it in another: a race")
-    after = np.where(_others(reader[i], who), SEVERAL, who)
-    reader[i] = after
-    reader[i[reader[i] != after]] = SEVERAL
+    self._apart(i, who, "reads", tracker.wrote(i, who), "writes")
+    if tracker.updaters is not None: self._apart(i, who, "reads", tracker.updaters.other(i, who), "updates")
+    tracker.readers.add(i, who)
+
+  def _apart(self, i: Array, who: Array, verb: str, other: Array, does: str, differs: Array | bool = True) -> None:
+    """Raise RaceError where a program ``other`` does something with an element that ``who`` must be alone with."""
+    if not np.count_nonzero(bad := (other != NOBODY) & differs): return
+    k, at = _first(bad), self._of(i, bad)
+    how = f"in one program and {does} it in another" if verb != does else "with different values in two programs"
+    self.fail(f"{verb} {self.what} at index {at} {how}: a race", at, (verb, int(who[k])), (does, int(other[k])))
 
   def store(self, index: Array, count: int, value: Array, gate: Array | None) -> None:
     """Write ``value`` to ``count`` contiguous elements from ``index`` on."""
     if (places := self._places("writes", index, gate, count)) is None: return
     (i, gate), tracker = places, self.tracker
-    reader = None if tracker is None else tracker.reader
+    each = tracker is not None and (tracker.readers or tracker.updaters)
     # who reads back what it wrote must be known program by program
-    shape = _shape(gate, i.shape, value.shape, () if reader is None else self.who.shape)
+    shape = _shape(gate, i.shape, value.shape, self.who.shape if each else ())
     # of what does not vary along an axis, all write the same there
-    who = self.who if reader is not None else self.who[tuple(slice(0, 1) if n == 1 else slice(None) for n in shape[:-1])]
+    who = self.who if each else self.who[tuple(slice(0, 1) if n == 1 else slice(None) for n in shape[:-1])]
     i, value, who = _pick(shape, gate, i, value, who)
     new = bits(value)
     if tracker is not None:
       differs = bits(self.data[i]) != new
-      if reader is not None:
-        bad = _others(reader[i], who) & differs
-        if bad.any(): self.fail(f"writes {self.what} at index {self._of(i, bad)} in one program and reads it in another: a race")
-      self._differing(i, _others(tracker.writer[i], who) & differs)
+      if tracker.readers is not None: self._apart(i, who, "writes", tracker.readers.other(i, who), "reads", differs)
+      if tracker.updaters is not None: self._apart(i, who, "writes", tracker.updaters.other(i, who), "updates")
+      self._apart(i, who, "writes", tracker.wrote(i, who), "writes", differs)
       tracker.writer[i] = who
     self.data[i] = value
     if self.written is not None: self.written[i] = True
-    if tracker is not None or (i.size > 1 and self.base is None): self._differing(i, bits(self.data[i]) != new)
+    if (tracker is not None or i.size > 1 and self.base is None) and np.count_nonzero(differs := bits(self.data[i]) != new):
+      self._apart(i, who, "writes", who if tracker is None else tracker.writer[i], "writes", differs)
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape) -> None:
     """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""
     if (places := self._places("updates", index, gate)) is None: return
     i, gate = places
-    i, value = _pick(_shape(gate, i.shape, value.shape, programs + (1,)), gate, i, value)
+    i, value, who = _pick(_shape(gate, i.shape, value.shape, programs + (1,)), gate, i, value, self.who)
+    if (tracker := self.tracker) is not None and tracker.updaters is not None:
+      self._apart(i, who, "updates", tracker.wrote(i, who), "writes")
+      if tracker.readers is not None: self._apart(i, who, "updates", tracker.readers.other(i, who), "reads")
+      tracker.updaters.add(i, who)
     fn = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]
     if self.data.dtype.kind in "iuf": fn.at(self.data, i, value)
     else:  # the narrow floats of ml_dtypes
       for k, v in zip(i, value): self.data[k] = fn(self.data[k].astype(np.float32), v.astype(np.float32)).astype(self.data.dtype)
-
-  def _differing(self, i: Array, bad: Array) -> None:
-    if not np.count_nonzero(bad): return
-    self.fail(f"writes {self.what} at index {self._of(i, bad)} with different values in two programs: a race")
-
-
-def _others(last: Array, who: Array) -> Array:
-  """Where a program other than ``who`` is the last one."""
-  return np.asarray((last != NOBODY) & (last != who))
 
 
 def _shape(gate: Array | None, *shapes: Shape) -> Shape: return np.broadcast_shapes(*shapes, () if gate is None else gate.shape)

@@ -28,6 +28,7 @@ def _all() -> dict[str, list[str]]:
     for short, bases in ("atomic", _INTEGERS[:2]), ("atom", _INTEGERS):
       out[f"{short}_{name}"] = [f"{t} F {short}_{name}(volatile {space} {t}*, {', '.join([t]*(1 + (name == 'cmpxchg')))})"
                                 for t in bases for space in _SPACES]
+  out["printf"] = ["int printf(__constant const char* restrict, ...)"]
   for n in _WIDTHS[1:]:
     out[f"vload{n}"] = [f"{base}{n} P vload{n}(size_t, const {space} {base}*)" for base in _SCALARS for space in _SPACES]
     out[f"vstore{n}"] = [f"void F vstore{n}({base}{n}, size_t, {space} {base}*)" for base in _SCALARS for space in _SPACES]

@@ -259,7 +259,8 @@ class OpenCLDevice(Pooled):
     self.wait_optimised()
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
-    if any(not isinstance(n.program, OpenCLProgram) for n in nodes): return None   # two programs each, see BothWays
+    # those that print need the queue; BothWays is two programs
+    if any(not isinstance(n.program, OpenCLProgram) or n.program.prints for n in nodes): return None
     threads = self.started()
     if threads is not None and self.untested: self.test_tiers()
     return CPUGraph(self, threads, nodes) if threads is not None else None

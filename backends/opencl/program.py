@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from copy import copy
 from dataclasses import replace
@@ -18,7 +19,7 @@ from ntgrad.codegen.ir import CompileError, DeviceError
 from ..base import Argument, Program, ProgramSpec, Sizes, grid_of, remade
 from . import binaries
 from .compiler import Unit
-from .threads import WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals
+from .threads import WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals, prints
 
 if TYPE_CHECKING:
   from pathlib import Path
@@ -45,6 +46,7 @@ class OpenCLProgram(Program):
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
     self.unit, self._device = unit, device
     self._kernel: Any = None
+    self._linkable = True       # whether its machine code may come
     self._describe(spec)
     self._sizes: Sizes | None = None   # of the last launch
     self._global: Sizes = ()           # for them; empty where there is nothing to launch
@@ -56,7 +58,6 @@ class OpenCLProgram(Program):
     self._records: Any = None   # its launch by our own threads, from then on
     self._launch: Launch | None = None
     self._ran = False           # whether the queue has run it: its machine code comes then
-    self._linkable = True       # whether that may come
     self._direct = False        # whether the grid is one that they launch
     self._launches = WeakSet[Launch]()   # of this program, without those of its clones
     self._spent = 0.0           # seconds of quick code, run by our own threads, one by one
@@ -65,6 +66,8 @@ class OpenCLProgram(Program):
 
   def _describe(self, spec: ProgramSpec) -> None:
     self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+    self.prints = prints(spec.source.text)
+    if self.prints: self._linkable = False   # our own threads have no buffer for what is printed
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
@@ -78,12 +81,14 @@ class OpenCLProgram(Program):
     if buffers != self._args: self._set(buffers)
     if self._direct: return self._run(wait)
     queue = device.queue
+    if self.prints: sys.stdout.flush()   # PoCL writes past Python, when the kernel has run
     try: event = self._enqueue(queue, self._object(), self._global, self._local)
     except Exception as e:
       raise DeviceError(
         f"kernel {self.spec.label}: launch with grid {self._grid(sizes)} and local {self.spec.local} failed: {e}") from None
     finally: device.enqueued += 1   # after it was enqueued, and whatever comes in between: an interrupt too
     device.last, self._ran = event, True
+    if self.prints: device.drain()
     if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
     if not wait: return None
     device.settle()

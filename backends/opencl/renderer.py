@@ -30,6 +30,7 @@ class OpenCLRenderer(CStyleRenderer):
   spaces = {"global": "__global ", "local": "__local ", "private": ""}
   aligned = " __attribute__((aligned(64)))"
   offsets = True
+  printing = ()
   barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
 
   def __init__(self, target: Target | None = None, bad: prelude.Bad = prelude.trusted):

@@ -322,6 +322,9 @@ def works_like_this(version: str) -> bool:
 def count_locals(text: str) -> int: return len(re.findall(r"\b__local\b[^;*]*;", text))   # arrays that a kernel has, at most
 
 
+def prints(text: str) -> bool: return "printf(" in text   # whether a kernel prints
+
+
 # ---- launches: of one kernel, and of a replay's kernels as one call
 class CPUGraph(Graph):
   """Kernels that run one after the other in one call, once the machine code of each is there."""

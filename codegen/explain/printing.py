@@ -203,6 +203,7 @@ def _statement_lines(kernel: Kernel) -> list[str]:
     printer = _printer(kernel, lines, margin, names, gates)
     for u in _shared(toposort(s.src if s.op in EFFECTS else s.src[:1])): printer.name(u)
     if s.op in EFFECTS: text = _effect(printer, s)
+    elif s.op is Ops.PRINT: text = f"print {s.arg.text!r} {', '.join(v.arg[0] for v in s.src[:len(s.arg.shapes)])}"
     elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], ATOM)}:"
     else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
     lines += printer.where(margin + text)

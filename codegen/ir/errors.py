@@ -76,6 +76,14 @@ class VerifyError(NtgradError):
   """A program that is not legal at its stage: a mistake inside ntgrad, or in a kernel built by hand."""
 
 
+class RaceError(VerifyError):
+  """Two programs of one launch touch an element, one of them writes it, and not both do so atomically; NUMPY finds it.
+  ``race``: the param's slot, the element, then of both programs what they do and their number, row by row in the grid."""
+  def __init__(self, text: str, race: Any = None):
+    super().__init__(text)
+    self.race = race
+
+
 class OptError(NtgradError, ValueError): """A scheduling step (tile, upcast, ...) that the kernel cannot take."""
 
 

@@ -94,7 +94,8 @@ class Ops(Enum):
   FOR = 44         # (end, statement..), arg: axis id; 0 <= axis < end
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written[, align]); with align (bytes) it begins somewhere in a memory
-  LOAD = 51        # (buffer, index[, gate[, other]]), arg: None, "tma" (by a tensor descriptor where the target has them)
+  # (buffer, index[, gate[, other]]), arg: None, "tma" (by a tensor descriptor where the target has them), "look" (a debugger's)
+  LOAD = 51
   # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
   STORE = 52
   ATOMIC = 53      # (buffer, index, value[, gate]), arg: "add" | "max" | "min"; an effect, no value
@@ -118,6 +119,7 @@ class Ops(Enum):
   IF = 68          # (condition); index form: (condition, statement..), arg: how many of them are for true
   ENDIF = 69       # (if)
   BARRIER = 70
+  PRINT = 71       # index and linear form: (variable.., place of the program..), arg: Print; prints them, or stops in a debugger
   ELSE = 72        # (if)
   BREAK = 73       # (condition): leaves the WHILE where it is false
   ENDWHILE = 74    # (while)
@@ -388,7 +390,7 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
 
 
 NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER,
-  Ops.FOR}
+  Ops.FOR, Ops.PRINT}
 
 
 def step_of(loop: UOp) -> UOp | None:

@@ -1,14 +1,14 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
-A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable, which
-each program has for itself."""
+A statement is a STORE, an ATOMIC or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable,
+which each program has for itself."""
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, NamedTuple
 
 from .. import index as ix
 from ..index import Dim, Shape as Shape, dim_text, sizes_of, text_of
@@ -97,6 +97,18 @@ class LocalVariable(Param):
   def uop(self) -> UOp: return self.node
 
 
+class Print(NamedTuple):
+  """What a PRINT prints: a text, and variables of these ``shapes``. ``stop``: the number of a breakpoint, which has no text."""
+  text: str
+  shapes: tuple[tuple[int, ...], ...]
+  stop: int = 0
+
+  def labels(self) -> list[str]:
+    """What stands before the values of each variable."""
+    several = len(self.shapes) > 1
+    return [f"{self.text} (operand {i}): " if several else f"{self.text}: " for i in range(len(self.shapes))]
+
+
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
 EFFECTS = Ops.STORE, Ops.ATOMIC
 ACCESSES = Ops.LOAD, *EFFECTS
@@ -182,6 +194,9 @@ class Kernel:
     for u in self.nodes:
       if u.op in ACCESSES and u.src[0] in used: used[u.src[0]].update([d for d, i in enumerate(u.src[1].src) if i is not ix.ZERO])
     return {u: tuple(sorted(dims)) or tuple(range(len(self.by_uop[u].shape)))[-1:] for u, dims in used.items()}
+
+  @cached_property
+  def prints(self) -> bool: return any(u.op is Ops.PRINT for u in self.nodes)   # or stops at a breakpoint
 
   @cached_property
   def stores_only(self) -> bool: return not self.variables and all(s.op is Ops.STORE for s in self.body)   # and only to params

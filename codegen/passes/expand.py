@@ -338,5 +338,6 @@ def expand_axes(parts: Parts, target: Target | None = None) -> Parts:
   1]."""
   def expanded(p: Part) -> Part:
     e = Expander(p.kernel)
-    return replace(p, roots=tuple(out for s in p.kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)])))
+    return replace(p, roots=tuple(out for s in p.kernel.body for out in (
+      e.store(s) if s.op in EFFECTS else [s if s.op is Ops.PRINT else e.value(s)])))
   return parts.map(expanded)

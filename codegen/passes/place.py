@@ -18,7 +18,7 @@ from .parts import Mark, Part, Parts
 
 # what stands first in a list, in this order
 _FIRST = Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST
-_HERE = frozenset((*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER))   # what stands where its statement does
+_HERE = frozenset((*EFFECTS, Ops.PRINT, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER))   # what stands where its statement does
 FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 

@@ -64,6 +64,7 @@ class _Statements:
         if s is Ops.ENDLOOP: self.scalars = self.outside.pop()
         self.mark(s)
       elif s.op in EFFECTS: self.effect(s)
+      elif s.op is Ops.PRINT: self.items.append(self.part(*substitute((s,), self.scalars)))
       elif s.op in regions: todo.extend(regions[s.op](s)[::-1])
       else: raise OptError(f"{s.op} is no statement")
 

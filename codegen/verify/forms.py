@@ -115,7 +115,7 @@ class _Scope:
       # LOOP and DEFINE_ACC may name what they come after
       extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
       if s.op in NO_VALUE and not extra: return f"reads line {line[s]}, a {s.op}, which has no value"
-      if s.op in BUFFERS and not (u.op in ACCESSES and s is u.src[0]):
+      if s.op in BUFFERS and u.op is not Ops.PRINT and not (u.op in ACCESSES and s is u.src[0]):
         return f"reads line {line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s
@@ -198,7 +198,7 @@ def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> N
 
 # ---- the index form
 
-_STATEMENTS = *EFFECTS, *REGIONS
+_STATEMENTS = *EFFECTS, Ops.PRINT, *REGIONS
 
 
 def _index(index: UOp) -> str | None:

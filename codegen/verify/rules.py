@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from ..index import Size
 from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
 from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..kernel import ACCESSES, UOpList
+from ..kernel import ACCESSES, Print, UOpList
 
 ANY = 1 << 30   # sources: no limit
 
@@ -181,7 +181,7 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
       return f"`other` of a LOAD of {dtype} is {other.dtype}"
     if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
       return f"{op.name} into {buf.arg[1]!r}, which is declared as not written"
-    allowed = ATOMICS if op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
+    allowed = ATOMICS if op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma", "look")
     ordered = scatters and op is Ops.STORE
     if arg not in allowed and not (ordered and fields(arg, str, tuple) and arg[0] in ("add", "set")):
       also = ", ('add' or 'set', axis ids)" if ordered else ""
@@ -218,8 +218,13 @@ def _gep(u: UOp) -> str | None:
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
 
 
+_print = all_of(argument(lambda a: isinstance(a, Print), "a Print"), lambda u: None if all(
+  s.op is Ops.DEFINE_LOCAL if i < len(u.arg.shapes) else s.dtype.kind in "iu" for i, s in enumerate(u.src)) and
+  len(u.src) >= len(u.arg.shapes) else "PRINT has a variable for each of its shapes, then ints: the program's place")
+
+
 # tables that forms of a kernel share
 KERNEL = op_rules(
-  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global,
+  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global, PRINT=_print,
   DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
 VECTORS = op_rules(VECTORIZE=_vectorize, GEP=(one_source, _gep))

@@ -35,9 +35,9 @@ Render = Callable[[Kernel, Parts, Device, str], tuple[ProgramSpec, Any]]   # wha
 
 
 def measurable(parts: Parts, target: Target) -> bool:
-  """Whether ``BEAM`` searches Opts for a kernel: not where a loop's end is data, for it runs on made-up numbers."""
+  """Whether ``BEAM`` searches Opts for a kernel: not where it prints, or a loop's end is data: it runs on made-up numbers."""
   if target.name == "numpy" or any(isinstance(item, Mark) and item.op is Ops.WHILE for item in parts.items): return False
-  return parts.kernel.plain or chooses(target)
+  return not parts.kernel.prints and (parts.kernel.plain or chooses(target))
 
 
 def best(parts: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:

@@ -14,6 +14,7 @@ from ntgrad.codegen.ir import ApplicationError, ArgumentError, BinaryOps, Ntgrad
 from ntgrad.graph.origins import pointed
 from ntgrad.graph.symbol import Symbol, evaluate_size
 
+from . import breakpoints
 from .block import block, block_unary, seen, truth
 from .control_flow import NATIVE, boolean, computed, select_value
 from .parameters import Tile
@@ -52,7 +53,7 @@ class Expressions:
   values: dict[str, Dim]
 
   def __init__(self) -> None:
-    self.depth = 0
+    self.depth = self.following = 0  # functions that are being read; the line of the statement behind the one that is
     self.left: NamedValues = {}      # the names of the function that was read last, as they are at its end
 
   def body(self, stmts: Statements, scope: Scope) -> Returned | None:
@@ -119,6 +120,7 @@ class Expressions:
       case ast.Dict(): return {of(k): of(v) for k, v in zip(e.keys, e.values) if k is not None}
       case ast.Call():
         fn = of(e.func)
+        if fn is breakpoint: return breakpoints.stop(scope, e.lineno, self.following)
         kwargs: NamedValues = {}
         for k in e.keywords: kwargs.update(of(k.value) if k.arg is None else {k.arg: of(k.value)})
         args = self.items(e.args, scope)

@@ -56,6 +56,7 @@ class Interpreter(Expressions):
         del held[mark:]
         line = t.at_line = Line(scope.text.file, s.lineno, scope.name)
         t.line = f"{line.short}: {scope.text.line(s.lineno).strip()}"
+        self.following = stmts[i + 1].lineno if i + 1 < len(stmts) else s.lineno
         try: out = self.statement(s, scope, stmts[i + 1:])
         except NtgradError as e: raise self.located(e, s, scope) from e.__cause__
         except Exception as e: raise self.located(python_said(e, s, held[mark:]), s, scope) from e

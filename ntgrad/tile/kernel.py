@@ -292,7 +292,7 @@ class TileKernel(Signature):
       found = remembered(name, free, table)
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)
-        elif (s := read(start)) is None: return values | start
+        elif (s := read(start)) is None or s.kernel.prints: return values | start   # each candidate would print
         else: found, lines = search_values(self, free, read, opened, to_measure(s))
         remember_choice(name, found, table)
         if lines is not None: report.tuned(self.name, found, lines)
@@ -338,7 +338,8 @@ class TileKernel(Signature):
       shapes = [tuple(evaluate(e, here) for e in t._source.shape) for t in self.tensors]
       return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
     return Specialised(self.name, kernel, tuple(parameters), known, mine, tuple(tracer.lines), self.output_dir, tracer.tf32,
-                       tuple(tracer.asserts), None if shared else again, at if kernel.sizes else None)
+                       tuple(tracer.asserts), None if shared else again, at if kernel.sizes else None,
+                       tuple(tracer.breakpoints), tracer.places)
 
   # ---- calling
   @holds_lock

@@ -459,8 +459,9 @@ def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
 
 def call_later(s: Specialised, sizes: Sizes, given: ByName, device: str) -> bool:
   """Make what a kernel writes the next version of these arguments. False where the call has to be made at once: for arrays, for
-  arguments that share memory, need a gradient or have sizes of Variables, for kernels that check what they compute."""
-  if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes
+  arguments that share memory, need a gradient or have sizes of Variables, for kernels that check what they compute, or print."""
+  # what is traced says which sizes a launch takes
+  if traces or s.kernel.prints or any(p.notes or p.of for p in s.parameters): return False
   arguments = [(p, given[p.name]) for p in s.parameters]
   tensors = [(p, a) for p, a in arguments if isinstance(a, Tensor)]
   if any(t._state > 0 or any(type(n) is BoundInt for n in t.shape) for _, t in tensors): return False

@@ -384,6 +384,18 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None
   print(*values, sep=sep, end=end, file=sys.stderr if file is None else file, flush=flush)
 
 
+def device_print(prefix: str, *args: Any) -> None:
+  """Print from the device: a line for each element of each block, with the program's place in the grid, the element's place in
+  the block, ``prefix`` and the value; without blocks a line for each program. ``prefix`` is printable ASCII.
+
+  Programs print in no order, each its own lines in theirs. Elements outside of a tensor are printed as what is read there. On
+  CUDA it is Triton's: ``pid`` counts the grid's last dimension first, and a block's sizes are rounded up to powers of two.
+  """
+  if not isinstance(prefix, str) or not prefix.isascii() or not prefix.isprintable():
+    raise ArgumentError(f"device_print: the prefix is a text of printable ASCII characters, got {prefix!r}")
+  tracer().print(prefix, list(map(block, args)))
+
+
 def static_range(*args: int) -> list[int]:
   """A range whose loop is written out."""
   return list(map(Counter, range(*args)))

@@ -87,6 +87,7 @@ class Place:
   a parameter's own name stands for, which is read anew each time."""
   _parameter: Parameter
   level: int | None = None
+  line = ""   # of the application, where it was read
   _block: BlockValue | None = None
 
   def load(self) -> BlockValue: raise NotImplementedError
@@ -94,7 +95,10 @@ class Place:
     """The elements as they were when the place was read."""
     if self.level is None: return self.load()
     if self._block is None:
-      self._block = self.load()
+      t, here = tracer(), tracer().line
+      t.line = self.line or here
+      try: self._block = self.load()
+      finally: t.line = here
       self._block.level = self.level
     return self._block
 
@@ -111,6 +115,7 @@ class Tile(Place):
   def __init__(self, parameter: Parameter, indices: tuple[Indices, ...] = (), level: int | None = None,
                once: tuple[_Once, ...] = ()):
     self._parameter, self._indices, self.level, self._once = parameter, indices, level, once
+    if level is not None: self.line = tracer().line
 
   def now(self) -> Tile:
     """The tile as it is read here."""
@@ -325,7 +330,7 @@ class Reference(Place):
   """Elements at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does nothing."""
 
   def __init__(self, parameter: Parameter, indices: tuple[BlockValue, ...]):
-    self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
+    self._parameter, self._indices, self.level, self.line = parameter, indices, len(tracer().outer), tracer().line
     self.inside = False   # whether all indices are known to be inside where the mask holds
   def __repr__(self) -> str: return f"{self._parameter.name}.source[…]"
   @property

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir import NtgradError, Ops, Recent, UOp, config, dtypes, toposort
+from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, UOpList, inner, substitute, walk_statements
 from ntgrad.codegen.passes.tiles import dissolved
@@ -28,6 +28,7 @@ from .block import ranges_of
 from .launch import Launcher, SlotPair
 from .open_sizes import Sizes
 from .parameters import Parameter
+from .races import Named
 from .tune import fingerprint
 
 
@@ -46,6 +47,8 @@ class Specialised:
   again: Callable[[Sequence[SlotPair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
   # of one for many sizes: the kernel that has numbers for them
   numbers: Callable[[Mapping[str, int]], Specialised | None] | None = field(default=None, compare=False)
+  breakpoints: tuple[Any, ...] = field(default=(), compare=False)   # what stops in the debugger, kept while it may run
+  accesses: Mapping[tuple[int, Ops], Sequence[str]] = field(default_factory=dict, compare=False)   # slot, op -> their lines
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -73,7 +76,10 @@ class Specialised:
       d = get_device(device)
       def compiled(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
         spec, needs = self.rendered(kernel, d, aligns, shared)
-        return from_specs([spec], d)[0], needs
+        program, = from_specs([spec], d)
+        def exact() -> Program:
+          with config(noopt=1): return from_specs([self.rendered(kernel, d, aligns, shared)[0]], d)[0]
+        return (Named(program, kernel, self, exact) if d.renderer.target.name == "numpy" else program), needs
       program = SizedProgram(self.kernel, d, compiled) if self.sizes else compiled(self.kernel)[0]
       names, checks = tuple(p.name for p in self.parameters), self.checks(device)
       step = Step(program, tuple(range(len(names))), self.writes, (), device, (0,) * len(aligns))
@@ -133,6 +139,10 @@ class Specialised:
   def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
                shared: Sequence[SlotPair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
     """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
+    for u in kernel.nodes:
+      if u.op is Ops.PRINT and u.arg.stop and device.renderer.target.name != "numpy":
+        raise ApplicationError(f"{self.name}: breakpoint() at {u.arg.text}: device {device.name} stops in no debugger; launch it "
+                               "on NUMPY (DEV=NUMPY, or its tensors' device); PYTHONBREAKPOINT=0 leaves it out")
     if shared: kernel = as_one(kernel, shared)
     kernel = with_aligns(kernel, aligns)
     started = perf_counter()

@@ -14,7 +14,7 @@ from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without
 from ntgrad.codegen.index import Dim, same_size, text_of
 from ntgrad.codegen.ir import COMPARE, FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
 from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, gate_or_true, rewrite, substitute
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
@@ -69,7 +69,11 @@ class Tracer:
     self.line = ""                              # of the application that is being read, with its file and number
     self.at_line: Line | None = None            # the same, for errors
     self.lines: dict[str, None] = {}            # those that store something
+    self.done_at: dict[UOp, str] = {}           # the line of each LOAD, STORE and ATOMIC
+    self.places: dict[tuple[int, Ops], list[str]] = {}   # of those that are in the kernel, by the parameter's slot
     self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
+    self.breakpoints: list[Any] = []            # of the application, in order
+    self.looking: str | None = None             # the arg of LOADs that only a debugger sees
     self.tf32 = False                           # a product asks for factors rounded to tf32
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
@@ -112,7 +116,8 @@ class Tracer:
   def load(self, p: Parameter, at: tuple[UOp, ...], valid: UOp, other: UOp | None = None) -> UOp:
     self.reached.setdefault(p.slot, self.at_line)
     src = p.uop, UOp(Ops.INDEX, dtypes.index, at)
-    value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid))
+    value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid), self.looking)
+    if self.looking is None: self.done_at.setdefault(value, self.place)
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
     if fill is None or valid is ix.TRUE or fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0": return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
@@ -131,6 +136,7 @@ class Tracer:
     src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,))
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
+    self.done_at[self.statements[-1]] = self.place
 
   def now(self, u: UOp, p: Parameter) -> UOp:
     """A part of a write that goes in an order; what reads the memory that is written is computed before."""
@@ -213,6 +219,19 @@ class Tracer:
     self.store(notes, (ix.const(site),), noted, ix.both(failed, *inside), "max")
     before = takewhile(lambda s: s.src[0] is notes.uop, self.statements[-2::-1])
     if any(s.src == self.statements[-1].src for s in before): self.statements.pop()   # it is there already
+
+  # ---- looking
+  def print(self, text: str, blocks: Sequence[BlockValue], stop: int = 0) -> None:
+    """Print all elements of blocks as they are here; or stop at a breakpoint, which is given them."""
+    variables = []
+    for b in blocks:
+      if costly(b.value): self.keep(b)   # what is printed and what is computed of it are the same bits
+      variables.append(self.variable(plain_value(b.value).dtype, b.shape, b.axes))
+      self.assign(variables[-1], plain_value(b.value))
+    src = *[v.uop for v in variables], *map(self.refer, self.grid)
+    said = Print(text, tuple(known_sizes(b.dims) for b in blocks), stop)
+    self.statements.append(UOp.unique(Ops.PRINT, dtypes.bool, src, said))
+    self.lines[self.line] = None
 
   # ---- variables
   def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: _b.AnyAxes | None = None,
@@ -327,6 +346,8 @@ class Tracer:
     used: set[int] = set()   # axes
     for u in toposort(statements):
       new[u] = table[u] if u in table else u.replace(tuple(new[s] for s in u.src))
+      if u in self.done_at and (place := self.done_at[u]) not in (known := self.places.setdefault((u.src[0].arg[0], u.op), [])):
+        known.append(place)
       used.update(u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else [u.arg] if u.op is Ops.FOR else ())
     axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.id in used)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
@@ -391,6 +412,7 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
   order = toposort(tuple(statements))
   for u in order:
     if u.op in REGIONS: stack.append(u.src[0])
+    elif u.op is Ops.PRINT: stack.extend(UOp(Ops.LOAD, v.dtype, (v,)) for v in u.src)
     elif u.op in EFFECTS:
       if u.src[0].op is Ops.DEFINE_LOCAL: fills.setdefault(u.src[0], []).append(u)
       else: stack.extend(u.src)
