@@ -148,7 +148,7 @@ def _forget(r: ref[Any]) -> None: again.pop(r, None)
 
 def lines_asked(asked: Mapping[UOp, Sequence[Any]]) -> dict[UOp, list[Origin]]:
   """Of nodes that are computed for values (Aliases) the lines of these, where they are not those that made the nodes first."""
-  return {u: [again.get(ref(a)) or u.origin or again[ref(values[0])] for a in values]
+  return {u: [line for a in values if (line := again.get(ref(a), u.origin)) is not None]
           for u, values in asked.items() if any([ref(a) in again for a in values])} if again else {}
 
 

@@ -126,6 +126,17 @@ def test_one_node_of_several_lines_names_all_that_use_it() -> None:
   assert asked(d) == [f"test_origins.py:{n + 4} add, mul"] and asked(e) == [f"test_origins.py:{n + 5} add, mul"]
 
 
+@pytest.mark.parametrize("of", [methodcaller("cumsum", 0), methodcaller("sum", 0, keepdim=True), methodcaller("__mul__", 3)])
+def test_several_values_of_one_node_are_asked_for_together(of: Callable[[Tensor], Tensor]) -> None:
+  x = Tensor([[1.0, 2.0], [3.0, 4.0]], device="NUMPY").realize()
+  first = of(x)
+  second = of(x)
+  both = origins.lines_asked({first.lazydata: [t._alias for t in (first, second)]})
+  assert all(len(lines) == 2 for lines in both.values())
+  first.realize(second)
+  assert first.tolist() == second.tolist()
+
+
 def test_errors_name_the_line_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
   x = Tensor([1.0, 2.0], device="NUMPY").realize()
   first, again, n = x.exp(), x.exp(), line()
