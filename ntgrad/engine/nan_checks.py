@@ -1,16 +1,15 @@
 """The first NaN, or infinity (``config.check_nan``). What a schedule, a replay or a kernel gives is looked through on its device
-when all of it has been launched. What they write over is copied before. So where something is found, it is computed again: step by
-step, to find the one that made it, and that one's nodes each by itself, to find the operation."""
+when all of it has been launched. What they write over is copied before. So where something is found, it is computed again: step
+by step, to find the one that made it, and that one's nodes each by itself, to find the operation."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ntgrad.codegen.explain.printing import dtype_name
-from ntgrad.codegen.ir import BinaryOps, NotFiniteError, NtgradError, Ops, Recent, TernaryOps, UOp, config, dtypes, prod, toposort
-from ntgrad.graph import nodes as graph, origins
+from ntgrad.codegen.ir import BinaryOps, NotFiniteError, Ops, Recent, TernaryOps, UOp, config, dtypes, prod, toposort
+from ntgrad.graph import caller, nodes as graph, origins
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.placement import storage
 
@@ -104,6 +103,27 @@ def check_schedule(sinks: _Sinks, walk: Walk, values: Sequence[Buffer], saved: M
   if found: raise blamed(found)
 
 
+def check_kernel(name: str, names: Sequence[str], step: Step, buffers: Sequence[Buffer],
+                 saved: Mapping[Storage, Storage]) -> None:
+  """The same of a kernel of somebody's own that has been launched by itself. What it writes and something was in before counts
+  where it writes it over zeros, too."""
+  if not (kind := kind_in([buffers[i] for i in step.writes])): return
+  def bad(a: np.ndarray) -> bool: return bool((np.isnan if kind == "NaN" else np.isinf)(a.astype(np.float64)).any())
+  before = [b if b.storage not in saved else Buffer(b.device, b.shape, b.dtype, saved[b.storage]) for b in buffers]
+  held = [i for i, b in enumerate(before) if b.dtype.kind == "f" and bad(b.get())]
+  if any(i in held for i in step.writes):
+    zeros = [Buffer(b.device, b.shape, b.dtype) if i in step.writes else b for i, b in enumerate(buffers)]
+    for i in step.writes: zeros[i].put(np.zeros(zeros[i].shape, zeros[i].dtype.np))
+    step.launch(zeros)
+    if not _there([zeros[i] for i in step.writes], kind): return
+  read = [i for i in held if i not in step.writes]
+  if read and kind == "inf": return
+  search = _Search([], [b.node for b in before], {}, kind)
+  ranges = [f"  {n}: {search.range_of(b.node, {})}" for n, b in zip(names, before)]
+  how = f"reads {kind}, in {names[read[0]]}, and gives {kind}" if read else f"makes {kind}"
+  raise blamed("\n".join([f"kernel {name} {how}, called at {caller()}", *ranges]))
+
+
 def blamed(text: str) -> NotFiniteError:
   """The error, to which no other line of the user's is added."""
   error = NotFiniteError(text)
@@ -186,13 +206,16 @@ class _Search:
 
   def within(self, item: ScheduleItem, memory: Mapping[UOp, Buffer]) -> str:
     """What to say of a step that made such values of finite ones, with the memory that it read."""
+    same: dict[UOp, UOp] = {}    # of nodes of kernels that stand for a given one the first is it, others are parts of it
+    for n, g in self.stands.items(): same.setdefault(g, n)
     known: dict[UOp, UOp] = {}   # nodes whose values it read
     for n in item.nodes:
-      g = self.stands.get(n)
-      if n.op is Ops.BUFFER or n in item.writes or g is None: continue
-      if prod(g.shape) == prod(n.shape) and g.dtype is n.dtype: known[g] = graph.reshape(memory[n].node, g.shape)
+      g = self.stands.get(n, n)
+      if same.get(g) is n and n.op is not Ops.BUFFER and n not in item.writes and prod(g.shape) == prod(n.shape):
+        known[g] = graph.reshape(memory[n].node, g.shape)
     more = {memory[n].node: memory[n] for n in item.nodes if n.op is not Ops.BUFFER}
-    nodes = toposort(item.given, stop=known.__contains__)
+    tops = [self.stands[w] for w in item.writes if w in self.stands]
+    nodes = toposort([*item.given, *tops], stop=known.__contains__)
     new: dict[UOp, UOp] = {}
     for u in nodes: new[u] = known.get(u) or (u.replace(tuple([new[s] for s in u.src])) if u.src else u)
     # of a choice, each side where it is chosen
@@ -204,7 +227,9 @@ class _Search:
     floats = [u for u in nodes if u.dtype.kind == "f" and prod(u.shape)]
     flags = self.numbers([_any(x, self.kind) for x in (*[new[u] for u in floats], *shown.values())], more)
     bad = dict(zip([*floats, *shown], flags))
-    todo = [(u, u) for u in [self.stands.get(w, w) for w in item.writes] if bad.get(u)] or [(u, u) for u in floats[-1:]]
+    todo = [(u, u) for u in tops if bad.get(u)]
+    if not todo:   # not with these kernels, which round otherwise
+      return f"a kernel makes {self.kind} that computes what was made at {origins.lines(item.given, origins.of(self.order))}"
     makers, given = list[UOp](), list[UOp]()
     seen = set[tuple[UOp, UOp]]()
     while todo:
@@ -222,9 +247,12 @@ class _Search:
 
   def said(self, u: UOp, made: bool, new: Mapping[UOp, UOp], more: Mapping[UOp, Buffer]) -> str:
     """The message about an operation."""
-    lines = origins.lines([u], origins.of(self.order))
+    places = origins.of(self.order)
+    lines = origins.lines([u], places)
     name = getattr(u.arg[0] if isinstance(u.arg, tuple) else u.arg, "name", u.op.name).lower()
-    where = "the backward pass" if "gradient of " in lines else "the forward pass"
+    if u.op is Ops.CALL: name = f"kernel {u.arg[0].kernel}"
+    by_hand = u in places and places[u][0].co_name == "backward"   # of a Function
+    where = "the backward pass" if by_hand or "gradient of " in lines else "the forward pass"
     read = []
     for s in u.src:
       while s.op in _SAME and s.src[0] in new: s = s.src[0]

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import ref
 

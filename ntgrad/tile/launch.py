@@ -14,6 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.core import Base as Tensor
+from ntgrad.engine import nan_checks
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.device import default_device
 from ntgrad.engine.device_asserts import Checks, watch
@@ -345,10 +346,12 @@ def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UO
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in write_watchers: note(alias)
+  saved = nan_checks.copies([storages[i] for i in launcher.writes]) if config.check_nan else {}
   if captures or timing() or launcher.step.offsets: run_step(launcher.step, buffers, timing())
   elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)
+  if config.check_nan: nan_checks.check_kernel(launcher.kernel, launcher.names, launcher.step, buffers, saved)
 
 
 def holders(things: Sequence[Any], i: int) -> int:
