@@ -31,7 +31,7 @@ _looks: Recent[Any, Plan] = Recent(256)   # kernels that look through memory, by
 
 
 # ---- looking
-def copies(storages: Iterable[Storage]) -> dict[Storage, Storage]:
+def saved_memory(storages: Iterable[Storage]) -> dict[Storage, Storage]:
   """Copies of memory that is about to be written over."""
   out = {}
   for s in storages:

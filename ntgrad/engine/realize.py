@@ -265,7 +265,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
   buffers: list[Any] = list(inputs)
   left = list(plan.steps[::-1])
   error: Exception | None = None
-  saved = nan_checks.copies({t.arg.storage for _, t in sinks if t is not None}) if config.check_nan else {}
+  saved = nan_checks.saved_memory({t.arg.storage for _, t in sinks if t is not None}) if config.check_nan else {}
   try:
     run_plan(plan, buffers, left)
     if config.check_nan: nan_checks.check_schedule(list(sinks), walk, [buffers[s] for s in plan.outputs[:len(sinks)]], saved)

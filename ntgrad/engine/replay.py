@@ -214,7 +214,7 @@ class Replay:
       if b.storage.nbytes >= LARGE_BYTES: b.storage.place = f"jit {self.name}"
       self._memory[self._number[k]] = b.raw
     if not self.form.graphs and not report.timing(): self.form.make_graphs(self._accesses)
-    saved = nan_checks.copies(storages) if config.check_nan else {}
+    saved = nan_checks.saved_memory(storages) if config.check_nan else {}
     if storages:
       with uninterrupted():
         self._launch(draw)
