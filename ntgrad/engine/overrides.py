@@ -5,19 +5,16 @@ scheduled kernel (``kernel_key``), not by its name. The first launch of each run
 the two wrote. """
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Callable, Hashable, Sequence
 
-import numpy as np
-
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.tile_source import kernel_key
 from ntgrad.codegen.index import evaluator, shape_text
-from ntgrad.codegen.ir import DType, NtgradError, OverrideError, Recent, config
+from ntgrad.codegen.ir import NtgradError, OverrideError, Recent, config
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
@@ -25,9 +22,7 @@ from ntgrad.codegen.passes.parts import Parts
 from .measuring import Bench, CandidateMemory
 from .override_files import Exported, read_file
 from .size_variants import SizedProgram
-
-TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
-
+from .tolerances import TOLERANCE, difference
 
 given_overrides: dict[str, Exported] = {}   # by ``ntgrad.override``
 kernel_listeners: list[Callable[[Kernel, ProgramSpec, Parts, Device], None]] = []   # called for each new kernel of the scheduler
@@ -150,25 +145,7 @@ class ComparedPrograms:
         program([d.at(raw, 0) if p.align and p.written else raw for p, raw in zip(params, raws)], False, sizes)
         results.append(bench.results(raws))
     for p, want, got in zip((p for p in params if p.written), *results):
-      if (said := difference(want, got, p.dtype)) is not None:
+      if (said := difference(want, got, p.dtype, TOLERANCE[p.dtype.itemsize])) is not None:
         name = self.mine.spec.name  # type: ignore[attr-defined]
         raise OverrideError(f"{self.file}: {name} gives something else than the scheduled kernel: data{p.slot}, {said}")
     self.checked = True
-
-
-def difference(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], dtype: DType) -> str | None:
-  """How two results differ, and by how much more than rounding; None where they do not."""
-  if not want.size: return None
-  a, b, wrong, allowed = want.astype(np.float64), got.astype(np.float64), got != want, np.zeros(want.shape)
-  if dtype.kind != "f": off = np.abs(b - a) * wrong
-  else:
-    rate = TOLERANCE[dtype.itemsize]
-    finite = np.isfinite(a)
-    allowed = rate * (np.abs(np.where(finite, a, 0)) + np.max(np.abs(a), initial=0, where=finite))
-    with np.errstate(invalid="ignore"): off = np.where((a == b) | np.isnan(a) & np.isnan(b), 0.0, np.abs(b - a))
-    off = np.where(np.isnan(off), math.inf, off)
-    wrong = off > allowed
-  if not wrong.any(): return None
-  at = int(np.argmax(np.where(wrong, off, -1)))
-  return (f"{int(wrong.sum())} of {want.size} elements, most at element {at}: {got[at]} in place of {want[at]}, "
-          f"a difference of {off[at]:.4g} where {allowed[at]:.2g} is rounding")
