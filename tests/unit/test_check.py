@@ -106,12 +106,12 @@ def test_reduced(saved: bool, broken: None, monkeypatch: pytest.MonkeyPatch, cap
     source = "case.npz"
   assert command("reduce", "-o", "small.py", source) == 0
   assert "wrote small.py, " in capsys.readouterr().out
-  text = Path("small.py").read_text()
+  small = Path("small.py").resolve()
+  text = small.read_text()
   assert text.count("\n") <= reduce.LINES and not any(word in text for word in ("exp", "sqrt", "sin(")), text
-  with pytest.raises(AssertionError, match="(?s)ACTUAL.*DESIRED"): runpy.run_path("small.py", run_name="__main__")
+  with pytest.raises(AssertionError, match="(?s)ACTUAL.*DESIRED"): runpy.run_path(str(small), run_name="__main__")
   monkeypatch.undo()
-  monkeypatch.setattr(compiling, "_by_spec", type(compiling._by_spec)())
-  runpy.run_path("small.py", run_name="__main__")   # mended
+  runpy.run_path(str(small), run_name="__main__")   # mended
 
 
 def test_a_captured_function_and_an_error_that_a_script_hides(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
