@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import REMAINDER, Namespace
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import evaluator
-from ntgrad.codegen.ir import NtgradError, VerifyError, config
+from ntgrad.codegen.ir import NtgradError, VerifyError, config, dtypes, prod
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opts
 from ntgrad.codegen.passes.parts import Parts
@@ -23,10 +24,8 @@ from ntgrad.engine.profile import run_script, there_is
 from ntgrad.engine.size_variants import with_sizes
 from ntgrad.engine.tolerances import difference, rounding
 
-Array = np.ndarray[Any, Any]
-Arrays = Sequence[Array]   # one for each param of a kernel
-NOISE = 32                 # times what inputs that are off by a rounding change in a result: so far results may be apart
-DRAWS = 4                  # such inputs that are tried
+Arrays = Sequence[np.ndarray]   # one for each param of a kernel
+NOISE, DRAWS = 32, 4   # results may be so many times as far apart as those of so many inputs that are off by a rounding
 
 
 @dataclass(frozen=True)
@@ -40,53 +39,41 @@ class Case:
 
   def save(self, path: str) -> None:
     """Write it, the kernel in the tile language. Raises ExportError for one that has no such form."""
-    text = tile_source(self.kernel, self.name, self.opts)
-    with open(path, "wb") as f:
-      np.savez(f, source=np.array(text), name=np.array(self.name), device=np.array(self.device),
-               **{f"data{i}": a.reshape(-1).view(np.uint8) for i, a in enumerate(self.data)})
+    arrays: dict[str, Any] = {f"data{i}": a.reshape(-1).view(np.uint8) for i, a in enumerate(self.data)}
+    texts = tile_source(self.kernel, self.name, self.opts), self.name, self.device
+    with open(path, "wb") as f: np.savez(f, texts=np.array(texts), **arrays)
 
 
-class Oracle:
-  """What a kernel computes, by numpy, from arrays and the numbers of its run-time sizes by their names."""
+def oracle(kernel: Kernel, name: str) -> Callable[[Arrays, Mapping[str, int]], list[np.ndarray]]:
+  """What a kernel makes of its params by numpy, given the numbers of its run-time sizes by their names. Raises VerifyError for
+  what a device may do in several ways."""
+  with config(noopt=1): spec = compiling.program_spec(kernel, get_device("NUMPY"), name).spec
+  program, = get_device("NUMPY").compile([spec])
 
-  def __init__(self, kernel: Kernel, name: str):
-    self.kernel, self.device = kernel, get_device("NUMPY")
-    with config(noopt=1): self.spec = compiling.program_spec(kernel, self.device, name).spec
-    self.program, = self.device.compile([self.spec])
-
-  def __call__(self, data: Arrays, sizes: Mapping[str, int]) -> list[Array]:
-    """The params afterwards. Raises VerifyError for what a device may do in several ways."""
-    raws = [self.device.alloc(max(a.nbytes, 1)) for a in data]
-    for raw, a in zip(raws, data): raw[:a.nbytes] = a.reshape(-1).view(np.uint8)
-    self.program(raws, False, tuple([sizes[s.name] for s in self.spec.sizes]))
-    out = [raw[:a.nbytes].view(a.dtype).reshape(a.shape) for raw, a in zip(raws, data)]
-    for raw, a in zip(raws, data): self.device.free(raw, max(a.nbytes, 1))
+  def run(data: Arrays, sizes: Mapping[str, int]) -> list[np.ndarray]:
+    out = [a.copy() for a in data]
+    program([a.reshape(-1).view(np.uint8) for a in out], False, tuple([sizes[s.name] for s in spec.sizes]))
     return out
+  return run
 
 
 def compare(kernel: Kernel, oracle: Callable[[Arrays], Arrays], data: Arrays, got: Arrays) -> str | None:
-  """How results of a kernel differ from the oracle's; None where rounding is all. Where they are further apart than sums of such
-  values usually are, so may the oracle's be for inputs that are off by a rounding: of a difference of nearly equal values."""
+  """How results differ from the oracle's; None where rounding is all. So it is where inputs that are off by a rounding lead to
+  such a difference: of nearly equal values, which sums cancel."""
   try: want = oracle(data)
   except VerifyError as e: return str(e)
-  written = [p.slot for p in kernel.params if p.written]
-  def said(noise: Mapping[int, Array]) -> str | None:
-    for i in written:
-      dtype = kernel.params[i].dtype
-      if text := difference(want[i], got[i], dtype, rounding(dtype, kernel), noise.get(i)): return f"data{i}, {text}"
-    return None
-  if said({}) is None: return None
-  rng = np.random.default_rng(0)
-  def off(a: Array) -> Array:
+  written, rng = [p for p in kernel.params if p.written], np.random.default_rng(0)
+  def said(noise: Mapping[int, np.ndarray]) -> str | None:
+    each = {p.slot: difference(want[p.slot], got[p.slot], p.dtype, rounding(p.dtype, kernel), noise.get(p.slot)) for p in written}
+    return next((f"data{i}, {text}" for i, text in each.items() if text), None)
+  def off(a: np.ndarray) -> np.ndarray:
     if a.dtype.kind in "biu": return a
-    eps = {8: 2.0 ** -52, 4: 2.0 ** -23, 2: 2.0 ** -10}.get(a.dtype.itemsize, 2.0 ** -3)
-    return (a.astype(np.float64) * (1 + eps * rng.choice([-1, 1], a.shape))).astype(a.dtype)
+    return (a.astype(np.float64) * (1 + rounding(dtypes.of(a.dtype)) / 100 * rng.choice([-1, 1], a.shape))).astype(a.dtype)
+  if said({}) is None: return None
   with np.errstate(all="ignore"):
     moved = [oracle([off(a) for a in data]) for _ in range(DRAWS)]
-    apart = {i: np.max([np.abs(m[i].astype(np.float64) - want[i].astype(np.float64)) for m in moved], 0) for i in written}
-    noise = {i: NOISE * (d + np.sqrt(np.mean(d * d, where=np.isfinite(d))) if want[i].dtype.kind not in "biu" else d)
-             for i, d in apart.items()}
-  return said(noise)
+    apart = {p.slot: np.max([abs(m[p.slot].astype(float) - want[p.slot].astype(float)) for m in moved], 0) for p in written}
+    return said({i: NOISE * (d + (want[i].dtype.kind not in "biu") * np.sqrt(np.nanmean(d * d))) for i, d in apart.items()})
 
 
 @dataclass(eq=False)
@@ -97,7 +84,7 @@ class Compared(Program):
   kernel: Kernel
   opts: tuple[Opts, ...]
   device: Device
-  oracle: Oracle | None = None
+  oracle: Any = None
 
   @property
   def spec(self) -> ProgramSpec: return self.program.spec  # type: ignore[attr-defined]
@@ -105,50 +92,34 @@ class Compared(Program):
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch, and compare. Raises VerifyError for the first that differs."""
     if self.check not in compiling.comparers: return self.program(buffers, wait, sizes)   # the block is over
-    spec, params = self.spec, self.kernel.params
-    given = {s.name: n for s, n in zip(spec.sizes, sizes)}
-    known = [s for s in self.kernel.sizes if s.name in given]
-    shapes = evaluator(tuple(ix.node(n) for p in params for n in p.shape), tuple(known))
-    numbers = iter(shapes([given[s.name] for s in known]))
-    dims = [tuple([int(next(numbers)) for _ in p.shape]) for p in params]
-    def read() -> list[Array]:
-      return [self.device.copyout(raw, int(np.prod(d)) * p.dtype.itemsize).view(p.dtype.np).reshape(d)
-              for raw, d, p in zip(buffers, dims, params)]
+    given = {s.name: n for s, n in zip(self.spec.sizes, sizes)}
+    kernel, device, known = self.kernel, self.device, [s for s in self.kernel.sizes if s.name in given]
+    numbers = [evaluator(tuple(map(ix.node, p.shape)), tuple(known))([given[s.name] for s in known]) for p in kernel.params]
+    def read() -> Arrays:
+      return [device.copyout(raw, prod(shape) * p.dtype.itemsize).view(p.dtype.np).reshape(shape)
+              for raw, shape, p in zip(buffers, numbers, kernel.params)]
     before = read()
     took = self.program(buffers, wait, sizes)
-    if self.oracle is None: self.oracle = Oracle(self.kernel, spec.name)
-    oracle = self.oracle
-    self.check.launched[spec.label] = self.check.launched.get(spec.label, 0) + 1
-    if said := compare(self.kernel, lambda data: oracle(data, given), before, read()):
-      kernel = with_sizes(self.kernel, [ix.node(given[s.name]) for s in self.kernel.sizes]) if known else self.kernel
-      opts = " | ".join(" ".join(map(str, o)) for o in self.opts if o) or "none"
-      error = VerifyError(f"{spec.label} on {self.device.name} gives something else than the oracle: {said}\nopts   {opts}")
-      if self.check.first is None:
-        self.check.first, self.check.case = error, Case(kernel, spec.name, self.opts, self.device.name, before)
+    self.oracle = self.oracle or oracle(kernel, self.spec.name)
+    self.check.launched[self.spec.label] += 1
+    if said := compare(kernel, lambda data: self.oracle(data, given), before, read()):
+      opts = " | ".join([" ".join(map(str, o)) for o in self.opts if o]) or "none"
+      error = VerifyError(f"{self.spec.label} on {device.name} gives something else than the oracle: {said}\nopts   {opts}")
+      if known: kernel = with_sizes(kernel, [ix.node(given[s.name]) for s in kernel.sizes])
+      self.check.first = self.check.first or (error, Case(kernel, self.spec.name, self.opts, device.name, before))
       raise error
     return took
 
   def ready(self) -> None: self.program.ready()
 
 
-@dataclass(eq=False)
 class Check:
-  """In the block kernels that are compiled are compared at each launch. ``first``: the error about the first that differed, and
-  its ``case``; ``launched``: how often each was."""
-  first: NtgradError | None = None
-  case: Case | None = None
-  launched: dict[str, int] = field(default_factory=dict)
-  kernels: dict[Any, tuple[Kernel, tuple[Opts, ...]]] = field(default_factory=dict)   # by their source
+  """Runs a script with each launch compared. ``first``: the error about the first that differed, and its case; ``launched``: how
+  often each kernel was."""
 
-  def __enter__(self) -> Check:
-    self._settings = config(cache=0, tiers=0, workers=1)   # each is made here, and as it will be
-    self._settings.__enter__()
-    compiling.comparers.append(self)
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    compiling.comparers.remove(self)
-    self._settings.__exit__(None, None, None)
+  def __init__(self) -> None:
+    self.first: tuple[NtgradError, Case] | None = None
+    self.launched, self.kernels = Counter[str](), dict[Any, tuple[Kernel, tuple[Opts, ...]]]()   # the latter by their source
 
   def rendered(self, kernel: Kernel, spec: ProgramSpec, parts: Parts, device: Any) -> None:
     """A kernel has been rendered."""
@@ -160,13 +131,16 @@ class Check:
     return program if known is None or device.name == "NUMPY" else Compared(self, program, *known, device)
 
   def run(self, script: str, args: Sequence[str]) -> int:
-    """Run a script as ``python script args...`` does; gives its exit code, 1 where a kernel differed."""
+    """Run a script as ``python script args...`` does; gives its exit code."""
     shown = sys.excepthook
-    sys.excepthook = lambda kind, e, tb: None if e is self.first else shown(kind, e, tb)
+    sys.excepthook = lambda kind, e, tb: None if self.first and e is self.first[0] else shown(kind, e, tb)
+    compiling.comparers.append(self)
     try:
-      with self: run_script(script, args)
+      with config(cache=0, tiers=0, workers=1): run_script(script, args)   # each is made here, and as it will be
     except SystemExit as e: return e.code if isinstance(e.code, int) else int(e.code is not None)
-    finally: sys.excepthook = shown
+    finally:
+      compiling.comparers.remove(self)
+      sys.excepthook = shown
     return 0
 
 
@@ -175,13 +149,12 @@ def check(args: Namespace) -> int:
   there_is(args.script, "check")
   found = Check()
   code = found.run(args.script, args.args)
-  sys.stdout.flush()
-  if found.first is None or found.case is None:
-    print(f"{len(found.launched)} kernels, {sum(found.launched.values())} launches, all as the oracle's")
+  if found.first is None:
+    print(f"{len(found.launched)} kernels, {found.launched.total()} launches, all as the oracle's")
     return code
-  print(found.first)
+  print(found.first[0])
   if args.save:
-    try: found.case.save(args.save)
+    try: found.first[1].save(args.save)
     except NtgradError as e: print(f"{args.save} is not written: {e}")
     else: print(f"wrote {args.save}; python -m ntgrad reduce {args.save} makes a short program of it")
   return 1

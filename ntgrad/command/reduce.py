@@ -2,7 +2,6 @@
 by leaving out Opts, statements and operations, and by making axes shorter, as a program of a few lines."""
 from __future__ import annotations
 
-import sys
 import time
 from argparse import REMAINDER, Namespace
 from dataclasses import replace
@@ -15,14 +14,14 @@ from ntgrad.codegen import pipeline
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.ir import MissingFileError, NtgradError, Ops, UOp, config, dtypes
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.kernel import Axis, Param, substitute
+from ntgrad.codegen.kernel import ACCESSES, Axis, substitute
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.device import get_device
 from ntgrad.engine.override_files import Exported, read
 from ntgrad.engine.profile import there_is
 from ntgrad.engine.tolerances import rounding
 
-from .check import Arrays, Case, Check, Oracle, compare
+from .check import Arrays, Case, Check, compare, oracle
 
 SECONDS = 120.0   # that are spent
 LINES = 30        # of the program at most
@@ -32,9 +31,8 @@ CONTENTS = ("np.zeros({s}, {d!r})", "np.ones({s}, {d!r})", "np.arange({n}).resha
             "np.random.default_rng(0).standard_normal({s}).astype({d!r})")
 
 
-# ---- running
-def results(case: Case) -> tuple[Arrays, Arrays]:
-  """The params after a launch on the device, and what they are by the oracle. Raises whatever compiling does."""
+def results(case: Case) -> Arrays:
+  """The params after a launch on the device. Raises whatever compiling does."""
   device = get_device(case.device)
   with config(tiers=0, verify=1):
     parts = pipeline.prepare(case.kernel, device.renderer.target, case.name)
@@ -44,75 +42,66 @@ def results(case: Case) -> tuple[Arrays, Arrays]:
   try:
     for raw, a in zip(raws, case.data): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
     program([device.at(raw, 0) if p.align else raw for p, raw in zip(case.kernel.params, raws)])
-    got = [device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape) for raw, a in zip(raws, case.data)]
+    return [device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape) for raw, a in zip(raws, case.data)]
   finally:
     for raw, a in zip(raws, case.data): device.free(raw, max(a.nbytes, 1))
-  return got, Oracle(case.kernel, case.name)(case.data, {})
 
 
 def differs(case: Case) -> str | None:
   """How the device's results differ; None where they do not, and for what is no kernel any more."""
   try:
-    got, want = results(case)
-    oracle = Oracle(case.kernel, case.name)
-    return compare(case.kernel, lambda data: want if data is case.data else oracle(data, {}), case.data, got)
+    right = oracle(case.kernel, case.name)
+    right(case.data, {})   # what it refuses was cut too far
+    return compare(case.kernel, lambda data: right(data, {}), case.data, results(case))
   except Exception: return None   # of a kernel that was cut any pass may say that it is none
 
 
 def both(space: Mapping[str, Any], device: str, data: Arrays) -> tuple[np.ndarray, np.ndarray]:
   """For a program that was written here (its globals are ``space``): what the device gives and what is right, of the first param
-  that differs, else of the first that is written."""
+  that differs, else of the last that is written."""
   found = Exported(space["kernel"], "", None, tuple(space.get("ALIGNS", ())), dict(space.get("AXES", {})), space["__file__"])
   case = Case(found.form(), found.kernel.name, tuple(map(tuple, space["OPTS"])), device, data)
-  got, want = results(case)
-  written = [p.slot for p in case.kernel.params if p.written]
-  i = next((i for i in written if not np.array_equal(got[i], want[i])), written[0])
-  return got[i].astype(np.float64), want[i].astype(np.float64)
+  got, want = results(case), oracle(case.kernel, case.name)(data, {})
+  pairs = [(got[p.slot].astype(float), want[p.slot].astype(float)) for p in case.kernel.params if p.written]
+  return next(((a, b) for a, b in pairs if not np.array_equal(a, b)), pairs[-1])
 
 
-# ---- making it smaller
 def smaller(case: Case) -> Iterator[Case]:
   """Cases that have a little less, what takes most away first."""
   kernel, opts = case.kernel, case.opts
-  if any(opts): yield replace(case, opts=tuple([()] * len(opts)))
+  if any(opts): yield replace(case, opts=((),) * len(opts))
   for i, mine in enumerate(opts):
     for j in range(len(mine)): yield replace(case, opts=(*opts[:i], (*mine[:j], *mine[j + 1:]), *opts[i + 1:]))
-  if kernel.stores_only and len(kernel.body) > 1:
-    for s in kernel.body: yield with_body(case, (s,))
+  for s in kernel.body if kernel.stores_only and len(kernel.body) > 1 else (): yield with_body(case, (s,))
   for u in reversed(kernel.nodes):
-    if u.op in (Ops.STORE, Ops.CONST) or u.dtype is dtypes.index or u.dtype not in dtypes.all: continue
-    less = [s for s in u.src if s.dtype is u.dtype and s.op is not Ops.DEFINE_GLOBAL]
-    if u.op is Ops.LOAD: less = [UOp.const(u.dtype, 1)]
-    for s in less: yield with_body(case, substitute(kernel.body, {u: s}))
+    if u.op in (Ops.STORE, Ops.CONST) or u.dtype not in dtypes.all: continue
+    for s in (UOp.const(u.dtype, 1),) if u.op is Ops.LOAD else u.src:
+      if s.dtype is u.dtype: yield with_body(case, substitute(kernel.body, {u: s}))
   for a in kernel.axes:
-    if a.rng not in kernel.nodes and a.id not in kernel.bound:
-      yield replace(case, kernel=kernel.with_(axes=tuple([x for x in kernel.axes if x is not a])))
     for n in SIZES if isinstance(a.size, int) else ():
       if n < a.known: yield shorter(case, a, n)
 
 
 def with_body(case: Case, body: Sequence[UOp]) -> Case:
-  """With other statements, and the params that are in them."""
+  """With other statements, the params that are in them and the axes that they go through."""
   kernel = case.kernel.with_(body=tuple(body))
   used = [p for p in kernel.params if p.uop in kernel.nodes]
   new = [replace(p, slot=i, written=p.uop in kernel.written) for i, p in enumerate(used)]
+  axes = tuple([a for a in kernel.axes if a.rng in kernel.nodes or a.id in kernel.bound])
   body = substitute(kernel.body, {p.uop: q.uop for p, q in zip(used, new)})
-  return replace(case, kernel=kernel.with_(params=tuple(new), body=body), data=[case.data[p.slot] for p in used])
+  return replace(case, kernel=kernel.with_(params=tuple(new), axes=axes, body=body), data=[case.data[p.slot] for p in used])
 
 
 def shorter(case: Case, axis: Axis, n: int) -> Case:
   """With fewer values of an axis, and of the dimensions that only it goes through."""
-  kernel, to = case.kernel, replace(axis, size=n)
-  along: dict[tuple[UOp, int], set[UOp]] = {}
-  for u in kernel.nodes:
-    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC):
-      for d, at in enumerate(u.src[1].src): along.setdefault((u.src[0], d), set()).add(at)
-  def dims(p: Param) -> tuple[Any, ...]:
-    return tuple([n if m == axis.size and along.get((p.uop, d)) == {axis.rng} else m for d, m in enumerate(p.shape)])
-  params = tuple([replace(p, shape=dims(p)) for p in kernel.params])
-  axes = tuple([to if a is axis else a for a in kernel.axes])
-  data = [a[tuple(map(slice, p.shape))].copy() for a, p in zip(case.data, params)]
-  return replace(case, kernel=kernel.with_(params=params, axes=axes, body=substitute(kernel.body, {axis.rng: to.rng})), data=data)
+  kernel, to, along = case.kernel, replace(axis, size=n), dict[tuple[UOp, int], set[UOp]]()
+  for u in [u for u in kernel.nodes if u.op in ACCESSES]:
+    for d, at in enumerate(u.src[1].src): along.setdefault((u.src[0], d), set()).add(at)
+  params = tuple([replace(p, shape=tuple([n if along.get((p.uop, d)) == {axis.rng} else m for d, m in enumerate(p.shape)]))
+                  for p in kernel.params])
+  body = substitute(kernel.body, {axis.rng: to.rng})
+  kernel = kernel.with_(params=params, axes=tuple([to if a is axis else a for a in kernel.axes]), body=body)
+  return replace(case, kernel=kernel, data=[a[tuple(map(slice, p.shape))].copy() for a, p in zip(case.data, params)])
 
 
 def as_written(case: Case) -> Case | None:
@@ -123,33 +112,25 @@ def as_written(case: Case) -> Case | None:
   except Exception: return None   # as in ``differs``
 
 
-def reduced(case: Case) -> Case:
-  """The least that was found to differ, and can be written if the case can."""
+def reduced(case: Case) -> tuple[Case, list[str]]:
+  """The least that was found to differ, and can be written if the case can; and its data as text, the simplest that will do."""
   until, again, text = time.perf_counter() + SECONDS, True, as_written(case) is not None
   while again:
     again = False
     for less in smaller(case):
-      if time.perf_counter() > until: return case
+      if time.perf_counter() > until: break
       new = as_written(less) if text else less
-      if new is None or differs(new) is None: continue
-      case, again = new, True
-      break
-  return case
-
-
-# ---- writing it
-def contents(case: Case) -> tuple[Case, list[str]]:
-  """A case with the simplest data that differs, and that as text."""
+      if again := new is not None and differs(new) is not None: break
+    if again and new is not None: case = new
   texts = []
-  for i, a in enumerate(case.data):
-    shape, name = tuple(map(int, a.shape)), case.kernel.params[i].dtype.name
-    for text in [c.format(s=shape, d=name, n=a.size) for c in CONTENTS]:
-      less = replace(case, data=[*case.data[:i], eval(text, {"np": np}), *case.data[i + 1:]])  # noqa: S307 (one of CONTENTS)
-      if differs(less) is not None:
-        case = less
-        break
-    else: text = f"np.array({a.reshape(-1).tolist()}).reshape({shape}).astype({name!r})"
-    texts.append(text)
+  for i, (a, p) in enumerate(zip(case.data, case.kernel.params)):
+    for t in CONTENTS:
+      t = t.format(s=tuple(map(int, a.shape)), d=p.dtype.name, n=a.size)
+      less = replace(case, data=[*case.data[:i], eval(t, {"np": np}), *case.data[i + 1:]])  # noqa: S307 (one of CONTENTS)
+      if differs(less) is not None: break
+    else: less, t = case, f"np.array({a.astype(float).tolist()}).astype({p.dtype.name!r})"
+    case = less
+    texts.append(t)
   return case, texts
 
 
@@ -157,19 +138,18 @@ def program(case: Case, texts: Sequence[str]) -> str:
   """A case, its data as ``texts``, as a program that ends with an assertion. Raises ExportError for a kernel that the tile
   language does not have."""
   off = max([rounding(p.dtype) if p.dtype.kind == "f" else 0.0 for p in case.kernel.params if p.written])
-  source = tile_source(case.kernel, case.name, case.opts)
-  lines = [line for line in source.splitlines() if line and not line.startswith("KEY")]
+  lines = tile_source(case.kernel, case.name, case.opts).splitlines()
   return "\n".join([
-    *lines, "if __name__ == '__main__':", "  import numpy as np", "  from ntgrad.command.reduce import both",
-    f"  data = [{(',' + chr(10) + ' ' * 10).join(texts)}]",
-    f"  got, want = both(globals(), {case.device!r}, data)",
-    f"  np.testing.assert_allclose(got, want, rtol={off}, atol={off})", ""])
+    *[line for line in lines if line and not line.startswith("KEY")],
+    "import numpy as np", "from ntgrad.command.reduce import both", f"data = [{(',' + chr(10) + ' ' * 8).join(texts)}]",
+    f"got, want = both(globals(), {case.device!r}, data)", f"np.testing.assert_allclose(got, want, rtol={off}, atol={off})", ""])
 
 
 def load(path: str) -> Case:
   """What ``check --save`` wrote. Raises MissingFileError, OverrideError."""
   with usable("reduce", path, MissingFileError), np.load(path, allow_pickle=False) as f:
-    found, name, device = read(str(f["source"])), str(f["name"]), str(f["device"])
+    text, name, device = map(str, f["texts"])
+    found = read(text)
     kernel = found.form()
     data = [f[f"data{p.slot}"].view(p.dtype.np).reshape(p.shape) for p in kernel.params]
   return Case(kernel, name, found.opts or (), device, data)
@@ -178,27 +158,20 @@ def load(path: str) -> Case:
 def reduce_case(args: Namespace) -> int:
   """Write a program for a script's first kernel that differs, or for a saved one. The exit code is 0 where it is written."""
   there_is(args.script, "reduce")
-  if args.script.endswith(".npz"): case = load(args.script)
-  else:
-    check = Check()
-    check.run(args.script, args.args)
-    if check.case is None:
-      print("all kernels are as the oracle's: there is nothing to reduce")
-      return 1
-    print(check.first)
-    case = check.case
-  if differs(case) is None:
-    print(f"{case.name}: launched again by itself it is as the oracle's, so it cannot be reduced")
+  check = Check()
+  if not args.script.endswith(".npz"): check.run(args.script, args.args)
+  case = load(args.script) if args.script.endswith(".npz") else check.first and check.first[1]
+  if case is None or differs(case) is None:
+    print("all kernels are as the oracle's" if case is None else f"{case.name}, launched by itself, is as the oracle's")
     return 1
-  case, texts = contents(reduced(case))
+  case, texts = reduced(case)
   try: text = program(case, texts)
   except NtgradError as e:
     print(f"the kernel that is left has no form in the tile language: {e}\n{case.kernel}\nopts   {case.opts}")
     return 1
   path = Path(args.output or f"reduced_{case.name}.py")
   path.write_text(text)
-  lines = text.count("\n")
-  print(f"wrote {path}, {lines} lines{f', more than {LINES}' if lines > LINES else ''}: {differs(case)}", file=sys.stdout)
+  print(f"wrote {path}, {text.count(chr(10))} lines: {differs(case)}")
   return 0
 
 

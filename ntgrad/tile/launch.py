@@ -346,12 +346,11 @@ def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UO
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in write_watchers: note(alias)
-  saved = nan_checks.saved_memory([storages[i] for i in launcher.writes]) if config.check_nan else {}
   if captures or timing() or launcher.step.offsets: run_step(launcher.step, buffers, timing())
   elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)
-  if config.check_nan: nan_checks.check_kernel(launcher.kernel, launcher.names, launcher.step, buffers, saved)
+  if config.check_nan: nan_checks.check_kernel(launcher.kernel, launcher.names, launcher.step, buffers)
 
 
 def holders(things: Sequence[Any], i: int) -> int:

@@ -125,7 +125,7 @@ def test_what_is_rounding() -> None:
   x = Tensor.empty(64)
   kernel = create_schedule([(x - 1000.0).sum()])[-1].ast
   data = [np.zeros(1, np.float32), (1000 + np.random.default_rng(0).standard_normal(64) * 1e-4).astype(np.float32)]
-  oracle = check.Oracle(kernel, "k")
+  oracle = check.oracle(kernel, "k")
   want = oracle(data, {})
   def said(value: float) -> str | None:
     got = [np.full_like(want[0], want[0] + value), data[1]]
