@@ -205,7 +205,7 @@ class _Search:
       elif not sources and makes(above) and self.kind == "NaN": given.append(above)
     if not made and not given: return ""   # it was only moved
     u = min(made or given, key=nodes.index)
-    lines, fn = origins.lines([u], places), u.arg[0] if isinstance(u.arg, tuple) else u.arg
+    lines, fn = origins.lines([u], places) or origins.lines(item.given, places), u.arg[0] if isinstance(u.arg, tuple) else u.arg
     name = f"kernel {fn.kernel}" if u.op is Ops.CALL else getattr(fn, "name", u.op.name).lower()
     backward = "gradient of " in lines or "<code object backward at" in repr(places.get(u))   # the latter of a Function
     out = [f"{name} {'makes' if made else 'reads, from memory,'} {self.kind}, in the {'back' if backward else 'for'}ward pass"
