@@ -24,12 +24,11 @@ def _unfinished(start: int) -> list[Alias]:
 class detect_anomaly:
   """In the block, a computation that gives NaN raises NotFiniteError, which names the operation that made the first one, its
   line, whether it was in the forward or the backward pass, and the ranges of its inputs. What is made in the block is computed at
-  its end at the latest. It is for replays of ``ntgrad.jit`` and calls of tile kernels too.
+  its end at the latest. Replays of ``ntgrad.jit`` and tile kernels are looked at, too.
 
-  Values count that something asks for. A NaN that is masked before (``where``, ``nan_to_num``, ``isnan``) is none, and neither is
-  one that comes with the data and is only moved. With ``check_inf`` infinities count too that an operation makes of finite values
-  (overflow, log(0), a division by 0), not those of constants: masks of ``-inf`` are none. With ``check_nan=False`` nothing is
-  looked for. A run takes up to 1.5 times as long, and memory for a copy of what is written in place."""
+  Values count that something asks for: a NaN that is masked before (``where``, ``isnan``), or comes with the data and is only
+  moved, is none. With ``check_inf`` an infinity counts that an operation makes of finite values (overflow, log(0), a division by
+  0); those of masks, which are constants, do not. With ``check_nan=False`` nothing is looked for."""
 
   def __init__(self, check_nan: bool = True, check_inf: bool = False) -> None:
     self._block, self._start = config(check_nan=_level(check_nan, check_inf)), 0

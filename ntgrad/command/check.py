@@ -1,5 +1,5 @@
-"""``python -m ntgrad check script.py``: every launch of a script beside the oracle, the NUMPY backend without Opts, on a copy of
-what the kernel reads."""
+"""``python -m ntgrad check script.py``: runs a script, and compares what every launch computes with the oracle, the NUMPY backend
+without Opts, which is slow. Says which kernel differs first; the exit code is 1 then, else the script's."""
 from __future__ import annotations
 
 import sys
@@ -20,9 +20,9 @@ from ntgrad.codegen.opts import Opts
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.device import get_device
+from ntgrad.engine.overrides import difference, rounding
 from ntgrad.engine.profile import run_script, there_is
 from ntgrad.engine.size_variants import with_sizes
-from ntgrad.engine.tolerances import difference, rounding
 
 Arrays = Sequence[np.ndarray]   # one for each param of a kernel
 NOISE, DRAWS = 32, 4   # results may be so many times as far apart as those of so many inputs that are off by a rounding
@@ -110,8 +110,6 @@ class Compared(Program):
       raise error
     return took
 
-  def ready(self) -> None: self.program.ready()
-
 
 class Check:
   """Runs a script with each launch compared. ``first``: the error about the first that differed, and its case; ``launched``: how
@@ -162,9 +160,7 @@ def check(args: Namespace) -> int:
 
 def add(commands: Any) -> None:
   """Add the command to argparse's."""
-  parser = commands.add_parser("check", help="run a script with every kernel compared with the oracle",
-                               description="Run a script, compare what every launch computes with the NUMPY backend, which is "
-                               "slow, and say which kernel differs first. The exit code is 1 then, else the script's.")
+  parser = commands.add_parser("check", help="run a script with every kernel compared with the oracle", description=__doc__)
   parser.add_argument("--save", metavar="FILE", help="where to write the kernel that differs, with what it read")
   parser.add_argument("script")
   parser.add_argument("args", nargs=REMAINDER)

@@ -18,8 +18,8 @@ from ntgrad.codegen.kernel import ACCESSES, Axis, substitute
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.device import get_device
 from ntgrad.engine.override_files import Exported, read
+from ntgrad.engine.overrides import rounding
 from ntgrad.engine.profile import there_is
-from ntgrad.engine.tolerances import rounding
 
 from .check import Arrays, Case, Check, compare, oracle
 
@@ -177,9 +177,7 @@ def reduce_case(args: Namespace) -> int:
 
 def add(commands: Any) -> None:
   """Add the command to argparse's."""
-  parser = commands.add_parser("reduce", help="make a short program of a kernel that differs from the oracle",
-                               description="Run a script as check does, or read what check --save has written, and write a "
-                               "short program that has the least of the kernel that still differs.")
+  parser = commands.add_parser("reduce", help="make a short program of a kernel that check finds", description=__doc__)
   parser.add_argument("-o", dest="output", metavar="FILE", help="the program, by default reduced_NAME.py")
   parser.add_argument("script", help="a script, or a .npz of check --save")
   parser.add_argument("args", nargs=REMAINDER)

@@ -25,6 +25,7 @@ _SAME = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.DETACH})   # which 
 # operations that make numbers; all others, and choices, hand on some that there are
 _MAKES = frozenset({Ops.ALU, Ops.CAST, Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATTER, Ops.CALL})
 _Memory = Mapping[UOp, Buffer]
+_Sinks = Sequence[tuple[UOp, UOp | None]]
 _Saved = Mapping[Storage, Storage]
 _looks: Recent[Any, Plan] = Recent(256)   # plans that look through memory, by its sizes and dtypes
 
@@ -87,29 +88,25 @@ def check_kernel(name: str, names: Sequence[str], step: Step, buffers: Sequence[
   read = [i for i, b in enumerate(buffers) if i not in step.writes and b.dtype.kind in "iuf" and b.size]
   ranges = dict(zip(read, search.ranges([buffers[i].node for i in read], {})))
   if kind == "inf" and any(n[1] for n, _ in ranges.values()): return   # it was given
-  raise blamed("\n".join([f"kernel {name} gives {kind}, called at {caller()}",
+  raise NotFiniteError("\n".join([f"kernel {name} gives {kind}, called at {caller()}",
                           *[f"  {names[i]}: {text}" for i, (_, text) in ranges.items()]]))
 
 
-def check_schedule(sinks: Sequence[tuple[UOp, UOp | None]], walk: Walk, values: Sequence[Buffer], saved: _Saved) -> None:
+def check_schedule(sinks: _Sinks, walk: Walk, values: Sequence[Buffer], saved: _Saved) -> None:
   """Raises NotFiniteError where the ``values`` of a schedule that has run are not finite, and some operation is to blame.
   ``saved``: what it has written over."""
   if not (kind := kind_in(values)): return
   with recipes_made(walk): found = _Search(sinks, Graph([n for s in sinks for n in s if n is not None]).order, saved, kind).text()
-  if found: raise blamed(found)
-
-
-def blamed(text: str) -> NotFiniteError:
-  """The error, to which no other line of the user's is added."""
-  error = NotFiniteError(text)
-  error.__dict__["blamed"] = True
-  return error
+  if not found: return
+  error = NotFiniteError(found)
+  error.__dict__["blamed"] = True   # no other line is added
+  raise error
 
 
 class _Search:
   """Computes sinks again, from memory as it was, and finds what made a value that is not finite."""
 
-  def __init__(self, sinks: Sequence[tuple[UOp, UOp | None]], order: Sequence[UOp], saved: _Saved, kind: str):
+  def __init__(self, sinks: _Sinks, order: Sequence[UOp], saved: _Saved, kind: str):
     clean = cleaned(order, {})
     for u, n in clean.items(): origins.carry(u, n)
     self.order, self.saved, self.kind, self.device = list(clean.values()), saved, kind, device_of(order)
@@ -117,10 +114,10 @@ class _Search:
     self.inputs = [u for u in order if u.op is Ops.BUFFER]
     self.stands: dict[UOp, UOp] = {}   # the given node for each node of kernels
 
-  def run(self, sinks: Sequence[tuple[UOp, UOp | None]], more: _Memory, tell: Callable[..., bool] = lambda *_: False,
-          stands: dict[UOp, UOp] | None = None) -> list[tuple[UOp, Buffer | None]]:
-    """Compute sinks from the inputs as they were and ``more`` memory; ``tell`` is told of each step, and may end it. Gives for
-    each sink the node of the memory that has its value, and that memory."""
+  def run(self, sinks: _Sinks, more: _Memory, tell: Callable[..., None] = lambda *_: None,
+          stands: dict[UOp, UOp] | None = None) -> list[tuple[UOp, Buffer]]:
+    """Compute sinks from the inputs as they were and ``more`` memory; ``tell`` is told of each step. Gives for each sink the node
+    of the memory that has its value, and that memory."""
     ready, items = schedule_graph(sinks, get_device(self.device).renderer.target, stands)
     ends = [storage(r) if t is None else t for r, (_, t) in zip(ready, sinks)]
     last = {n: i for i, item in enumerate(items) for n in item.nodes}
@@ -135,15 +132,15 @@ class _Search:
         if n not in memory: memory[n] = Buffer(n.device or self.device, n.shape, n.dtype)
       step = Step(program, (), item.written, (), name, item.offsets, call.step.sizes if call else ())
       step.launch([memory[n] for n in item.nodes])
-      if tell(i, item, memory): break
+      tell(i, item, memory)
       for n in item.nodes:
         if last[n] == i and n not in ends: memory.pop(n, None)
-    return [(n, memory.get(n)) for n in ends]
+    return [(n, memory[n]) for n in ends]
 
   def ranges(self, nodes: Sequence[UOp], more: _Memory) -> list[tuple[tuple[float, ...], str]]:
     """Of each node what ``_numbers`` says, and that in words: ``float (2, 3), from -1 to 4, 2 NaN, no inf``."""
     each = list(dict.fromkeys([x for u in nodes for x in _numbers(u)]))
-    found = {x: b.get().item() for x, (_, b) in zip(each, self.run([(x, None) for x in each], more)) if b is not None}
+    found = {x: b.get().item() for x, (_, b) in zip(each, self.run([(x, None) for x in each], more))}
     out = []
     for u in nodes:
       nan, inf, low, high = numbers = tuple([found[x] for x in _numbers(u)])
@@ -155,22 +152,20 @@ class _Search:
     """What to say; "" where nothing is to blame."""
     writers: dict[UOp, int] = {}               # of memory that has such values: the step that wrote them
     sources: dict[int, Collection[int]] = {}   # of a step that wrote some: the steps that made those it read
+    texts: dict[int, str] = {}                 # of one that read none, what to say of it
 
-    def noted(i: int, item: ScheduleItem, memory: _Memory) -> bool:
+    def noted(i: int, item: ScheduleItem, memory: _Memory) -> None:
       read = {writers[n] for n in item.nodes if n in writers}
       for n in [item.nodes[k] for k in item.written]:
         writers.pop(n, None)
         if _there([memory[n]], self.kind): sources[i], writers[n] = read, i
-      return False
+      if i in sources and not read: texts[i] = self.within(item, memory)
 
     todo, seen = [writers[n] for n, _ in self.run(self.sinks, {}, noted, self.stands) if n in writers], set[int]()
     while todo:
       if (i := todo.pop()) not in seen: todo += sources[i]
       seen.add(i)
-    if not (made := [i for i in seen if not sources[i]]): return f"a schedule gave {self.kind}, and did not when it ran again"
-    at = list[tuple[ScheduleItem, _Memory]]()
-    self.run(self.sinks, {}, lambda i, *what: i == min(made) and not at.append(what))   # type: ignore[func-returns-value]
-    return self.within(*at[0])
+    return texts[min(seen & texts.keys())] if seen else f"a schedule gave {self.kind}, and did not when it ran again"
 
   def within(self, item: ScheduleItem, memory: _Memory) -> str:
     """What to say of a step that made such values of finite ones, with the memory that it read."""

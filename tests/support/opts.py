@@ -18,7 +18,7 @@ from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, SizedOpt, Unroll, Upcast, Vectorize
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import get_device
-from ntgrad.engine.tolerances import rounding
+from ntgrad.engine.overrides import rounding
 from ntgrad.schedule import create_schedule
 
 from . import triton

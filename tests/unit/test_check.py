@@ -16,7 +16,7 @@ from ntgrad.codegen.kernel import UOpList
 from ntgrad.command import check, reduce
 from ntgrad.engine import compile as compiling, planner
 from ntgrad.engine.device import default_device
-from ntgrad.engine.tolerances import difference
+from ntgrad.engine.overrides import difference
 from ntgrad.schedule import create_schedule
 
 pytestmark = pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
