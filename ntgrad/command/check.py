@@ -6,23 +6,26 @@ import sys
 from argparse import REMAINDER, Namespace
 from collections import Counter
 from dataclasses import dataclass
+from traceback import extract_tb
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.explain.scheduler_form import without_tiles
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import evaluator
-from ntgrad.codegen.ir import NtgradError, VerifyError, config, dtypes, prod
+from ntgrad.codegen.ir import NtgradError, VerifyError, config, prod
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opts
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.device import get_device
-from ntgrad.engine.overrides import difference, rounding
+from ntgrad.engine.overrides import difference, rounding_part
 from ntgrad.engine.profile import run_script, there_is
 from ntgrad.engine.size_variants import with_sizes
+from ntgrad.graph import origins
 
 Arrays = Sequence[np.ndarray]   # one for each param of a kernel
 NOISE, DRAWS = 32, 4   # results may be so many times as far apart as those of so many inputs that are off by a rounding
@@ -64,11 +67,13 @@ def compare(kernel: Kernel, oracle: Callable[[Arrays], Arrays], data: Arrays, go
   except VerifyError as e: return str(e)
   written, rng = [p for p in kernel.params if p.written], np.random.default_rng(0)
   def said(noise: Mapping[int, np.ndarray]) -> str | None:
-    each = {p.slot: difference(want[p.slot], got[p.slot], p.dtype, rounding(p.dtype, kernel), noise.get(p.slot)) for p in written}
-    return next((f"data{i}, {text}" for i, text in each.items() if text), None)
+    for i, dtype in [(p.slot, p.dtype) for p in written]:
+      if text := difference(want[i], got[i], dtype, rounding_part(dtype, kernel), noise.get(i)): return f"data{i}, {text}"
+    return None
   def off(a: np.ndarray) -> np.ndarray:
     if a.dtype.kind in "biu": return a
-    return (a.astype(np.float64) * (1 + rounding(dtypes.of(a.dtype)) / 100 * rng.choice([-1, 1], a.shape))).astype(a.dtype)
+    eps = 2.0 ** -{8: 52, 4: 23, 2: 8, 1: 3}[a.dtype.itemsize]
+    return (a.astype(np.float64) * (1 + eps * rng.choice([-1, 1], a.shape))).astype(a.dtype)
   if said({}) is None: return None
   with np.errstate(all="ignore"):
     moved = [oracle([off(a) for a in data]) for _ in range(DRAWS)]
@@ -105,6 +110,7 @@ class Compared(Program):
     if said := compare(kernel, lambda data: self.oracle(data, given), before, read()):
       opts = " | ".join([" ".join(map(str, o)) for o in self.opts if o]) or "none"
       error = VerifyError(f"{self.spec.label} on {device.name} gives something else than the oracle: {said}\nopts   {opts}")
+      if kernel.plain and kernel.tiles and not device.renderer.target.blocks: kernel = without_tiles(kernel)
       if known: kernel = with_sizes(kernel, [ix.node(given[s.name]) for s in kernel.sizes])
       self.check.first = self.check.first or (error, Case(kernel, self.spec.name, self.opts, device.name, before))
       raise error
@@ -150,9 +156,12 @@ def check(args: Namespace) -> int:
   if found.first is None:
     print(f"{len(found.launched)} kernels, {found.launched.total()} launches, all as the oracle's")
     return code
-  print(found.first[0])
+  error, case = found.first
+  print(error)
+  frames = [f for f in extract_tb(error.__traceback__) if not origins.is_internal(f.filename)]
+  if frames and "blamed" not in error.__dict__: print(f"launched at {frames[-1].filename}:{frames[-1].lineno}")
   if args.save:
-    try: found.first[1].save(args.save)
+    try: case.save(args.save)
     except NtgradError as e: print(f"{args.save} is not written: {e}")
     else: print(f"wrote {args.save}; python -m ntgrad reduce {args.save} makes a short program of it")
   return 1

@@ -158,7 +158,7 @@ class ComparedPrograms:
     self.checked = True
 
 
-def rounding(dtype: DType, kernel: Kernel | None = None) -> float:
+def rounding_part(dtype: DType, kernel: Kernel | None = None) -> float:
   """The part of a float that rounding may take, of a kernel with sums as long as its own."""
   terms = [ix.count(ix.product([kernel.axis(i).size for i in r.arg[1]])) for r in kernel.reduces] if kernel is not None else []
   return ROUNDING[dtype.itemsize] * math.sqrt(max([n / SHORT for n in terms if n > SHORT], default=1))

@@ -18,7 +18,7 @@ from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, SizedOpt, Unroll, Upcast, Vectorize
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import get_device
-from ntgrad.engine.overrides import rounding
+from ntgrad.engine.overrides import rounding_part
 from ntgrad.schedule import create_schedule
 
 from . import triton
@@ -113,7 +113,7 @@ def same(
         assert np.array_equal(g, w), f"{title}:\n{g}\nplain loops:\n{w}"
       else:
         a, b = g.astype(np.float64), w.astype(np.float64)
-        eps = max(rounding(dtypes.of(g.dtype), k), 1e-5)
+        eps = max(rounding_part(dtypes.of(g.dtype), k), 1e-5)
         np.testing.assert_allclose(
           a, b, rtol=eps, atol=eps * max(1.0, float(np.abs(b).max(initial=0, where=np.isfinite(b)))), err_msg=title
         )

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import runpy
 from pathlib import Path
 from typing import Any, Iterator
@@ -9,7 +10,7 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, dtypes
+from ntgrad import Tensor, config, dtypes
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.ir import BinaryOps, Ops, Recent
 from ntgrad.codegen.kernel import UOpList
@@ -97,18 +98,36 @@ def test_the_first_that_differs(broken: None, capsys: pytest.CaptureFixture[str]
   assert case.device == "CPU" and case.data[1].shape == (37, 53) and reduce.differs(case) is not None
 
 
+KERNELS = {
+  "several operations": ("((a * a).sqrt() + a.exp() * a).sum(1).sin().realize()", ("exp", "sqrt", "sin(")),
+  "running sum": ("(a.reshape(-1)[:1920].reshape(40, 48).cumsum(0) * 2).sin().realize()", ("sin",)),
+  "run-time sizes": (
+    "ntgrad.config.dynamic = 'always'\nfor n in 20, 37: (a[:n].contiguous().exp() + 1).sum(1).realize()", ("exp",)),
+  "tile": ("""
+import ntgrad.tile as tile, ntgrad.tile.language as tl
+def arrangement(x, y): return x.tile((64,)), y.tile((64,))
+def application(x, y): y = x + tl.exp(x)
+x, y = (a * 1).reshape(-1)[:300].contiguous().realize(), Tensor.zeros(300).contiguous().realize()
+tile.make(arrangement, application, (tile.Tensor(1),) * 2)(x, y)
+""", ("exp",))}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("saved", [False, True])
-def test_reduced(saved: bool, broken: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-  source = script("((a * a).sqrt() + a.exp() * a).sum(1).sin().realize()")
+@pytest.mark.parametrize("name, saved", [("several operations", False), *[(name, True) for name in KERNELS]])
+def test_reduced(name: str, saved: bool, broken: None, monkeypatch: pytest.MonkeyPatch,
+                 capsys: pytest.CaptureFixture[str]) -> None:
+  text, gone = KERNELS[name]
+  monkeypatch.setattr(config, "dynamic", config.dynamic)
+  source = script(text)
   if saved:
     assert command("check", "--save", "case.npz", source) == 1
     source = "case.npz"
   assert command("reduce", "-o", "small.py", source) == 0
-  assert "wrote small.py, " in capsys.readouterr().out
+  out = capsys.readouterr().out
+  assert "wrote small.py, " in out and (name != "tile" or re.search(r"launched at .*script\.py:11\n", out))
   small = Path("small.py").resolve()
   text = small.read_text()
-  assert text.count("\n") <= reduce.LINES and not any(word in text for word in ("exp", "sqrt", "sin(")), text
+  assert text.count("\n") <= reduce.LINES and not any(word in text for word in gone), text
   with pytest.raises(AssertionError, match="(?s)ACTUAL.*DESIRED"): runpy.run_path(str(small), run_name="__main__")
   monkeypatch.undo()
   runpy.run_path(str(small), run_name="__main__")   # mended
