@@ -24,7 +24,7 @@ from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
 from .. import rates, workers
-from ..base import Device, Graph, Node, Program, ProgramSpec, Specs, grid_of
+from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked, temporary
 from . import binaries, tiers
@@ -316,12 +316,6 @@ class OpenCLDevice(Pooled):
       self.drain()
       raw.host[:data.nbytes] = data
     else: self.cl.enqueue_copy(self.queue, raw, data, is_blocking=True)
-
-  def copy_from(self, raw: Any, source: Device, source_raw: Any, nbytes: int) -> bool:
-    """Within the host's memory. See :meth:`Device.copy_from`."""
-    if source is not self or not self.on_host: return False
-    self.copyin(raw, source_raw.host[:nbytes])
-    return True
 
   def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
     """Device to host, after everything launched before."""

@@ -17,6 +17,7 @@ from .buffer import Buffer, Storage, copy_between, resolved, walk_nodes
 from .compile import programs
 from .device import get_device
 from .keeping import cleaned, device_of
+from .launch_graphs import plan_launch
 from .plan import Plan, Step
 from .planner import Graph, Walk, make_plan, recipes_made
 
@@ -27,7 +28,8 @@ _MAKES = frozenset({Ops.ALU, Ops.CAST, Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATT
 _Memory = Mapping[UOp, Buffer]
 _Sinks = Sequence[tuple[UOp, UOp | None]]
 _Saved = Mapping[Storage, Storage]
-_looks: Recent[Any, Plan] = Recent(256)   # plans that look through memory, by its sizes and dtypes
+_plans: Recent[Any, Plan] = Recent(256)   # that copy memory or look through it, by its sizes and dtypes
+SEEN = 3   # runs of such a plan, from which on it is one call
 
 
 def copy(to: Storage, source: Storage) -> None:
@@ -38,8 +40,28 @@ def copy(to: Storage, source: Storage) -> None:
 
 def saved_memory(storages: Iterable[Storage]) -> dict[Storage, Storage]:
   """Copies of memory that is about to be written over."""
-  out = {s: Storage(s.device, s.nbytes) for s in storages if s._raw is not None}
-  for s, new in out.items(): copy(new, s)
+  bytes_of = [Buffer(s.device, (s.nbytes // (n := 4 if s.nbytes % 4 == 0 else 1),), dtypes.int32 if n == 4 else dtypes.uint8, s)
+              for s in storages if s._raw is not None]
+  return {b.storage: new.storage for b, new in _computed("copy", bytes_of)}
+
+
+def _computed(what: str, buffers: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
+  """Memory with a copy of each, or with whether it has NaN, or infinities, by a plan that is kept for memory of these sizes."""
+  out = []
+  for device in {b.device for b in buffers}:
+    mine = [b for b in buffers if b.device == device]
+    key = what, device, tuple([(int(b.size), b.dtype) for b in mine])
+    if (plan := _plans[key]) is None:
+      given = [Buffer(device, (int(b.size),), b.dtype).node for b in mine]
+      nodes = [graph.or_(u, 0) if what == "copy" else _reduced(BinaryOps.OR, _bad(u, what)) for u in given]
+      plan = _plans[key] = make_plan([(u, None) for u in nodes], walk_nodes(nodes), given)
+    runs, memory = plan.runs, list(mine)
+    runs.count += 1
+    if runs.count == SEEN: runs.launch = plan_launch(plan)
+    if not (runs.launch and runs.launch.graph.ready() and runs.launch(plan, memory)):
+      memory += [Buffer(*m) for m in plan.made]
+      for step in plan.steps: step.launch([memory[s] for s in step.slots])
+    out += [(b, memory[s]) for b, s in zip(mine, plan.outputs)]
   return out
 
 
@@ -52,17 +74,7 @@ def kind_in(buffers: Iterable[Buffer]) -> str:
 def _there(buffers: Sequence[Buffer], kind: str) -> bool:
   """Whether some value in memory is NaN, or infinite."""
   floats = {b.storage: b for b in buffers if b.dtype.kind == "f" and b.size}
-  for device in {b.device for b in floats.values()}:
-    mine = [b for b in floats.values() if b.device == device]
-    key = kind, device, tuple([(int(b.size), b.dtype) for b in mine])
-    if (plan := _looks[key]) is None:
-      given = [Buffer(device, (int(b.size),), b.dtype).node for b in mine]
-      flags = [graph.cast(_reduced(BinaryOps.OR, _bad(u, kind)), dtypes.int32) for u in given]
-      plan = _looks[key] = make_plan([(f, None) for f in flags], walk_nodes(flags), given)
-    memory = [*mine, *[Buffer(*m) for m in plan.made]]
-    for step in plan.steps: step.launch([memory[s] for s in step.slots])
-    if any([memory[s].get().any() for s in plan.outputs]): return True
-  return False
+  return any([found.get().any() for _, found in _computed(kind, list(floats.values()))])
 
 
 def _bad(u: UOp, kind: str) -> UOp:
