@@ -17,6 +17,7 @@ from ntgrad.codegen.ir import MissingFileError, NtgradError, Ops, UOp, config, d
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import ACCESSES, Axis, substitute
 from ntgrad.engine import compile as compiling
+from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import get_device
 from ntgrad.engine.override_files import Exported, read
 from ntgrad.engine.overrides import rounding_part
@@ -25,7 +26,6 @@ from ntgrad.engine.profile import there_is
 from .check import Arrays, Case, Check, compare, oracle
 
 SECONDS = 120.0   # that are spent
-LINES = 30        # of the program at most
 SIZES = 2, 3, 4, 5, 8, 16, 17, 32, 64, 128, 256, 1024   # that are tried for an axis
 # what params may hold, from the simplest on
 CONTENTS = ("np.zeros({s}, {d!r})", "np.ones({s}, {d!r})", "np.arange({n}).reshape({s}).astype({d!r})",
@@ -39,13 +39,10 @@ def results(case: Case) -> Arrays:
     parts = pipeline.prepare(case.kernel, device.renderer.target, case.name)
     spec, _ = compiling.rendered(parts.kernel, parts.after(case.opts), device, case.name)
     program, = device.compile([spec])
-  raws = [device.alloc(max(a.nbytes, 1)) for a in case.data]
-  try:
-    for raw, a in zip(raws, case.data): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
-    program([device.at(raw, 0) if p.align else raw for p, raw in zip(case.kernel.params, raws)])
-    return [device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape) for raw, a in zip(raws, case.data)]
-  finally:
-    for raw, a in zip(raws, case.data): device.free(raw, max(a.nbytes, 1))
+  buffers = [Buffer(case.device, a.shape, p.dtype) for p, a in zip(case.kernel.params, case.data)]
+  for b, a in zip(buffers, case.data): b.put(a)
+  program([device.at(b.raw, 0) if p.align else b.raw for p, b in zip(case.kernel.params, buffers)])
+  return [b.get() for b in buffers]
 
 
 def differs(case: Case) -> str | None:
@@ -172,6 +169,7 @@ def reduce_case(args: Namespace) -> int:
   there_is(args.script, "reduce")
   check = Check()
   if not args.script.endswith(".npz"): check.run(args.script, args.args)
+  if check.first is not None: print(check.first[0])
   case = load(args.script) if args.script.endswith(".npz") else check.first and check.first[1]
   if case is None or differs(case := fitting(case)) is None:
     print("all kernels are as the oracle's" if case is None else f"{case.name}, launched by itself, is as the oracle's")

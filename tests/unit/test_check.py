@@ -127,7 +127,7 @@ def test_reduced(name: str, saved: bool, broken: None, monkeypatch: pytest.Monke
   assert "wrote small.py, " in out and (name != "tile" or re.search(r"launched at .*script\.py:11\n", out))
   small = Path("small.py").resolve()
   text = small.read_text()
-  assert text.count("\n") <= reduce.LINES and not any(word in text for word in gone), text
+  assert text.count("\n") <= 30 and not any(word in text for word in gone), text
   with pytest.raises(AssertionError, match="(?s)ACTUAL.*DESIRED"): runpy.run_path(str(small), run_name="__main__")
   monkeypatch.undo()
   runpy.run_path(str(small), run_name="__main__")   # mended
