@@ -95,6 +95,9 @@ class Settings:
     values=("none", "entry", "all"))
   check_indices: Value = _setting("CHECK_INDICES", "auto",
     "1 checks index tensors and classes on the device, 0 does not; auto does on CPU and NUMPY", values=("auto", 0, 1))
+  check_nan: int = _setting("CHECK_NAN", 0,
+    "1 raises NotFiniteError for the first NaN that a computation makes, 2 for an infinity made of finite values too",
+    values=range(3))
   tiers: Value = _setting("TIERS", "auto",
     "auto builds many new kernels of the CPU quickly, and those that run often again, optimised; 0 optimises each at once; check "
     "builds and runs each both ways, and compares the bits", values=("auto", "check", 0))

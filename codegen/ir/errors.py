@@ -107,6 +107,10 @@ class DeviceAssertError(NtgradError, AssertionError):
   """A check that a kernel made while it ran, and that did not hold; raised where the host next waits for the device."""
 
 
+class NotFiniteError(NtgradError, FloatingPointError):
+  """A computation made NaN, or an infinity, while that is looked for: ``detect_anomaly``, ``config.check_nan``."""
+
+
 class StateError(NtgradError, ValueError): """A state dictionary or safetensors file that does not fit or is damaged."""
 
 

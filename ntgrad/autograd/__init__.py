@@ -13,6 +13,8 @@ from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import Function
 from ntgrad.tensor.gradient import gradient
 
+from .anomaly import detect_anomaly, set_detect_anomaly
+
 
 def _listed(name: str, what: str, tensors: Any) -> list[Any]:
   """One tensor or several as a list. Raises ArgumentError for others."""
@@ -71,6 +73,7 @@ def __getattr__(name: str) -> Any:
   return import_module(f"{__name__}.{name}")
 
 
-__all__ = ["Function", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = ["Function", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "set_detect_anomaly",
+           "set_grad_enabled"]
 
 show(__name__)

@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import CaptureError, NtgradError, Ops, Recent, config, dtypes, live_nodes
+from ntgrad.codegen.ir import CaptureError, NotFiniteError, NtgradError, Ops, Recent, config, dtypes, live_nodes
 from ntgrad.engine import overrides, planner, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
@@ -111,6 +111,7 @@ class Capture:
     if inputs is None or not self.replay.check(): return self._plainly(call)
     try: outputs = self.replay.run(inputs, random.next_state)
     except NtgradError as e:
+      if isinstance(e, NotFiniteError): self._plainly(call)   # which finds the operation
       origins.blame_caller(e, f"in a replay of {self.name}, called")
       raise
     return put(self._result, iter(outputs).__next__)

@@ -8,10 +8,10 @@ from typing import Sequence
 
 from ntgrad.codegen.ir import NtgradError
 
-from . import about, cache, code, eject, profile
+from . import about, cache, check, code, eject, profile, reduce
 from .parser import PROGRAM, Parser
 
-FILES = about, profile, eject, cache, code
+FILES = about, profile, check, reduce, eject, cache, code
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -39,6 +39,8 @@ JOB_KERNELS = 4                      # kernels that a worker makes as one
 _making = workers.Queue(0, rank=0)   # before programs: this process has no other way to give work away
 _later = workers.Queue(0, background=True)
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
+# told of each kernel that is ``rendered``, with its parts after their Opts; give the program to run instead (``compared``)
+comparers: list[Any] = []
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
 
 
@@ -76,6 +78,7 @@ def fresh(kernel: Kernel, device: _Where, name: str, notes: Sequence[str], label
   """``program_spec`` without a look at the disk, where it lies from now on under a ``key``."""
   with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
   with phase("rendering"): new = _made_of(parts, chosen, device, name, notes, label)
+  for c in comparers: c.rendered(kernel, new.spec, chosen, device)
   if key is not None: cache.put(KERNEL_TABLE, key, PROGRAM_FORM, (new.spec, new.needs))
   return new
 
@@ -327,6 +330,7 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
     started = perf_counter()
     with phase("compiling"): made = dict(zip(new, device.compile(list(new.values()))))
     for s in new.values(): report.made_in(s.label, (perf_counter() - started) / len(new))
+    for c in comparers: made = {k: c.compared(p, new[k], device) for k, p in made.items()}
     _by_spec.update(made)
     found.update(made)
   return [found[k] for k in keys]

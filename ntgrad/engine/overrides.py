@@ -26,7 +26,9 @@ from .measuring import Bench, CandidateMemory
 from .override_files import Exported, read_file
 from .size_variants import SizedProgram
 
-TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
+# by the bytes of a float, of the greatest value and of each one: of kernels that are written anew, that add in another order
+TOLERANCE, ROUNDING = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}, {8: 1e-12, 4: 1e-5, 2: 2e-2, 1: 0.3}
+SHORT = 1024   # terms of a sum; those of longer ones are further apart
 
 
 given_overrides: dict[str, Exported] = {}   # by ``ntgrad.override``
@@ -150,25 +152,37 @@ class ComparedPrograms:
         program([d.at(raw, 0) if p.align and p.written else raw for p, raw in zip(params, raws)], False, sizes)
         results.append(bench.results(raws))
     for p, want, got in zip((p for p in params if p.written), *results):
-      if (said := difference(want, got, p.dtype)) is not None:
+      if (said := difference(want, got, p.dtype, TOLERANCE[p.dtype.itemsize])) is not None:
         name = self.mine.spec.name  # type: ignore[attr-defined]
         raise OverrideError(f"{self.file}: {name} gives something else than the scheduled kernel: data{p.slot}, {said}")
     self.checked = True
 
 
-def difference(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], dtype: DType) -> str | None:
-  """How two results differ, and by how much more than rounding; None where they do not."""
+def rounding_part(dtype: DType, kernel: Kernel | None = None) -> float:
+  """The part of a float that rounding may take, of a kernel with sums as long as its own."""
+  terms = [ix.count(ix.product([kernel.axis(i).size for i in r.arg[1]])) for r in kernel.reduces] if kernel is not None else []
+  return ROUNDING[dtype.itemsize] * math.sqrt(max([n / SHORT for n in terms if n > SHORT], default=1))
+
+
+def difference(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], dtype: DType, rate: float,
+               noise: np.ndarray[Any, Any] | None = None) -> str | None:
+  """How two results differ, and by how much more than rounding, a part ``rate`` of them; None where they do not. ``noise``: how
+  far each element may be off at least."""
   if not want.size: return None
   a, b, wrong, allowed = want.astype(np.float64), got.astype(np.float64), got != want, np.zeros(want.shape)
-  if dtype.kind != "f": off = np.abs(b - a) * wrong
+  if dtype.kind != "f":
+    off = np.abs(b - a) * wrong
+    if noise is not None: wrong = wrong & (noise == 0)
   else:
-    rate = TOLERANCE[dtype.itemsize]
     finite = np.isfinite(a)
     allowed = rate * (np.abs(np.where(finite, a, 0)) + np.max(np.abs(a), initial=0, where=finite))
+    if noise is not None: allowed = np.fmax(allowed, noise)
     with np.errstate(invalid="ignore"): off = np.where((a == b) | np.isnan(a) & np.isnan(b), 0.0, np.abs(b - a))
     off = np.where(np.isnan(off), math.inf, off)
     wrong = off > allowed
   if not wrong.any(): return None
   at = int(np.argmax(np.where(wrong, off, -1)))
-  return (f"{int(wrong.sum())} of {want.size} elements, most at element {at}: {got[at]} in place of {want[at]}, "
-          f"a difference of {off[at]:.4g} where {allowed[at]:.2g} is rounding")
+  x, y, place = want.flat[at], got.flat[at], at if want.ndim == 1 else tuple(map(int, np.unravel_index(at, want.shape)))
+  steps = f", {off.flat[at] / np.spacing(abs(x)):.4g} ULP" if want.dtype.char in "efd" and np.isfinite(off.flat[at]) else ""
+  return (f"{int(wrong.sum())} of {want.size} elements, most at element {place}: {y} in place of {x}, "
+          f"a difference of {off.flat[at]:.4g} where {allowed.flat[at]:.2g} is rounding{steps}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Callable, Collection, Sequence
 
 from ntgrad.backends.base import Program
@@ -15,6 +16,9 @@ from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import BoundInt
 
 from . import memory_plan, report
+from .buffer import Buffer
+from .counters import phase
+from .device import get_device
 from .keeping import Kept
 from .size_variants import SizedProgram
 
@@ -40,6 +44,22 @@ class Step:
   asked: _Ints = ()
   takes: tuple[ix.Dim, ...] = ()
   nodes: _Ints = ()
+
+  def launch(self, buffers: Sequence[Buffer], wait: bool = False) -> None:
+    """Launch it on these; with ``wait`` see how long it takes, and report that."""
+    if self.program is None:
+      to, source = buffers
+      if wait and to.nbytes: report.copied(partial(to.take, source), to.nbytes, get_device(to.device), get_device(source.device))
+      else: to.take(source)
+      return
+    if self.offsets:   # some are parts of their memory
+      at = get_device(self.device).at
+      raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, self.offsets)]
+    else: raws = [b.storage.raw for b in buffers]
+    if wait:
+      with phase("compiling"): report.wait_until_compiled(self.program)
+    seconds = self.program(raws, wait, self.sizes) if self.sizes else self.program(raws, wait)
+    if seconds is not None: report.ran(self.program, seconds, self.sizes, get_device(self.device))
 
 
 @dataclass(eq=False, slots=True)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import ref
 
@@ -16,7 +15,7 @@ from ntgrad.graph.lock import synchronized
 from ntgrad.graph.origins import Made
 from ntgrad.graph.recipes import sources_of_output
 
-from . import counters, device_asserts, keeping, memory_plan, report
+from . import counters, device_asserts, keeping, memory_plan, nan_checks, report
 from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers, walk_nodes, without_reshapes
 from .counters import phase, take_phase_seconds
 from .device import get_device
@@ -235,7 +234,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
           except NtgradError as e:
             _blame(e, sinks, walk, step)
             raise
-    spent = _spent(inputs, wanted.aliases)
+    spent = [] if config.check_nan else _spent(inputs, wanted.aliases)
     if spent: plan = plan.releasing(spent)
     lines = _made_by(sinks, walk, plan) if observers or captures else ()
     with phase("running"):
@@ -274,7 +273,10 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
   buffers: list[Any] = list(inputs)
   left = list(plan.steps[::-1])
   error: Exception | None = None
-  try: run_plan(plan, buffers, left, lines)
+  saved = nan_checks.saved_memory({t.arg.storage for _, t in sinks if t is not None}) if config.check_nan else {}
+  try:
+    run_plan(plan, buffers, left, lines)
+    if config.check_nan: nan_checks.check_schedule(list(sinks), walk, [buffers[s] for s in plan.outputs[:len(sinks)]], saved)
   except Exception as e:
     error = e
     _blame(e, sinks, walk, left[-1] if left else None)
@@ -458,17 +460,4 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool, made: Made = ())
   """Launch one step; with ``wait`` see how long it takes, and report that. ``made``: the lines that it is from."""
   made_now[0] = made
   for note in captures: note(step, buffers)
-  if step.program is None:
-    to, source = buffers
-    if wait and to.nbytes: report.copied(partial(to.take, source), to.nbytes, get_device(to.device), get_device(source.device))
-    else: to.take(source)
-    return
-  if step.offsets:   # some are parts of their memory
-    at = get_device(step.device).at
-    raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
-  else: raws = [b.storage.raw for b in buffers]
-  if wait:
-    with phase("compiling"): report.wait_until_compiled(step.program)
-  seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
-  if seconds is not None: report.ran(step.program, seconds, step.sizes, get_device(step.device))
-
+  step.launch(buffers, wait)

@@ -9,10 +9,10 @@ import numpy as np
 
 from ntgrad.backends.base import Argument
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir import CaptureError, Recent, config
+from ntgrad.codegen.ir import CaptureError, NotFiniteError, Recent, config
 from ntgrad.graph import Alias, live_aliases
 
-from . import counters, device_asserts, launch_graphs, memory_plan, planner, realize as engine, report
+from . import counters, device_asserts, launch_graphs, memory_plan, nan_checks, planner, realize as engine, report
 from .buffer import LARGE_BYTES, Buffer, Storage
 from .counters import phase
 from .device import get_device
@@ -198,7 +198,8 @@ class Replay:
 
   @phase("running")
   def run(self, inputs: Sequence[tuple[Buffer, Alias | None]], draw: Callable[[int, Any], np.ndarray]) -> list[Any]:
-    """Launch everything on ``inputs`` (with an Alias: one that is written); gives a fresh tensor for each output."""
+    """Launch everything on ``inputs`` (with an Alias: one that is written); gives a fresh tensor for each output. Raises
+    NotFiniteError (``config.check_nan``), with all that is written as it was before."""
     theirs = [a for _, a in inputs if a is not None]
     mine = [a for r, s in self.owners if s in self.written and (a := r()) is not None]
     storages = {*self.written, *(a.memory.storage for a in theirs)}
@@ -218,11 +219,16 @@ class Replay:
       self._memory[self._number[k]] = b.raw
     for o in observers: o.asked()
     if not self.form.graphs and config.debug < 2: self.form.make_graphs(self._accesses)
+    saved = nan_checks.saved_memory(storages) if config.check_nan else {}
     if storages:
       with uninterrupted():
         self._launch(draw)
         for a in *mine, *theirs: a.overwritten(f"a call of {self.name}")
     else: self._launch(draw)
+    if config.check_nan and (kind := nan_checks.kind_in([*[a.memory for a in (*mine, *theirs)], *made.values()])):
+      for written, before in saved.items(): nan_checks.copy(written, before)
+      for b, count in zip(self.rng, self._at.counts): draw(-count, b.rng_from)
+      raise NotFiniteError(f"{self.name}: a replay gave {kind}, which a plain call does not")
     for r, grad in self.grads:
       if (t := r()) is not None: t.grad = grad
     return [o.kind._from_node(engine.apply_moves(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]

@@ -147,9 +147,10 @@ def _forget(r: ref[Any]) -> None: again.pop(r, None)
 
 
 def lines_asked(asked: Mapping[UOp, Sequence[Any]]) -> dict[UOp, list[Origin]]:
-  """Of nodes that are computed for values (Aliases) the lines of these, where they are not those that made the nodes first."""
-  return {u: [line for a in values if (line := again.get(ref(a), u.origin)) is not None]
-          for u, values in asked.items() if any([ref(a) in again for a in values])} if again else {}
+  """Of nodes that are computed for values (Aliases) the lines of these, where they are not those that made the nodes first, and
+  where the nodes have none: a value may be a reshape of what is computed."""
+  return {u: [line for a in values if (line := again.get(ref(a)) or a.node.origin) is not None] for u, values in asked.items()
+          if values and (u.origin is None or again and any([ref(a) in again for a in values]))}
 
 
 def gradient_of(made: Origin) -> Origin:

@@ -14,6 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.core import Base as Tensor
+from ntgrad.engine import nan_checks
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.counters import phase
 from ntgrad.engine.device import default_device
@@ -354,6 +355,7 @@ def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UO
   elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)
+  if config.check_nan: nan_checks.check_kernel(launcher.kernel, launcher.names, launcher.step, buffers)
 
 
 def holders(things: Sequence[Any], i: int) -> int:

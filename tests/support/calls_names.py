@@ -110,6 +110,8 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     "special.multigammaln": lambda: call(torch.special.multigammaln, f(2) * 3, 2),
     "autograd.grad": lambda: graph(torch.autograd.grad, f(), True, True, True, True, False, True),
     "autograd.backward": lambda: call(torch.autograd.backward, _KEPT[0].sum() * 2, f(), True, False, None, _KEPT[:1]),
+    "autograd.detect_anomaly": lambda: call(torch.autograd.detect_anomaly, True, False),
+    "autograd.set_detect_anomaly": lambda: call(torch.autograd.set_detect_anomaly, False, True, False),
     "autograd.functional.jacobian": lambda: call(x.jacobian, first, f(2), False, False, False, "reverse-mode"),
     "autograd.functional.hessian": lambda: call(x.hessian, first, f(2), False, False, False, "reverse-mode"),
     **{f"autograd.functional.{n}": lambda n=n: call(getattr(x, n), first, f(2), None, False, False) for n in ("vjp",)},

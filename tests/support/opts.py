@@ -11,12 +11,14 @@ import numpy as np
 from ntgrad import Tensor
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import OptError
 from ntgrad.codegen.ir.uop import prod
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, SizedOpt, Unroll, Upcast, Vectorize
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import get_device
+from ntgrad.engine.overrides import rounding_part
 from ntgrad.schedule import create_schedule
 
 from . import triton
@@ -111,7 +113,7 @@ def same(
         assert np.array_equal(g, w), f"{title}:\n{g}\nplain loops:\n{w}"
       else:
         a, b = g.astype(np.float64), w.astype(np.float64)
-        eps = 1e-5 if g.dtype.itemsize >= 4 else 2e-2
+        eps = max(rounding_part(dtypes.of(g.dtype), k), 1e-5)
         np.testing.assert_allclose(
           a, b, rtol=eps, atol=eps * max(1.0, float(np.abs(b).max(initial=0, where=np.isfinite(b)))), err_msg=title
         )
