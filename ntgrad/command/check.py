@@ -16,7 +16,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import without_tiles
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import evaluator
-from ntgrad.codegen.ir import NtgradError, VerifyError, config, prod
+from ntgrad.codegen.ir import NtgradError, RaceError, VerifyError, config, prod
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opts
 from ntgrad.codegen.passes.parts import Parts
@@ -65,6 +65,7 @@ def compare(kernel: Kernel, oracle: Callable[[Arrays], Arrays], data: Arrays, go
   """How results differ from the oracle's; None where rounding is all. So it is where inputs that are off by a rounding lead to
   such a difference: of nearly equal values, which sums cancel."""
   try: want = oracle(data)
+  except RaceError: raise
   except VerifyError as e: return str(e)
   written, rng = [p for p in kernel.params if p.written], np.random.default_rng(0)
   def said(noise: Mapping[int, np.ndarray]) -> str | None:
@@ -108,9 +109,13 @@ class Compared(Program):
     took = self.program(buffers, wait, sizes)
     self.oracle = self.oracle or oracle(kernel, self.spec.name)
     self.check.launched[self.spec.label] += 1
-    if said := compare(kernel, lambda data: self.oracle(data, given), before, read()):
-      opts = " | ".join([" ".join(map(str, o)) for o in self.opts if o]) or "none"
-      error = VerifyError(f"{self.spec.label} on {device.name} gives something else than the oracle: {said}\nopts   {opts}")
+    error: NtgradError | None = None
+    try:
+      if said := compare(kernel, lambda data: self.oracle(data, given), before, read()):
+        opts = " | ".join([" ".join(map(str, o)) for o in self.opts if o]) or "none"
+        error = VerifyError(f"{self.spec.label} on {device.name} gives something else than the oracle: {said}\nopts   {opts}")
+    except RaceError as e: error = e
+    if error is not None:
       if kernel.plain and kernel.tiles and not device.renderer.target.blocks: kernel = without_tiles(kernel)
       if known: kernel = with_sizes(kernel, [ix.node(given[s.name]) for s in kernel.sizes])
       self.check.first = self.check.first or (error, Case(kernel, self.spec.name, self.opts, device.name, before))
@@ -138,7 +143,10 @@ class Check:
   def run(self, script: str, args: Sequence[str], nan: bool = False) -> int:
     """Run a script as ``python script args...`` does, with ``nan`` such that the first NaN is an error; gives its exit code."""
     shown = sys.excepthook
-    sys.excepthook = lambda kind, e, tb: None if self.first and e is self.first[0] else shown(kind, e, tb)
+    def hook(kind: Any, e: Any, tb: Any) -> None:
+      if self.first is not None and isinstance(e, RaceError): self.first = e, self.first[1]   # in the words of its kernel
+      elif self.first is None or e is not self.first[0]: shown(kind, e, tb)
+    sys.excepthook = hook
     compiling.comparers.append(self)
     try:
       with config(cache=0, tiers=0, workers=1, check_nan=int(nan)): run_script(script, args)   # each is made here, as it will be

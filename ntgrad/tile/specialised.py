@@ -17,7 +17,7 @@ from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
-from ntgrad.engine.compile import from_specs, kept, program_spec, with_label
+from ntgrad.engine.compile import comparers, from_specs, kept, program_spec, with_label
 from ntgrad.engine.device import get_device
 from ntgrad.engine.device_asserts import Check, Checks, make_checks
 from ntgrad.engine.plan import Step
@@ -79,7 +79,8 @@ class Specialised:
         program, = from_specs([spec], d)
         def exact() -> Program:
           with config(noopt=1): return from_specs([self.rendered(kernel, d, aligns, shared)[0]], d)[0]
-        return (Named(program, kernel, self, exact) if d.renderer.target.name == "numpy" else program), needs
+        named = bool(comparers) or d.renderer.target.name == "numpy"
+        return (Named(program, kernel, self, exact) if named else program), needs
       program = SizedProgram(self.kernel, d, compiled) if self.sizes else compiled(self.kernel)[0]
       names, checks = tuple(p.name for p in self.parameters), self.checks(device)
       step = Step(program, tuple(range(len(names))), self.writes, (), device, (0,) * len(aligns))

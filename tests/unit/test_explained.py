@@ -1,4 +1,5 @@
-"""Slow and large scripts, as people write them: the last ten lines of ``python -m ntgrad profile`` name cause and line."""
+"""Slow, large and wrong scripts, as people write them: the last ten lines of ``python -m ntgrad profile``, or ``check``, name
+cause and line."""
 from __future__ import annotations
 
 import re
@@ -6,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ntgrad import config
 from ntgrad.command.main import main
+from support.marks import long_where
 
 # what is wrong with each script: the line, and what the advice says of it
 SCRIPTS = {
@@ -37,12 +40,12 @@ def look(row):
 rows = [Tensor.rand(1, 1500).half().realize() for _ in range(8)]
 for i in range(40): look(rows[i % 8])
 """),
-  "bad layout": (6, r"% of (its|their) bounds?.* most for script\.py:LINE mul: .*across the order of memory.*contiguous", """
+  "bad layout": (6, r"% of (its|their) bounds?.* most for script\.py:LINE .*across the order of memory.*contiguous", """
 from ntgrad import Tensor
-x = Tensor.rand(2000, 2000).realize()
-y = Tensor.rand(2000).realize()
-for i in range(20):
-  (x.T * y).realize()
+x = Tensor.rand(4096, 4096).realize()
+y = Tensor.rand(4096).realize()
+for i in range(8):
+  (x[:, ::32].sum(1) * y).realize()
 """),
   "leak through a list": (7, r"memory grows by .* a step: \d+ pieces \(.*\) from script\.py:LINE .* kept by .* a list", """
 from ntgrad import Tensor, nn
@@ -87,9 +90,59 @@ xs = [Tensor.rand(8, 8).realize() for _ in range(20)]
 def step(xs): return [((x @ x).softmax(-1) @ x).sum().realize() for x in xs]
 for i in range(200): step(xs)
 """),
+  "attention scores in memory": (5, r"MB at the peak is one piece, from script\.py:LINE matmul: split the work", """
+from ntgrad import Tensor
+q, k, v = [Tensor.rand(3000, 16).realize() for _ in range(3)]
+for i in range(4):
+  scores = (q @ k.T).contiguous()
+  (scores.softmax(-1) @ v).realize()
+"""),
+  "preparing data in Python": (4, r"is Python outside of ntgrad, most of it at script\.py:LINE, which the device waits for", """
+from ntgrad import Tensor
+def tokens(text):
+  return [hash(word) % 100 for word in text.split() for _ in range(20)]
+text = "to be or not to be that is the question " * 40
+for i in range(40): (Tensor(tokens(text)[:64]) * 2).sum().item()
+"""),
 }
 
 
+WRONG = {
+  "NaN in a backward pass": (8, r"makes inf, in the backward pass, at script\.py:LINE gradient of sqrt(.|\n)*from 0 to 0", """
+import numpy as np
+from ntgrad import Tensor, nn
+model = nn.Linear(4, 4)
+optimizer = nn.optim.SGD(model.parameters(), lr=0.1)
+x = Tensor(np.array([[0.0, 1.0, 2.0, 3.0]] * 2, np.float32))
+for step in range(3):
+  y = model(x); loss = ((y - y).sqrt() * y).sum()
+  optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""),
+  "race in a kernel": (7, r"row_sums: program \(0, 0\) writes y\[0\] at script\.py:LINE, program \(0, 1\) reads .*a race", """
+import ntgrad.tile.language as tl
+from ntgrad import Tensor, tile
+def arrangement(x, y):
+  x = x.tile((1, 4))
+  return x, y.tile((1,)).unsqueeze(1).expand((-1, x.shape[1]))
+def row_sums(x, y): y = y + tl.sum(x)
+kernel = tile.make(arrangement, row_sums, (tile.Tensor(2), tile.Tensor(1)))
+kernel(Tensor.rand(3, 8).realize(), Tensor.zeros(3).contiguous().realize())
+"""),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_check_names_what_is_wrong(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+  line, said, text = WRONG[name]
+  script = tmp_path / "script.py"
+  script.write_text(text)
+  with config(verify=0): code = main(["check", "--nan", str(script)])   # users have no VERIFY, which refuses some races before
+  out = capfd.readouterr()
+  last = "\n".join((out.out if name.startswith("race") else out.err).splitlines()[-10:])
+  assert code == 1 and re.search(said.replace("LINE", str(line)), last), last
+
+
+@long_where(lambda name: name not in ("uncaptured loop", "growing sizes", "leak through a list", "host-bound loader"))
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_last_ten_lines_name_cause_and_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   line, said, text = SCRIPTS[name]

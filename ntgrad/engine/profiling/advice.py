@@ -24,8 +24,8 @@ _COPIES = frozenset("""permute transpose contiguous T mT movedim swapaxes t flip
 astype int long""".split())
 _SLOW = {
   "small kernels": "each is over before it is well begun; larger batches, or fewer and larger operations, come nearer",
-  "layout": "most often one reads across the order of memory, as of a transposed tensor; keep a .contiguous() copy that is made "
-            "once, or have the last dimension be the one that is read in a row",
+  "layout": "most often one reads across the order of memory, as of a transposed or strided tensor; keep a .contiguous() copy "
+            "that is made once, or have the last dimension be the one that is read in a row",
   "slow kernels": "larger sizes, multiples of 16, and float16 where it will do, come nearer"}
 # why a plan was made anew: what differs, and what to do
 _ANEW = {
