@@ -1,6 +1,7 @@
 """Calling a kernel: its arguments become memory, in order with everything else that reads and writes it."""
 from __future__ import annotations
 
+import hashlib
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from ntgrad.backends.base import Program
+from ntgrad.backends.specs import SPEC
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.records import packed
 from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.core import Base as Tensor
@@ -84,6 +87,13 @@ class Launcher:
     """What is launched."""
     assert self.step.program is not None
     return self.step.program
+
+  def __repr__(self) -> str:
+    """The kernel as it is compiled and how it is called: plans that call it are kept on disk under that. One that checks what it
+    reads, or that is for any sizes, has memory and variants of its own, which no text tells."""
+    if self.checks is not None or (spec := getattr(self.program, "spec", None)) is None: return object.__repr__(self)
+    digest = hashlib.sha256(packed(SPEC, spec)).hexdigest()
+    return f"Launcher{(self.kernel, digest, self.writes, self.names, self.sharing, self.sizes, replace(self.step, program=None))}"
 
 
 def describe_argument(a: Any) -> Argument:

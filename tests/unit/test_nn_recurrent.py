@@ -1,6 +1,10 @@
 """Recurrent layers against their formulas in numpy, gradients against finite differences, and how many kernels they take."""
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -342,3 +346,24 @@ def test_refusals_of_packing() -> None:
     (lambda: nn.GRU(3, 4)(pack_padded_sequence(x, [3, 1])), ShapeError, r"expected \(\.\., 3\)"),
     (lambda: nn.GRU(3, 4)(pack_padded_sequence(Tensor.ones(3, 2), [3, 1])), ShapeError, "packed elements of shape")):
     with pytest.raises(error, match=said): call()
+
+
+@long
+def test_plans_that_call_them_are_found_on_disk(tmp_path: Path) -> None:
+  """By another process, which has other objects for the same kernels."""
+  script = """
+import numpy as np
+from ntgrad import Tensor, nn
+from ntgrad.engine import planner
+made, make = [], planner.make_plan
+planner.make_plan = lambda *a, **k: (made.append(1), make(*a, **k))[1]
+Tensor.manual_seed(3)
+net = nn.LSTM(8, 8, bidirectional=True)
+x = Tensor(np.ones((5, 2, 8), np.float32), requires_grad=True)
+net(x)[0].sum().backward()
+print(x.grad.sum().item().hex(), len(made))
+"""
+  env = {**os.environ, "CACHE_DIR": str(tmp_path), "VERIFY": "0"}
+  (one, first), (two, second) = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
+                                                env=env).stdout.split() for _ in range(2)]
+  assert one == two and int(first) > 0 == int(second)
