@@ -17,6 +17,10 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "kernels that fill memory share programs (engine/shared_programs.py)": (160, 2_600),
   "the second size before it comes (engine/other_sizes.py)": (410, 5_400),
   "lowering in two thirds of the time": (90, 900),
+  "profiles that explain, observers, origins by use, paths of Modules (engine/profiling, nn/paths.py)": (1_060, 14_500),
+  "one command; progress on one line (command, backends/progress.py)": (390, 5_100),
+  "the first NaN, check, reduce (engine/nan_checks.py, command/check.py, command/reduce.py)": (690, 9_300),
+  "tl.device_print, breakpoint(), races in the kernel's words (tile/breakpoints.py, tile/races.py)": (320, 3_900),
   "what was said twice, or stood in a function of its own and was used once": (-400, -1_600),
 }
 SLACK = 1.005   # for what is mended
