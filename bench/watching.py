@@ -24,6 +24,8 @@ from measure import cores, processor  # noqa: E402
 import ntgrad  # noqa: E402
 import ntgrad.optim  # noqa: E402, F401
 
+sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]   # bench/cuda.py is no package
+
 TURNS = 6
 MODES: dict[str, tuple[Callable[[], Any], dict[str, float]]] = {   # what is around the steps; what it may cost: plain, captured
   "profile": (ntgrad.profile, {"plain": 1.15, "captured": 1.05}),
