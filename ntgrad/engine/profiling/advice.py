@@ -141,7 +141,8 @@ def _memory(f: Findings) -> list[Advice]:
       f"memory grows by {_size(growth)} a step: {n} piece{'s' * (n != 1)} ({_size(nbytes)}) from {text} are kept by something "
       "that lives on, such as a list: keep .item() of them, or .detach() where the graph beneath them is not needed"), nbytes))
   peak, pieces = f.watched.peak, f.pieces(f.watched.at_peak)
-  if pieces and pieces[0][1] > max(WORTH_SAYING * peak, 16 * LARGE) and pieces[0][2] == 1:
+  # (the inner buffers of a replay are one piece, too)
+  if pieces and pieces[0][1] > max(WORTH_SAYING * peak, 16 * LARGE) and pieces[0][2] == 1 and not pieces[0][0].startswith("jit "):
     text, nbytes, _ = pieces[0]
     out.append(Advice("huge temporary", (
       f"{_size(nbytes)} of the {_size(peak)} at the peak is one piece, from {text}: split the work along a dimension, or use "

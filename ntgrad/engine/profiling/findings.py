@@ -20,8 +20,8 @@ from .watching import KERNEL_TIME, MEASURING, Launches, ValuesAsked, Watching
 WAITING, OTHER = "waiting for the device", "other"
 KINDS = (USER, IMPORTS, "opening devices", BUILDING, "gradients", "scheduling", "choosing", "rendering", "compiling", LAUNCHING,
          "copies", WAITING, KERNEL_TIME, MEASURING, OTHER)
-FEW_SAMPLES = 10        # samples
-TYPICAL = 1.5   # times the median that a step may take which counts as a later one
+FEW_SAMPLES = 10   # with which Python is not divided
+TYPICAL = 1.5      # times the median that a step may take which counts as a later one
 BUILT_ANEW = USER, BUILDING, "gradients", "scheduling", LAUNCHING   # what a captured step spends next to nothing on
 MAKING = "choosing", "rendering", "compiling"                   # of kernels
 

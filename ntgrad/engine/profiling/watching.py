@@ -18,14 +18,14 @@ from .rows import Row
 from .sampler import LAUNCHING, Sampler
 
 KERNELS = 4096       # that have a row of their own; what comes after shares one
-LAUNCH_LISTS = 4096         # lists of launches that are kept apart
+LAUNCH_LISTS = 4096  # lists of launches that are kept apart
 EVENTS = 100_000     # that a trace has
-MEMORY_PERIOD = 0.01          # seconds between two looks at memory
+MEMORY_PERIOD = 0.01  # seconds between two looks at memory
 ASKED = 20_000       # times that values were asked for, which may end a step
 PLANS = 4096         # that are told of
 MORE = 1.02          # how much more memory a new peak has, of which it is known what lies there
 TIMED_PART = 0.04    # of the time that passes, which timing launches again may take
-PHASE_NAMES = {"running": LAUNCHING, "waiting": "waiting for the device"}   # of phases
+PHASE_NAMES = {"running": LAUNCHING, "waiting": "waiting for the device"}
 KERNEL_TIME, MEASURING = "kernels", "timing kernels"
 
 
@@ -80,7 +80,7 @@ class Watching(Observer):
     self.events: list[TraceEvent] = []
     self.asks: list[ValuesAsked] = []
     self.rows: dict[Any, Row] = {}
-    self.lists: dict[tuple[int, int], Launches] = {}
+    self.lists: dict[Any, Launches] = {}
     self.plans: list[Compiled] = []
     self.memory: list[tuple[float, int]] = []        # when, and the bytes that devices had given
     self.peak, self.at_peak = 0, _There()
@@ -101,7 +101,6 @@ class Watching(Observer):
   def enter(self) -> None:
     """Begin, or go on."""
     self.thread, self.began = threading.get_ident(), perf_counter()
-    self.base = sum([d.allocated for d in open_devices()]) - sum([n for n, _ in self._live.copy().values()])
     self.sampler = Sampler(open_phases(), self.look)
     self.sampler.start()
 
@@ -160,17 +159,17 @@ class Watching(Observer):
 
   # ---- launches
   def runs(self, steps: Sequence[Any], made: Sequence[Made]) -> bool:
-    key = id(steps), id(made)
+    key = id(steps[0]) if steps else 0, len(steps), id(made) if len(made) > 1 else tuple(made)   # lists of one are made anew
     if (found := self.lists.get(key)) is None:
       if len(self.lists) >= LAUNCH_LISTS: return False
       found = self.lists[key] = Launches(steps, made)
     found.count += 1
     n = found.count   # timed at 1, 2, 8, 32, ..
     again = not (n & n - 1 or n.bit_length() & 1) and self._timing <= TIMED_PART * self.elapsed
-    self._timed = 1 if n == 1 else 2 * again
-    if not self._timed: self.untimed += len(steps)
-    self._made = iter(made)
-    return bool(self._timed)
+    timed = 1 if n == 1 else 2 * again
+    if threading.get_ident() == self.thread: self._timed, self._made = timed, iter(made)
+    if not timed: self.untimed += len(steps)
+    return bool(timed)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound, quick: bool = False) -> None:
     key: Any = device.name, spec.label
