@@ -79,7 +79,7 @@ class Findings:
     untimed = {r.device: 0.0 for r in self.rows}
     for r in self.rows: untimed[r.device] += r.each * max(r.count - r.timed, 0)
     for device, seconds in untimed.items():
-      seconds *= launches / max(self.watched.untimed, 1)
+      seconds *= launches / max(self.watched.all_untimed, 1)
       for kind in (WAITING, LAUNCHING) if _in_the_call(device) else (WAITING,):
         moved = min(seconds, out[kind])
         seconds -= moved

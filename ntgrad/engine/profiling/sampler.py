@@ -5,6 +5,7 @@ let in when that waits for something, and sees it there too often: it is used fo
 signal."""
 from __future__ import annotations
 
+import os
 import signal
 import site
 import sys
@@ -23,6 +24,7 @@ USER, IMPORTS, BUILDING, LAUNCHING = "your Python", "imports", "building graphs"
 # folders of ntgrad whose Python is no building of graphs
 _FOLDERS = {"capture": LAUNCHING, "engine": LAUNCHING, "reads": LAUNCHING, "backends": LAUNCHING, "utils": USER}
 _LIBRARIES = tuple({*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))})
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _Line = tuple[str, int]
 
 
@@ -50,7 +52,7 @@ class Sampler:
     took, self._last = now - self._last, now
     self._look(now)
     whose, line = _place(frame)
-    if not self._phases: self.seconds[whose] += took
+    if not self._phases and whose: self.seconds[whose] += took
     if line is None or line not in self.lines and len(self.lines) >= MOST_LINES: return
     self.lines[line] = self.lines.get(line, 0.0) + took
 
@@ -88,12 +90,13 @@ def _no_signal(sampler: Sampler) -> None:
 
 
 def _place(frame: Any) -> tuple[str, _Line | None]:
-  """Whose Python a frame runs, and the line of the user's that it comes from, if there is one."""
+  """Whose Python a frame runs ("": a profile's own), and the line of the user's that it comes from, if there is one."""
   whose, f = "", frame
   while f is not None:
     file = f.f_code.co_filename
     if file.startswith("<frozen importlib"): whose = IMPORTS
     elif origins.is_internal(file):
+      if file.startswith(_HERE): return "", None
       if not whose: whose = _FOLDERS.get(file[len(origins.HERE):].partition("/")[0], BUILDING)
     elif not in_library(file): return whose or USER, (file, f.f_lineno)
     f = f.f_back

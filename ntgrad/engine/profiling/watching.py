@@ -93,7 +93,7 @@ class Watching(Observer):
     self._made: Iterator[Made] = iter(())   # of the launches that are timed now
     self._structures: dict[int, Planned] = {}
     self._labels: set[str] = set()
-    self.untimed = 0
+    self.untimed = self.all_untimed = 0              # kernels that were launched and not timed: by this thread, by all
     self._timed = 0             # 1 while launches are timed one by one in the first run of a list, 2 in a later one
     self._kernels, self._timing, self._newest = 0.0, 0.0, False
 
@@ -167,8 +167,9 @@ class Watching(Observer):
     n = found.count   # timed at 1, 2, 8, 32, ..
     again = not (n & n - 1 or n.bit_length() & 1) and self._timing <= TIMED_PART * self.elapsed
     timed = 1 if n == 1 else 2 * again
-    if threading.get_ident() == self.thread: self._timed, self._made = timed, iter(made)
-    if not timed: self.untimed += len(steps)
+    mine = threading.get_ident() == self.thread
+    if mine: self._timed, self._made = timed, iter(made)
+    if not timed: self.untimed, self.all_untimed = self.untimed + len(steps) * mine, self.all_untimed + len(steps)
     return bool(timed)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound, quick: bool = False) -> None:
