@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, Iterable, NoReturn, Sequence
 
-from ntgrad.engine.report import unit_text
+from ntgrad.engine.report import bytes_text
 
 PROGRAM = "python -m ntgrad"
 
@@ -55,9 +55,6 @@ def _lines(found: dict[str, Any], indent: str = "") -> Iterable[str]:
       yield f"{indent}{name}" if value else f"{indent}{name}: none"
       yield from _lines(value, indent + "  ")
     else: yield f"{indent}{name:{width}}  {bytes_text(value) if name in ('memory', 'bytes', 'limit') else value}"
-
-
-def bytes_text(n: int) -> str: return unit_text(n, "B").strip()
 
 
 # ---- scripts

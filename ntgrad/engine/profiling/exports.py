@@ -1,10 +1,7 @@
 """A profile as data, and as a trace that Perfetto (https://ui.perfetto.dev) and Chrome show."""
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ntgrad.backends import workers
@@ -23,7 +20,7 @@ def data(f: Findings) -> dict[str, Any]:
   return {
     "seconds": f.wall, "kinds": f.kinds,
     "steps": None if s is None else {"line": s.line, "count": len(s.ends), "first": s.first, "later": s.later},
-    "lines": [{**asdict(x), "place": place_text(x.place), "operations": [*x.operations]} for x in f.lines()],
+    "lines": [{**x._asdict(), "place": place_text(x.place)} for x in f.lines()],
     "modules": [{"path": path, "seconds": seconds, "launches": n} for path, seconds, n in f.modules()],
     "kernels": [{"name": r.name, "device": r.device, "sizes": r.sizes, "count": r.count, "timed": r.timed, "seconds": r.seconds,
                  "bound": r.bound, "lost": r.lost, "fraction": r.fraction, "by": r.unit.value, "quick": r.quick} for r in f.rows],
@@ -60,8 +57,3 @@ def trace(f: Findings) -> dict[str, Any]:
     if began > w.began: add("X", name, _WORKERS, number, began, dur=round((ended - began) * 1e6, 3))
   for when, nbytes in w.memory: add("C", "memory", _HOST, began=when, args={"bytes": nbytes})
   return {"traceEvents": out, "displayTimeUnit": "ms"}
-
-
-def write_trace(f: Findings, file: str | Path) -> None:
-  """Write a trace to a file."""
-  Path(file).write_text(json.dumps(trace(f)))

@@ -1,12 +1,12 @@
 """A profile as text."""
 from __future__ import annotations
 
-from ntgrad.engine.report import unit_text
+from ntgrad.engine.report import bytes_text, time_text, unit_text
 from ntgrad.graph import origins
 
 from .advice import advice
-from .findings import Findings, place_text
-from .rows import Row, fitted, kernel_table
+from .findings import Findings, added, place_text
+from .rows import fitted, kernel_table
 
 TABLE_ROWS = 10     # rows of each table but that of kernels
 KERNEL_ROWS = 10
@@ -14,7 +14,8 @@ KERNEL_ROWS = 10
 
 def full_text(f: Findings) -> str:
   """All of it, in 120 columns; advice comes last."""
-  parts = [_times(f), _lines(f), _modules(f), kernel_table(f.rows, KERNEL_ROWS), _plans(f), _memory(f), _advice(f)]
+  said = "\n".join([f"- {a.text}" for a in advice(f)])
+  parts = [_times(f), _lines(f), _modules(f), kernel_table(f.rows, KERNEL_ROWS), _plans(f), _memory(f), said]
   return "\n\n".join(filter(None, parts))
 
 
@@ -24,9 +25,9 @@ def _seconds(s: float) -> str: return f"{unit_text(s, 's'):>10}"
 def _times(f: Findings) -> str:
   """Where the time went: of all, of the first step, of a later one."""
   s, wall = f.steps, max(f.wall, 1e-12)
-  head = f"{unit_text(f.wall, 's').strip()}"
+  head = time_text(f.wall)
   if s is not None:
-    first, later = (unit_text(sum(x.values()), "s").strip() for x in (s.first, s.later))
+    first, later = (time_text(sum(x.values())) for x in (s.first, s.later))
     head += f", in which {len(s.ends)} steps ended at {s.line}: the first after {first}, then one each {later}"
   lines = [head, f"{'':26}{'all':>10}{'':>8}{'first step':>12}{'a later one':>14}" if s is not None else ""]
   for kind, seconds in f.kinds.items():
@@ -55,28 +56,22 @@ def _modules(f: Findings) -> str:
 def _plans(f: Findings) -> str:
   """Plans that were made, by why."""
   if not (plans := f.watched.plans): return ""
-  rows = [f"{'plans made':14}{'of lines':66}{'kernels':>8}{'time':>10}  why"]
-  kinds: dict[tuple[str, str], list[float]] = {}
-  last: dict[tuple[str, str], str] = {}
-  for p in plans:
-    key = p.kind, origins.text_of_lines(p.made)
-    at = kinds.setdefault(key, [0, 0, 0.0])
-    at[:] = at[0] + 1, at[1] + p.kernels, at[2] + p.seconds
-    last[key] = p.why
-  found = sorted(kinds.items(), key=lambda x: -x[1][2])
-  rows += [f"{n:<14.0f}{fitted(lines or 'unknown', 66)}{kernels:8.0f}{_seconds(seconds)}  {last[kind, lines]}"
-           for (kind, lines), (n, kernels, seconds) in found[:TABLE_ROWS]]
-  if rest := found[TABLE_ROWS:]:
-    n, kernels, seconds = map(sum, zip(*[v for _, v in rest]))
-    rows.append(f"{n:<14.0f}{'others':66}{kernels:8.0f}{_seconds(seconds)}")
-  return "\n".join(rows)
+  keys = [(p.kind, origins.text_of_lines(p.made)) for p in plans]
+  last = {key: p.why for key, p in zip(keys, plans)}
+  found = added([(key, p.seconds, p.kernels, 1) for key, p in zip(keys, plans)])
+  rest = added([("others", *numbers) for _, *numbers in found[TABLE_ROWS:]])
+  return "\n".join([
+    f"{'plans made':14}{'of lines':66}{'kernels':>8}{'time':>10}  why",
+    *[f"{n:<14}{fitted(key[1] or 'unknown', 66)}{kernels:8}{_seconds(seconds)}  {last[key]}"
+      for key, seconds, kernels, n in found[:TABLE_ROWS]],
+    *[f"{n:<14}{name:66}{kernels:8}{_seconds(seconds)}" for name, seconds, kernels, n in rest]])
 
 
 def _memory(f: Findings) -> str:
   """The peak, and what there was."""
   w = f.watched
   if not w.peak: return ""
-  rows = [f"memory: {unit_text(w.peak, 'B').strip()} at most, {unit_text(w.at_end, 'B').strip()} at the end; at the peak"]
+  rows = [f"memory: {bytes_text(w.peak)} at most, {bytes_text(w.at_end)} at the end; at the peak"]
   pieces = f.pieces(w.at_peak)
   rows += [f"  {unit_text(nbytes, 'B'):>10}  {n:5d}  {line}"[:120] for line, nbytes, n in pieces[:TABLE_ROWS // 2]]
   rest = w.peak - sum(nbytes for _, nbytes, _ in pieces[:TABLE_ROWS // 2])
@@ -84,25 +79,18 @@ def _memory(f: Findings) -> str:
   return "\n".join(rows)
 
 
-def _advice(f: Findings) -> str:
-  return "\n".join(f"- {a.text}" for a in advice(f))
-
-
 def side_by_side(f: Findings, other: Findings) -> str:
   """Two profiles side by side: by kind of time, and the kernels that differ most."""
-  def each(x: Findings) -> tuple[dict[str, float], float]:
-    kinds = x.steps.later if x.steps is not None else x.kinds
-    return kinds, sum(kinds.values())
-  (mine, all_mine), (theirs, all_theirs) = each(f), each(other)
   what = "a later step" if f.steps is not None and other.steps is not None else "all"
+  both = [x.kinds if x.steps is None else x.steps.later for x in (f, other)]
+  mine, theirs = ({**kinds, what: sum(kinds.values())} for kinds in both)
   rows = [f"{what:28}{'this':>10}{'other':>10}{'ratio':>8}"]
-  for kind, seconds in [*mine.items(), (what, all_mine)]:
-    theirs_ = all_theirs if kind == what else theirs[kind]
-    if max(seconds, theirs_) < 0.001 * max(all_mine, all_theirs): continue
-    rows.append(f"  {kind:26}{_seconds(seconds)}{_seconds(theirs_)}{f'{seconds / theirs_:8.2f}' if theirs_ else ''}")
-  a, b = ({(r.name, r.device): r for r in x.rows} for x in (f, other))
-  def took(rows: dict[tuple[str, str], Row], at: tuple[str, str]) -> float: return rows[at].seconds if at in rows else 0.0
-  keys = sorted({*a, *b}, key=lambda k: -abs(took(a, k) - took(b, k)))
+  for kind, a in mine.items():
+    if max(a, b := theirs[kind]) < 0.001 * max(mine[what], theirs[what]): continue
+    rows.append(f"  {kind:26}{_seconds(a)}{_seconds(b)}{f'{a / b:8.2f}' if b else ''}")
+  took = [{(r.name, r.device): r.seconds for r in x.rows} for x in (f, other)]
+  kernels = [(key[0], took[0].get(key, 0.0), took[1].get(key, 0.0)) for key in {**took[0], **took[1]}]
   rows += ["", f"{'kernel':28}{'this':>10}{'other':>10}"]
-  rows += [f"{fitted(k[0], 28)}{_seconds(took(a, k))}{_seconds(took(b, k))}" for k in keys[:TABLE_ROWS]]
+  kernels.sort(key=lambda x: -abs(x[1] - x[2]))
+  rows += [f"{fitted(name, 28)}{_seconds(a)}{_seconds(b)}" for name, a, b in kernels[:TABLE_ROWS]]
   return "\n".join(rows)
