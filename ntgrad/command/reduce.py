@@ -167,7 +167,7 @@ def load(path: str) -> Case:
 def reduce_case(args: Namespace) -> int:
   """Write a program for a script's first kernel that differs, or for a saved one. The exit code is 0 where it is written."""
   check = Check()
-  if not args.script.endswith(".npz"): check.run(args.script, args.args)
+  if not args.script.endswith(".npz"): check.run(args.script, args.args, json=args.json)
   if check.first is not None: print(check.first[0])
   case = load(args.script) if args.script.endswith(".npz") else check.first and check.first[1]
   if case is None or differs(case := fitting(case)) is None:

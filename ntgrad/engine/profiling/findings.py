@@ -76,7 +76,7 @@ class Findings:
     if not (seen := sum(python.values())): python, seen = {BUILDING: 1.0}, 1.0
     for k, v in python.items(): out[k] += rest * v / seen
     untimed: dict[str, float] = defaultdict(float)
-    for r in self.rows: untimed[r.device] += r.each * (r.count - r.timed)
+    for r in self.rows: untimed[r.device] += r.each * max(r.count - r.timed, 0)
     for device, seconds in untimed.items():
       seconds *= launches / max(self.watched.all_untimed, 1)
       for kind in (WAITING, LAUNCHING) if _in_the_call(device) else (WAITING,):
