@@ -130,7 +130,7 @@ class ProgramAround(Program):
   program: Any
 
   @property
-  def spec(self) -> ProgramSpec: return self.program.spec  # type: ignore[no-any-return]
+  def spec(self) -> ProgramSpec: return self.program.spec
 
   def ready(self) -> None: self.program.ready()
 

@@ -51,12 +51,9 @@ _QUIET = MOVEMENT - {Ops.PAD}
 _QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
 
 
-
 class Calling:
   """The path of the Module that a thread is in."""
-  __slots__ = ("path",)
-
-  def __init__(self) -> None: self.path = ""
+  path = ""
 
 
 NOWHERE = Calling()

@@ -79,7 +79,9 @@ class Findings:
     for r in self.rows: untimed[r.device] += r.each * max(r.count - r.timed, 0)
     for device, seconds in untimed.items():
       seconds *= launches / max(self.watched.all_untimed, 1)
-      for kind in (WAITING, LAUNCHING) if _in_the_call(device) else (WAITING,):
+      # whether its kernels may run in the call that launches them
+      on_host = device and getattr(get_device(device), "on_host", device == "NUMPY")
+      for kind in (WAITING, LAUNCHING) if on_host else (WAITING,):
         moved = min(seconds, out[kind])
         seconds -= moved
         out[kind] -= moved
@@ -159,8 +161,3 @@ def added(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def place_text(place: tuple[str, int]) -> str:
   """``train.py:31``"""
   return f"{place[0].rpartition('/')[2]}:{place[1]}"
-
-
-def _in_the_call(device: str) -> bool:
-  """Whether kernels of a device may run in the call that launches them."""
-  return bool(device) and bool(getattr(get_device(device), "on_host", device == "NUMPY"))

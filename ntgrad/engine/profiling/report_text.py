@@ -8,14 +8,13 @@ from .advice import advice
 from .findings import Findings, added, place_text
 from .rows import fitted, kernel_table
 
-TABLE_ROWS = 10     # rows of each table but that of kernels
-KERNEL_ROWS = 10
+TABLE_ROWS = 10     # rows of each table
 
 
 def full_text(f: Findings) -> str:
   """All of it, in 120 columns; advice comes last."""
   said = "\n".join([f"- {a.text}" for a in advice(f)])
-  parts = [_times(f), _lines(f), _modules(f), kernel_table(f.rows, KERNEL_ROWS), _plans(f), _memory(f), said]
+  parts = [_times(f), _lines(f), _modules(f), kernel_table(f.rows, TABLE_ROWS), _plans(f), _memory(f), said]
   return "\n\n".join(filter(None, parts))
 
 
@@ -41,10 +40,10 @@ def _lines(f: Findings) -> str:
   """By line of the user's code."""
   lines = [x for x in f.lines() if x.host + x.kernels > 0.001 * f.wall][:TABLE_ROWS]
   if not lines: return ""
-  rows = [f"{'line':34}{'host':>10}{'of all':>8}{'kernels':>10}{'launches':>10}{'bytes':>10}{'lost':>10}  operations"]
-  for x in lines:
-    rows.append(f"{fitted(place_text(x.place), 34)}{_seconds(x.host)}{x.host / f.wall:8.1%}{_seconds(x.kernels)}"
-                f"{x.launches:10.0f}{unit_text(x.nbytes, 'B'):>10}{_seconds(x.lost)}  {', '.join(x.operations)}"[:120].rstrip())
+  rows = [
+    f"{'line':34}{'host':>10}{'of all':>8}{'kernels':>10}{'launches':>10}{'bytes':>10}{'lost':>10}  operations",
+    *[f"{fitted(place_text(x.place), 34)}{_seconds(x.host)}{x.host / f.wall:8.1%}{_seconds(x.kernels)}{x.launches:10.0f}"
+      f"{unit_text(x.nbytes, 'B'):>10}{_seconds(x.lost)}  {', '.join(x.operations)}"[:120].rstrip() for x in lines]]
   return "\n".join(rows)
 
 

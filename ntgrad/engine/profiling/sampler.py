@@ -24,7 +24,8 @@ MOST_LINES = 4096      # of the user's that are kept apart
 USER, IMPORTS, BUILDING, LAUNCHING = "your Python", "imports", "building graphs", "launching"
 # folders of ntgrad whose Python is no building of graphs
 _FOLDERS = {"capture": LAUNCHING, "engine": LAUNCHING, "reads": LAUNCHING, "backends": LAUNCHING, "utils": USER}
-_LIBRARIES = tuple({*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))})
+_LIBRARIES = "<", *{*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
+_TYPED = "<stdin", "<ipython"   # the user's; a text in <> of another name is what a library has made Python of
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -95,11 +96,6 @@ def _place(frame: Any) -> tuple[str, tuple[str, int] | None]:
     elif origins.is_internal(file):
       if file.startswith(_HERE): return "", None
       if not whose: whose = _FOLDERS.get(file[len(origins.HERE):].partition("/")[0], BUILDING)
-    elif not in_library(file): return whose or USER, (file, f.f_lineno)
+    elif file.startswith(_TYPED) or not file.startswith(_LIBRARIES): return whose or USER, (file, f.f_lineno)
     f = f.f_back
   return whose or USER, None
-
-
-def in_library(file: str) -> bool:
-  """Whether a file is Python's, an installed package's, or text that one of these has made Python of."""
-  return file.startswith(_LIBRARIES) or file.startswith("<") and not file.startswith(("<stdin", "<ipython"))
