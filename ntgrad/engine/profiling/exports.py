@@ -51,7 +51,7 @@ def trace(f: Findings) -> dict[str, Any]:
     add("X", e.name, pid, tid, e.began, dur=round(e.took * 1e6, 3), args={"lines": lines} if lines else {})
     if e.track and (i := bisect_right(starts, e.began)): arrow(starts[i - 1], pid, tid, e.began)
   for a in w.asks:
-    add("i", place_text(origins.place_of(a.line)) if a.line is not None else "values asked for", _HOST, began=a.at, s="t")
+    add("i", place_text(origins.place_of(a.line)[0]) if a.line is not None else "values asked for", _HOST, began=a.at, s="t")
     if (i := bisect_right(starts, a.at)) < len(starts): arrow(a.at, _HOST, 1, starts[i])
   for number, name, began, ended in workers.history:
     if began > w.began: add("X", name, _WORKERS, number, began, dur=round((ended - began) * 1e6, 3))

@@ -98,7 +98,7 @@ class Findings:
     later = list(zip(ends, ends[1:]))
     most = TYPICAL * median([b.at - a.at for a, b in later])
     begin = ValuesAsked(self.watched.began, None, {}, {}, 0, 0)
-    return Steps(place_text(origins.place_of(line)), ends, self._between([(begin, ends[0])]),
+    return Steps(place_text(origins.place_of(line)[0]), ends, self._between([(begin, ends[0])]),
                  self._between([(a, b) for a, b in later if b.at - a.at <= most]))
 
   def _between(self, steps: Sequence[tuple[ValuesAsked, ValuesAsked]]) -> dict[str, float]:
@@ -118,13 +118,14 @@ class Findings:
     operations: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
     for launches, step, row, made in self.parts:
       if row is None or step.program is None or kernels is not None and (row.name, row.device) not in kernels: continue
-      places = {origins.place_of(origin): origins.operation_of(origin, name) for origin, name in made}
+      found = [(*origins.place_of(origin), name) for origin, name in made]
+      places = {place: operation or name for place, operation, name in found}
       nbytes = count(launched_spec(step.program.spec, step.sizes).work.bytes)
       for place, operation in places.items():
         operations[place][operation], part = None, launches.count / len(places)
         rows.append((place, 0.0, row.each * part, row.lost / max(row.count, 1) * part, part, nbytes * part))
-    found = [LineTime(place, [*operations[place]], *numbers) for place, *numbers in added(rows)]
-    return sorted(found, key=lambda x: -x.host - x.kernels)
+    times = [LineTime(place, [*operations[place]], *numbers) for place, *numbers in added(rows)]
+    return sorted(times, key=lambda x: -x.host - x.kernels)
 
   def modules(self) -> list[tuple[str, float, float]]:
     """Paths of Modules with the seconds of kernels and the launches from within them; a kernel of several is divided evenly."""
