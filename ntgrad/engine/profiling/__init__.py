@@ -11,9 +11,8 @@ from ntgrad.graph import checked
 from ntgrad.graph.lock import lock
 
 from .advice import advice
-from .exports import data, trace
+from .exports import data, full_text, side_by_side, trace
 from .findings import Findings
-from .report_text import full_text, side_by_side
 from .rows import ROWS, Row, kernel_table
 from .watching import Watching
 

@@ -48,12 +48,12 @@ def advice(f: Findings) -> list[Advice]:
   """What is worth saying, what it is most about first; memory at the end."""
   later = f.wall if f.steps is None else sum(f.steps.later.values()) * (len(f.steps.ends) - 1)
   found = [a for a in _plans(f) if a.weight >= SOME * f.wall]
-  found += [a for a in (*_python(f), *_kernels(f), *_waits(f)) if a.weight >= SOME * later]
+  found += [a for a in (*_host(f), *_kernels(f)) if a.weight >= SOME * later]
   return [*sorted(found, key=lambda a: -a.weight), *_memory(f)][:MOST]
 
 
-def _python(f: Findings) -> Iterator[Advice]:
-  """Steps that are built anew each time; Python that is none of ntgrad's."""
+def _host(f: Findings) -> Iterator[Advice]:
+  """Steps that are built anew each time; Python that is none of ntgrad's; values that are asked for in every step."""
   steps = f.steps
   kinds, times = (f.kinds, 1) if steps is None else (steps.later, len(steps.ends) - 1)
   whole, what = sum(kinds.values()), "the time" if steps is None else "a later step"
@@ -69,6 +69,10 @@ def _python(f: Findings) -> Iterator[Advice]:
     yield Advice("host", (
       f"{kinds[USER] / whole:.0%} of {what} ({time_text(kinds[USER])}) is Python outside of ntgrad{at}, which the device waits "
       "for: prepare data once before the loop, or in workers of ntgrad.utils.data.DataLoader"), kinds[USER] * times)
+  if steps is not None and (waiting := f.kinds[WAITING]) >= WORTH_SAYING * f.wall:
+    yield Advice("waits", (
+      f"{waiting / f.wall:.0%} of the time the host waits for the device while no kernel runs, most often at {steps.line}: read "
+      "values every so many steps"), waiting)
 
 
 def _plans(f: Findings) -> Iterator[Advice]:
@@ -114,15 +118,6 @@ def _kernels(f: Findings) -> Iterator[Advice]:
         f"{line.launches:.0f} launches, in {time_text(line.kernels)}, only to copy, cast or transpose: do it once before the "
         "loop"),
         line.kernels)
-
-
-def _waits(f: Findings) -> Iterator[Advice]:
-  """Values that are asked for in every step."""
-  waiting = f.kinds[WAITING]
-  if f.steps is None or waiting < WORTH_SAYING * f.wall: return
-  yield Advice("waits", (
-    f"{waiting / f.wall:.0%} of the time the host waits for the device while no kernel runs, most often at {f.steps.line}: read "
-    "values every so many steps"), waiting)
 
 
 def _memory(f: Findings) -> Iterator[Advice]:
