@@ -44,12 +44,9 @@ def within(call: _F) -> _F:
   def called(self: Any, *args: Any, **kwargs: Any) -> Any:
     here: Any = origins.calling.get()
     if here is origins.NOWHERE: origins.calling.set(here := _Calls())
-    if here.outermost is None:
-      here.outermost, here.looked = self, False
-      try: return call(self, *args, **kwargs)
-      finally: here.outermost = None
-    before = here.path
-    here.path = here.find(self)
+    before = here.outermost, here.path
+    if here.outermost is None: here.outermost, here.looked = self, False
+    else: here.path = here.find(self)
     try: return call(self, *args, **kwargs)
-    finally: here.path = before
+    finally: here.outermost, here.path = before
   return called  # type: ignore[return-value]
