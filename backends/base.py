@@ -125,6 +125,16 @@ class Program:
     return self
 
 
+class ProgramAround(Program):
+  """What launches ``program`` and does something beside, such as comparing results. It has that one's spec."""
+  program: Any
+
+  @property
+  def spec(self) -> ProgramSpec: return self.program.spec
+
+  def ready(self) -> None: self.program.ready()
+
+
 class Argument(NamedTuple):
   """Where an argument of a launch lies: in which of the allocations that a :class:`Graph` is called with; the piece of it that is
   the buffer, from byte ``place`` on (``nbytes`` 0: all of it); its first byte there. ``moves``: a call's ``begins`` are added."""

@@ -23,6 +23,11 @@ from ntgrad.codegen.ir import DeviceError
 YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
 
 
+def cores() -> int:
+  """Processors that this process may use."""
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(eq=False)
 class Driver:
   """A driver with threads and state of its own: it works in the process that started it, not in a fork of that process."""

@@ -14,15 +14,16 @@ import threading
 import time
 import weakref
 from collections import deque
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 from ntgrad.codegen.ir import CompileError, config, interrupted
 
 from . import cache
-from .process import uninterrupted
+from .process import cores, uninterrupted
 from .progress import line
 
 IDLE = 30.0                   # seconds without a job after which a worker ends
@@ -128,21 +129,19 @@ def _let_go(job: Job) -> None:
     changed.notify_all()
 
 
-def building() -> AbstractContextManager[None]:
-  """Kernels are compiled, or waited for, in the block, which ``progress.line`` says."""
-  return line(_so_far)
-
-
 def _so_far() -> str:
   with changed:
     left = sum(j.count for q in _queues if not q.background for j in q.waiting()) + sum(j.count for j in _held)
     return f"compiling {line.done} of {line.done + left} kernels"
 
 
+building = partial(line, _so_far)   # kernels are compiled, or waited for, in ``with building():``, which the line says
+
+
 def size() -> int:
   """How many processes compile, this one among them: ``config.workers``, or one a core that this process may use."""
   if not sys.executable: return 1
-  return config.workers or min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST)
+  return config.workers or min(cores(), MOST)
 
 
 def alive() -> bool:

@@ -31,7 +31,7 @@ import numpy as np
 
 os.environ.setdefault("TIERS", "0")     # steady steps: what runs is optimised
 os.environ.setdefault("DYNAMIC", "never")   # rows are kernels with numbers: sizes.py has those with run-time sizes
-from measure import BLOCK, Meter, cores, dropped, load, processor, seconds, synchronize  # noqa: E402
+from measure import BLOCK, cores, dropped, load, peak_from_here, processor, seconds, synchronize  # noqa: E402
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 import ntgrad  # noqa: E402
@@ -291,18 +291,17 @@ def peak_memory(width: int) -> Row:
   """The most memory that training holds, against what it must keep: parameters, Adam's state, and what backward reads again."""
   images, labels = batch()
   gc.collect()
-  with Meter() as meter:
-    model = example().Model(width)
-    step = ntgrad.jit(training(model))
-    x, y = Tensor(images), Tensor(labels)
-    for _ in range(5): step(x, y).item()
-    peak = meter.peak
-    trained = sum(p.nbytes() for p in nn.state.get_parameters(model) if p.requires_grad)
+  peak, model = peak_from_here(), example().Model(width)
+  step = ntgrad.jit(training(model))
+  x, y = Tensor(images), Tensor(labels)
+  for _ in range(5): step(x, y).item()
+  most = peak()
+  trained = sum(p.nbytes() for p in nn.state.get_parameters(model) if p.requires_grad)
   # per image: the input, both blocks' (relu, convolution before the norm, relu after it, pooled), the logits
   w = width
   saved = 28 * 28 + w * (24 * 24 + 20 * 20 * 2 + 10 * 10) + 2 * w * (8 * 8 + 6 * 6 * 2 + 3 * 3) + 10
   kept = 3 * trained + BATCH * saved * 4
-  return Row("peak memory of training", f"{peak / 1e6:.1f} MB", f"kept {kept / 1e6:.1f} MB", peak / kept, SLOW, 2, "× kept")
+  return Row("peak memory of training", f"{most / 1e6:.1f} MB", f"kept {kept / 1e6:.1f} MB", most / kept, SLOW, 2, "× kept")
 
 
 def network(rounds: int, width: int, wanted: Callable[[str], bool]) -> list[Row]:

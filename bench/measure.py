@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
-from typing import Any, Callable, Self
+from typing import Any, Callable
 
 from ntgrad import Device
+from ntgrad.backends.process import cores  # noqa: F401 (for the others)
 from ntgrad.codegen.choose.candidates import refusals
+from ntgrad.command.about import cpu as processor  # noqa: F401
 from ntgrad.engine import planner, realize as engine
 from ntgrad.engine.device import get_device
 
@@ -143,41 +143,14 @@ def compiled() -> Iterator[dict[str, int]]:
 
 # ---- memory
 
-class Meter:
-  """Counts the bytes that the engine holds on a device while the ``with`` block runs."""
-
-  def __enter__(self) -> Self:
-    self.device = get_device(Device.DEFAULT)
-    self.held = self.peak = 0
-    alloc, free = self.device.alloc, self.device.free
-    def counting_alloc(nbytes: int) -> Any:
-      self.held += nbytes
-      self.peak = max(self.peak, self.held)
-      return alloc(nbytes)
-    def counting_free(raw: Any, nbytes: int) -> None:
-      self.held -= nbytes
-      free(raw, nbytes)
-    self.device.alloc, self.device.free = counting_alloc, counting_free  # type: ignore[method-assign]
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    del self.device.alloc, self.device.free
+def peak_from_here() -> Callable[[], int]:
+  """A function that says how many bytes the engine has held at most on the default device since, beyond what it holds now."""
+  Device.reset_peak()
+  before = Device.memory().allocated
+  return lambda: Device.memory().peak - before
 
 
 # ---- the machine
-
-def cores() -> int:
-  """Processors that this process may use."""
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def processor() -> str:
-  """The CPU's name."""
-  if Path("/proc/cpuinfo").exists():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-      if line.startswith("model name"): return line.split(":", 1)[1].strip()
-  return platform.processor() or platform.machine()
-
 
 def load() -> float:
   """What else runs here: processes in the last minute."""

@@ -12,6 +12,7 @@ from typing import Any, Callable, TypeVar
 from ntgrad.codegen.ir import ArgumentError, ConfigError
 from ntgrad.codegen.ir.config import Settings, config
 from ntgrad.compat.public import show
+from ntgrad.engine import counters
 from ntgrad.engine.device import Device
 from ntgrad.graph import checked
 
@@ -46,7 +47,7 @@ class Context(ContextDecorator):
   def __exit__(self, *error: Any) -> None: self.inside.pop().__exit__(*error)
 
 
-def _total(name: str, doc: str) -> Any: return property(lambda self: getattr(self._totals(), name), doc=doc)
+def _total(name: str, doc: str) -> Any: return property(lambda self: getattr(counters.totals(), name), doc=doc)
 
 
 class _Counters:
@@ -64,15 +65,10 @@ class _Counters:
 
   def reset(self) -> None:
     """Count from 0 again."""
-    from ntgrad.engine import counters
     counters.reset_counters()
 
-  def _totals(self) -> Any:
-    from ntgrad.engine import counters
-    return counters.totals()
-
   def __repr__(self) -> str:
-    t = self._totals()
+    t = counters.totals()
     return f"GlobalCounters(kernels={t.kernels:,}, operations={t.operations:,}, bytes={t.nbytes:,}, seconds={t.seconds:.6f})"
 
 

@@ -105,8 +105,7 @@ class Print(NamedTuple):
 
   def labels(self) -> list[str]:
     """What stands before the values of each variable."""
-    several = len(self.shapes) > 1
-    return [f"{self.text} (operand {i}): " if several else f"{self.text}: " for i in range(len(self.shapes))]
+    return [f"{self.text}{f' (operand {i})' * (len(self.shapes) > 1)}: " for i in range(len(self.shapes))]
 
 
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement

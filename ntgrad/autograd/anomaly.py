@@ -6,18 +6,11 @@ from typing import Any, Self
 from ntgrad.codegen.ir import Ops, config
 from ntgrad.engine.buffer import walk_nodes
 from ntgrad.engine.realize import compute, is_view
-from ntgrad.graph import Alias, checked, live_aliases
+from ntgrad.graph import checked, live_aliases
 from ntgrad.graph.alias import results, waiting
 
 
 def _level(check_nan: bool, check_inf: bool) -> int: return 2 if check_nan and check_inf else int(check_nan)
-
-
-def _unfinished(start: int) -> list[Alias]:
-  """What was made since there were ``start`` tensors and is not computed, but what others of it are made of; and what waits."""
-  made = [a for a in live_aliases if a.made >= start and a.node.op is not Ops.CONST and a.node.device and not is_view(a.node)]
-  beneath = {s for u in walk_nodes([a.node for a in made]) for s in u.src}
-  return [*waiting(), *[a for a in made if a.node not in beneath and not a.pending]]
 
 
 @checked
@@ -40,7 +33,12 @@ class detect_anomaly:
 
   def __exit__(self, kind: Any, *_: object) -> None:
     try:
-      if kind is None: compute(_unfinished(self._start))
+      if kind is not None: return
+      # what was made in the block and is not computed, but what others of it are made of; and what waits
+      made = [a for a in live_aliases if a.made >= self._start]
+      made = [a for a in made if a.node.op is not Ops.CONST and a.node.device and not is_view(a.node)]
+      beneath = {s for u in walk_nodes([a.node for a in made]) for s in u.src}
+      compute([*waiting(), *[a for a in made if a.node not in beneath and not a.pending]])
     finally: self._block.__exit__(None, None, None)
 
 

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ntgrad.backends.process import cores
 from ntgrad.codegen.ir import DeviceError, config
 from ntgrad.engine.device import DEVICE_NAMES, Device, available, get_device
 
@@ -53,8 +54,7 @@ def env() -> dict[str, Any]:
   return {
     "ntgrad": version("ntgrad"), "from": next(iter(sys.modules["ntgrad"].__path__)), "python": platform.python_version(),
     "system": platform.platform(), "cpu": cpu(),
-    "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-    "packages": {name: version(name) for name in PACKAGES},
+    "cores": cores(), "packages": {name: version(name) for name in PACKAGES},
     "changed_settings": {name: value for name, (value, default) in settings.items() if value != default},
     "environment": {name: os.environ[name] for name in (*settings, *VARIABLES) if name in os.environ},
     "disk_cache": size(),

@@ -4,14 +4,13 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections import Counter
-from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from traceback import extract_tb
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
+from ntgrad.backends.base import Device, Program, ProgramAround, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import without_tiles
 from ntgrad.codegen.explain.tile_source import tile_source
@@ -84,7 +83,7 @@ def compare(kernel: Kernel, oracle: Callable[[Arrays], Arrays], data: Arrays, go
 
 
 @dataclass(eq=False)
-class Compared(Program):
+class Compared(ProgramAround):
   """A program whose launches are compared with the oracle's."""
   check: Check
   program: Program
@@ -92,9 +91,6 @@ class Compared(Program):
   opts: tuple[Opts, ...]
   device: Device
   oracle: Any = None
-
-  @property
-  def spec(self) -> ProgramSpec: return self.program.spec  # type: ignore[attr-defined]
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch, and compare. Raises VerifyError for the first that differs."""
@@ -109,17 +105,15 @@ class Compared(Program):
     took = self.program(buffers, wait, sizes)
     self.oracle = self.oracle or oracle(kernel, self.spec.name)
     self.check.launched[self.spec.label] += 1
-    error: NtgradError | None = None
     try:
       if said := compare(kernel, lambda data: self.oracle(data, given), before, read()):
         opts = " | ".join([" ".join(map(str, o)) for o in self.opts if o]) or "none"
-        error = VerifyError(f"{self.spec.label} on {device.name} gives something else than the oracle: {said}\nopts   {opts}")
-    except RaceError as e: error = e
-    if error is not None:
+        raise VerifyError(f"{self.spec.label} on {device.name} gives something else than the oracle: {said}\nopts   {opts}")
+    except VerifyError as e:   # that, or a race
       if kernel.plain and kernel.tiles and not device.renderer.target.blocks: kernel = without_tiles(kernel)
       if known: kernel = with_sizes(kernel, [ix.node(given[s.name]) for s in kernel.sizes])
-      self.check.first = self.check.first or (error, Case(kernel, self.spec.name, self.opts, device.name, before))
-      raise error
+      self.check.first = self.check.first or (e, Case(kernel, self.spec.name, self.opts, device.name, before))
+      raise
     return took
 
 
@@ -140,8 +134,8 @@ class Check:
     known = self.kernels.get((device.name, spec.source))
     return program if known is None or device.name == "NUMPY" else Compared(self, program, *known, device)
 
-  def run(self, script: str, args: Sequence[str], nan: bool = False) -> int:
-    """Run a script as ``python script args...`` does, with ``nan`` such that the first NaN is an error; gives its exit code."""
+  def run(self, script: str, args: Sequence[str], nan: bool = False, json: bool = False) -> int:
+    """Run a script as ``run_script`` does, with ``nan`` such that the first NaN is an error; gives its exit code."""
     shown = sys.excepthook
     def hook(kind: Any, e: Any, tb: Any) -> None:
       if self.first is not None and isinstance(e, RaceError): self.first = e, self.first[1]   # in the words of its kernel
@@ -149,7 +143,8 @@ class Check:
     sys.excepthook = hook
     compiling.comparers.append(self)
     try:
-      with config(cache=0, tiers=0, workers=1, check_nan=int(nan)): run_script(script, args)   # each is made here, as it will be
+      # each kernel is made here, as it will be
+      with config(cache=0, tiers=0, workers=1, check_nan=int(nan)): run_script(script, args, json)
     except SystemExit as e: return e.code if isinstance(e.code, int) else int(e.code is not None)
     finally:
       compiling.comparers.remove(self)
@@ -160,7 +155,7 @@ class Check:
 def checked(args: Namespace) -> int:
   """Run a script with each launch compared, and say what was found; its exit code, 1 where a kernel differed."""
   found = Check()
-  with redirect_stdout(sys.stderr) if args.json else nullcontext(): code = found.run(args.script, args.args, args.nan)
+  code = found.run(args.script, args.args, args.nan, args.json)
   kernels, launches = len(found.launched), found.launched.total()
   said = {"kernels": kernels, "launches": launches, "differs": None}
   if found.first is None:

@@ -1,5 +1,5 @@
-"""The command line. A file of this folder has ``add(commands)``, which makes the parser of its commands; each sets ``run``, a
-function of the arguments that gives the exit code: 0 (or None) all is well, 1 something was found or failed, 2 wrong usage."""
+"""The command line. Each function of ``ADD`` makes the parser of a command, or of several; it sets ``run``, a function of the
+arguments that gives the exit code: 0 (or None) all is well, 1 something was found or failed, 2 wrong usage."""
 from __future__ import annotations
 
 import os
@@ -8,10 +8,10 @@ from typing import Sequence
 
 from ntgrad.codegen.ir import NtgradError
 
-from . import about, cache, check, code, eject, profile, reduce
+from . import about, cache, check, code, reduce, scripts
 from .parser import PROGRAM, Parser
 
-FILES = about, profile, check, reduce, eject, cache, code
+ADD = about.add, scripts.add_profile, check.add, reduce.add, scripts.add_eject, cache.add, code.add
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(args: Sequence[str] | None = None) -> int:
   parser.add_argument("--version", action="version", version=f"ntgrad {about.version('ntgrad')}")
   parser.set_defaults(run=lambda _: parser.print_help())
   commands = parser.add_subparsers(title="commands", metavar="command")
-  for file in FILES: file.add(commands)
+  for add in ADD: add(commands)
   given = parser.parse_args(args)
   try:
     found = given.run(given)

@@ -6,11 +6,12 @@ import difflib
 import json
 import runpy
 import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Iterable, NoReturn, Sequence
 
-from ntgrad.engine.report import unit_text
+from ntgrad.engine.report import bytes_text, print_now
 
 PROGRAM = "python -m ntgrad"
 
@@ -45,7 +46,7 @@ def command(commands: argparse._SubParsersAction[Any], name: str, run: Any, abou
 
 def tell(args: argparse.Namespace, found: Any, text: str | None = None) -> None:
   """Print what a command has found: as JSON, as a ``text``, or else a line for each entry."""
-  print(json.dumps(found, indent=2) if args.json else text if text is not None else "\n".join(_lines(found)))
+  print_now(json.dumps(found, indent=2) if args.json else text if text is not None else "\n".join(_lines(found)))
 
 
 def _lines(found: dict[str, Any], indent: str = "") -> Iterable[str]:
@@ -55,9 +56,6 @@ def _lines(found: dict[str, Any], indent: str = "") -> Iterable[str]:
       yield f"{indent}{name}" if value else f"{indent}{name}: none"
       yield from _lines(value, indent + "  ")
     else: yield f"{indent}{name:{width}}  {bytes_text(value) if name in ('memory', 'bytes', 'limit') else value}"
-
-
-def bytes_text(n: int) -> str: return unit_text(n, "B").strip()
 
 
 # ---- scripts
@@ -73,20 +71,17 @@ def _script(path: str) -> str:
   return path
 
 
-def run_script(script: str, args: Sequence[str]) -> None:
-  """Run a script as ``python script args...`` does. Raises SystemExit as it does, 1 after an exception, which is shown."""
+def run_script(script: str, args: Sequence[str], json: bool = False) -> None:
+  """Run a script as ``python script args...`` does; with ``json`` what it prints goes to standard error. Raises SystemExit as it
+  does, 1 after an exception, which is shown."""
   argv, path = sys.argv, sys.path[0]
   sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
-  try: runpy.run_path(script, run_name="__main__")
+  try:
+    with redirect_stdout(sys.stderr) if json else nullcontext(): runpy.run_path(script, run_name="__main__")
   except Exception as e:
-    e.__traceback__ = _within(e, script)
+    tb = e.__traceback__
+    while tb is not None and tb.tb_frame.f_code.co_filename != script: tb = tb.tb_next
+    e.__traceback__ = tb or e.__traceback__   # without the frames above the script's own
     sys.excepthook(type(e), e, e.__traceback__)
     raise SystemExit(1) from None
   finally: sys.argv, sys.path[0] = argv, path
-
-
-def _within(e: BaseException, script: str) -> Any:
-  """The traceback of an exception without the frames above the script's own."""
-  tb = e.__traceback__
-  while tb is not None and tb.tb_frame.f_code.co_filename != script: tb = tb.tb_next
-  return tb or e.__traceback__

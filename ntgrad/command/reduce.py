@@ -6,6 +6,7 @@ import time
 from argparse import Namespace
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -123,14 +124,12 @@ def as_written(case: Case) -> Case | None:
 
 def reduced(case: Case) -> tuple[Case, list[str]]:
   """The least that was found to differ, and can be written if the case can; and its data as text, the simplest that will do."""
-  until, again, text = time.perf_counter() + SECONDS, True, as_written(case) is not None
-  while again:
-    again = False
-    for less in smaller(case):
-      if time.perf_counter() > until: break
-      new = as_written(less) if text else less
-      if again := new is not None and differs(new) is not None: break
-    if again and new is not None: case = new
+  until, text = time.perf_counter() + SECONDS, as_written(case) is not None
+  while True:
+    tried = takewhile(lambda _: time.perf_counter() <= until, smaller(case))
+    new = (as_written(less) if text else less for less in tried)
+    if (less := next((x for x in new if x is not None and differs(x) is not None), None)) is None: break
+    case = less
   texts = []
   for i, (a, p) in enumerate(zip(case.data, case.kernel.params)):
     for t in CONTENTS:
@@ -167,7 +166,7 @@ def load(path: str) -> Case:
 def reduce_case(args: Namespace) -> int:
   """Write a program for a script's first kernel that differs, or for a saved one. The exit code is 0 where it is written."""
   check = Check()
-  if not args.script.endswith(".npz"): check.run(args.script, args.args)
+  if not args.script.endswith(".npz"): check.run(args.script, args.args, json=args.json)
   if check.first is not None: print(check.first[0])
   case = load(args.script) if args.script.endswith(".npz") else check.first and check.first[1]
   if case is None or differs(case := fitting(case)) is None:

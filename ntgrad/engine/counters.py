@@ -62,17 +62,13 @@ OTHERS = "gradients", "copies", "waiting", "opening devices"
 _spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
 
 
-class _Open(local):
-  """The phases that have begun in a thread, the innermost last."""
-  def __init__(self) -> None: self.phases: list[phase] = []
-
-
-_open = _Open()
+_open = local()
 
 
 def open_phases() -> list[phase]:
   """The phases that this thread is in, the innermost last: a list that goes on changing."""
-  return _open.phases
+  found: list[phase] = _open.__dict__.setdefault("phases", [])
+  return found
 
 
 class phase:
@@ -88,11 +84,11 @@ class phase:
     return call  # type: ignore[return-value]
 
   def __enter__(self) -> None:
-    _open.phases.append(self)
+    open_phases().append(self)
     self.inner, self.began = 0.0, time.perf_counter()
 
   def __exit__(self, *_: object) -> None:
-    took, around = time.perf_counter() - self.began, _open.phases
+    took, around = time.perf_counter() - self.began, open_phases()
     del around[around.index(self):]   # an interrupt may have left some open
     own = took - self.inner
     if around: around[-1].inner += took

@@ -155,6 +155,19 @@ def plan_launch(plan: Plan) -> PlanLaunch | None:
                     any([step.offsets for step in steps]))
 
 
+def at_once(plan: Plan, buffers: list[Any], least: int) -> bool:
+  """Run all steps by one call. False where they have to be run one by one: before a plan's run number ``least``, and where there
+  is no call, or it is not ready."""
+  runs = plan.runs
+  runs.count += 1
+  if (n := runs.count - least) < 0: return False
+  if runs.launch is None and not n & n - 1: runs.launch = plan_launch(plan) or False
+  if not runs.launch: return False
+  if runs.launch.graph.ready() and runs.launch(plan, buffers): return True
+  runs.launch = None   # made again, ever less often: programs run for the first time since, or memory is there again
+  return False
+
+
 def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:
   """The longest stretches of one device, as first and one past the last."""
   starts = [i for i, d in enumerate(devices) if i == 0 or d is not devices[i - 1]]

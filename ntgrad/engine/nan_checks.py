@@ -17,7 +17,7 @@ from .buffer import Buffer, Storage, copy_between, resolved, walk_nodes
 from .compile import programs
 from .device import get_device
 from .keeping import cleaned, device_of
-from .launch_graphs import plan_launch
+from .launch_graphs import at_once
 from .plan import Plan, Step
 from .planner import Graph, Walk, make_plan, recipes_made
 
@@ -55,20 +55,16 @@ def _computed(what: str, buffers: Sequence[Buffer]) -> list[tuple[Buffer, Buffer
       given = [Buffer(device, (int(b.size),), b.dtype).node for b in mine]
       nodes = [graph.or_(u, 0) if what == "copy" else _reduced(BinaryOps.OR, _bad(u, what)) for u in given]
       plan = _plans[key] = make_plan([(u, None) for u in nodes], walk_nodes(nodes), given)
-    runs, memory = plan.runs, list(mine)
-    runs.count += 1
-    if runs.count == SEEN: runs.launch = plan_launch(plan)
-    if not (runs.launch and runs.launch.graph.ready() and runs.launch(plan, memory)):
+    if not at_once(plan, memory := list(mine), SEEN):
       memory += [Buffer(*m) for m in plan.made]
       for step in plan.steps: step.launch([memory[s] for s in step.slots])
     out += [(b, memory[s]) for b, s in zip(mine, plan.outputs)]
   return out
 
 
-def kind_in(buffers: Iterable[Buffer]) -> str:
+def kind_in(buffers: Sequence[Buffer]) -> str:
   """What ``config.check_nan`` asks for and is there in memory: "NaN", else "inf"; "" for nothing."""
-  each = list(buffers)
-  return next((kind for kind in _KINDS[:config.check_nan] if _there(each, kind)), "")
+  return next((kind for kind in _KINDS[:config.check_nan] if _there(buffers, kind)), "")
 
 
 def _there(buffers: Sequence[Buffer], kind: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Hashable, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
+from ntgrad.backends.base import Device, Program, ProgramAround, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.tile_source import kernel_key
 from ntgrad.codegen.index import evaluator, shape_text
@@ -94,22 +94,16 @@ def _said(p: Param) -> str: return f"data{p.slot} {shape_text(p.shape)} {p.dtype
 
 
 @dataclass(eq=False)
-class Checked(Program):
+class Checked(ProgramAround):
   """A person's program, which is compared with the scheduler's before its first launch; ``asked`` are its run-time sizes."""
   pair: ComparedPrograms
   program: Program
   asked: Sizes
 
-  @property
-  def spec(self) -> ProgramSpec:
-    """The person's."""
-    return self.program.spec  # type: ignore[attr-defined]
-
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     if not self.pair.checked: self.pair.check(buffers, self.asked)
     return self.program(buffers, wait, sizes)
 
-  def ready(self) -> None: self.program.ready()
   def clone(self) -> Program: return self.program.clone() if self.pair.checked else self
 
 

@@ -20,7 +20,7 @@ from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers, wa
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
-from .launch_graphs import plan_launch
+from .launch_graphs import at_once
 from .observers import observers
 from .plan import Plan, Step
 from .planner import CHANGES, Graph, Walk, plan_of, recipes_made
@@ -415,7 +415,7 @@ def run_plan(plan: Plan, buffers: list[Any], left: list[Step], lines: Sequence[M
   one call, else inner buffers are released after their last use. ``left``: the steps to run, the next one last. ``lines``: those
   that each step is from, where somebody is told."""
   wait = report.timing(plan.steps, lines)
-  if not (wait or captures or transfer_watchers) and _at_once(plan, buffers):
+  if not (wait or captures or transfer_watchers) and at_once(plan, buffers, FOUND):
     counters.count_launches(plan.steps)
     for o in observers: o.written(_written(plan, buffers, lines))
     return left.clear()
@@ -441,19 +441,6 @@ def run_plan(plan: Plan, buffers: list[Any], left: list[Step], lines: Sequence[M
 def _written(plan: Plan, buffers: Sequence[Any], lines: Sequence[Made]) -> list[tuple[Storage, Made]]:
   """The memory that steps write, with the lines that each is from."""
   return [(b.storage, made) for s, made in zip(plan.steps, lines) for i in s.writes if (b := buffers[s.slots[i]]) is not None]
-
-
-def _at_once(plan: Plan, buffers: list[Any]) -> bool:
-  """Run all steps by one call. False where they have to be run one by one: in a plan's first runs, and where there is no call, or
-  it is not ready."""
-  runs = plan.runs
-  runs.count += 1
-  if (n := runs.count - FOUND) < 0: return False
-  if runs.launch is None and not n & n - 1: runs.launch = plan_launch(plan) or False
-  if not runs.launch: return False
-  if runs.launch.graph.ready() and runs.launch(plan, buffers): return True
-  runs.launch = None   # made again, ever less often: programs run for the first time since, or memory is there again
-  return False
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool, made: Made = ()) -> None:

@@ -60,6 +60,10 @@ def unit_text(value: float, unit: str) -> str:
   return f"{value * 1e9:5.1f} n{unit}"
 
 
+def time_text(seconds: float) -> str: return unit_text(seconds, "s").strip()
+def bytes_text(n: float) -> str: return unit_text(n, "B").strip()
+
+
 def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
   """A spec with numbers for its sizes, for what is said of a launch. Without ``sizes`` work is about what it may be."""
   if not spec.sizes: return spec
@@ -137,7 +141,7 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
   kernels = sum(s.program is not None for s in steps)
   copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
   head = (f"schedule {_count[0]}: {kernels} kernel{'s' * (kernels != 1)}{copies}, {'found again' if found_again else 'new'}, "
-          f"{unit_text(seconds, 's').strip()}")
+          f"{time_text(seconds)}")
   print_now(_color(head, "cyan") if config.debug < 3 else f"\n{heading(head, 'cyan')}")
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order, asked)
@@ -152,9 +156,9 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
 def first_run(seconds: float, phases: Mapping[str, float], quick: int) -> None:
   """Level 1: where the time of a schedule went for which kernels were made, so many of them without optimisation."""
   if config.debug < 1 or not phases["choosing"]: return
-  parts = ", ".join(f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items())
+  parts = ", ".join(f"{name} {time_text(spent)}" for name, spent in phases.items())
   built = f"; quick builds of {quick} kernels" if quick else ""
-  note_line(f"first run in {unit_text(seconds, 's').strip()}: {parts}{built}")
+  note_line(f"first run in {time_text(seconds)}: {parts}{built}")
 
 
 def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()) -> list[str]:
@@ -272,7 +276,7 @@ def ran(program: Any, took: float, sizes: Sequence[int], device: Device) -> None
   _count[1] += 1
   making = _making.pop(spec.label, 0.0)
   if not config.speaks_of(spec.label): return
-  made = "  quick build" * program.quick + (f"  made in {unit_text(making, 's').strip()}" if making else "")
+  made = "  quick build" * program.quick + (f"  made in {time_text(making)}" if making else "")
   print_now(f"*** {_count[1]:5d}  {_color(f'{spec.label:26s}', 'green')}  grid {grid_text(spec):10s} {unit_text(took, 's')} "
             f"{count(spec.work.flops) / took * 1e-9:8.2f} GFLOP/s {count(spec.work.bytes) / took * 1e-9:7.2f} GB/s  "
             f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value}){_sizes_text(spec, sizes)}{made}")

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any, Callable, Sequence
 
+from ntgrad.backends.process import cores
 from ntgrad.codegen.ir import ArgumentError, config, shown
 from ntgrad.engine.device import Device
 from ntgrad.graph import checked, mode as current
@@ -65,7 +65,7 @@ def set_default_device(device: Any) -> None:
 
 def get_num_threads() -> int:
   """How many cores kernels of the CPU run on."""
-  return config.cores or len(os.sched_getaffinity(0))
+  return config.cores or cores()
 
 
 # ---- numbers

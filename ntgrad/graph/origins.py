@@ -51,12 +51,9 @@ _QUIET = MOVEMENT - {Ops.PAD}
 _QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
 
 
-
 class Calling:
   """The path of the Module that a thread is in."""
-  __slots__ = ("path",)
-
-  def __init__(self) -> None: self.path = ""
+  path = ""
 
 
 NOWHERE = Calling()
@@ -158,11 +155,6 @@ def gradient_of(made: Origin) -> Origin:
   return *made[:3], True
 
 
-def of_gradient(node: UOp, made: Origin) -> None:
-  """``node`` is a gradient of what was ``made`` there."""
-  if config.origins and node.origin is None: node.origin = gradient_of(made)
-
-
 def carry(old: UOp, new: UOp) -> None:
   """``new`` stands for ``old``, in another graph."""
   if new.origin is not None: return
@@ -255,14 +247,10 @@ def _say(error: Exception, line: str) -> None:
   error.args = f"{error}\n{line}", *error.args[1:]
 
 
-def place_of(origin: Origin) -> tuple[str, int]:
-  """The file and the line of an origin."""
-  return origin[0].co_filename, _read(*origin[:2])[0]
-
-
-def operation_of(origin: Origin, otherwise: str = "") -> str:
-  """What is called there."""
-  return _read(*origin[:2])[1] or otherwise
+def place_of(origin: Origin) -> tuple[tuple[str, int], str]:
+  """The file and the line of an origin, and what is called there, as ``_read`` says it."""
+  line, operation = _read(*origin[:2])
+  return (origin[0].co_filename, line), operation
 
 
 @lru_cache(maxsize=READ_CODE)

@@ -19,25 +19,17 @@ _known: WeakKeyDictionary[ModuleBase, _Paths] = WeakKeyDictionary()
 
 class _Calls(origins.Calling):
   """The calls of Modules that a thread is in: the outermost Module, the one before it, and the paths of those in that."""
-  __slots__ = "outermost", "last", "paths", "looked"
-  outermost: ModuleBase | None
-  last: ref[ModuleBase] | None
+  outermost: ModuleBase | None = None
+  last: ref[ModuleBase] | None = None
   paths: _Paths
   looked: bool   # in this call
-
-  def __init__(self) -> None:
-    super().__init__()
-    self.outermost = self.last = None
 
   def find(self, module: ModuleBase) -> str:
     """Where a Module lies: as earlier calls have found it, or by going through the outermost one, once a call. Of one that is no
     part of that its class."""
     root: Any = self.outermost
     if self.last is None or self.last() is not root: self.last, self.paths = ref(root), _known.setdefault(root, {})
-    try: r, path = self.paths[id(module)]
-    except KeyError: pass
-    else:
-      if r() is module: return path
+    if (known := self.paths.get(id(module))) is not None and known[0]() is module: return known[1]
     if self.looked: return type(module).__name__
     self.looked = True
     self.paths.clear()
@@ -52,12 +44,9 @@ def within(call: _F) -> _F:
   def called(self: Any, *args: Any, **kwargs: Any) -> Any:
     here: Any = origins.calling.get()
     if here is origins.NOWHERE: origins.calling.set(here := _Calls())
-    if here.outermost is None:
-      here.outermost, here.looked = self, False
-      try: return call(self, *args, **kwargs)
-      finally: here.outermost = None
-    before = here.path
-    here.path = here.find(self)
+    before = here.outermost, here.path
+    if here.outermost is None: here.outermost, here.looked = self, False
+    else: here.path = here.find(self)
     try: return call(self, *args, **kwargs)
-    finally: here.path = before
+    finally: here.outermost, here.path = before
   return called  # type: ignore[return-value]

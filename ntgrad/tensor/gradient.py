@@ -11,7 +11,7 @@ import itertools
 import math
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
-from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, Recent, UOp, acc_dtype, dtypes, toposort
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, Recent, UOp, acc_dtype, config, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import Buffer, overwritten
@@ -375,7 +375,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
     else: continue
     for s, gs in parts:
       if n in made:
-        origins.of_gradient(gs, next(iter(made[n])))
+        if config.origins and gs.origin is None: gs.origin = origins.gradient_of(next(iter(made[n])))
         if lines is not None: lines.setdefault(gs, n)
       if s in on_path: found.setdefault(s, []).append(gs)
   return out

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Program, Sizes
+from ntgrad.backends.base import ProgramAround, Sizes
 from ntgrad.codegen.index import Dim, evaluator
 from ntgrad.codegen.ir import Ops, RaceError
 from ntgrad.codegen.kernel import Kernel
@@ -18,16 +18,13 @@ _OPS = {"reads": Ops.LOAD, "writes": Ops.STORE, "updates": Ops.ATOMIC}
 
 
 @dataclass(eq=False)
-class Named(Program):
+class Named(ProgramAround):
   """A program of NUMPY, of a kernel ``of`` people, whose races are said so. ``exact`` makes it without Opts, which may change the
   grid."""
   program: Any
   kernel: Kernel
   of: Specialised
   exact: Callable[[], Any]
-
-  @property
-  def spec(self) -> Any: return self.program.spec
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch. Raises RaceError."""

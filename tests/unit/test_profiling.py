@@ -145,6 +145,10 @@ def test_tile_kernels() -> None:
     for _ in range(2): double(a, out)
   row, = p.rows
   assert row.name.startswith("double") and row.count == 2 and row.bound > 0 and out.numpy().sum() == 88
+  with ntgrad.profile() as p:
+    for _ in range(50): double(a, out)
+  row, = p.rows
+  assert row.count == 50 and row.timed <= 4 and len(p._watching.lists) == 1
 
 
 def test_several_devices_and_copies_between_them() -> None:

@@ -3,17 +3,16 @@ script.py``. ``watching.py`` sees what happens, ``findings.py`` adds it up, ``ad
 from __future__ import annotations
 
 from html import escape
+from json import dumps
 from pathlib import Path
 from typing import Any
 
-from ntgrad.engine.observers import observers
 from ntgrad.graph import checked
 from ntgrad.graph.lock import lock
 
 from .advice import advice
-from .exports import data, write_trace
+from .exports import data, full_text, side_by_side, trace
 from .findings import Findings
-from .report_text import full_text, side_by_side
 from .rows import ROWS, Row, kernel_table
 from .watching import Watching
 
@@ -32,16 +31,13 @@ class Profile:
   def __enter__(self) -> Profile:
     with lock:
       self._entered += 1
-      if self._entered == 1:
-        self._watching.enter()
-        observers.append(self._watching)
+      if self._entered == 1: self._watching.enter()
     return self
 
   def __exit__(self, *_: object) -> None:
     with lock:
       self._entered -= 1
       if self._entered > 0: return
-      observers.remove(self._watching)
     self._watching.leave()
 
   def _found(self) -> Findings:
@@ -79,7 +75,7 @@ class Profile:
     return data(self._found())
   def trace(self, file: str | Path) -> None:
     """Write a trace that https://ui.perfetto.dev and Chrome show."""
-    write_trace(self._found(), file)
+    Path(file).write_text(dumps(trace(self._found())))
 
   def __str__(self) -> str: return full_text(self._found())
   def __repr__(self) -> str: return f"<profile of {len(self._watching.rows)} kernels>"

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ntgrad.codegen.choose.bound import Unit
-from ntgrad.engine.report import unit_text
+from ntgrad.engine.report import bytes_text, time_text
 from ntgrad.graph.origins import text_of_lines
 
 from .findings import BUILT_ANEW, MAKING, WAITING, Findings, place_text
@@ -47,59 +48,56 @@ def advice(f: Findings) -> list[Advice]:
   """What is worth saying, what it is most about first; memory at the end."""
   later = f.wall if f.steps is None else sum(f.steps.later.values()) * (len(f.steps.ends) - 1)
   found = [a for a in _plans(f) if a.weight >= SOME * f.wall]
-  found += [a for a in (*_python(f), *_kernels(f), *_waits(f)) if a.weight >= SOME * later]
+  found += [a for a in (*_host(f), *_kernels(f)) if a.weight >= SOME * later]
   return [*sorted(found, key=lambda a: -a.weight), *_memory(f)][:MOST]
 
 
-def _time(seconds: float) -> str: return unit_text(seconds, "s").strip()
-def _size(n: float) -> str: return unit_text(n, "B").strip()
-
-
-def _python(f: Findings) -> list[Advice]:
-  """Steps that are built anew each time; Python that is none of ntgrad's."""
-  out, steps = [], f.steps
+def _host(f: Findings) -> Iterator[Advice]:
+  """Steps that are built anew each time; Python that is none of ntgrad's; values that are asked for in every step."""
+  steps = f.steps
   kinds, times = (f.kinds, 1) if steps is None else (steps.later, len(steps.ends) - 1)
   whole, what = sum(kinds.values()), "the time" if steps is None else "a later step"
   ours = sum(kinds[k] for k in BUILT_ANEW if k != USER)
   if steps is not None and ours > WORTH_SAYING * whole and kinds[BUILDING] + kinds["gradients"] > SOME * whole:
-    out.append(Advice("uncaptured", (
-      f"{ours / whole:.0%} of {what} ({_time(ours)} of {_time(whole)}) is Python that builds, plans and launches the same graphs "
-      f"again: put the code of a step, which ends at {steps.line}, into a function and call ntgrad.jit(function); about "
-      f"{_time(max(whole - ours, 0))} a step are left"), ours * times))
+    yield Advice("uncaptured", (
+      f"{ours / whole:.0%} of {what} ({time_text(ours)} of {time_text(whole)}) is Python that builds, plans and launches the "
+      f"same graphs again: put the code of a step, which ends at {steps.line}, into a function and call ntgrad.jit(function); "
+      f"about {time_text(max(whole - ours, 0))} a step are left"), ours * times)
   if kinds[USER] > WORTH_SAYING * whole:
     lines = [line for line in f.lines() if not line.operations] or f.lines()
     at = f", most of it at {place_text(lines[0].place)}" if lines else ""
-    out.append(Advice("host", (
-      f"{kinds[USER] / whole:.0%} of {what} ({_time(kinds[USER])}) is Python outside of ntgrad{at}, which the device waits for: "
-      "prepare data once before the loop, or in workers of ntgrad.utils.data.DataLoader"), kinds[USER] * times))
-  return out
+    yield Advice("host", (
+      f"{kinds[USER] / whole:.0%} of {what} ({time_text(kinds[USER])}) is Python outside of ntgrad{at}, which the device waits "
+      "for: prepare data once before the loop, or in workers of ntgrad.utils.data.DataLoader"), kinds[USER] * times)
+  if steps is not None and (waiting := f.kinds[WAITING]) >= WORTH_SAYING * f.wall:
+    yield Advice("waits", (
+      f"{waiting / f.wall:.0%} of the time the host waits for the device while no kernel runs, most often at {steps.line}: read "
+      "values every so many steps"), waiting)
 
 
-def _plans(f: Findings) -> list[Advice]:
+def _plans(f: Findings) -> Iterator[Advice]:
   """Kernels that are made again and again."""
-  out, plans = [], f.watched.plans
+  plans, said = f.watched.plans, False
   ends = f.steps.ends if f.steps is not None else ()
   # what is still made after a quarter of the steps: a captured function has its kernels by then
   later = [p for p in plans if p.at > ends[len(ends) // 4].at] if ends else plans[1:]
   for kind, (what, then) in _ANEW.items():
     mine = [p for p in later if p.kind == kind]
     if len(mine) < SEVERAL: continue
-    seconds, kernels = sum(p.seconds for p in mine), sum(p.kernels for p in mine)
+    said, seconds, kernels = True, sum(p.seconds for p in mine), sum(p.kernels for p in mine)
     line = Counter([text_of_lines(p.made) for p in mine]).most_common(1)[0][0] or "an unknown line"
-    out.append(Advice(f"compiled for each {kind}", (
-      f"{len(mine)} plans with {kernels} new kernels were made {what} in {_time(seconds)}, most often at {line} (the last one: "
-      f"{mine[-1].why}): {then}"), seconds))
+    yield Advice(f"compiled for each {kind}", (
+      f"{len(mine)} plans with {kernels} new kernels were made {what} in {time_text(seconds)}, most often at {line} (the last "
+      f"one: {mine[-1].why}): {then}"), seconds)
   making = sum(f.kinds[k] for k in MAKING)
-  if not out and making > WORTH_SAYING * f.wall:
-    out.append(Advice("first step", (
-      f"{making / f.wall:.0%} of the time ({_time(making)}) is making {sum(p.kernels for p in plans)} kernels for the first "
-      "time: the next run of the script finds them on disk"), making))
-  return out
+  if not said and making > WORTH_SAYING * f.wall:
+    yield Advice("first step", (
+      f"{making / f.wall:.0%} of the time ({time_text(making)}) is making {sum(p.kernels for p in plans)} kernels for the first "
+      "time: the next run of the script finds them on disk"), making)
 
 
-def _kernels(f: Findings) -> list[Advice]:
+def _kernels(f: Findings) -> Iterator[Advice]:
   """Kernels that are far from their bound; those that only move or cast what others could read as it is."""
-  out = []
   rows = [r for r in f.rows if r.fraction < SLOW and r.lost > 0 and (r.count > 1 or f.steps is None)]
   for kind, mine in (("small kernels", [r for r in rows if r.each < SMALL_SECONDS]),
                      ("layout", [r for r in rows if r.each >= SMALL_SECONDS and r.unit in _MEMORY]),
@@ -112,38 +110,29 @@ def _kernels(f: Findings) -> list[Advice]:
     which = f"{len(mine)} kernels run at {part:.0%} of their bounds" if len(mine) > 1 else \
       f"{mine[0].name} runs at {part:.0%} of its bound"
     quick = " (some were built quickly: longer runs get optimised ones)" if any(r.quick for r in mine) else ""
-    out.append(Advice(kind, f"{which}{quick}, which lost {_time(lost)}{at}: {_SLOW[kind]}", lost))
+    yield Advice(kind, f"{which}{quick}, which lost {time_text(lost)}{at}: {_SLOW[kind]}", lost)
   for line in f.lines():
-    if line.operations.keys() and {*line.operations} <= _COPIES and line.launches >= 2 * SEVERAL:
-      out.append(Advice("copies", (
-        f"{place_text(line.place)} {', '.join(line.operations)} moves {_size(line.nbytes / line.launches)} in each of "
-        f"{line.launches:.0f} launches, in {_time(line.kernels)}, only to copy, cast or transpose: do it once before the loop"),
-        line.kernels))
-  return out
+    if line.operations and {*line.operations} <= _COPIES and line.launches >= 2 * SEVERAL:
+      yield Advice("copies", (
+        f"{place_text(line.place)} {', '.join(line.operations)} moves {bytes_text(line.nbytes / line.launches)} in each of "
+        f"{line.launches:.0f} launches, in {time_text(line.kernels)}, only to copy, cast or transpose: do it once before the "
+        "loop"),
+        line.kernels)
 
 
-def _waits(f: Findings) -> list[Advice]:
-  """Values that are asked for in every step."""
-  waiting = f.kinds[WAITING]
-  if f.steps is None or waiting < WORTH_SAYING * f.wall: return []
-  return [Advice("waits", (
-    f"{waiting / f.wall:.0%} of the time the host waits for the device while no kernel runs, most often at {f.steps.line}: read "
-    "values every so many steps"), waiting)]
-
-
-def _memory(f: Findings) -> list[Advice]:
+def _memory(f: Findings) -> Iterator[Advice]:
   """What grows from step to step; what is most of the peak."""
-  out = []
   growth, more = f.grown()
   if more and f.steps is not None and growth * len(f.steps.ends) > LARGE:
     text, nbytes, n = more[0]
-    out.append(Advice("leak", (
-      f"memory grows by {_size(growth)} a step: {n} piece{'s' * (n != 1)} ({_size(nbytes)}) from {text} are kept by something "
-      "that lives on, such as a list: keep .item() of them, or .detach() where the graph beneath them is not needed"), nbytes))
+    yield Advice("leak", (
+      f"memory grows by {bytes_text(growth)} a step: {n} piece{'s' * (n != 1)} ({bytes_text(nbytes)}) from {text} are kept by "
+      "something that lives on, such as a list: keep .item() of them, or .detach() where the graph beneath them is not "
+      "needed"), nbytes)
   peak, pieces = f.watched.peak, f.pieces(f.watched.at_peak)
-  if pieces and pieces[0][1] > max(WORTH_SAYING * peak, 16 * LARGE) and pieces[0][2] == 1:
+  # (the inner buffers of a replay are one piece, too)
+  if pieces and pieces[0][1] > max(WORTH_SAYING * peak, 16 * LARGE) and pieces[0][2] == 1 and not pieces[0][0].startswith("jit "):
     text, nbytes, _ = pieces[0]
-    out.append(Advice("huge temporary", (
-      f"{_size(nbytes)} of the {_size(peak)} at the peak is one piece, from {text}: split the work along a dimension, or use "
-      "a function that needs no such value"), nbytes))
-  return out
+    yield Advice("huge temporary", (
+      f"{bytes_text(nbytes)} of the {bytes_text(peak)} at the peak is one piece, from {text}: split the work along a dimension, "
+      "or use a function that needs no such value"), nbytes)

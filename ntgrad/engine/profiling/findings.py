@@ -1,9 +1,10 @@
 """What a profile says, added up from what it saw: time by kind, by step, by line, by Module, by kernel; plans; memory."""
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, repeat
+from operator import add
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -20,23 +21,22 @@ from .watching import KERNEL_TIME, MEASURING, Launches, ValuesAsked, Watching
 WAITING, OTHER = "waiting for the device", "other"
 KINDS = (USER, IMPORTS, "opening devices", BUILDING, "gradients", "scheduling", "choosing", "rendering", "compiling", LAUNCHING,
          "copies", WAITING, KERNEL_TIME, MEASURING, OTHER)
-FEW_SAMPLES = 10        # samples
-TYPICAL = 1.5   # times the median that a step may take which counts as a later one
+FEW_SAMPLES = 10   # with which Python is not divided
+TYPICAL = 1.5      # times the median that a step may take which counts as a later one
 BUILT_ANEW = USER, BUILDING, "gradients", "scheduling", LAUNCHING   # what a captured step spends next to nothing on
 MAKING = "choosing", "rendering", "compiling"                   # of kernels
 
 
-@dataclass
-class LineTime:
-  """One of the user's lines: seconds of host code beneath it, and of the kernels that it is from, their launches and bytes. What
-  several lines share is divided evenly."""
+class LineTime(NamedTuple):
+  """One of the user's lines: the operations there, seconds of host code beneath it, and of the kernels that it is from, their
+  launches and bytes. What several lines share is divided evenly."""
   place: tuple[str, int]
-  operations: dict[str, None] = field(default_factory=dict)
-  host: float = 0.0
-  kernels: float = 0.0
-  lost: float = 0.0
-  launches: float = 0.0
-  nbytes: float = 0.0
+  operations: Sequence[str]
+  host: float
+  kernels: float
+  lost: float
+  launches: float
+  nbytes: float
 
 
 class Steps(NamedTuple):
@@ -53,18 +53,17 @@ class Findings:
 
   def __init__(self, w: Watching) -> None:
     self.watched, self.wall = w, w.elapsed
-    counts = Counter[tuple[str, str]]()
+    counts = Counter[Any]()
     self.parts: list[tuple[Launches, Any, Row | None, Made]] = []   # each step of each list
     for launches in list(w.lists.values()):
-      for i, step in enumerate(launches.steps):
+      for step, made in zip(launches.steps, launches.made or repeat(())):
         spec = getattr(step.program, "spec", None)
-        device = step.device if isinstance(step.device, str) else getattr(step.device, "name", "")
-        at = (device, spec.label) if spec is not None else None
-        if at is not None: counts[at] += launches.count
-        self.parts.append((launches, step, w.rows.get(at), launches.made[i] if i < len(launches.made) else ()))
+        at = spec and (getattr(step.device, "name", step.device), spec.label)
+        counts[at] += launches.count
+        self.parts.append((launches, step, w.rows.get(at), made))
     for at, row in list(w.rows.items()): row.count = max(counts[at] if at else 0, row.timed)
     self.rows = sorted(w.rows.values(), key=lambda r: -r.lost)
-    self.kinds = self._kinds(w.spent, w.sampled()[0], self.wall, w.untimed)
+    self.kinds = self._kinds(w.spent, w.sampler.seconds.copy(), self.wall, w.untimed)
     self.steps = self._steps()
 
   def _kinds(self, spent: Mapping[str, float], python: Mapping[str, float], wall: float, launches: int) -> dict[str, float]:
@@ -73,14 +72,16 @@ class Findings:
     out = dict.fromkeys(KINDS, 0.0)
     for k, v in spent.items(): out[k if k in out else OTHER] += v
     rest, seen = max(wall - sum(out.values()), 0.0), sum(python.values())
-    if seen < FEW_SAMPLES * PERIOD: python = self.watched.sampled()[0]   # too few samples: as it is in all
+    if seen < FEW_SAMPLES * PERIOD: python = self.watched.sampler.seconds.copy()   # too few samples: as it is in all
     if not (seen := sum(python.values())): python, seen = {BUILDING: 1.0}, 1.0
     for k, v in python.items(): out[k] += rest * v / seen
-    untimed = {r.device: 0.0 for r in self.rows}
+    untimed: dict[str, float] = defaultdict(float)
     for r in self.rows: untimed[r.device] += r.each * max(r.count - r.timed, 0)
     for device, seconds in untimed.items():
-      seconds *= launches / max(self.watched.untimed, 1)
-      for kind in (WAITING, LAUNCHING) if _in_the_call(device) else (WAITING,):
+      seconds *= launches / max(self.watched.all_untimed, 1)
+      # whether its kernels may run in the call that launches them
+      on_host = device and getattr(get_device(device), "on_host", device == "NUMPY")
+      for kind in (WAITING, LAUNCHING) if on_host else (WAITING,):
         moved = min(seconds, out[kind])
         seconds -= moved
         out[kind] -= moved
@@ -90,63 +91,56 @@ class Findings:
   def _steps(self) -> Steps | None:
     """The line at which values were asked for most often ends a step."""
     asks = self.watched.asks
-    often = Counter([a.line for a in asks if a.line is not None])
-    if not often or (found := max(often.items(), key=lambda x: x[1]))[1] < 3: return None
-    ends = [a for a in asks if a.line == found[0]]
+    often = Counter([a.line for a in asks if a.line is not None]).most_common(1)
+    if not often or often[0][1] < 3: return None
+    line = often[0][0]
+    ends = [a for a in asks if a.line == line]
     later = list(zip(ends, ends[1:]))
     most = TYPICAL * median([b.at - a.at for a, b in later])
     begin = ValuesAsked(self.watched.began, None, {}, {}, 0, 0)
-    return Steps(place_text(origins.place_of(found[0])), ends, self._between([(begin, ends[0])]),
+    return Steps(place_text(origins.place_of(line)[0]), ends, self._between([(begin, ends[0])]),
                  self._between([(a, b) for a, b in later if b.at - a.at <= most]))
 
   def _between(self, steps: Sequence[tuple[ValuesAsked, ValuesAsked]]) -> dict[str, float]:
     """Seconds by kind, as the mean of some steps."""
     spent, python = Counter[str](), Counter[str]()
     for a, b in steps:
-      for k, v in b.spent.items(): spent[k] += v - a.spent.get(k, 0.0)   # type: ignore[assignment]
-      for k, v in b.python.items(): python[k] += v - a.python.get(k, 0.0)   # type: ignore[assignment]
+      for into, before, after in (spent, a.spent, b.spent), (python, a.python, b.python):
+        into.update(after)
+        into.subtract(before)
     wall, launches = sum(b.at - a.at for a, b in steps), sum(b.untimed - a.untimed for a, b in steps)
     return {k: v / len(steps) for k, v in self._kinds(spent, python, wall, launches).items()}
 
   # ---- tables
   def lines(self, kernels: Collection[tuple[str, str]] | None = None) -> list[LineTime]:
     """The user's lines, what took longest first; of some ``kernels`` alone, by name and device."""
-    out: dict[tuple[str, int], LineTime] = {}
-    for place, seconds in self.watched.sampled()[1].items(): out.setdefault(place, LineTime(place)).host += seconds
+    rows: list[Any] = [(place, seconds, 0.0, 0.0, 0.0, 0.0) for place, seconds in self.watched.sampler.lines.copy().items()]
+    operations: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
     for launches, step, row, made in self.parts:
       if row is None or step.program is None or kernels is not None and (row.name, row.device) not in kernels: continue
-      places = {origins.place_of(origin): origins.operation_of(origin, name) for origin, name in made}
+      found = [(*origins.place_of(origin), name) for origin, name in made]
+      places = {place: operation or name for place, operation, name in found}
       nbytes = count(launched_spec(step.program.spec, step.sizes).work.bytes)
       for place, operation in places.items():
-        line, part = out.setdefault(place, LineTime(place)), launches.count / len(places)
-        line.operations[operation] = None
-        line.kernels += row.each * part
-        line.lost += row.lost / max(row.count, 1) * part
-        line.launches += part
-        line.nbytes += nbytes * part
-    return sorted(out.values(), key=lambda x: -x.host - x.kernels)
+        operations[place][operation], part = None, launches.count / len(places)
+        rows.append((place, 0.0, row.each * part, row.lost / max(row.count, 1) * part, part, nbytes * part))
+    times = [LineTime(place, [*operations[place]], *numbers) for place, *numbers in added(rows)]
+    return sorted(times, key=lambda x: -x.host - x.kernels)
 
   def modules(self) -> list[tuple[str, float, float]]:
     """Paths of Modules with the seconds of kernels and the launches from within them; a kernel of several is divided evenly."""
-    out: dict[str, list[float]] = {}
+    rows = []
     for launches, _, row, made in self.parts:
-      paths = list(dict.fromkeys([origin[2] for origin, _ in made]))
+      paths = {origin[2] for origin, _ in made}
       for path in paths if row is not None else ():
-        names = path.split(".") if path else []
-        for n in range(1, len(names) + 1):
-          at = out.setdefault(".".join(names[:n]), [0.0, 0.0])
-          at[0] += row.each * launches.count / len(paths)   # type: ignore[union-attr]
-          at[1] += launches.count / len(paths)
-    return sorted([(path, seconds, n) for path, (seconds, n) in out.items()], key=lambda x: -x[1])
+        part = launches.count / len(paths)
+        rows += [(outer, row.each * part, part) for outer in accumulate(path.split("."), "{}.{}".format) if path]  # type: ignore
+    return added(rows)
 
   def pieces(self, there: Mapping[int, tuple[int, str]]) -> list[tuple[str, int, int]]:
     """Memory by who made it: the text, bytes, how many pieces; the largest first."""
-    out: dict[str, list[int]] = {}
-    for serial, (nbytes, place) in there.items():
-      at = out.setdefault(origins.text_of_lines(self.watched.made.get(serial, ())) or place, [0, 0])
-      at[0] += nbytes
-      at[1] += 1
-    return sorted([(text, nbytes, n) for text, (nbytes, n) in out.items()], key=lambda x: -x[1])
+    return added([(origins.text_of_lines(self.watched.made.get(serial, ())) or place, nbytes, 1)
+                  for serial, (nbytes, place) in there.items()])
 
   def grown(self) -> tuple[float, list[tuple[str, int, int]]]:
     """Bytes by which memory grew from each step to the next, where it did so all the time, and what there is more of."""
@@ -158,11 +152,13 @@ class Findings:
     return (held[-1] - held[0]) / len(grows), self.pieces({k: p for k, p in late.items() if k not in early})
 
 
+def added(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+  """Rows of a key and numbers, those of one key added up; what has most of the first number comes first."""
+  out: dict[Any, Iterable[float]] = {}
+  for key, *numbers in rows: out[key] = list(map(add, out[key], numbers)) if key in out else numbers
+  return sorted([(key, *numbers) for key, numbers in out.items()], key=lambda x: -x[1])
+
+
 def place_text(place: tuple[str, int]) -> str:
   """``train.py:31``"""
   return f"{place[0].rpartition('/')[2]}:{place[1]}"
-
-
-def _in_the_call(device: str) -> bool:
-  """Whether kernels of a device may run in the call that launches them."""
-  return bool(device) and bool(getattr(get_device(device), "on_host", device == "NUMPY"))

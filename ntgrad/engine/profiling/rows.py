@@ -34,12 +34,12 @@ class Row:
   @property
   def seconds(self) -> float:
     """What all launches took."""
-    return self.each * max(self.count, self.timed)
+    return self.each * self.count
 
   @property
   def bound(self) -> float:
     """What the launches would take at least."""
-    return sum(self.bounds.values()) * (max(self.count, self.timed) / self.timed if self.timed else 1.0)
+    return sum(self.bounds.values()) * self.count / max(self.timed, 1)
 
   @property
   def lost(self) -> float:

@@ -5,16 +5,18 @@ let in when that waits for something, and sees it there too often: it is used fo
 signal."""
 from __future__ import annotations
 
+import os
 import signal
 import site
 import sys
 import sysconfig
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from ntgrad.engine.counters import phase
+from ntgrad.engine.counters import open_phases
 from ntgrad.graph import origins
 
 PERIOD = 0.0025   # seconds between two looks
@@ -22,24 +24,27 @@ MOST_LINES = 4096      # of the user's that are kept apart
 USER, IMPORTS, BUILDING, LAUNCHING = "your Python", "imports", "building graphs", "launching"
 # folders of ntgrad whose Python is no building of graphs
 _FOLDERS = {"capture": LAUNCHING, "engine": LAUNCHING, "reads": LAUNCHING, "backends": LAUNCHING, "utils": USER}
-_LIBRARIES = tuple({*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))})
-_Line = tuple[str, int]
+_LIBRARIES = "<", *{*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
+_TYPED = "<stdin", "<ipython"   # the user's; a text in <> of another name is what a library has made Python of
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Sampler:
-  """``seconds`` of Python by whose it is, outside of phases; ``lines``: all those that each of the user's lines took."""
+  """Looks at a thread. ``seconds`` of its Python by whose it is, outside of phases; ``lines``: all those that each of the user's
+  lines took."""
 
-  def __init__(self, phases: list[phase], look: Callable[[float], None]) -> None:
-    self.seconds, self.lines = dict.fromkeys((USER, IMPORTS, BUILDING, LAUNCHING), 0.0), dict[_Line, float]()
-    self._of, self._phases, self._look, self._last = threading.get_ident(), phases, look, perf_counter()
-    self._thread: threading.Thread | None = None
-    self._ended = threading.Event()
+  def __init__(self) -> None:
+    self.seconds: dict[str, float] = defaultdict(float)
+    self.lines: dict[tuple[str, int], float] = defaultdict(float)
+    self._thread, self._ended = threading.Thread(), threading.Event()
 
-  def start(self) -> None:
-    """Begin to look at the thread that calls this."""
-    if not _by_signal(self):
-      self._thread = threading.Thread(target=self._run, name="ntgrad-sampler", daemon=True)
-      self._thread.start()
+  def start(self, look: Callable[[float], None]) -> None:
+    """Begin to look at the thread that calls this, or go on; ``look`` is called with the time, too."""
+    self._of, self._phases, self._look, self._last = threading.get_ident(), open_phases(), look, perf_counter()
+    if threading.current_thread() is threading.main_thread() and (_signalled or _take_signal()): return _signalled.append(self)
+    self._ended.clear()
+    self._thread = threading.Thread(target=self._run, name="ntgrad-sampler", daemon=True)
+    self._thread.start()
 
   def _run(self) -> None:
     while not self._ended.wait(PERIOD): self.look(sys._current_frames().get(self._of))
@@ -50,15 +55,19 @@ class Sampler:
     took, self._last = now - self._last, now
     self._look(now)
     whose, line = _place(frame)
-    if not self._phases: self.seconds[whose] += took
-    if line is None or line not in self.lines and len(self.lines) >= MOST_LINES: return
-    self.lines[line] = self.lines.get(line, 0.0) + took
+    if not self._phases and whose: self.seconds[whose] += took
+    if line is not None and (line in self.lines or len(self.lines) < MOST_LINES): self.lines[line] += took
 
   def stop(self) -> None:
     """End."""
-    if self in _signalled: _no_signal(self)
-    self._ended.set()
-    if self._thread is not None: self._thread.join()
+    if by_signal := self in _signalled: _signalled.remove(self)
+    else:
+      self._ended.set()
+      self._thread.join()
+    del self._look   # it and this would keep each other
+    if _signalled or not by_signal: return
+    if signal.getitimer(signal.ITIMER_REAL)[1] > 0: signal.setitimer(signal.ITIMER_REAL, 0.0)   # no alarm of the user's
+    if signal.getsignal(signal.SIGALRM) is _tick: signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 _signalled: list[Sampler] = []   # those of the main thread
@@ -68,38 +77,25 @@ def _tick(number: int, frame: Any) -> None:
   for s in _signalled: s.look(frame)
 
 
-def _by_signal(sampler: Sampler) -> bool:
-  """Have a signal look, where this is the main thread and nobody else uses that signal."""
-  if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"): return False
-  if not _signalled:
-    if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL)): return False
-    signal.signal(signal.SIGALRM, _tick)
-    signal.siginterrupt(signal.SIGALRM, False)   # calls of the system go on
-    signal.setitimer(signal.ITIMER_REAL, PERIOD, PERIOD)
-  _signalled.append(sampler)
+def _take_signal() -> bool:
+  """Have a timer's signal look, where nobody else uses it."""
+  if not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL: return False
+  if any(signal.getitimer(signal.ITIMER_REAL)): return False
+  signal.signal(signal.SIGALRM, _tick)
+  signal.siginterrupt(signal.SIGALRM, False)   # calls of the system go on
+  signal.setitimer(signal.ITIMER_REAL, PERIOD, PERIOD)
   return True
 
 
-def _no_signal(sampler: Sampler) -> None:
-  _signalled.remove(sampler)
-  if _signalled: return
-  if signal.getitimer(signal.ITIMER_REAL)[1] > 0: signal.setitimer(signal.ITIMER_REAL, 0.0)   # no alarm of the user's
-  if signal.getsignal(signal.SIGALRM) is _tick: signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
-def _place(frame: Any) -> tuple[str, _Line | None]:
-  """Whose Python a frame runs, and the line of the user's that it comes from, if there is one."""
+def _place(frame: Any) -> tuple[str, tuple[str, int] | None]:
+  """Whose Python a frame runs ("": a profile's own), and the line of the user's that it comes from, if there is one."""
   whose, f = "", frame
   while f is not None:
     file = f.f_code.co_filename
     if file.startswith("<frozen importlib"): whose = IMPORTS
     elif origins.is_internal(file):
+      if file.startswith(_HERE): return "", None
       if not whose: whose = _FOLDERS.get(file[len(origins.HERE):].partition("/")[0], BUILDING)
-    elif not in_library(file): return whose or USER, (file, f.f_lineno)
+    elif file.startswith(_TYPED) or not file.startswith(_LIBRARIES): return whose or USER, (file, f.f_lineno)
     f = f.f_back
   return whose or USER, None
-
-
-def in_library(file: str) -> bool:
-  """Whether a file is Python's, an installed package's, or text that one of these has made Python of."""
-  return file.startswith(_LIBRARIES) or file.startswith("<") and not file.startswith(("<stdin", "<ipython"))

@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.choose.bound import Bound
-from ntgrad.engine.counters import open_phases
+from ntgrad.codegen.index import shape_text
 from ntgrad.engine.device import open_devices
-from ntgrad.engine.observers import Observer, Planned
+from ntgrad.engine.observers import Observer, Planned, observers
 from ntgrad.graph import origins
 from ntgrad.graph.origins import Made, Origin
 
@@ -18,14 +19,14 @@ from .rows import Row
 from .sampler import LAUNCHING, Sampler
 
 KERNELS = 4096       # that have a row of their own; what comes after shares one
-LAUNCH_LISTS = 4096         # lists of launches that are kept apart
+LAUNCH_LISTS = 4096  # lists of launches that are kept apart
 EVENTS = 100_000     # that a trace has
-MEMORY_PERIOD = 0.01          # seconds between two looks at memory
+MEMORY_PERIOD = 0.01  # seconds between two looks at memory
 ASKED = 20_000       # times that values were asked for, which may end a step
 PLANS = 4096         # that are told of
 MORE = 1.02          # how much more memory a new peak has, of which it is known what lies there
 TIMED_PART = 0.04    # of the time that passes, which timing launches again may take
-PHASE_NAMES = {"running": LAUNCHING, "waiting": "waiting for the device"}   # of phases
+PHASE_NAMES = {"running": LAUNCHING, "waiting": "waiting for the device"}
 KERNEL_TIME, MEASURING = "kernels", "timing kernels"
 
 
@@ -75,57 +76,44 @@ class Watching(Observer):
   """What the engine told, of the thread that began it; launches of all threads count."""
 
   def __init__(self) -> None:
-    self.thread, self.began, self.lasted = 0, 0.0, 0.0
-    self.spent: dict[str, float] = {}                # by phase, but for what is within it
+    self.thread, self.began, self.lasted, self.inside = 0, 0.0, 0.0, False
+    self.spent: dict[str, float] = defaultdict(float)   # by phase, but for what is within it
     self.events: list[TraceEvent] = []
     self.asks: list[ValuesAsked] = []
     self.rows: dict[Any, Row] = {}
-    self.lists: dict[tuple[int, int], Launches] = {}
+    self.lists: dict[Any, Launches] = {}
     self.plans: list[Compiled] = []
     self.memory: list[tuple[float, int]] = []        # when, and the bytes that devices had given
     self.peak, self.at_peak = 0, _There()
     self.held: list[_There] = []                     # what there was when values had been asked for 4, 8, 16, .. times
     self.at_end = 0
-    self.sampler: Sampler | None = None
-    self.seconds, self.lines = dict[str, float](), dict[tuple[str, int], float]()   # of samplers
+    self.sampler = Sampler()
     self.made: dict[int, Made] = {}                  # what has written memory first
     self._live = _There()
     self._made: Iterator[Made] = iter(())   # of the launches that are timed now
     self._structures: dict[int, Planned] = {}
     self._labels: set[str] = set()
-    self.untimed = 0
+    self.untimed = self.all_untimed = 0              # kernels that were launched and not timed: by this thread, by all
     self._timed = 0             # 1 while launches are timed one by one in the first run of a list, 2 in a later one
     self._kernels, self._timing, self._newest = 0.0, 0.0, False
 
   # ---- begin and end
   def enter(self) -> None:
     """Begin, or go on."""
-    self.thread, self.began = threading.get_ident(), perf_counter()
-    self.base = sum([d.allocated for d in open_devices()]) - sum([n for n, _ in self._live.copy().values()])
-    self.sampler = Sampler(open_phases(), self.look)
-    self.sampler.start()
+    self.thread, self.began, self.inside = threading.get_ident(), perf_counter(), True
+    self.sampler.start(self.look)
+    observers.append(self)
 
   def leave(self) -> None:
     """End."""
-    sampler, self.sampler = self.sampler, None
-    if sampler is None: return
-    sampler.stop()
-    self.lasted += perf_counter() - self.began
-    self.at_end = self.nbytes
-    for k, v in sampler.seconds.items(): self.seconds[k] = self.seconds.get(k, 0.0) + v
-    for at, v in sampler.lines.items(): self.lines[at] = self.lines.get(at, 0.0) + v
+    observers.remove(self)
+    self.sampler.stop()
+    self.lasted, self.inside, self.at_end = self.elapsed, False, self.nbytes
 
   @property
   def elapsed(self) -> float:
     """Seconds of all blocks."""
-    return self.lasted + (perf_counter() - self.began if self.sampler is not None else 0.0)
-
-  def sampled(self) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
-    """Seconds of Python outside of phases by whose it is, and of all by line, until now."""
-    s = self.sampler
-    if s is None: return self.seconds, self.lines
-    return ({k: self.seconds.get(k, 0.0) + v for k, v in s.seconds.items()},
-            {at: self.lines.get(at, 0.0) + s.lines.get(at, 0.0) for at in [*self.lines, *list(s.lines)]})
+    return self.lasted + self.inside * (perf_counter() - self.began)
 
   def look(self, now: float) -> None:
     """Note the memory, a hundred times a second at most."""
@@ -135,42 +123,38 @@ class Watching(Observer):
   # ---- time
   def phase(self, name: str, began: float, took: float, own: float) -> None:
     if threading.get_ident() != self.thread or began < self.began: return
-    if len(self.events) < EVENTS:
-      marked = ", kernels timed" if name == "running" and self._timed else ""
-      self.events.append(TraceEvent(PHASE_NAMES.get(name, name) + marked, began, took))
-    if name == "running" and self._timed:
-      kernels, again = min(self._kernels, own), self._timed > 1
-      self._kernels, self._timed = 0.0, 0
-      self._spend(KERNEL_TIME, kernels)
-      if again: self._timing += took
-      elif self._newest:
-        last = self.plans[-1]
-        self.plans[-1] = last._replace(seconds=perf_counter() - last.at - kernels)
-        self._newest = False
-      return self._spend(MEASURING if again else "compiling", own - kernels)   # a first launch makes machine code
-    self._spend(PHASE_NAMES.get(name, name), own)
-
-  def _spend(self, what: str, seconds: float) -> None: self.spent[what] = self.spent.get(what, 0.0) + seconds
+    timed, name = self._timed if name == "running" else 0, PHASE_NAMES.get(name, name)
+    if len(self.events) < EVENTS: self.events.append(TraceEvent(name + ", kernels timed" * bool(timed), began, took))
+    kernels = min(self._kernels, own) if timed else 0.0
+    if timed:
+      self._kernels, self._timed, name = 0.0, 0, "compiling" if timed == 1 else MEASURING   # a first launch makes machine code
+      self.spent[KERNEL_TIME] += kernels
+    self.spent[name] += own - kernels
+    if timed > 1: self._timing += took
+    elif timed and self._newest:
+      self.plans[-1] = self.plans[-1]._replace(seconds=perf_counter() - self.plans[-1].at - kernels)
+      self._newest = False
 
   def asked(self) -> None:
     if threading.get_ident() != self.thread or len(self.asks) >= ASKED: return
-    python = dict(self.sampled()[0])
-    self.asks.append(ValuesAsked(perf_counter(), origins.origin_now(3), dict(self.spent), python, self.untimed, self.nbytes))
+    self.asks.append(ValuesAsked(perf_counter(), origins.origin_now(3), self.spent.copy(), self.sampler.seconds.copy(),
+                                 self.untimed, self.nbytes))
     if len(self.asks) >= 4 and not len(self.asks) & len(self.asks) - 1: self.held.append(self._live.copy())
 
   # ---- launches
   def runs(self, steps: Sequence[Any], made: Sequence[Made]) -> bool:
-    key = id(steps), id(made)
+    key = id(steps[0]) if steps else 0, len(steps), id(made) if len(made) > 1 else tuple(made)   # lists of one are made anew
     if (found := self.lists.get(key)) is None:
       if len(self.lists) >= LAUNCH_LISTS: return False
       found = self.lists[key] = Launches(steps, made)
     found.count += 1
     n = found.count   # timed at 1, 2, 8, 32, ..
     again = not (n & n - 1 or n.bit_length() & 1) and self._timing <= TIMED_PART * self.elapsed
-    self._timed = 1 if n == 1 else 2 * again
-    if not self._timed: self.untimed += len(steps)
-    self._made = iter(made)
-    return bool(self._timed)
+    timed = 1 if n == 1 else 2 * again
+    mine = threading.get_ident() == self.thread
+    if mine: self._timed, self._made = timed, iter(made)
+    if not timed: self.untimed, self.all_untimed = self.untimed + len(steps) * mine, self.all_untimed + len(steps)
+    return bool(timed)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound, quick: bool = False) -> None:
     key: Any = device.name, spec.label
@@ -217,14 +201,9 @@ def _why(before: Planned | None, plan: Planned) -> tuple[str, str]:
   if before is None: return "structure", "a new structure"
   for i, (old, new) in enumerate(zip(before.shapes, plan.shapes)):
     for d, (a, b) in enumerate(zip(old, new)):
-      if a != b: return "size", f"dimension {d} of input {i}, {shape(new)}, is {b}, and was {a}"
-  for a, b in zip(before.sizes, plan.sizes):
-    if a != b: return "size", f"a size is {b}, and was {a}"
-  for a, b in zip(before.numbers, plan.numbers):
-    if a != b: return "constant", f"a number is {b}, and was {a}"
+      if a != b: return "size", f"dimension {d} of input {i}, {shape_text(new)}, is {b}, and was {a}"
+  for kind, what, olds, news in (("size", "a size", before.sizes, plan.sizes),
+                                 ("constant", "a number", before.numbers, plan.numbers)):
+    for a, b in zip(olds, news):
+      if a != b: return kind, f"{what} is {b}, and was {a}"
   return "again", "the same again, which keeps other values or has other settings"
-
-
-def shape(sizes: Sequence[int]) -> str:
-  """``(32, 784)``"""
-  return f"({', '.join(map(str, sizes))}{',' * (len(sizes) == 1)})"
