@@ -62,20 +62,26 @@ OTHERS = "gradients", "copies", "waiting", "opening devices"
 _spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
 
 
-_open = local()
+class _Open(local):
+  """The phases that a thread is in, the innermost last."""
+  def __init__(self) -> None: self.phases: list[phase] = []
+
+
+_open = _Open()
 
 
 def open_phases() -> list[phase]:
   """The phases that this thread is in, the innermost last: a list that goes on changing."""
-  found: list[phase] = _open.__dict__.setdefault("phases", [])
-  return found
+  return _open.phases
 
 
 class phase:
   """Count the time of a block, or of the calls of a function, for one of ``PHASES`` or ``OTHERS``; that of a phase within it does
   not count for it."""
 
-  def __init__(self, name: str) -> None: self.name = name
+  __slots__ = "name", "inner", "began"
+
+  def __init__(self, name: str) -> None: self.name, self.inner, self.began = name, 0.0, 0.0
 
   def __call__(self, fn: _F) -> _F:
     @wraps(fn)
@@ -84,12 +90,12 @@ class phase:
     return call  # type: ignore[return-value]
 
   def __enter__(self) -> None:
-    open_phases().append(self)
     self.inner, self.began = 0.0, time.perf_counter()
+    _open.phases.append(self)
 
   def __exit__(self, *_: object) -> None:
-    took, around = time.perf_counter() - self.began, open_phases()
-    del around[around.index(self):]   # an interrupt may have left some open
+    took, around = time.perf_counter() - self.began, _open.phases
+    while around and around.pop() is not self: pass   # an interrupt may have left some open
     own = took - self.inner
     if around: around[-1].inner += took
     if self.name in _spent: _spent[self.name] += own

@@ -3,6 +3,7 @@ when all of it has been launched. What they write over is copied before. So wher
 by step, to find the one that made it, and that one's nodes each by itself, to find the operation."""
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -46,14 +47,16 @@ def saved_memory(storages: Iterable[Storage]) -> dict[Storage, Storage]:
 
 
 def _computed(what: str, buffers: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
-  """Memory with a copy of each, or with whether it has NaN, or infinities, by a plan that is kept for memory of these sizes."""
+  """Memory with a copy of each, or the first of each device with whether any there has NaN, or infinities, by a plan that is kept
+  for memory of these sizes."""
   out = []
   for device in {b.device for b in buffers}:
     mine = [b for b in buffers if b.device == device]
     key = what, device, tuple([(int(b.size), b.dtype) for b in mine])
     if (plan := _plans[key]) is None:
       given = [Buffer(device, (int(b.size),), b.dtype).node for b in mine]
-      nodes = [graph.or_(u, 0) if what == "copy" else _reduced(BinaryOps.OR, _bad(u, what)) for u in given]
+      if what == "copy": nodes = [graph.or_(u, 0) for u in given]
+      else: nodes = [reduce(graph.or_, [_reduced(BinaryOps.OR, _bad(u, what)) for u in given])]
       plan = _plans[key] = make_plan([(u, None) for u in nodes], walk_nodes(nodes), given)
     if not at_once(plan, memory := list(mine), SEEN):
       memory += [Buffer(*m) for m in plan.made]

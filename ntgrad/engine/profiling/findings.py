@@ -137,10 +137,10 @@ class Findings:
         rows += [(outer, row.each * part, part) for outer in accumulate(path.split("."), "{}.{}".format) if path]  # type: ignore
     return added(rows)
 
-  def pieces(self, there: Mapping[int, tuple[int, str]]) -> list[tuple[str, int, int]]:
+  def pieces(self, there: Mapping[int, tuple[int, str | tuple[str, int]]]) -> list[tuple[str, int, int]]:
     """Memory by who made it: the text, bytes, how many pieces; the largest first."""
-    return added([(origins.text_of_lines(self.watched.made.get(serial, ())) or place, nbytes, 1)
-                  for serial, (nbytes, place) in there.items()])
+    return added([(origins.text_of_lines(self.watched.made.get(serial, ())) or (at if isinstance(at, str) else place_text(at)),
+                   nbytes, 1) for serial, (nbytes, at) in there.items()])
 
   def grown(self) -> tuple[float, list[tuple[str, int, int]]]:
     """Bytes by which memory grew from each step to the next, where it did so all the time, and what there is more of."""

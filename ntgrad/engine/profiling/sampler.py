@@ -13,6 +13,7 @@ import sysconfig
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +27,8 @@ USER, IMPORTS, BUILDING, LAUNCHING = "your Python", "imports", "building graphs"
 _FOLDERS = {"capture": LAUNCHING, "engine": LAUNCHING, "reads": LAUNCHING, "backends": LAUNCHING, "utils": USER}
 _LIBRARIES = "<", *{*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
 _TYPED = "<stdin", "<ipython"   # the user's; a text in <> of another name is what a library has made Python of
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_HERE, _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep, "a profile"
+KNOWN_FILES = 1024   # of which is remembered whose they are
 
 
 class Sampler:
@@ -91,11 +93,18 @@ def _place(frame: Any) -> tuple[str, tuple[str, int] | None]:
   """Whose Python a frame runs ("": a profile's own), and the line of the user's that it comes from, if there is one."""
   whose, f = "", frame
   while f is not None:
-    file = f.f_code.co_filename
-    if file.startswith("<frozen importlib"): whose = IMPORTS
-    elif origins.is_internal(file):
-      if file.startswith(_HERE): return "", None
-      if not whose: whose = _FOLDERS.get(file[len(origins.HERE):].partition("/")[0], BUILDING)
-    elif file.startswith(_TYPED) or not file.startswith(_LIBRARIES): return whose or USER, (file, f.f_lineno)
+    of = _of_file(f.f_code.co_filename)
+    if of is None: return whose or USER, (f.f_code.co_filename, f.f_lineno)
+    if of is _OWN: return "", None
+    if of is IMPORTS or not whose: whose = of
     f = f.f_back
   return whose or USER, None
+
+
+@lru_cache(maxsize=KNOWN_FILES)
+def _of_file(file: str) -> str | None:
+  """Whose Python a file of ntgrad's is; "" for a library's, None for the user's."""
+  if file.startswith("<frozen importlib"): return IMPORTS
+  if file.startswith(_HERE): return _OWN
+  if file.startswith(origins.HERE): return _FOLDERS.get(file[len(origins.HERE):].partition("/")[0], BUILDING)
+  return None if file.startswith(_TYPED) or not file.startswith(_LIBRARIES) else ""

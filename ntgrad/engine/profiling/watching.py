@@ -1,9 +1,9 @@
 """What a profile sees while it lasts: phases, steps, launches, plans, memory. It only writes down; ``findings.py`` adds up."""
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from threading import get_ident
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -61,8 +61,8 @@ class Compiled(NamedTuple):
   at: float
 
 
-# pieces of memory by the serial numbers of their Storages: bytes, and who asked for it
-_There = dict[int, tuple[int, str]]
+# pieces of memory by the serial numbers of their Storages: bytes, and who asked for it, in words or as a file and line
+_There = dict[int, tuple[int, str | tuple[str, int]]]
 
 
 class Launches:
@@ -100,7 +100,7 @@ class Watching(Observer):
   # ---- begin and end
   def enter(self) -> None:
     """Begin, or go on."""
-    self.thread, self.began, self.inside = threading.get_ident(), perf_counter(), True
+    self.thread, self.began, self.inside = get_ident(), perf_counter(), True
     self.sampler.start(self.look)
     observers.append(self)
 
@@ -122,21 +122,24 @@ class Watching(Observer):
 
   # ---- time
   def phase(self, name: str, began: float, took: float, own: float) -> None:
-    if threading.get_ident() != self.thread or began < self.began: return
+    if get_ident() != self.thread or began < self.began: return
     timed, name = self._timed if name == "running" else 0, PHASE_NAMES.get(name, name)
-    if len(self.events) < EVENTS: self.events.append(TraceEvent(name + ", kernels timed" * bool(timed), began, took))
-    kernels = min(self._kernels, own) if timed else 0.0
-    if timed:
-      self._kernels, self._timed, name = 0.0, 0, "compiling" if timed == 1 else MEASURING   # a first launch makes machine code
-      self.spent[KERNEL_TIME] += kernels
-    self.spent[name] += own - kernels
+    if len(self.events) < EVENTS: self.events.append(TraceEvent(f"{name}, kernels timed" if timed else name, began, took))
+    if timed: return self._timed_phase(timed, took, own)
+    self.spent[name] += own
+
+  def _timed_phase(self, timed: int, took: float, own: float) -> None:
+    """Launches that were timed one by one have ended."""
+    kernels, self._kernels, self._timed = min(self._kernels, own), 0.0, 0
+    self.spent[KERNEL_TIME] += kernels
+    self.spent["compiling" if timed == 1 else MEASURING] += own - kernels   # a first launch makes machine code
     if timed > 1: self._timing += took
-    elif timed and self._newest:
+    elif self._newest:
       self.plans[-1] = self.plans[-1]._replace(seconds=perf_counter() - self.plans[-1].at - kernels)
       self._newest = False
 
   def asked(self) -> None:
-    if threading.get_ident() != self.thread or len(self.asks) >= ASKED: return
+    if get_ident() != self.thread or len(self.asks) >= ASKED: return
     self.asks.append(ValuesAsked(perf_counter(), origins.origin_now(3), self.spent.copy(), self.sampler.seconds.copy(),
                                  self.untimed, self.nbytes))
     if len(self.asks) >= 4 and not len(self.asks) & len(self.asks) - 1: self.held.append(self._live.copy())
@@ -151,7 +154,7 @@ class Watching(Observer):
     n = found.count   # timed at 1, 2, 8, 32, ..
     again = not (n & n - 1 or n.bit_length() & 1) and self._timing <= TIMED_PART * self.elapsed
     timed = 1 if n == 1 else 2 * again
-    mine = threading.get_ident() == self.thread
+    mine = get_ident() == self.thread
     if mine: self._timed, self._made = timed, iter(made)
     if not timed: self.untimed, self.all_untimed = self.untimed + len(steps) * mine, self.all_untimed + len(steps)
     return bool(timed)
@@ -162,7 +165,7 @@ class Watching(Observer):
     if key not in self.rows and len(self.rows) >= KERNELS: key, axes = None, []
     if key not in self.rows: self.rows[key] = Row(spec.label, device.name) if key else Row("other kernels", "")
     self.rows[key].add(axes, seconds, least, quick)
-    if threading.get_ident() == self.thread: self._kernels += seconds
+    if get_ident() == self.thread: self._kernels += seconds
     if len(self.events) < EVENTS:
       self.events.append(TraceEvent(spec.label, perf_counter() - seconds, seconds, device.name, next(self._made, ())))
 
@@ -185,12 +188,14 @@ class Watching(Observer):
     return sum([d.allocated for d in open_devices()])
 
   def allocated(self, storage: Any) -> None:
-    self._live[storage.serial] = storage.nbytes, storage.place or origins.frame_line(origins.user_frame())
+    f = None if storage.place else origins.user_frame()
+    self._live[storage.serial] = storage.nbytes, storage.place if f is None else (f.f_code.co_filename, f.f_lineno)
     if (now := self.nbytes) > self.peak * MORE: self.peak, self.at_peak = now, self._live.copy()
 
   def released(self, storage: Any) -> None:
-    self._live.pop(storage.serial, None)
-    if not any([storage.serial in there for there in (self.at_peak, *self.held)]): self.made.pop(storage.serial, None)
+    key = storage.serial
+    self._live.pop(key, None)
+    if key in self.made and not any([key in there for there in (self.at_peak, *self.held)]): self.made.pop(key, None)
 
   def written(self, storages: Iterable[tuple[Any, Made]]) -> None:
     for s, made in storages: self.made.setdefault(s.serial, made)
