@@ -25,6 +25,7 @@ MEMORY_PERIOD = 0.01  # seconds between two looks at memory
 ASKED = 20_000       # times that values were asked for, which may end a step
 PLANS = 4096         # that are told of
 MORE = 1.02          # how much more memory a new peak has, of which it is known what lies there
+WAIT = 1e-4          # seconds that waiting for one kernel takes at most
 TIMED_PART = 0.04    # of the time that passes, which timing launches again may take
 PHASE_NAMES = {"running": LAUNCHING, "waiting": "waiting for the device"}
 KERNEL_TIME, MEASURING = "kernels", "timing kernels"
@@ -66,10 +67,11 @@ _There = dict[int, tuple[int, str | tuple[str, int]]]
 
 
 class Launches:
-  """Steps that are launched together, the lines that each is from, how often they were."""
-  __slots__ = "steps", "made", "count"
+  """Steps that are launched together, the lines that each is from, how often they were, about how long it takes to time them."""
+  __slots__ = "steps", "made", "count", "cost"
 
-  def __init__(self, steps: Sequence[Any], made: Sequence[Made]) -> None: self.steps, self.made, self.count = steps, made, 0
+  def __init__(self, steps: Sequence[Any], made: Sequence[Made]) -> None:
+    self.steps, self.made, self.count, self.cost = steps, made, 0, 0.0
 
 
 class Watching(Observer):
@@ -90,7 +92,8 @@ class Watching(Observer):
     self.sampler = Sampler()
     self.made: dict[int, Made] = {}                  # what has written memory first
     self._live = _There()
-    self._made: Iterator[Made] = iter(())   # of the launches that are timed now
+    self._now = Launches((), ())            # the launches of now, and the lines of those that are to come
+    self._made: Iterator[Made] = iter(())
     self._structures: dict[int, Planned] = {}
     self._labels: set[str] = set()
     self.untimed = self.all_untimed = 0              # kernels that were launched and not timed: by this thread, by all
@@ -133,6 +136,7 @@ class Watching(Observer):
     kernels, self._kernels, self._timed = min(self._kernels, own), 0.0, 0
     self.spent[KERNEL_TIME] += kernels
     self.spent["compiling" if timed == 1 else MEASURING] += own - kernels   # a first launch makes machine code
+    self._now.cost = 2 * kernels + WAIT * len(self._now.steps)
     if timed > 1: self._timing += took
     elif self._newest:
       self.plans[-1] = self.plans[-1]._replace(seconds=perf_counter() - self.plans[-1].at - kernels)
@@ -151,11 +155,11 @@ class Watching(Observer):
       if len(self.lists) >= LAUNCH_LISTS: return False
       found = self.lists[key] = Launches(steps, made)
     found.count += 1
-    n = found.count   # timed at 1, 2, 8, 32, ..
-    again = not (n & n - 1 or n.bit_length() & 1) and self._timing <= TIMED_PART * self.elapsed
+    n = found.count   # timed at 1, and at 2, 8, 32, .. where there is time for it
+    again = not (n & n - 1 or n.bit_length() & 1) and self._timing + found.cost <= TIMED_PART * self.elapsed
     timed = 1 if n == 1 else 2 * again
     mine = get_ident() == self.thread
-    if mine: self._timed, self._made = timed, iter(made)
+    if mine: self._timed, self._made, self._now = timed, iter(made), found
     if not timed: self.untimed, self.all_untimed = self.untimed + len(steps) * mine, self.all_untimed + len(steps)
     return bool(timed)
 
