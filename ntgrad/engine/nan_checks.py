@@ -46,6 +46,11 @@ def saved_memory(storages: Iterable[Storage]) -> dict[Storage, Storage]:
   return {b.storage: new.storage for b, new in _computed("copy", bytes_of)}
 
 
+def restore(saved: _Saved) -> None:
+  """Give memory the values that were saved of it."""
+  for written, before in saved.items(): copy(written, before)
+
+
 def _computed(what: str, buffers: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
   """Memory with a copy of each, or the first of each device with whether any there has NaN, or infinities, by a plan that is kept
   for memory of these sizes."""

@@ -8,7 +8,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, Recent, UOp, config, prod
+from ntgrad.codegen.ir import MOVEMENT, DType, NotFiniteError, NtgradError, Ops, OutOfMemoryError, Recent, UOp, config, prod
 from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliases, origins, pending, unplaced, values, waiting
 from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
@@ -269,7 +269,8 @@ def _spent(inputs: Sequence[Buffer], computed: Collection[Alias]) -> list[int]:
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]], kept: Sequence[UOp],
              walk: Walk, lines: Sequence[Made]) -> None:
   """Run the plan of a graph, and note on each sink, its Aliases, and what is ``kept`` where the value is. Where a step fails that
-  is so of what was computed before it, and the rest keeps its old value."""
+  is so of what was computed before it, and the rest keeps its old value; so does all that is written where a value is not finite
+  (``config.check_nan``)."""
   buffers: list[Any] = list(inputs)
   left = list(plan.steps[::-1])
   error: Exception | None = None
@@ -281,7 +282,11 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     error = e
     _blame(e, sinks, walk, left[-1] if left else None)
   late = {step.slots[i] for step in left for i in step.writes}
+  if undone := isinstance(error, NotFiniteError): nan_checks.restore(saved)   # no step writes what is not finite
   for ((sink, target), aliases), slot in zip(sinks.items(), plan.outputs):
+    if undone and target is not None:
+      for a in aliases: a.write(target, "a write that was taken back")
+      continue
     if slot in late: continue
     buffer = buffers[slot] if target is None else target.arg.overwritten(aliases[0].place if aliases else "")
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)

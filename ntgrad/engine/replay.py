@@ -226,7 +226,7 @@ class Replay:
         for a in *mine, *theirs: a.overwritten(f"a call of {self.name}")
     else: self._launch(draw)
     if config.check_nan and (kind := nan_checks.kind_in([*[a.memory for a in (*mine, *theirs)], *made.values()])):
-      for written, before in saved.items(): nan_checks.copy(written, before)
+      nan_checks.restore(saved)
       for b, count in zip(self.rng, self._at.counts): draw(-count, b.rng_from)
       raise NotFiniteError(f"{self.name}: a replay gave {kind}, which a plain call does not")
     for r, grad in self.grads:

@@ -229,3 +229,25 @@ def test_off_again_and_nothing_is_kept() -> None:
   autograd.set_detect_anomaly(True, check_nan=False)
   assert config.check_nan == 0
   with config(check_nan=1), pytest.raises(FloatingPointError): Tensor([-4.0]).log().item()
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_what_is_written_keeps_its_value(captured: bool) -> None:
+  """A step that gives NaN changes no parameter and nothing of the optimizer's; the next one goes on from there."""
+  def trained(bad: bool) -> np.ndarray[Any, Any]:
+    Tensor.manual_seed(5)
+    layer = nn.Linear(4, 2)
+    optimizer = nn.optim.Adam(layer.parameters(), lr=0.1)
+    def plain(x: Tensor) -> Tensor:
+      optimizer.zero_grad()
+      loss = (layer(x) * x[0, 0].log()).mean()
+      loss.backward()
+      optimizer.step()
+      return loss
+    step = ntgrad.jit(plain) if captured else plain
+    for x in (1.0, 2.0, 3.0, 4.0):
+      step(Tensor([[x] * 4])).item()
+      if bad and x == 3.0:
+        with pytest.raises(NotFiniteError), autograd.detect_anomaly(): step(Tensor([[-1.0] * 4])).item()
+    return layer.weight.numpy()
+  np.testing.assert_array_equal(trained(True), trained(False))
