@@ -46,7 +46,7 @@ setup(
     tree("ntgrad", "ntgrad") + tree("ntgrad.codegen", "codegen") + tree("ntgrad.backends", "backends"),
   package_dir={"": "."} if editable else {"ntgrad": "ntgrad", "ntgrad.codegen": "codegen", "ntgrad.backends": "backends"},
   package_data={"ntgrad": ["py.typed"], "": ["*.pyi"], "ntgrad.compat": ["*.txt"]},
-  entry_points={"console_scripts": ["ntgrad = ntgrad.command.main:main"]},
+  entry_points={"console_scripts": ["ntgrad = ntgrad.utils.command.main:main"]},
   install_requires=[
     "numpy",           # host arrays, and the oracle backend
     "sympy",           # symbols that people see in shapes

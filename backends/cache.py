@@ -351,7 +351,7 @@ def trim() -> None:
   with _inside(_WRITING) as writing, _inside() as root: _write(writing, bytes(total), _SIZE, root)
 
 
-# ---- for people: see ``ntgrad/command/cache.py``
+# ---- for people: see ``ntgrad/utils/command/cache.py``
 
 def entry_of(path: str) -> tuple[str, str]:
   """The table and the name of an entry."""

@@ -15,9 +15,9 @@ from typing import Any, Callable
 from ntgrad import Device
 from ntgrad.backends.process import cores  # noqa: F401 (for the others)
 from ntgrad.codegen.choose.candidates import refusals
-from ntgrad.command.about import cpu as processor  # noqa: F401
 from ntgrad.engine import planner, realize as engine
 from ntgrad.engine.device import get_device
+from ntgrad.utils.command.about import cpu as processor  # noqa: F401
 
 FLUSH = 256 << 20       # bytes written before each timed call on a GPU: more than an L2 cache
 BLOCK = 5               # timed calls of one side, at least, before the other has its turn

@@ -1,6 +1,6 @@
-"""``python -m ntgrad``: see ``ntgrad/command/``."""
+"""``python -m ntgrad``: see ``ntgrad/utils/command/``."""
 import sys
 
-from ntgrad.command.main import main
+from ntgrad.utils.command.main import main
 
 if __name__ == "__main__": sys.exit(main())

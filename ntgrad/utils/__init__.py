@@ -1,4 +1,4 @@
-"""``torch.utils``: ``data``, ``checkpoint``."""
+"""``torch.utils``: ``data``, ``checkpoint``. ``command`` is ``python -m ntgrad``."""
 # ruff: noqa: F401 - what is handed on
 from typing import TYPE_CHECKING
 

@@ -13,12 +13,12 @@ from ntgrad import Tensor, config, dtypes
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.ir import BinaryOps, Ops, Recent
 from ntgrad.codegen.kernel import UOpList
-from ntgrad.command import check, reduce
-from ntgrad.command.main import main
 from ntgrad.engine import compile as compiling, planner
 from ntgrad.engine.device import default_device
 from ntgrad.engine.overrides import difference
 from ntgrad.schedule import create_schedule
+from ntgrad.utils.command import check, reduce
+from ntgrad.utils.command.main import main
 
 pytestmark = pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
 

@@ -18,10 +18,10 @@ import ntgrad.tile as tile
 from ntgrad import Tensor, config, nn
 from ntgrad.backends import cache, progress, workers
 from ntgrad.codegen.index.records import COUNT
-from ntgrad.command import code
-from ntgrad.command.main import main
-from ntgrad.command.parser import PROGRAM
 from ntgrad.schedule import create_schedule
+from ntgrad.utils.command import code
+from ntgrad.utils.command.main import main
+from ntgrad.utils.command.parser import PROGRAM
 from support.marks import long
 
 COMMANDS = ["devices", "env", "profile", "check", "reduce", "eject", "cache", "cache list", "cache size", "cache clear",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ntgrad import config
-from ntgrad.command.main import main
+from ntgrad.utils.command.main import main
 from support.marks import long_where
 
 # what is wrong with each script: the line, and what the advice says of it

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ast
 
-from ntgrad.command.code import counts, tokens
+from ntgrad.utils.command.code import counts, tokens
 
 LINES, TOKENS = 61_100, 618_600   # when this was written, of codegen, backends and ntgrad without stubs
 ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens

@@ -149,7 +149,7 @@ def program(case: Case, texts: Sequence[str]) -> str:
   lines = tile_source(case.kernel, case.name, case.opts).splitlines()
   return "\n".join([
     *[line for line in lines if line and not line.startswith("KEY")],
-    "import numpy as np", "from ntgrad.command.reduce import both", f"data = [{(',' + chr(10) + ' ' * 8).join(texts)}]",
+    "import numpy as np", "from ntgrad.utils.command.reduce import both", f"data = [{(',' + chr(10) + ' ' * 8).join(texts)}]",
     f"got, want = both(globals(), {case.device!r}, data)", f"np.testing.assert_allclose(got, want, rtol={off}, atol={off})", ""])
 
 
