@@ -294,7 +294,7 @@ def test_launches_that_are_not_timed_count() -> None:
 
 def test_data_trace_and_comparison(tmp_path: Path) -> None:
   with ntgrad.profile() as p: steps(4)
-  with ntgrad.profile() as q: steps(5, 0.002)
+  with ntgrad.profile() as q: steps(5, 0.02)
   assert json.loads(json.dumps(p.data())) == p.data()
   p.trace(tmp_path / "t.json")
   events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]

@@ -7,6 +7,8 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from ntgrad.codegen.ir import MissingFileError
+from ntgrad.codegen.ir.paths import usable
 from ntgrad.graph import checked
 from ntgrad.graph.lock import lock
 
@@ -22,7 +24,7 @@ class Profile:
   """What happens while its ``with`` block lasts: the time of the thread that entered it, and launches of all threads.
 
   Wall time is divided into the user's Python, building graphs, gradients, scheduling, choosing, rendering and compiling kernels,
-  launching, waiting, copies, kernels. Python is divided by samples, a hundred a second; the rest is measured. Kernels are timed
+  launching, waiting, copies, kernels. Python is divided by samples, 400 a second; the rest is measured. Kernels are timed
   one by one in the first run of a plan or replay, and in few others ("timing kernels"); those in between are taken to be as
   long. It can be entered again, and goes on counting then. Profiles may be nested. ``print`` it, also in the block."""
 
@@ -74,8 +76,8 @@ class Profile:
     """All of it as numbers, texts, lists and dicts, as ``json`` takes them. Seconds and bytes."""
     return data(self._found())
   def trace(self, file: str | Path) -> None:
-    """Write a trace that https://ui.perfetto.dev and Chrome show."""
-    Path(file).write_text(dumps(trace(self._found())))
+    """Write a trace that https://ui.perfetto.dev and Chrome show. Raises MissingFileError."""
+    with usable("trace", file, MissingFileError): Path(file).write_text(dumps(trace(self._found())))
 
   def __str__(self) -> str: return full_text(self._found())
   def __repr__(self) -> str: return f"<profile of {len(self._watching.rows)} kernels>"

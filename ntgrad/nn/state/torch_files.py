@@ -21,6 +21,7 @@ from ntgrad.codegen.ir import ArgumentError, DType, Ops, StateError, shown
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import checked
 from ntgrad.graph.nodes import shrink
+from ntgrad.graph.origins import called
 from ntgrad.tensor import Tensor
 
 from . import files
@@ -210,8 +211,9 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None, map_loca
   """
   if device is not None and map_location is not None:
     raise ArgumentError(f"torch_load: device={device!r} and map_location={map_location!r}; give one of them")
-  refuse = refuser("torch_load", path, "cannot be loaded")
-  data = Mapped("torch_load", path)
+  name, _ = called("torch_load")   # or what calls it
+  refuse = refuser(name, path, "cannot be loaded")
+  data = Mapped(name, path)
   form = _zip if is_zip(data) else _tar if data[257:262].tobytes() == b"ustar" else _pickles
   return form(data, _Reader(map_location if device is None else device, refuse), refuse)
 
