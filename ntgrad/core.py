@@ -374,8 +374,10 @@ class Base(Valued):
   # ---- writing
   def _write(self, name: str, value: UOp, attached: bool = False, index: UOp | None = None) -> Self:
     """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what is shared."""
-    alias, view = self._alias, self._view
+    alias, view, here = self._alias, self._view, self.lazydata.device
     self._check_writable(name)
+    # a number has no device: it goes to the default one
+    if value.device is None and here is not None and here != Device.DEFAULT: value = graph.copy(value, here)
     leaf = any([t._state == 2 for t in alias.seen()])
     constant = not mode.grad or (Ops.DETACH, None) in view   # for gradients
     needs = any([t._state == 1 for t in alias.seen()])

@@ -26,7 +26,7 @@ from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recen
 from .. import rates, workers
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
-from ..process import Driver, forked, temporary
+from ..process import Driver, forked, temporary, uninterrupted
 from . import binaries, tiers
 from .compiler import WIDEST, Compiler, Unit, forget, identity_of, is_pocl, keep, known_bits, widest
 from .cpuname import give_name
@@ -57,15 +57,16 @@ def import_opencl() -> Any:
   """The pyopencl module. Raises DeviceError where it is not installed or cannot load."""
   folder = str(binaries.folder())
   try:
-    import pyopencl
-    # where it opens a data base of code for calls, in a folder that may not be there, or may not be written
-    home = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = folder
-    try: import_module("pyopencl.invoker")
-    finally:
-      if home is None: del os.environ["XDG_CACHE_HOME"]
-      else: os.environ["XDG_CACHE_HOME"] = home
-  except BaseException as e:   # a missing ICD loader is an OSError, a broken build an ImportError; Ctrl-C may come, too
+    with uninterrupted():   # its own objects complain, on stderr, where they are half made when they go
+      import pyopencl
+      # where it opens a data base of code for calls, in a folder that may not be there, or may not be written
+      home = os.environ.get("XDG_CACHE_HOME")
+      os.environ["XDG_CACHE_HOME"] = folder
+      try: import_module("pyopencl.invoker")
+      finally:
+        if home is None: del os.environ["XDG_CACHE_HOME"]
+        else: os.environ["XDG_CACHE_HOME"] = home
+  except BaseException as e:   # a missing ICD loader is an OSError, a broken build an ImportError; handlers may raise, too
     _forget_half("pyopencl")
     if not isinstance(e, Exception): raise
     raise DeviceError(f"no OpenCL: importing pyopencl failed ({e}); pip install 'pyopencl[pocl]'") from None

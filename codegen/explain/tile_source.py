@@ -371,7 +371,8 @@ class Export:
     chosen = "None   # chosen by the target's model" if opts is None else f"{list(map(list, opts))}   # of each part"
     lines = [f'"""{name}: {", ".join(map(str, k.axes)) or "one element"}."""',
              *[f"from ntgrad.codegen.opts import {', '.join(used)}"] * bool(used),
-             "import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
+             "import ntgrad.tile as tile", "import ntgrad.tile.language as tl",
+             *["from ntgrad.tile import cdiv"] * any("cdiv(" in line for line in arranged), ""]
     lines += [f'KEY = "{kernel_key(k)}"   # of the kernel that this stands for', f"OPTS = {chosen}"]
     axes = {i: order.index(i) for i in mine if i in order}
     if any(i != n for i, n in axes.items()) or len(axes) < len(mine):

@@ -111,6 +111,14 @@ def program_key(kernel: Kernel, device: _Where, name: str, notes: Sequence[str])
   return cache.key(KERNEL_TABLE, cache.sources(), identity, renderer, config.key(), name, tuple(notes), text)
 
 
+def overridden() -> bool: return bool(overrides.given_overrides or config.override)   # whether a person's kernels may be in force
+
+
+def compiled_under() -> tuple[Any, ...]:
+  """What all that is compiled depends on: the settings, and the overrides in force."""
+  return (*config.key(), overrides.state()) if overridden() else config.key()
+
+
 def needs_parts() -> bool:
   """Whether somebody is told of the parts of each new kernel: what is printed, or a tool."""
   return config.debug >= 3 or bool(overrides.kernel_listeners)
@@ -171,8 +179,8 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
 def programs(kernels: Sequence[Kernel], device: Device,
              refused: Callable[[int, NtgradError], None] | None = None) -> list[Program]:
   """A program for each kernel; new ones are compiled in this order. ``refused`` is told which kernel raises what."""
-  settings = overrides.settings()
-  keys = [_key(k, device, settings) for k in kernels]
+  now = compiled_under()
+  keys = [_key(k, device, now) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
   out: list[Program] = []
@@ -185,7 +193,7 @@ def programs(kernels: Sequence[Kernel], device: Device,
         except NtgradError as e:
           if refused is not None: refused(i, e)
           raise
-        if (mine := overrides.standing_for(kernel)) is not None:
+        if overridden() and (mine := overrides.standing_for(kernel)) is not None:
           program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
       out.append(program)
       line.draw()
@@ -263,8 +271,8 @@ def ahead(kernels: Sequence[Kernel], device: Device, soon: bool = False) -> None
   """Have workers make the programs of kernels that may be asked for later; run-time sizes have their final form in them.
   ``soon``: this process is about to make them, from the first on."""
   if workers.size() < PROCESSES or config.beam: return
-  settings = overrides.settings()
-  new = {key: k for k in kernels if (key := _key(k, device, settings)) not in _programs}
+  now = compiled_under()
+  new = {key: k for k in kernels if (key := _key(k, device, now)) not in _programs}
   _ahead.update(_jobs({key: k for key, k in new.items() if key not in _ahead}, device))
   queue = _making if soon else _later
   for job in dict.fromkeys([_ahead[key][0] for key in new]): queue.add(job)
@@ -286,7 +294,7 @@ def _jobs(new: dict[Any, Kernel], device: Device) -> _Jobs:
 def compiled_program(kernel: Kernel, device: Device, making: tuple[Making, int] | None = None) -> _Compiled:
   """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source, and the program."""
   started = perf_counter()
-  if making is None and _ahead: making = _ahead[_key(kernel, device, overrides.settings())]
+  if making is None and _ahead: making = _ahead[_key(kernel, device, compiled_under())]
   if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
   else:
     with phase("compiling"): new = making[0].take(making[1], device)   # when the worker is done

@@ -11,8 +11,7 @@ from ntgrad.codegen.ir import config
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.schedule import ScheduleItem
 
-from . import overrides
-from .compile import ahead, compiled_program, needs_parts
+from .compile import ahead, compiled_program, needs_parts, overridden
 from .device import get_device
 from .plan import Step
 from .size_variants import SizedProgram, with_common_names
@@ -23,7 +22,7 @@ WORTH_WORKERS = 5   # steps of a plan for whose other sizes processes are starte
 def makes_ahead(steps: int) -> bool:
   """Whether programs are made for sizes that nobody asks for yet, of a plan of so many steps: not where somebody measures or
   looks on, where no other process compiles, or one would have to be started for a few kernels."""
-  if config.dynamic != "auto" or config.beam or needs_parts() or overrides.state() is not None: return False
+  if config.dynamic != "auto" or config.beam or needs_parts() or overridden(): return False
   return workers.size() > 1 and (steps >= WORTH_WORKERS or workers.alive())
 
 

@@ -156,11 +156,10 @@ def plan_launch(plan: Plan) -> PlanLaunch | None:
 
 
 def at_once(plan: Plan, buffers: list[Any], least: int) -> bool:
-  """Run all steps by one call. False where they have to be run one by one: before a plan's run number ``least``, and where there
-  is no call, or it is not ready."""
+  """Run all steps by one call, at a plan's run number ``least`` or a later one (``Runs.due``). False where they have to be run
+  one by one, as there is no call, or it is not ready."""
   runs = plan.runs
-  runs.count += 1
-  if (n := runs.count - least) < 0: return False
+  n = runs.count - least
   if runs.launch is None and not n & n - 1: runs.launch = plan_launch(plan) or False
   if not runs.launch: return False
   if runs.launch.graph.ready() and runs.launch(plan, buffers): return True

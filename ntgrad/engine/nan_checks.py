@@ -63,7 +63,8 @@ def _computed(what: str, buffers: Sequence[Buffer]) -> list[tuple[Buffer, Buffer
       if what == "copy": nodes = [graph.or_(u, 0) for u in given]
       else: nodes = [reduce(graph.or_, [_reduced(BinaryOps.OR, _bad(u, what)) for u in given])]
       plan = _plans[key] = make_plan([(u, None) for u in nodes], walk_nodes(nodes), given)
-    if not at_once(plan, memory := list(mine), SEEN):
+    memory = list(mine)
+    if not (plan.runs.due(SEEN) and at_once(plan, memory, SEEN)):
       memory += [Buffer(*m) for m in plan.made]
       for step in plan.steps: step.launch([memory[s] for s in step.slots])
     out += [(b, memory[s]) for b, s in zip(mine, plan.outputs)]

@@ -40,11 +40,6 @@ def _found() -> dict[str, Exported]:
   return {**(in_folder(config.override) if config.override else {}), **given_overrides}
 
 
-def settings() -> tuple[Any, ...]:
-  """What all that is compiled depends on: the settings, and the overrides in force."""
-  return (*config.key(), state()) if given_overrides or config.override else config.key()
-
-
 def state() -> Hashable:
   """What stands for the overrides in force in keys of caches; None where there are none."""
   if not given_overrides and not config.override: return None

@@ -70,6 +70,11 @@ class Runs:
   first: list[int] | None = None
   launch: Any = None
 
+  def due(self, least: int) -> bool:
+    """Note one more run; whether that is number ``least``, or a later one."""
+    self.count += 1
+    return self.count >= least
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -15,7 +15,7 @@ from ntgrad.codegen.index.records import COUNT, COUNTS, DTYPE, INT, STR, Maybe, 
 from ntgrad.codegen.ir import DType, config
 
 from . import overrides
-from .compile import from_specs
+from .compile import from_specs, overridden
 from .device import get_device
 from .keeping import Kept
 from .plan import Plan, Step
@@ -34,7 +34,7 @@ PLAN_FORM = TupleForm(   # inputs, made, outputs, places of what is kept, steps
 def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
   """The entry of a structure on some devices. None where plans are not kept: cache off, a debug level that shows how kernels come
   about, passes to verify, kernels of a person's own, or a device that runs UOps."""
-  if overrides.state() is not None or overrides.kernel_listeners: return None
+  if overridden() or overrides.kernel_listeners: return None
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
   if any(t.name == "numpy" for *_, t in targets): return None

@@ -27,9 +27,9 @@ from ntgrad.schedule import ScheduleItem
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.placement import offset_of, storage
 
-from . import later, overrides, plan_cache, report
+from . import later, plan_cache, report
 from .buffer import Buffer, Storage, resolved, walk_nodes
-from .compile import programs, start_workers
+from .compile import compiled_under, programs, start_workers
 from .counters import phase
 from .device import Device, get_device
 from .keeping import Keeping, Kept, Sinks, captured_calls, cleaned, device_of, schedule_with_kept
@@ -214,7 +214,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
   for u in inputs:
     if u.arg.stale:
       raise DeviceError(f"{u.arg} was overwritten by {u.arg.gone or 'an assignment'}; this value was not computed before that")
-  settings = overrides.settings(), Device.DEFAULT, bool(roots)
+  settings = compiled_under(), Device.DEFAULT, bool(roots)
   key = "walk", tuple(walk.structure), _asked(sinks, number), settings
   found: FoundPlan | None = None if traces or config.debug else _plans[key]
   if found is None or found.plan.kept.outdated:

@@ -420,7 +420,7 @@ def run_plan(plan: Plan, buffers: list[Any], left: list[Step], lines: Sequence[M
   one call, else inner buffers are released after their last use. ``left``: the steps to run, the next one last. ``lines``: those
   that each step is from, where somebody is told."""
   wait = report.timing(plan.steps, lines)
-  if not (wait or captures or transfer_watchers) and at_once(plan, buffers, FOUND):
+  if not (wait or captures or transfer_watchers) and plan.runs.due(FOUND) and at_once(plan, buffers, FOUND):
     counters.count_launches(plan.steps)
     for o in observers: o.written(_written(plan, buffers, lines))
     return left.clear()

@@ -53,8 +53,8 @@ def with_shared_programs(items: Sequence[ScheduleItem]) -> tuple[list[ScheduleIt
 def _filling(item: ScheduleItem, kernel: Kernel, store: UOp) -> tuple[Kernel, ScheduleItem, _Sizes] | None:
   """What a step stores, as a step of its own for any count and numbers, where it fills one piece of memory from the first element
   to the last. None where it does anything else, and where each kernel is to be what it says: run-time sizes are off, Opts are off
-  or measured, or somebody has written the kernel anew."""
-  if not kernel.stores_only or config.dynamic == "never" or config.noopt or config.beam: return None
+  or measured, somebody has written the kernel anew, or kernels are written to files for that."""
+  if not kernel.stores_only or config.dynamic == "never" or config.noopt or config.beam or overrides.kernel_listeners: return None
   if len(store.src) > 3 or store.arg is not None: return None
   nodes = store.toposort()
   for u in nodes:   # of memory it reads what is at a place, as the state of a generator

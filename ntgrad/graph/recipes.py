@@ -214,7 +214,7 @@ def recalled(fn: _F) -> _F:
       u = x.lazydata
       if const_value(u) is None and u not in new: new[u] = unequalled(Ops.DETACH, u.dtype, (), None, u.shape, u.device)
       return object.__new__(kind)._hold(new.get(u, u), int(x._state > 0))._called(x._names)
-    with nothing_computed(): out = fn(*map(given, args))
+    with config(origins=1), nothing_computed(): out = fn(*map(given, args))   # a recipe stays when lines are asked for later
     results = out if type(out) is tuple else (out,)
     recipe = Recipe([*new.values()], [t.lazydata for t in results], passes=True)
     return recipe, [(t._state, t._names) for t in results], out is results

@@ -4,7 +4,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
+import numpy as np
+
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, ShapeError, dtypes, shown
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import Ints, no_flag
 from ntgrad.tensor import Tensor
@@ -90,6 +92,7 @@ def batched_or_not(layer: str, x: Tensor, n: int, channels: int | None = None) -
     raise ShapeError(f"nn.{layer}: input of shape {tuple(x.shape)}, expected (n, {c}, {dims}) or ({c}, {dims})")
 
 
-def untrained(value: Tensor) -> Tensor:
-  """A value in memory of its own (equal constants are one node) that no optimizer trains."""
-  return value.clone().requires_grad_(False)
+def untrained(value: float, *shape: int, dtype: DType | None = None) -> Tensor:
+  """A number everywhere (of the default float unless told otherwise), that no optimizer trains. It lies in memory from the start:
+  a step that reads and writes it has one form, where the first one would read a number, and is compiled once."""
+  return Tensor(np.full(shape, value, (dtype or dtypes.default_float).np), requires_grad=False)

@@ -310,7 +310,7 @@ def _found(g: _Graph, start: UOp, targets: Sequence[UOp], later: bool = False,
   """The gradient, or None, of each target: in the order of a walk, first those that have one. ``later``: what they
   are made of is not needed before a plan is made, as nobody differentiates them."""
   if g.key is not None:
-    at = g.key, tuple(sorted({g.place[n] for n in targets}))
+    at = g.key, tuple(sorted({g.place[n] for n in targets})), config.origins > 0
     if (known := _recipes[at]) is None: known = _recipes[at] = Recent(CONSTANTS)
     if (recorded := known[g.constants]) is None: recorded = known[g.constants] = _recorded(g, start, targets)
     if recorded is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Tensor, config
+from ntgrad import Tensor, config, nn
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.device import get_device
@@ -91,3 +91,20 @@ def test_a_hundred_slices(device: str, compiled: list[str]) -> None:
   for i, n in zip(RANDOM.integers(0, 900, 100).tolist(), RANDOM.integers(2, 100, 100).tolist()):
     np.testing.assert_allclose((x[i:i + n] * 3 + 1).numpy(), a[i:i + n] * 3 + 1, rtol=1e-4, atol=1e-5)
   assert len(compiled) <= 4, compiled
+
+
+@pytest.mark.parametrize("device", ["CPU", pytest.param("NUMPY", marks=long)])
+def test_a_second_step_compiles_nothing(device: str, compiled: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+  """What layers and optimizers begin with lies in memory, as what they go on with: there is one form of a step."""
+  monkeypatch.setattr(ntgrad.Device, "assigned", device)
+  net = nn.Sequential(
+    nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.Dropout(0.1),
+    nn.GroupNorm(2, 4), nn.PReLU(), nn.Flatten(), nn.LayerNorm(36), nn.Linear(36, 5), nn.BatchNorm1d(5))
+  for begin in (nn.optim.Adam, nn.optim.AdamW, nn.optim.RMSprop, lambda p, lr: nn.optim.SGD(p, lr=lr, momentum=0.9)):
+    opt, made = begin(net.parameters(), lr=0.01), list[int]()
+    for _ in range(4):
+      opt.zero_grad()
+      net(Tensor(rand(6, 3, 5, 5))).square().mean().backward()
+      opt.step()
+      made.append(len(compiled))
+    assert made[0] == made[-1], compiled[made[0]:]

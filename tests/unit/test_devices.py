@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,3 +150,17 @@ def test_a_number_on_another_device_than_the_default(device: str) -> None:
     x, half = Tensor([1.0, 2.0], device=device), Tensor(0.5, device=device)
     assert half.item() == 0.5 and (x + half).tolist() == [1.5, 2.5] and (Tensor(0.5).to(device) * x).tolist() == [0.5, 1.0]
     assert Tensor.full((), 3, device=device).item() == 3 and Tensor.ones(2, device=device).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+@pytest.mark.parametrize("write", [
+  lambda t: t.zero_(), lambda t: t.fill_(0), lambda t: t.assign(Tensor.zeros(3)), lambda t: t.copy_(Tensor.zeros(3)),
+  lambda t: t.__setitem__(slice(None), 0), lambda t: t.__imul__(0)], ids=["zero_", "fill_", "assign", "copy_", "setitem", "imul"])
+def test_a_number_that_is_written_stays_on_the_device(write: Any, device: str) -> None:
+  if not available()[0]: pytest.skip("no OpenCL device")
+  with config(dev="CPU" if device == "NUMPY" else "NUMPY"):
+    x = Tensor([1.0, 2.0, 3.0], device=device).realize()
+    view = x[1:]
+    write(x)
+    assert x.device == view.device == (x + 1).device == device and (view + 1).tolist() == [1.0, 1.0] and x.device == device
+    assert (x * 2).realize().device == device

@@ -14,8 +14,10 @@ from ntgrad import Device, Tensor, nn
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError, DeviceError, NtgradError, VerifyError
 from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import toposort
 from ntgrad.engine import keeping, planner, report
 from ntgrad.graph import origins
+from ntgrad.graph.recipes import written_out
 from ntgrad.schedule import create_schedule, lower
 from support.marks import long
 
@@ -31,7 +33,7 @@ def line() -> int:
 
 def made(t: Tensor) -> list[str]:
   """The lines of each kernel that computes a tensor."""
-  return origins.lines_of([item.given for item in create_schedule([t])], t.lazydata.toposort())
+  return origins.lines_of([item.given for item in create_schedule([t])], toposort(written_out([t.lazydata])))
 
 
 def rows(run: Callable[[], Any], capsys: pytest.CaptureFixture[str], **settings: Any) -> list[str]:
@@ -235,6 +237,16 @@ def test_it_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
     assert t.lazydata.origin is None
     assert made(t) == [""]
   assert rows(t.realize, capsys, origins=0) == [""]
+  layer, x = nn.Linear(3, 7, device="NUMPY"), Tensor.empty(5, 3, device="NUMPY")
+  def step() -> tuple[str, str]:
+    y = layer(x).relu()
+    y.sum().backward()
+    return made(y)[-1], made(layer.weight.grad)[-1]
+  with config(origins=0):
+    for _ in range(4): assert step() == ("", "")
+  n = inspect.getsourcelines(step)[1]   # what was recorded meanwhile has lines
+  value, gradient = step()
+  assert f"test_origins.py:{n + 1} layer, relu" in value and "gradient of relu, gradient of layer" in gradient
 
 
 def refusing(error: Exception) -> Callable[..., Any]:
