@@ -98,8 +98,8 @@ def test_a_second_step_compiles_nothing(device: str, compiled: list[str], monkey
   """What layers and optimizers begin with lies in memory, as what they go on with: there is one form of a step."""
   monkeypatch.setattr(ntgrad.Device, "assigned", device)
   net = nn.Sequential(
-    nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.Dropout(0.1),
-    nn.GroupNorm(2, 4), nn.PReLU(), nn.Flatten(), nn.LayerNorm(36), nn.Linear(36, 5), nn.BatchNorm1d(5))
+    nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
+    nn.Dropout(0.1), nn.GroupNorm(2, 4), nn.PReLU(), nn.Flatten(), nn.LayerNorm(36), nn.Linear(36, 5), nn.BatchNorm1d(5))
   for begin in (nn.optim.Adam, nn.optim.AdamW, nn.optim.RMSprop, lambda p, lr: nn.optim.SGD(p, lr=lr, momentum=0.9)):
     opt, made = begin(net.parameters(), lr=0.01), list[int]()
     for _ in range(4):
