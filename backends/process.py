@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Callable, Sequence
+from typing import Any, Callable, Sequence
 
 from ntgrad.codegen.ir import DeviceError
 
@@ -57,7 +57,7 @@ class Parameters:
 
 
 PREFIX, LOCK = "ntgrad-process-", ".lock"
-_locks: list[IO[bytes]] = []  # held as long as the process lives
+_locks: list[int] = []        # descriptors of files, held as long as the process lives
 
 
 @cache
@@ -66,9 +66,11 @@ def temporary() -> Path:
   for other in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
     try:
       about = other.lstat()
-      abandoned = about.st_uid == os.geteuid() and time.time() - about.st_mtime > YOUNG and _lock(other) is not None
+      lock = _lock(other) if about.st_uid == os.geteuid() and time.time() - about.st_mtime > YOUNG else None
     except OSError: continue   # gone
-    if abandoned: shutil.rmtree(other, ignore_errors=True)
+    if lock is None: continue
+    shutil.rmtree(other, ignore_errors=True)
+    os.close(lock)
   path = Path(tempfile.mkdtemp(prefix=PREFIX))
   (path / LOCK).touch()
   if (lock := _lock(path)) is not None: _locks.append(lock)
@@ -83,12 +85,12 @@ def _remove(path: Path, process: int) -> None:
   if os.getpid() == process: shutil.rmtree(path, ignore_errors=True)
 
 
-def _lock(path: Path) -> IO[bytes] | None:
+def _lock(path: Path) -> int | None:
   """The lock of a folder, which goes when the process ends, however; None where another process has it. Raises OSError."""
-  file = open(path / LOCK, "r+b")
+  file = os.open(path / LOCK, os.O_RDWR)
   try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
-    file.close()
+    os.close(file)
     return None
   return file
 
