@@ -9,6 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import evaluator
 from ntgrad.codegen.ir import config
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.graph.lock import lock, stand_aside
 from ntgrad.schedule import ScheduleItem
 
 from .compile import ahead, compiled_program, needs_parts, overridden
@@ -32,6 +33,7 @@ def kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Si
   likely = tuple([n if s.hint is None else s.hint for s, n in zip(sizes, values)])
   found: dict[str, list[Kernel]] = {}
   for item in items:
+    stand_aside()
     if (kernel := item.ast) is None or kernel.free: continue
     name = item.nodes[0].device or device
     if kernel.sizes:
@@ -41,11 +43,12 @@ def kernels_ahead(items: Iterable[ScheduleItem], device: str, sizes: tuple[ix.Si
       program.likely = at(likely)
       kernel = program.first_kernel(at(values))
     found.setdefault(name, []).append(kernel)
-  for name, kernels in found.items(): ahead(kernels, get_device(name), soon)
+  for name, kernels in found.items():
+    with lock: ahead(kernels, get_device(name), soon)
 
 
 def variants_ahead(steps: Sequence[Step]) -> None:
   """Have the programs made that sizes will need which those do not fit that there are."""
   for name in dict.fromkeys(step.device for step in steps):
     programs = dict.fromkeys(step.of for step in steps if step.device == name and isinstance(step.of, SizedProgram))
-    ahead([kernel for p in programs if p is not None and (kernel := p.free_kernel()) is not None], get_device(name))
+    with lock: ahead([kernel for p in programs if p is not None and (kernel := p.free_kernel()) is not None], get_device(name))

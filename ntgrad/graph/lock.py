@@ -19,6 +19,24 @@ lock = threading.RLock()
 os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]   # its holder may be no thread of the fork
 
 
+_aside: set[int] = set()   # threads whose work nobody waits for
+
+
+def work_aside() -> None:
+  """What this thread does from now on nobody waits for."""
+  _aside.add(threading.get_ident())
+
+
+def end_aside() -> None: _aside.discard(threading.get_ident())
+
+
+def stand_aside() -> None:
+  """To be called again and again in work that takes long: where nobody waits for what this thread does, who computes goes first.
+  They would wait for Python at each call of a driver."""
+  if _aside and threading.get_ident() in _aside:
+    with lock: pass
+
+
 _holders: set[CodeType] = set()   # functions that hold the lock while they call others
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Iterable, Mapping, Sequence
 
 from ntgrad.codegen.ir import NtgradError, Ops, Target, UOp, VerifyError, toposort
+from ntgrad.graph.lock import stand_aside
 from ntgrad.graph.origins import blame, of, worth_naming
 from ntgrad.graph.recipes import written_out
 
@@ -31,8 +32,10 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
   alone, late, apart = stages = set[int](), set[int](), set[int]()
   while True:
+    stand_aside()
     placing, made = Placing(given, late, apart), dict[UOp, UOp]()
     ready = placing.owned(prepare_graph(placing.place(), target, made))
+    stand_aside()
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone)
     lowering = Lowering(part)
     nodes = given_nodes(placing, made, part)
@@ -52,6 +55,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
 
 
 def _items(lowering: Lowering, g: Group, given: Mapping[UOp, UOp], order: Sequence[UOp]) -> list[ScheduleItem]:
+  stand_aside()
   try: return lowering.items(g, given)
   except NtgradError as e:
     blame(e, worth_naming(given), order)

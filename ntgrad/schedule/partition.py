@@ -13,6 +13,7 @@ from itertools import islice
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
+from ntgrad.graph.lock import stand_aside
 
 from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
 from .nodes import Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed
@@ -158,6 +159,7 @@ class Partition:
   # ---- one node
 
   def _visit(self, u: UOp) -> None:
+    stand_aside()
     ds = self.uses[u]
     if u.op in (Ops.BUFFER, Ops.CONST) or u not in self.must and not ds or elements_of(u) == 0: return
     if u in self.must or not self._fuses(u, list(ds)): self._make_root(u, list(ds))

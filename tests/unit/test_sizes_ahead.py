@@ -1,6 +1,8 @@
 """The plan with run-time sizes is made before a second size comes: what another batch needs is there, and has the same bits."""
 from __future__ import annotations
 
+import threading
+import time
 from functools import lru_cache
 from typing import Any, Callable, Iterator, Sequence
 
@@ -13,6 +15,7 @@ from ntgrad.backends import workers
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling, kernels_ahead, later, planner
+from ntgrad.graph.lock import lock, stand_aside
 from support.marks import long
 
 Array = np.ndarray[Any, Any]
@@ -139,6 +142,32 @@ def test_workers_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
     with workers.changed: workers.changed.wait_for(lambda: all([j.answer or j.made or j.refused or j.here for j in jobs]), 60)
     assert jobs and not [j for j in jobs if j.refused or j.here or not (j.answer or j.made)]
   workers.stop()
+
+
+def test_what_nobody_waits_for_stands_aside() -> None:
+  """It goes on while nobody computes, and no further than its next look while somebody does, who never waits for all of it."""
+  rounds, stop = [0], threading.Event()
+  def work() -> None:
+    while not stop.is_set():
+      rounds[0] += 1
+      stand_aside()
+  def goes_on() -> bool:
+    begun, end = rounds[0], time.monotonic() + 20
+    while rounds[0] < begun + 3 and time.monotonic() < end: time.sleep(0.001)
+    return rounds[0] >= begun + 3
+  later.do_later(work)
+  try:
+    for _ in range(3):
+      assert goes_on()
+      with lock:
+        begun = rounds[0]
+        (Tensor([1.0, 2.0]) * 3).realize()
+        time.sleep(0.02)
+        assert rounds[0] <= begun + 1
+    assert goes_on()
+  finally: stop.set()
+  later.wait()
+  stand_aside()   # nothing to another thread
 
 
 def test_a_job_that_is_taken_waits_nowhere() -> None:
