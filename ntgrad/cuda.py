@@ -1,8 +1,11 @@
 """``torch.cuda``: what the machine has of NVIDIA's GPUs, their memory, and waiting for them. There is one stream a device."""
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
+from ntgrad.amp import GradScaler, autocast
 from ntgrad.codegen.ir import ArgumentError, DeviceError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device, DeviceName, Memory, get_device
@@ -121,8 +124,20 @@ def manual_seed(seed: int) -> None:
 
 manual_seed_all = manual_seed
 
+# ---- mixed precision, by its older names: ``from torch.cuda.amp import autocast``
+class _Amp(ModuleType):
+  """``torch.cuda.amp``: what ``amp`` has, for GPUs."""
+  GradScaler = GradScaler
+
+  @staticmethod
+  def autocast(enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> autocast:
+    """``amp.autocast`` on GPUs."""
+    return autocast("cuda", dtype, enabled, cache_enabled)
+
+
+amp = sys.modules[f"{__name__}.amp"] = _Amp(f"{__name__}.amp")
 __all__ = """
-  current_device device_count empty_cache get_device_capability get_device_name is_available is_bf16_supported
+  amp current_device device_count empty_cache get_device_capability get_device_name is_available is_bf16_supported
   is_initialized manual_seed manual_seed_all max_memory_allocated mem_get_info memory_allocated memory_reserved
   reset_peak_memory_stats set_device synchronize""".split()  # noqa: PLE0605
 

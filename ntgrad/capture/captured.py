@@ -17,6 +17,7 @@ from ntgrad.engine.replay import Replay
 from ntgrad.engine.sized_recording import SizedRecording, outline
 from ntgrad.engine.traced_sizes import Trace, VariableValues, tracing
 from ntgrad.graph import Alias, BoundInt, live_aliases, mode, origins, through, waiting
+from ntgrad.graph.modes import autocast
 from ntgrad.graph.nodes import const
 from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
@@ -57,7 +58,8 @@ def called(fn: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
 def signature(pieces: Pieces) -> tuple[Any, ...]:
   """What a capture is made for: how arguments are nested, what each Tensor is and its dimensions are called, what all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
-  settings = mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int, overrides.state()
+  numbers = dtypes.default_float, dtypes.default_int, autocast.get()
+  settings = mode.training, mode.grad, Device.assigned, config.dev, *numbers, overrides.state()
   return tuple(pieces.marks), tensors, tuple(map(constant, pieces.others)), settings
 
 

@@ -1,11 +1,12 @@
-"""Modes of a thread or asyncio task: whether results need gradients, and whether layers behave as in training."""
+"""Modes of a thread or asyncio task: whether results need gradients, whether layers behave as in training, and in which dtypes
+operations compute (``ntgrad.autocast``)."""
 from __future__ import annotations
 
 import functools
 from contextvars import ContextVar
 from typing import Any, Callable, ClassVar, Self, TypeVar
 
-from ntgrad.codegen.ir import ArgumentError, shown
+from ntgrad.codegen.ir import ArgumentError, DType, shown
 
 from .checks import checked
 
@@ -13,6 +14,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
 _training: ContextVar[bool | None] = ContextVar("training", default=None)   # None: nobody has said it
+Autocast = tuple[tuple[str, DType], ...]   # types of devices ("cuda"), each with the dtype that products are computed in there
+autocast: ContextVar[Autocast] = ContextVar("autocast", default=())
 
 
 class _Mode:

@@ -15,7 +15,7 @@ from ntgrad.codegen.ir.elementwise import const_value, make
 from . import variable
 from .alias import next_look
 from .checks import Valued
-from .modes import mode
+from .modes import autocast, mode
 from .origins import Origin, again, carry, gradient_of, note_value, origin_now
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -224,7 +224,7 @@ def recalled(fn: _F) -> _F:
     if named: args = *args, *[named[k] if k in named else v for k, v in islice(defaults.items(), len(args), None)]
     kind: Any = type(args[0])
     if kind is not kind._class or variable.looks: return fn(*args)
-    key: list[Any] = [mode.grad, dtypes.default_float, dtypes.default_int]
+    key: list[Any] = [mode.grad, autocast.get(), dtypes.default_float, dtypes.default_int]
     nodes: list[UOp] = []
     for x in args:
       if type(x) is kind:

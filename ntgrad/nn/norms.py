@@ -50,8 +50,8 @@ def _towards(running: Any, now: Any, new: Any) -> Any: return (1 - new) * runnin
 
 
 def _statistics(x: Any) -> tuple[Any, Any]:
-  """The mean and biased variance of each channel."""
-  axes = tuple(i for i in range(x.ndim) if i != 1)
+  """The mean and biased variance of each channel, in float32 at least."""
+  x, axes = x._wide(), tuple(i for i in range(x.ndim) if i != 1)
   mean = x.mean(axis=axes)
   # Σ(x - mean) is 0, so the variance has no gradient through the mean: no reduction needed to find that out
   centred = x - mean.detach().reshape(1, -1, *[1] * (x.ndim - 2))
@@ -60,7 +60,7 @@ def _statistics(x: Any) -> tuple[Any, Any]:
 
 @recalled
 def _normalised(x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
-  return x.batchnorm(weight, bias, mean, (var + eps).rsqrt())
+  return x._wide().batchnorm(weight, bias, mean, (var + eps).rsqrt()).cast(x.dtype)
 
 
 @recalled

@@ -20,6 +20,7 @@ from ntgrad.graph import checked, flag, mode, no_grad, nodes as graph, origins
 
 from .activation import Activation
 from .attention import Attention
+from .autocasting import cast_methods
 from .convolution import Convolution
 from .creation import node_of
 from .elementwise import Casts
@@ -221,6 +222,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     return find(self, targets, gradient)
 
 
+cast_methods(Tensor)
 Base._class = Tensor
 explain(Tensor, "Tensor")
 

@@ -308,6 +308,7 @@ class Optimizer:
   _alone = False                    # whether each parameter is updated by itself
   _decays = False                   # whether the weight decay is a part of the gradient that rules get
   decoupled = False                 # whether it is no part of the gradient
+  _skip: Tensor | None = None       # where it is true, (1,), the step that is made changes nothing
 
   def __init_subclass__(cls) -> None:
     super().__init_subclass__()
@@ -452,7 +453,7 @@ class Optimizer:
       key, options = self._looked_at(group)
       if group.scalar_names:
         made = group.recipes.make(key, (group.buffer, group.scalars, group.steps), group.next_scalars)
-        for name, value in made.items(): write(getattr(group, name), value)
+        for name, value in made.items(): self._write(getattr(group, name), value)
       for flat, grads in zip(group.flats, all_grads):
         if not grads: continue
         flat.move()
@@ -463,10 +464,16 @@ class Optimizer:
         grad, new = made.pop(0), made.pop(1)
         if not isinstance(grad, Tensor): grad = Tensor._from_node(grad)
         flat.show_gradients(grads, grad)
-        for k, s in made.items(): write(flat.states[k], s)
-        write(flat.flat, new, any([p._state == 2 for p in flat.params]))
+        for k, s in made.items(): self._write(flat.states[k], s)
+        self._write(flat.flat, new, any([p._state == 2 for p in flat.params]))
         out.append(grad)
     return [*out, *[t for g in self.param_groups for t in g.tensors()], *self.buffers]
+
+  def _write(self, t: Tensor, made: Any, leaf: bool = False) -> None:
+    """Assign what a step has made, a Tensor or its node; where the step is skipped, what was there."""
+    if self._skip is not None:
+      made = self._skip.to(t.device).where(t.detach(), made if isinstance(made, Tensor) else Tensor._from_node(made)).lazydata
+    write(t, made, leaf)
 
   def _looked_at(self, group: ParamGroup) -> tuple[Any, Any]:
     """All of the optimizer and a group that its rules look at, and the options that these get; (None, the group) for a rule of a
