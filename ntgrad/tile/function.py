@@ -10,7 +10,7 @@ from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
 from ntgrad.graph import checked, mode, nodes as graph
-from ntgrad.reads import wrappers
+from ntgrad.graph.reads import wrappers
 
 from .kernel import TileKernel
 

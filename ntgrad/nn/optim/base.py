@@ -18,9 +18,9 @@ from ntgrad.codegen.ir import DType, Ops, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
 from ntgrad.engine.realize import write_from_host
 from ntgrad.graph import Alias, AliasView, checked
+from ntgrad.graph.reads import Reads
 from ntgrad.nn.common import number
 from ntgrad.nn.recipes import Recipes, write
-from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
 # options of PyTorch's that change nothing here: every step is fused, and may be captured
