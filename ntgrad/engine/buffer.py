@@ -246,9 +246,10 @@ def resolved(u: UOp) -> UOp:
 
 
 def without_reshapes(u: UOp) -> UOp:
-  """A node without reshapes on top: what is computed has its elements in the same order."""
+  """A node without reshapes on top: what is computed has its elements in the same order. A stand-in, which somebody may hold who
+  was called while a recipe was recorded, is a DETACH of nothing."""
   u = resolved(u)
-  while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
+  while u.op is Ops.RESHAPE or u.op is Ops.DETACH and u.src: u = resolved(u.src[0])
   return u
 
 

@@ -48,7 +48,7 @@ def moves_from_base(u: UOp) -> tuple[_Move, ...]:
   """The movement between a node and what it is a view of, innermost first (not its nodes: they would hold the memory)."""
   out: list[_Move] = []
   u = resolved(u)
-  while u.op in MOVEMENT or u.op is Ops.DETACH:
+  while u.op in MOVEMENT or u.op is Ops.DETACH and u.src:
     if u.op in MOVEMENT: out.append((u.op, u.dtype, u.arg))
     u = resolved(u.src[0])
   return tuple(out[::-1])
@@ -344,7 +344,7 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
 def base_of(u: UOp) -> UOp:
   """What a view is of: memory, or what has to be computed."""
   u = resolved(u)
-  while u.op in MOVEMENT or u.op is Ops.DETACH: u = resolved(u.src[0])
+  while u.op in MOVEMENT or u.op is Ops.DETACH and u.src: u = resolved(u.src[0])
   return u
 
 

@@ -171,6 +171,15 @@ def bodies(fn: Callable[[], Any], kind: Any, name: str) -> int:
     return method.call_count
 
 
+def test_what_is_held_of_a_recording_is_in_nobody_s_way(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Somebody who is called while a recipe is recorded may keep what he was given."""
+  held, linear = [], Tensor.linear
+  monkeypatch.setattr(Tensor, "linear", lambda x, *more: held.append(x) or linear(x, *more))
+  layer = nn.Linear(15, 11).to("NUMPY")   # of sizes that no other test has
+  for _ in range(4): assert np.isfinite(layer(leaf(2, 15)).sum().exp().numpy()).all()
+  assert len(held) == 2 and "float32" in repr(held)
+
+
 def test_a_method_does_its_work_twice() -> None:
   layer = nn.Linear(14, 13).to("NUMPY")   # of sizes that no other test has
   assert [bodies(lambda: layer(leaf(2, 14)), Tensor, "linear") for _ in range(4)] == [1, 1, 0, 0]
