@@ -25,7 +25,7 @@ def _host_movement(u: UOp) -> bool:
 def is_host_view(u: UOp) -> bool:
   """Whether a node is a constant, or a plain view of memory that is small or mostly used: its value is found on the host."""
   size = math.prod(u.shape)
-  while _host_movement(u): u = u.src[0]
+  while u.src and _host_movement(u): u = u.src[0]
   return u.op is Ops.CONST or u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536)
 
 
