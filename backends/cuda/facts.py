@@ -56,6 +56,7 @@ class Facts(Writer):
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     self.arguments = arguments
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+    self.folds = [u for u in uops if u.op is Ops.FOLD]
     self.dims = linear.block_axes(uops)
     self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
@@ -64,6 +65,9 @@ class Facts(Writer):
     for u, places in self.places.items():
       for dim, place in enumerate(places):
         if place.axis is not None: through[u.src[0], dim].add(place.axis)
+    for u in self.folds:   # all of one shape
+      for dim in range(len(u.arg.shape)):
+        through.update(dict.fromkeys([(v, dim) for v in u.src], set().union(*[through[v, dim] for v in u.src])))
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
       v: tuple(max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape))
@@ -120,7 +124,7 @@ class Facts(Writer):
 
   def _shapes(self, uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
     """The shape of each variable: that of an access which takes all of it, else one dimension."""
-    out = dict[UOp, tuple[int, ...]]()
+    out = {v: u.arg.shape for u in self.folds for v in u.src}
     for u in uops:
       if not accesses_variable(u): continue
       found = linear.layout(u.src[0].arg[1], u.src[1])
@@ -170,7 +174,7 @@ class Facts(Writer):
     before = -1
     while len(exact) != before:   # accumulators and variables are read before they are written, in the order of a loop
       before = len(exact)
-      local = {u.src[0] for u in exact if u.op is Ops.LOAD and accesses_variable(u)}
+      local = {u.src[0] for u in exact if u.op is Ops.LOAD and accesses_variable(u)}.union(*[u.src for u in self.folds])
       for u in self.uops:
         op, src = u.op, u.src
         if op in (Ops.STORE, Ops.ATOMIC):

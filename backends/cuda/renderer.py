@@ -15,9 +15,10 @@ from typing import Callable, Mapping, Sequence
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
-from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity
+from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
-from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
+from ntgrad.codegen.kernel import (FP8, Fold, UOpList, accesses_variable, accumulator, filled, gate_or_none, is_dot, loads_zero,
+                                   substitute)
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
@@ -113,6 +114,7 @@ class _TritonKernel(Expressions):
     self.ordered = {p for p in touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
                     if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
+    self.functions = list[str]()                      # that FOLDs combine with
 
   # ---- the module
 
@@ -130,7 +132,7 @@ class _TritonKernel(Expressions):
     kernel = "\n".join([f"# {', '.join(f'{name}: {t}' for name, t in typed.items())}", "@triton.jit",
                         head_text(f"def {self.name}", list(typed), ":"), *self.lines])
     used = helpers.with_called(self.used)
-    functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
+    functions = [*(helpers.HELPERS[name] for name in used if name in helpers.HELPERS), *self.functions]
     imports = "import triton\nimport triton.language as tl"
     if "libdevice" in used: imports += "\nfrom triton.language.extra.cuda import libdevice"
     text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, f"{kernel}\n"])
@@ -365,6 +367,43 @@ class _TritonKernel(Expressions):
     dim, back = self.axes(to).index(axis), ", reverse=True" if reverse else ""
     if fn is BinaryOps.ADD and dtype.itemsize >= 4: return f"tl.cumsum({text}, {dim}{back})", ATOM
     return f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM
+
+  def write_fold(self, u: UOp) -> None:
+    """A scan of several blocks at once; bools are ints meanwhile."""
+    f, n = u.arg, len(u.arg.first)
+    names = [self.text[v][0] for v in u.src]
+    given = [to_int32(name) if v.dtype.kind == "b" else name for name, v in zip(names[:n], u.src)]
+    to, shape = names[n:], self.padded_shapes[u.src[0]]
+    if f.reverse and shape[f.axis] != f.shape[f.axis]:   # the lanes added come first
+      f, own = f.guarded(), f"tl.arange(0, {shape[f.axis]}) < {f.shape[f.axis]}"
+      at = ", ".join(":" if d == f.axis else "None" for d in range(len(shape)))
+      given.insert(0, f"tl.broadcast_to(({own})[{at}], {sizes(shape)}).to(tl.int32)")
+    to = ["_"] * (len(given) - len(to)) + to
+    operands, back = given[0] if len(given) == 1 else f"({', '.join(given)})", ", reverse=True" if f.reverse else ""
+    self.emit(f"{', '.join(to)} = tl.associative_scan({operands}, {f.axis}, {self.combining(f)}{back})")
+    for name, v in zip(names[n:], filled(u)):
+      if v.dtype.kind == "b": self.emit(f"{name} = {name} != 0")
+
+  def combining(self, f: Fold) -> str:
+    """The function of a FOLD, written as a helper of the module."""
+    zero, given = UOp.const(dtypes.int32, 0), dict[UOp, UOp]()
+    def memory(name: str, dtype: DType) -> UOp: return UOp(Ops.DEFINE_LOCAL, dtype, (), (name, 1, "private"))
+    for letter, loads in (("a", f.first), ("b", f.second)):
+      given.update((x, UOp(Ops.LOAD, x.dtype, (memory(f"{letter}{i}", x.dtype), zero))) for i, x in enumerate(loads))
+    roots = substitute(f.results, given)
+    stores = [UOp(Ops.STORE, r.dtype, (memory(f"out{i}", r.dtype), zero, r)) for i, r in enumerate(roots)]
+    own = _TritonKernel(self.name, pipeline.run_passes(UOpList(toposort(stores + [*given.values()])), Target("triton"), "floats",
+                                                       "floats", self.name), {}, False, self.tf32)
+    own.exact = set(own.uops)
+    parameters = {x.src[0].arg[0]: x for x in given.values()}
+    for u in own.uops:
+      if u.op is not Ops.DEFINE_LOCAL or u.arg[0] not in parameters: own.node(u)
+      else: own.text[u] = f"({u.arg[0]} != 0)" if u.dtype.kind == "b" else u.arg[0], ATOM
+    for name in own.used: self.use(name)
+    name = self.fresh(f"_{self.name}_fold")
+    out = [f"out{i}{'.to(tl.int32)' * (r.dtype.kind == 'b')}" for i, r in enumerate(roots)]
+    self.functions.append("\n".join(["@triton.jit", f"def {name}({', '.join(parameters)}):", *own.lines, f"  return {', '.join(out)}"]))
+    return name
 
   def write_sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order."""

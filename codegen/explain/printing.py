@@ -203,6 +203,7 @@ def _statement_lines(kernel: Kernel) -> list[str]:
     printer = _printer(kernel, lines, margin, names, gates)
     for u in _shared(toposort(s.src if s.op in EFFECTS else s.src[:1])): printer.name(u)
     if s.op in EFFECTS: text = _effect(printer, s)
+    elif s.op is Ops.FOLD: text = _fold(printer, s)
     elif s.op is Ops.PRINT: text = f"print {s.arg.text!r} {', '.join(v.arg[0] for v in s.src[:len(s.arg.shapes)])}"
     elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], ATOM)}:"
     else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
@@ -231,9 +232,19 @@ def _shared(nodes: Sequence[UOp]) -> dict[UOp, None]:
   return dict.fromkeys(u for u in nodes if uses[u] > 1 and _worth_a_name(u))
 
 
+def _fold(printer: Printer, s: UOp) -> str:
+  f, named = s.arg, [v.arg[0] for v in s.src]
+  how = "from the end, all" if f.reverse else "all" if f.scan else "the last"
+  together = [f"({', '.join(map(printer.text, xs))})" for xs in (f.first, f.second, f.results)]
+  read, to = named[:len(f.first)], named[len(f.first):]
+  return f"{', '.join(to)} = {how} of {' ⊕ '.join(together[:2])} = {together[2]} along {f.axis} of {', '.join(read)}"
+
+
 def _effect(printer: Printer, s: UOp) -> str:
   place, value = printer.place(s), printer.text(s.src[2])
-  if s.op is Ops.ATOMIC: return f"atomic {s.arg} {place}, {value}"
+  if s.op is Ops.ATOMIC:
+    old = f"{printer.place(s.replace((*s.src[4:6], *s.src[3:4])))} = " if s.src[4:] else ""
+    return f"{old}atomic {s.arg} {place}, {', '.join([value, *map(printer.text, s.src[6:])])}"
   how, axes = s.arg if isinstance(s.arg, tuple) else ("set", None)
   note = "past the cache" if s.arg == "nt" else "" if axes is None else f"{_axes(axes)} one after another"
   store = "" if is_variable(s.src[0]) else "store "

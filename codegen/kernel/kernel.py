@@ -1,6 +1,6 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
-A statement is a STORE, an ATOMIC or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable,
+A statement is a STORE, an ATOMIC, a FOLD or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable,
 which each program has for itself."""
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, Iterable, Iterator, NamedTuple
 
 from .. import index as ix
 from ..index import Dim, Shape as Shape, dim_text, sizes_of, text_of
-from ..ir import DType, Ops, OptError, UOp, toposort
+from ..ir import DType, Ops, OptError, UOp, dtypes, toposort
+from ..ir.alu import or_
 
 
 class AxisKind(Enum):
@@ -108,10 +109,42 @@ class Print(NamedTuple):
     return [f"{self.text}{f' (operand {i})' * (len(self.shapes) > 1)}: " for i in range(len(self.shapes))]
 
 
+class Fold(NamedTuple):
+  """How a FOLD combines n values an element, one after another: ``results`` are n functions of the LOADs ``first``, of all so far,
+  and ``second``, of the next one. It goes along dimension ``axis`` of variables of a ``shape``. A ``scan`` gives all that it comes
+  by, else the last is asked for; ``reverse``: from the end. Its last results go to the variables that it fills."""
+  first: tuple[UOp, ...]
+  second: tuple[UOp, ...]
+  results: tuple[UOp, ...]
+  shape: tuple[int, ...]
+  axis: int
+  scan: bool = False
+  reverse: bool = False
+
+  def guarded(self) -> Fold:
+    """With one more value, the first: whether an element takes part."""
+    a, b = (scalar(name, dtypes.bool) for name in ("there", "here"))
+    both = zip(self.first, self.second, self.results)
+    results = or_(a, b), *[a.where(b.where(r, x), y) for x, y, r in both]
+    return self._replace(first=(a, *self.first), second=(b, *self.second), results=results)
+
+
+def scalar(name: str, dtype: DType) -> UOp:
+  """What reads a variable of one element."""
+  return UOp(Ops.LOAD, dtype, (UOp(Ops.DEFINE_LOCAL, dtype, (), (name, (), "private")), UOp(Ops.INDEX, ix.INT)))
+
+
+def filled(u: UOp) -> tuple[UOp, ...]:
+  """The buffers that a statement, or a node of the linear form, writes."""
+  if u.op is Ops.FOLD: return u.src[len(u.arg.first):]
+  return (u.src[0], *u.src[4:5]) if u.op is Ops.ATOMIC else u.src[:1] if u.op is Ops.STORE else ()
+
+
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
 EFFECTS = Ops.STORE, Ops.ATOMIC
 ACCESSES = Ops.LOAD, *EFFECTS
 LOAD_OR_STORE = Ops.LOAD, Ops.STORE
+ATOMICS = "add", "max", "min", "and", "or", "xor", "xchg", "cas"   # cas: if it equals what is compared
 REGIONS = Ops.FOR, Ops.WHILE, Ops.IF
 
 
@@ -184,7 +217,7 @@ class Kernel:
     return [u for u in self.nodes if is_variable(u)]
 
   @cached_property
-  def written(self) -> frozenset[UOp]: return frozenset(s.src[0] for s in self.effects)   # the buffers that some statement writes
+  def written(self) -> frozenset[UOp]: return frozenset(b for s in self.statements for b in filled(s))   # by some statement
 
   @cached_property
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:

@@ -64,6 +64,7 @@ class _Statements:
         if s is Ops.ENDLOOP: self.scalars = self.outside.pop()
         self.mark(s)
       elif s.op in EFFECTS: self.effect(s)
+      elif s.op is Ops.FOLD: self.fold(s)
       elif s.op is Ops.PRINT: self.items.append(self.part(*substitute((s,), self.scalars)))
       elif s.op in regions: todo.extend(regions[s.op](s)[::-1])
       else: raise OptError(f"{s.op} is no statement")
@@ -137,12 +138,40 @@ class _Statements:
     self.effect(store_over(run, UOp.const(value.dtype, identity(fn, value.dtype))))
     self.body([for_(axis, axis.size, store_over(run, UOp.alu(fn, run, value)), put(s, at, run, *gate))])
 
+  def fold(self, s: UOp) -> None:
+    """run = first; for a: run = fn(run, next), out[a] = run. A target with blocks scans all of them."""
+    f, n = s.arg, len(s.arg.first)
+    read, to, last = s.src[:n], s.src[n:], f.shape[f.axis] - 1
+    axis, *others = map(self.new, (max(last, 1), *f.shape[:f.axis], *f.shape[f.axis + 1:]))
+    def at(v: UOp, *place: UOp) -> UOp:
+      where = [a.rng for a in others]
+      where[f.axis:f.axis] = [ix.sub(ix.const(last), k) for k in place] if f.reverse else place
+      return UOp(Ops.LOAD, v.dtype, (v, UOp(Ops.INDEX, ix.INT, tuple(where))))
+    def like(vs: Iterable[UOp], *along: Axis) -> list[UOp]:
+      return [variable(new_name("t", self.names), v.dtype, *along) for v in vs]
+    if self.keeps_blocks:
+      if f.scan: return self.items.append(self.part(s))
+      whole = [v.src[0].with_arg((v.src[0].arg[0], *s.src[0].arg[1:])) for v in like(to)]
+      self.items.append(self.part(UOp.unique(Ops.FOLD, s.dtype, (*read, *whole), f._replace(scan=True))))
+      return self.body([store_over(at(v), at(w, ix.const(last))) for v, w in zip(to, whole)])
+    run, next_ = like(read, *others), ix.add(axis.rng, 1)
+    values = substitute(f.results, dict(zip((*f.first, *f.second), (*run, *[at(v, next_) for v in read]))))
+    new = like(read, *others) if n > 1 else []   # all change at once
+    def given(*place: UOp) -> list[UOp]: return [store_over(at(v, *place), r) for v, r in zip(to, run[n - len(to):])]
+    def scanned(place: UOp) -> list[UOp]: return given(place) if f.scan else []
+    self.body([*[store_over(r, at(v, ix.ZERO)) for r, v in zip(run, read)], *scanned(ix.ZERO), for_(
+      axis, last, *map(store_over, new, values), *map(store_over, run, new or values), *scanned(next_)), *given() * (not f.scan)])
+
+  def new(self, size: int) -> Axis:
+    """One more axis."""
+    out = self.axes[new] = Axis(new := max(self.axes, default=-1) + 1, size, AxisKind.TILE)
+    return out
+
   def sort(self, s: UOp, axis: Axis) -> None:
     """Each element goes to its rank: how many stand before it."""
     descending = s.src[2].arg[1]
     x = self.materialize(substitute(s.src[2].src, self.scalars)[0])
-    other = Axis(max(self.axes) + 1, axis.size, AxisKind.TILE)
-    self.axes[other.id] = other
+    other = self.new(axis.size)  # type: ignore[arg-type]
     y, = substitute((x,), {axis.rng: other.rng})
     before, same = less(*((x, y) if descending else (y, x))), equal(x, y)
     if x.dtype.kind == "f":   # NaN stands after everything else

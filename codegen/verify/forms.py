@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
-from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, ids_of, is_variable, reads_its_place
+from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, filled, ids_of, is_variable, reads_its_place
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *
@@ -115,7 +115,7 @@ class _Scope:
       # LOOP and DEFINE_ACC may name what they come after
       extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
       if s.op in NO_VALUE and not extra: return f"reads line {line[s]}, a {s.op}, which has no value"
-      if s.op in BUFFERS and u.op is not Ops.PRINT and not (u.op in ACCESSES and s is u.src[0]):
+      if s.op in BUFFERS and u.op not in (Ops.PRINT, Ops.FOLD) and not (u.op in ACCESSES and s in (u.src[0], *filled(u))):
         return f"reads line {line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s
@@ -198,7 +198,7 @@ def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> N
 
 # ---- the index form
 
-_STATEMENTS = *EFFECTS, Ops.PRINT, *REGIONS
+_STATEMENTS = *EFFECTS, Ops.FOLD, Ops.PRINT, *REGIONS
 
 
 def _index(index: UOp) -> str | None:

@@ -33,6 +33,7 @@ class Interpreter(Expressions):
   def __init__(self, tracer: Tracer, values: Mapping[str, Dim] | None = None):
     super().__init__()
     self.tracer, self.values = tracer, dict(values or {})
+    tracer.call = self.call
 
   # ---- functions
   def application(self, fn: types.FunctionType, tiles: Sequence[Any]) -> None:

@@ -7,14 +7,14 @@ import types
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
 from ntgrad.codegen.index import Dim, same_size, text_of
 from ntgrad.codegen.ir import COMPARE, FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
 from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, gate_or_true, rewrite, substitute
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, filled, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
@@ -77,6 +77,7 @@ class Tracer:
     self.tf32 = False                           # a product asks for factors rounded to tf32
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
+    self.call: Callable[..., Any]               # reads a function, as the application is
     self.axes: list[Axis] = []
     self.grid = [self.new_axis(n, AxisKind.GRID) for n in grid_shape]
     self.parents: _Table = {}                   # union-find of axes over one dimension: each leads to an older one
@@ -230,8 +231,7 @@ class Tracer:
       self.assign(variables[-1], plain_value(b.value))
     src = *[v.uop for v in variables], *map(self.refer, self.grid)
     said = Print(text, tuple(known_sizes(b.dims) for b in blocks), stop)
-    self.statements.append(UOp.unique(Ops.PRINT, dtypes.bool, src, said))
-    self.lines[self.line] = None
+    self.state(UOp.unique(Ops.PRINT, dtypes.bool, src, said))
 
   # ---- variables
   def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: _b.AnyAxes | None = None,
@@ -246,7 +246,11 @@ class Tracer:
 
   def assign(self, v: LocalArray, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
-    self.statements.append(UOp.unique(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
+    self.state(UOp.unique(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
+
+  def state(self, s: UOp) -> None:
+    """One more statement, of this line."""
+    self.statements.append(s)
     self.lines[self.line] = None
 
   def keep(self, b: BlockValue) -> BlockValue:
@@ -413,8 +417,9 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
   for u in order:
     if u.op in REGIONS: stack.append(u.src[0])
     elif u.op is Ops.PRINT: stack.extend(UOp(Ops.LOAD, v.dtype, (v,)) for v in u.src)
-    elif u.op in EFFECTS:
-      if u.src[0].op is Ops.DEFINE_LOCAL: fills.setdefault(u.src[0], []).append(u)
+    elif u.op in EFFECTS or u.op is Ops.FOLD:
+      if all(v.op is Ops.DEFINE_LOCAL for v in filled(u)):
+        for v in filled(u): fills.setdefault(v, []).append(u)
       else: stack.extend(u.src)
   seen: set[UOp] = set()
   while stack:
@@ -422,7 +427,11 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     if u in seen: continue
     seen.add(u)
     stack.extend(u.src)
-    if u.op is Ops.LOAD: stack.extend(x for s in fills.get(u.src[0], ()) for x in s.src[1:])
+    for s in fills.get(u.src[0], ()) if u.op is Ops.LOAD else ():
+      if s.op is not Ops.FOLD: stack.extend(s.src[1:])
+      elif s not in seen:   # all of it
+        seen.add(s)
+        stack.extend(UOp(Ops.LOAD, v.dtype, (v,)) for v in s.src)
   dead = {s for v, stores in fills.items() if v not in seen for s in stores}
   if not dead: return list(statements)
   new: _Table = {}
