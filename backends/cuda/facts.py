@@ -60,7 +60,7 @@ class Facts(Writer):
     self.dims = linear.block_axes(uops)
     self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
-    self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
+    self.places = {u: self._places(u) for u in map(placed, uops) if accesses_variable(u)}
     through = defaultdict[tuple[UOp, int], set[int]](set)   # the axes along each dimension of each variable
     for u, places in self.places.items():
       for dim, place in enumerate(places):
@@ -126,7 +126,7 @@ class Facts(Writer):
     """The shape of each variable: that of an access which takes all of it, else one dimension."""
     out = {v: u.arg.shape for u in self.folds for v in u.src}
     for u in uops:
-      if not accesses_variable(u): continue
+      if not accesses_variable(u := placed(u)): continue
       found = linear.layout(u.src[0].arg[1], u.src[1])
       if found is not None and len(found) > len(out.get(u.src[0], ())): out[u.src[0]] = found
     return {u: out.get(u, () if u.arg[1] == 1 else (u.arg[1],)) for u in uops if u.op is Ops.DEFINE_LOCAL}
@@ -212,6 +212,11 @@ class Facts(Writer):
           else: reads[u] = frozenset()
         elif u.op in (Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT) and p == at + 1 and user.op is Ops.STORE and \
             accesses_variable(user) and user.src[2] is u: self.inline[u] = maxsize   # it gets the variable's name
+
+
+def placed(u: UOp) -> UOp:
+  """The STORE of what an ATOMIC gives, if it gives something to a variable; any other node as it is."""
+  return UOp(Ops.STORE, u.dtype, (*u.src[4:6], u)) if u.op is Ops.ATOMIC and u.src[4:] else u
 
 
 def step_along(index: UOp, axis: int) -> int:

@@ -26,7 +26,7 @@ from ..writer import head_text, parameters, touched
 from . import helpers
 from .descriptors import CAPABILITY, AxisIds, Box, Layout
 from .expressions import Expressions, constant, permuted, sizes, zero
-from .facts import triton_type
+from .facts import placed, triton_type
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
@@ -276,7 +276,7 @@ class _TritonKernel(Expressions):
   def mask(self, u: UOp, to: AxisIds) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
     gate = gate_or_none(u)
-    parts = [*([] if gate is None else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
+    parts = [*([] if gate is None or gate.op is Ops.CONST else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 
   def write_load(self, u: UOp) -> Text:
@@ -307,7 +307,16 @@ class _TritonKernel(Expressions):
     dtype, to = u.src[0].dtype, self.target(u)
     if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
       raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
-    self.emit(f"tl.atomic_{u.arg}({self.pointer(u, to)}, {self.whole(u.src[2], to)}{self.mask(u, to)}, sem=\"relaxed\")")
+    place, value, mask = self.pointer(u, to), self.whole(u.src[2], to), self.mask(u, to)
+    if not u.src[4:]: return self.emit(f"tl.atomic_{u.arg}({place}, {value}{mask}, sem=\"relaxed\")")
+    where = mask.removeprefix(", mask=")
+    if u.arg != "cas": text = f"tl.atomic_{u.arg}({place}, {value}{mask})"
+    else:   # it has no mask: elsewhere the first element gets what it has
+      same = self.whole(u.src[6], to)
+      if mask: place, value = f"tl.where({where}, {place}, {self.x(u.src[0])})", f"tl.where({where}, {value}, {same})"
+      text = f"tl.atomic_cas({place}, {same}, {value})"
+    self.text[u] = self.declare("old", f"tl.where({where}, {text}, {zero(dtype)})" if mask else text)
+    self.assign(placed(u))
 
   def write_print(self, u: UOp) -> None:
     """All elements of blocks as Triton has them, those that it adds too."""

@@ -243,7 +243,7 @@ def _fold(printer: Printer, s: UOp) -> str:
 def _effect(printer: Printer, s: UOp) -> str:
   place, value = printer.place(s), printer.text(s.src[2])
   if s.op is Ops.ATOMIC:
-    old = f"{printer.place(s.replace((*s.src[4:6], *s.src[3:4])))} = " if s.src[4:] else ""
+    old = f"{printer.place(UOp(Ops.LOAD, s.dtype, s.src[4:6]))} = " if s.src[4:] else ""
     return f"{old}atomic {s.arg} {place}, {', '.join([value, *map(printer.text, s.src[6:])])}"
   how, axes = s.arg if isinstance(s.arg, tuple) else ("set", None)
   note = "past the cache" if s.arg == "nt" else "" if axes is None else f"{_axes(axes)} one after another"

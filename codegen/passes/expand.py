@@ -251,7 +251,7 @@ class Expander:
 
   def atomic(self, u: UOp, env: _Env, at: UOp, gate: UOp, v: UOp) -> list[UOp]:
     """The ATOMICs, one a lane, of which a variable has what was there."""
-    to = self.place(u.replace(u.src[4:6]), env)[0]
+    to = self.place(UOp(Ops.LOAD, u.dtype, u.src[4:6]), env)[0]
     compared = [self.value(x, env) for x in u.src[6:]]
     if self.scalar(at, gate, to): return [UOp(u.op, u.dtype, (u.src[0], at, v, gate, u.src[4], to, *compared), u.arg)]
     return [UOp(u.op, u.dtype, (u.src[0], a, lane_of(v, i), g, u.src[4], t, *[lane_of(c, i) for c in compared]), u.arg)

@@ -76,6 +76,7 @@ class Tracer:
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
     self.tf32 = False                           # a product asks for factors rounded to tf32
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
+    self.atomics = 0                            # those that were read
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
     self.call: Callable[..., Any]               # reads a function, as the application is
     self.axes: list[Axis] = []
@@ -123,9 +124,19 @@ class Tracer:
     if fill is None or valid is ix.TRUE or fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0": return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
 
+  def atomic(self, how: str, p: Parameter, at: Sequence[UOp], value: UOp, valid: UOp, axes: _b.Axes,
+             compared: Sequence[UOp] = ()) -> BlockValue:
+    """Combine elements with what is there, and give that: a block of ``axes``."""
+    self.atomics += 1
+    old = self.variable(p.dtype, (), axes, True)
+    compared = [self.stage(BlockValue(c, axes)).value for c in compared]
+    self.store(p, at, value, valid, how, old=(old.uop, old.index, *map(self.refer, compared)))
+    return old.block
+
   def store(self, p: Parameter, at: Sequence[UOp], value: UOp, valid: UOp, atomic: str | None = None,
-            order: tuple[str, tuple[int, ...]] | None = None) -> None:
-    """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
+            order: tuple[str, tuple[int, ...]] | None = None, old: tuple[UOp, ...] = ()) -> None:
+    """Write elements; ``order``: "set" or "add", and the axes along which one comes after another; ``old``: where what an atomic
+    operation finds goes, and what it compares it with."""
     self.reached.setdefault(p.slot, self.at_line)
     self.materialize(p)
     if any(q.one is not None for q in self.parameters): value = self.refer(value)   # what was kept, rather than reading it anew
@@ -134,7 +145,7 @@ class Tracer:
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
     value, valid = self.refer(value), self.refer(valid)
-    src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,))
+    src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE and not old else (valid,)), *old
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
     self.done_at[self.statements[-1]] = self.place
@@ -341,9 +352,22 @@ class Tracer:
       if _reads_elsewhere(u, v): u = self.keep(BlockValue(u, v.axes)).value
       self.assign(v, u)
 
+  def asked(self, statements: Sequence[UOp]) -> Sequence[UOp]:
+    """Atomic operations without a variable where nothing reads it, and once an element without."""
+    nodes = toposort(statements)
+    read = {u.src[0] for u in nodes if u.op is Ops.LOAD}
+    def plain(u: UOp, new: UOp) -> UOp:
+      gate = [g for g in u.src[3:4] if g is not ix.TRUE]
+      if len(u.src) != 6 or u.src[4] in read or not u.src[5].ranges <= ix.both(*gate).ranges.union(*[s.ranges for s in u.src[1:3]]):
+        return new
+      out = new.replace((*new.src[:3], *gate))
+      self.done_at[out] = self.done_at[u]
+      return out
+    return rewrite(statements, {Ops.ATOMIC: plain}) if self.atomics else statements
+
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
-    statements = _needed(self.statements)
+    statements = self.asked(_needed(self.statements))
     own = [p for p in self.parameters if p.one is None]
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
     new: _Table = {}
