@@ -152,7 +152,7 @@ class Facts(Writer):
     out = {i: power_of_two(n) for i, n in self.sizes.items()}
     for u in uops:
       if not is_dot(u): continue
-      for i in self.dims[u.src[0]] | self.dims[u.src[1]]:
+      for i in self.dims[u.src[0]] ^ self.dims[u.src[1]] | {*u.arg[1]}:   # but those of a batch
         out[i] = max(out[i], 32 if i in u.arg[1] and u.src[0].dtype.itemsize == 1 else 16)
     while any(len({out[i] for i in axes}) > 1 for axes in through.values()):
       for axes in through.values(): out.update(dict.fromkeys(axes, max(out[i] for i in axes)))

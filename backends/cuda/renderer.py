@@ -18,7 +18,7 @@ from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.kernel import (FP8, Fold, UOpList, accesses_variable, accumulator, filled, gate_or_none, is_dot, loads_zero,
-                                   substitute)
+                                   orders, substitute)
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
@@ -308,9 +308,11 @@ class _TritonKernel(Expressions):
     if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
       raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
     place, value, mask = self.pointer(u, to), self.whole(u.src[2], to), self.mask(u, to)
-    if not u.src[4:]: return self.emit(f"tl.atomic_{u.arg}({place}, {value}{mask}, sem=\"relaxed\")")
+    if orders(u): self.emit("tl.debug_barrier()")   # of all threads
+    how = "" if orders(u) else ', sem="relaxed"'
+    if not u.src[4:]: return self.emit(f"tl.atomic_{u.arg}({place}, {value}{mask}{how})")
     where = mask.removeprefix(", mask=")
-    if u.arg != "cas": text = f"tl.atomic_{u.arg}({place}, {value}{mask})"
+    if u.arg != "cas": text = f"tl.atomic_{u.arg}({place}, {value}{mask}{how})"
     else:   # it has no mask: elsewhere the first element gets what it has
       same = self.whole(u.src[6], to)
       if mask: place, value = f"tl.where({where}, {place}, {self.x(u.src[0])})", f"tl.where({where}, {value}, {same})"
@@ -476,15 +478,19 @@ class _TritonKernel(Expressions):
 
   def dot(self, u: UOp) -> Text:
     (a, b), (k,) = u.src[:2], u.arg[1]
-    parts = [self.factor(a, k, 1), self.factor(b, k, 0), *(self.x(s) for s in u.src[2:])]
+    batch = self.dims[a] & self.dims[b] - {k}
+    own = [*self.axes(batch), *(i for x in (a, b) for i in self.dims[x] - batch - {k})]   # of the product
+    axes = self.axes(self.dims[u])
+    parts = [self.factor(a, k, [*own[:-1], k]), self.factor(b, k, [*own[:-2], k, own[-1]]),
+             *(permuted(self.x(s), [axes.index(i) for i in own]) for s in u.src[2:])]
     if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
     if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
     if u.dtype is not dtypes.float32: parts.append(f"out_dtype={triton_type(u.dtype)}")
-    return f"tl.dot({', '.join(parts)})", ATOM
+    return permuted(f"tl.dot({', '.join(parts)})", [own.index(i) for i in axes]), ATOM
 
-  def factor(self, u: UOp, k: int, at: int) -> str:
-    """A factor of a dot, whose axis ``k`` is dimension ``at`` and has zeros in the lanes added to it."""
+  def factor(self, u: UOp, k: int, order: Sequence[int]) -> str:
+    """A factor of a dot, whose dimensions are these axes, with zeros in the lanes added to axis ``k``."""
     text, dims = self.x(u), self.dims[u]
     if not self.zero_outside(u, k): text = self.filled(text, (k,), dims, zero(u.dtype))
-    if self.axes(dims)[at] != k: text = f"tl.trans({text})"
+    text = permuted(text, [self.axes(dims).index(i) for i in order])
     return f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)" if u.dtype in FP8 else text

@@ -153,6 +153,11 @@ def reads_its_place(effect: UOp) -> bool:
   return effect.op is Ops.ATOMIC or isinstance(effect.arg, tuple) and (effect.arg[0] == "add" or bool(effect.arg[1]))
 
 
+def orders(u: UOp) -> bool:
+  """Whether an ATOMIC may tell others that what its program did before is done, or its program that of others."""
+  return u.op is Ops.ATOMIC and (u.arg in ("xchg", "cas") or len(u.src) > 4)
+
+
 def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
   """The sequences of statements of a region: one, or two for an IF (the second may be empty). None for an effect."""
   if statement.op is Ops.IF: return statement.src[1:1 + statement.arg], statement.src[1 + statement.arg:]

@@ -293,7 +293,7 @@ def gather(src: Any, index: Any, axis: int) -> BlockValue:
 
 def dot(input: Any, other: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None,
         max_num_imprecise_acc: Any = None, out_dtype: Any = None) -> BlockValue:
-  """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
+  """(m, k) @ (k, n) -> (m, n), or (b, m, k) @ (b, k, n) -> (b, m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
 
   ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
   (the default) does not. Sums are never less precise than that: ``max_num_imprecise_acc`` says nothing.

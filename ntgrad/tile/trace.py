@@ -292,17 +292,18 @@ class Tracer:
 
   # ---- matrix products
   def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> BlockValue:
-    """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64)."""
+    """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64); with a batch in front, too."""
     a, b = block(x), block(y)
-    if a.ndim != 2 or b.ndim != 2 or not same_size(a.dims[1], b.dims[0]):
-      raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n)")
+    n = a.ndim
+    if n not in (2, 3) or b.ndim != n or not all(map(same_size, (*a.dims[:-2], a.dims[-1]), (*b.dims[:-2], b.dims[-2]))):
+      raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n), or (b, m, k) and (b, k, n)")
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
     big = max(a.dtype.itemsize, b.dtype.itemsize)
     narrow, wide = (dtypes.float32, dtypes.float64) if a.dtype.kind == "f" else (dtypes.int32, dtypes.int64)
-    left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (None, *b.axes))
+    left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (*b.axes[:-2], None, *b.axes[-2:]))
     product = _b.block_binary(BinaryOps.MUL, left, right, dtype or (wide if big == 8 else narrow))
-    out = _b.block_reduce(BinaryOps.ADD, product, 1, name="dot")
+    out = _b.block_reduce(BinaryOps.ADD, product, n - 1, name="dot")
     return out if acc is None else _b.block_binary(BinaryOps.ADD, acc, out)
 
   # ---- regions
