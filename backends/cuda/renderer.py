@@ -17,8 +17,19 @@ from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
-from ntgrad.codegen.kernel import (FP8, Fold, UOpList, accesses_variable, accumulator, filled, gate_or_none, is_dot, loads_zero,
-                                   orders, substitute)
+from ntgrad.codegen.kernel import (
+  FP8,
+  Fold,
+  UOpList,
+  accesses_variable,
+  accumulator,
+  filled,
+  gate_or_none,
+  is_dot,
+  loads_zero,
+  orders,
+  substitute,
+)
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
@@ -413,7 +424,8 @@ class _TritonKernel(Expressions):
     for name in own.used: self.use(name)
     name = self.fresh(f"_{self.name}_fold")
     out = [f"out{i}{'.to(tl.int32)' * (r.dtype.kind == 'b')}" for i, r in enumerate(roots)]
-    self.functions.append("\n".join(["@triton.jit", f"def {name}({', '.join(parameters)}):", *own.lines, f"  return {', '.join(out)}"]))
+    head = "@triton.jit", f"def {name}({', '.join(parameters)}):"
+    self.functions.append("\n".join([*head, *own.lines, f"  return {', '.join(out)}"]))
     return name
 
   def write_sort(self, u: UOp) -> Text:

@@ -103,7 +103,7 @@ class Evaluator:
   # ---- running
   def boxes(self, extents: Mapping[UOp, int]) -> Iterator[list[range]]:
     """Boxes of group ids, each small enough for one go."""
-    room = 1 if self.alone else max(1, CHUNK // (self.items * self.weight))   
+    room = 1 if self.alone else max(1, CHUNK // (self.items * self.weight))
     parts = []
     for u in reversed(self.groups):
       n = extents[u] if u not in self.once else 1

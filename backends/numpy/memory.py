@@ -151,8 +151,8 @@ class Memory:
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape, compared: Sequence[Array] = (),
              asked: bool = False) -> Array:
-    """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value. Gives
-    what was there where that is ``asked``, 0 where the gate is false."""
+    """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value.
+    Gives what was there where that is ``asked``, 0 where the gate is false."""
     found = np.zeros(programs + (1,) if asked else 1, self.data.dtype)
     if (places := self._places("updates", index, gate)) is None: return found
     i, gate = places
@@ -175,7 +175,8 @@ class Memory:
     return found
 
 
-_ATOMICS = {"add": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+_ATOMICS = {"add": np.add, "max": np.maximum, "min": np.minimum,
+            "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 def _shape(gate: Array | None, *shapes: Shape) -> Shape: return np.broadcast_shapes(*shapes, () if gate is None else gate.shape)

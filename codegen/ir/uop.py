@@ -98,8 +98,8 @@ class Ops(Enum):
   LOAD = 51
   # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
   STORE = 52
-  # (buffer, index, value[, gate[, variable, index[, compared]]]), arg: one of ``kernel.ATOMICS``; an effect: what was there goes to
-  # the variable, 0 where the gate is false
+  # (buffer, index, value[, gate[, variable, index[, compared]]]), arg: one of ``kernel.ATOMICS``; an effect: what was there goes
+  # to the variable, 0 where the gate is false
   ATOMIC = 53
   # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable. The scheduler's stand in any
   # value, and may have a fourth: after how many elements they start anew
@@ -121,8 +121,8 @@ class Ops(Enum):
   IF = 68          # (condition); index form: (condition, statement..), arg: how many of them are for true
   ENDIF = 69       # (if)
   BARRIER = 70
-  # index and linear form: (variable.., variable..), arg: Fold; what the values of the first, along a dimension of theirs, combine to
-  # goes to the others. Targets without blocks have a loop
+  # index and linear form: (variable.., variable..), arg: Fold; what the first combine to along one of their dimensions goes to
+  # the others. Targets without blocks have a loop
   FOLD = 75
   PRINT = 71       # index and linear form: (variable.., place of the program..), arg: Print; prints them, or stops in a debugger
   ELSE = 72        # (if)

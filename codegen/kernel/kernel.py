@@ -1,7 +1,7 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
-A statement is a STORE, an ATOMIC, a FOLD or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable,
-which each program has for itself."""
+A statement is a STORE, an ATOMIC, a FOLD or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a
+variable, which each program has for itself."""
 from __future__ import annotations
 
 import math
@@ -110,9 +110,9 @@ class Print(NamedTuple):
 
 
 class Fold(NamedTuple):
-  """How a FOLD combines n values an element, one after another: ``results`` are n functions of the LOADs ``first``, of all so far,
-  and ``second``, of the next one. It goes along dimension ``axis`` of variables of a ``shape``. A ``scan`` gives all that it comes
-  by, else the last is asked for; ``reverse``: from the end. Its last results go to the variables that it fills."""
+  """How a FOLD combines n values an element, in their order: ``results`` are n functions of the LOADs ``first``, of all so far,
+  and ``second``, of the next. It goes along dimension ``axis`` of variables of a ``shape``, with ``reverse`` from the end. A scan
+  (``scan``) gives all that it comes by, else the last is asked for. Its last results go to the variables that it fills."""
   first: tuple[UOp, ...]
   second: tuple[UOp, ...]
   results: tuple[UOp, ...]

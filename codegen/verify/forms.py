@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
-from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, filled, ids_of, is_variable, reads_its_place
+from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, filled, ids_of, is_variable, orders, reads_its_place
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *
@@ -278,10 +278,12 @@ def _unordered(kernel: Kernel) -> Rule:
   axes, and an element that is stored twice gets the same value twice."""
   fors = frozenset(u.arg for u in kernel.nodes if u.op is Ops.FOR)
   programs = fors.union(a.id for a in kernel.grid)
+  locked = any(map(orders, kernel.effects))
   twice = next((a for a in kernel.axes if a.again), None)
   def rule(u: UOp) -> str | None:
     if u.op is Ops.STORE:
-      ordered = (fors if u.src[0].op is Ops.DEFINE_GLOBAL else programs).union(u.arg[1] if isinstance(u.arg, tuple) else ())
+      ordered = fors if u.src[0].op is Ops.DEFINE_GLOBAL and not locked else programs
+      if isinstance(u.arg, tuple): ordered = ordered.union(u.arg[1])
       place = u.src[1].ranges.union(*(s.ranges for s in u.src[3:]))
       free = sorted(r.arg for r in u.src[2].ranges - place if r.arg[0] not in ordered)
       if free:

@@ -165,7 +165,8 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   def rule(u: UOp) -> str | None:
     op, src, arg = u.op, u.src, u.arg
     store = op is not Ops.LOAD
-    most = 7 if op is Ops.ATOMIC else 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
+    # the last: that all elements of a vector lie in memory, also those that are not read
+    most = 7 if op is Ops.ATOMIC else 4 if store else 5
     if wrong := source_count(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
     buf = src[0]
     if buf.op not in BUFFERS: return f"{op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
@@ -238,6 +239,7 @@ def _fold(u: UOp) -> str | None:
 
 # tables that forms of a kernel share
 KERNEL = op_rules(
-  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global, PRINT=_print, FOLD=(argument(lambda a: isinstance(a, Fold), "a Fold"), _fold),
+  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global, PRINT=_print,
+  FOLD=(argument(lambda a: isinstance(a, Fold), "a Fold"), _fold),
   DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
 VECTORS = op_rules(VECTORIZE=_vectorize, GEP=(one_source, _gep))

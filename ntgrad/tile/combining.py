@@ -14,9 +14,9 @@ from .block import BlockValue, axis_number, block, one, plain_value, tracer
 def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: Any = False) -> Any:
   """All elements along an axis (None: all there are, row by row) combined by a function, in their order: (m, n) -> (m).
 
-  ``combine_fn(a, b)`` gives what ``a``, of the elements so far, and the next one, ``b``, combine to. Of a tuple of n blocks of one
-  shape it takes 2 n values, ``(a0, a1, b0, b1)``, and gives n, and there are n results. It must be associative: neighbours may be
-  combined first. What lies outside of a tensor that has no ``other`` takes no part.
+  ``combine_fn(a, b)`` gives what ``a``, of the elements so far, and the next one, ``b``, combine to. Of a tuple of n blocks of
+  one shape it takes 2 n values, ``(a0, a1, b0, b1)``, and gives n, and there are n results. It must be associative: neighbours
+  may be combined first. What lies outside of a tensor that has no ``other`` takes no part.
 
   Raises AxisError, ShapeError, DTypeError (of a result that is no value of its block's dtype), ApplicationError (for a function
   that does more than compute values of its arguments).
@@ -67,7 +67,7 @@ def _function(name: str, fn: Any, kinds: Sequence[DType], several: bool) -> Fold
   with t.region() as stated: got = t.call(fn, (*first, *second), {})
   if stated:
     raise ApplicationError(f"{name}: {said} stores, prints, or has a loop or condition that the kernel runs; it computes values")
-  if isinstance(got, (tuple, list)) != several or several and len(got) != len(kinds):
+  if got is None or isinstance(got, (tuple, list)) != several or several and len(got) != len(kinds):
     count = f"{len(got)} values in a tuple" if isinstance(got, (tuple, list)) else "nothing" if got is None else "one value"
     raise ApplicationError(f"{name}: {said} gives {count}; of {'a tuple of ' * several}{len(kinds)} it takes {2 * len(kinds)} "
                            f"values and gives {f'a tuple of {len(kinds)}' if several else 'one'}")

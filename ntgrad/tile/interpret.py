@@ -82,7 +82,7 @@ class Interpreter(Expressions):
         before = self.tracer.atomics
         old = self.value(read_of(s.target), scope)
         if self.tracer.atomics > before:
-          raise ApplicationError("an atomic operation in the place that is read and written, which is found twice; name it before")
+          raise ApplicationError("an atomic operation in a place that is found twice, to be read and written; name it before")
         value = IN_PLACE[type(s.op)](old, of(s.value))
         del self.tracer.held[mark:]
         self.assign(s.target, value, scope)

@@ -293,7 +293,8 @@ def gather(src: Any, index: Any, axis: int) -> BlockValue:
 
 def dot(input: Any, other: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None,
         max_num_imprecise_acc: Any = None, out_dtype: Any = None) -> BlockValue:
-  """(m, k) @ (k, n) -> (m, n), or (b, m, k) @ (b, k, n) -> (b, m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
+  """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given; of a batch of matrices
+  (b, m, k) @ (b, k, n) -> (b, m, n).
 
   ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
   (the default) does not. Sums are never less precise than that: ``max_num_imprecise_acc`` says nothing.
@@ -331,7 +332,8 @@ def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", 
 
 def _atomic(name: str, pointer: Any, *values: Any, mask: Any = None, ints: builtins.bool = False) -> BlockValue:
   r = _reference(name, pointer)
-  if (d := r._parameter.dtype).kind not in ("iu" if ints else "iuf"): raise DTypeError(f"{name}: {'ints' if ints else 'numbers'}, got {d}")
+  d, kinds = r._parameter.dtype, "iu" if ints else "iuf"
+  if d.kind not in kinds: raise DTypeError(f"{name}: elements that are {'ints' if ints else 'numbers'}, got {d}")
   return r.atomic(name.removeprefix("atomic_"), mask, *values)
 
 
@@ -352,7 +354,8 @@ atomic_or = variant("atomic_or", _of_ints, "Set the bits of ints that a value ha
 atomic_xor = variant("atomic_xor", _of_ints, "Turn the bits of ints that a value has; gives what was there.")
 
 
-def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None, mask: Any = None) -> BlockValue:
+def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None, mask: Any = None
+               ) -> BlockValue:
   """Put ``val`` in the place of ints that equal ``cmp``; gives what was there, 0 where the mask is false."""
   return _atomic("atomic_cas", pointer, val, cmp, mask=mask, ints=True)
 

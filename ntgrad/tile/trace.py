@@ -14,7 +14,19 @@ from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without
 from ntgrad.codegen.index import Dim, same_size, text_of
 from ntgrad.codegen.ir import COMPARE, FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
 from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, filled, gate_or_true, rewrite, substitute
+from ntgrad.codegen.kernel import (
+  EFFECTS,
+  REGIONS,
+  Axis,
+  AxisKind,
+  Kernel,
+  Param,
+  Print,
+  filled,
+  gate_or_true,
+  rewrite,
+  substitute,
+)
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
@@ -145,7 +157,8 @@ class Tracer:
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
     value, valid = self.refer(value), self.refer(valid)
-    src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE and not old else (valid,)), *old
+    gate = () if valid is ix.TRUE and not old else (valid,)
+    src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *gate, *old
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
     self.done_at[self.statements[-1]] = self.place
@@ -359,7 +372,7 @@ class Tracer:
     read = {u.src[0] for u in nodes if u.op is Ops.LOAD}
     def plain(u: UOp, new: UOp) -> UOp:
       gate = [g for g in u.src[3:4] if g is not ix.TRUE]
-      if len(u.src) != 6 or u.src[4] in read or not u.src[5].ranges <= ix.both(*gate).ranges.union(*[s.ranges for s in u.src[1:3]]):
+      if len(u.src) != 6 or u.src[4] in read or u.src[5].ranges - frozenset().union(*[s.ranges for s in (*u.src[1:3], *gate)]):
         return new
       out = new.replace((*new.src[:3], *gate))
       self.done_at[out] = self.done_at[u]
