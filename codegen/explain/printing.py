@@ -85,6 +85,7 @@ class Printer:
   def place(self, access: UOp) -> str:
     """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
     buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
+    if gate is ix.TRUE: gate = None
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
     at = ", ".join(self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src))))

@@ -330,7 +330,7 @@ def structure_text(kernel: Kernel) -> str:
     new = [u for u in toposort(roots, number.__contains__) if u not in number]
     number.update(zip(new, range(len(order), len(order) + len(new))))
     order += new
-    roots = [x for u in new if type(u.arg) is tuple for x in _nodes_in(u.arg) if x not in number]
+    roots = [x for u in new if isinstance(u.arg, tuple) for x in _nodes_in(u.arg) if x not in number]
   lines = [
     f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order]
   return "\n".join([*lines, _arg_text(whole, number)])

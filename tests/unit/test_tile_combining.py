@@ -1,6 +1,7 @@
 """Reductions and scans by any function, atomic operations that give what was there, products of batches: against numpy."""
 from __future__ import annotations
 
+import pickle
 from typing import Any, Callable, Iterator
 
 import ml_dtypes
@@ -10,6 +11,7 @@ import pytest
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.kernel import structure_text
 from ntgrad.errors import NtgradError
 from ntgrad.tile import Tensor
 from support import plain_c
@@ -195,6 +197,20 @@ def test_a_state_that_a_loop_carries(dynamic: str, device: str) -> None:
       y = np.zeros_like(x)
       kernel(a, x, y)
       np.testing.assert_allclose(y, combined(recurrence, (a, x), 1)[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_as_text() -> None:
+  """What the disk cache finds it by, in this process and another; and what people read."""
+  def application(x: Any, y: Any, n: Any) -> None:
+    y = tl.associative_scan((x, x), 1, recurrence)[1]
+    tl.store(n.source[0], tl.atomic_add(n.source[1], tl.reduce(x, None, lambda a, b: a * b)))
+  kernel = tile.make(lambda x, y, n: (x.tile((2, -1)), y.tile((2, -1)), n.tile((-1,)).expand((2,)).unsqueeze(1)), application,
+                     (Tensor(2), Tensor(2), Tensor(1)))
+  made = kernel.specialise(((4, 6), "float32"), ((4, 6), "float32"), ((2,), "float32")).kernel
+  assert structure_text(made) == structure_text(pickle.loads(pickle.dumps(made)))
+  text = str(made)
+  assert "v6, v7 = all of (v0, v1) ⊕ (v2, v3) = (v0 * v2, v1 * v2 + v3) along 1 of v4, v5" in text
+  assert "v11 = the last of (v8) ⊕ (v9) = (v8 * v9) along 0 of v10" in text and "v12 = atomic add data2[1], v11" in text
 
 
 def test_under_a_condition(device: str) -> None:
