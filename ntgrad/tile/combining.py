@@ -62,7 +62,7 @@ def _combined(name: str, input: Any, axis: int | None, fn: Any, scan: bool = Fal
 
 def _function(name: str, fn: Any, kinds: Sequence[DType], several: bool) -> Fold:
   """What a function makes of two elements. Raises for what is no function of elements."""
-  t, said = tracer(), getattr(fn, "__name__", repr(fn))
+  t, said = tracer(), getattr(fn, "__name__", repr(fn).removesuffix("()"))
   first, second = ([t.variable(d, ()).block for d in kinds] for _ in range(2))
   with t.region() as stated: got = t.call(fn, (*first, *second), {})
   if stated:

@@ -266,10 +266,10 @@ def mixed_batch(x: Any) -> Any: return tl.dot(x[None], tl.zeros((7, 5)))
 
 REFUSALS: dict[Callable[..., Any], str] = {
   too_few: "too many positional arguments", wrong_count: "gives 3 values in a tuple; of a tuple of 2 it takes 4 values",
-  no_tuple: "gives one value; of a tuple of 2", gives_nothing: r"nothing\(\) gives nothing; of 1 it takes 2 values and gives one",
+  no_tuple: "gives one value; of a tuple of 2", gives_nothing: r"nothing gives nothing; of 1 it takes 2 values and gives one",
   other_dtype: "gives dtypes.int for an element of dtypes.bool; convert one with .to",
   no_element: r"gives a block of shape \(3,\) for one element",
-  outside: "neither an argument of it nor a number that is known", loops: r"gcd\(\) stores, prints, or has a loop",
+  outside: "neither an argument of it nor a number that is known", loops: r"gcd stores, prints, or has a loop",
   no_axis: "associative_scan: axis 2; the block has 2 dimensions", all_of_a_scan: "associative_scan: axis None",
   unlike_shapes: r"reduce: blocks of shapes \(5, 7\) and \(3,\)", no_blocks: "reduce: a block, or a tuple of some",
   no_function: "'int' object is not callable",
@@ -419,7 +419,7 @@ def no_place(x: Any, y: Any) -> None: y = tl.atomic_xchg(x + 1, 2)
 ATOMIC_REFUSALS: dict[Callable[..., Any], str] = {
   either: "this expression is computed either way; put it under an `if`",
   perhaps: "this expression is computed either way", twice: "in a place that is found twice",
-  within: r"counting\(\) stores, prints, or has a loop", bits_of_floats: "atomic_or: elements that are ints, got dtypes.float",
+  within: r"counting stores, prints, or has a loop", bits_of_floats: "atomic_or: elements that are ints, got dtypes.float",
   compared_floats: "atomic_cas: elements that are ints", no_place: "atomic_xchg: a place in a tensor"}
 
 
