@@ -17,19 +17,8 @@ from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
-from ntgrad.codegen.kernel import (
-  FP8,
-  Fold,
-  UOpList,
-  accesses_variable,
-  accumulator,
-  filled,
-  gate_or_none,
-  is_dot,
-  loads_zero,
-  orders,
-  substitute,
-)
+from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero, substitute
+from ntgrad.codegen.kernel.kernel import Fold, buffers_written, orders
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
@@ -403,7 +392,7 @@ class _TritonKernel(Expressions):
     to = ["_"] * (len(given) - len(to)) + to
     operands, back = given[0] if len(given) == 1 else f"({', '.join(given)})", ", reverse=True" if f.reverse else ""
     self.emit(f"{', '.join(to)} = tl.associative_scan({operands}, {f.axis}, {self.combining(f)}{back})")
-    for name, v in zip(names[n:], filled(u)):
+    for name, v in zip(names[n:], buffers_written(u)):
       if v.dtype.kind == "b": self.emit(f"{name} = {name} != 0")
 
   def combining(self, f: Fold) -> str:

@@ -134,7 +134,7 @@ def scalar(name: str, dtype: DType) -> UOp:
   return UOp(Ops.LOAD, dtype, (UOp(Ops.DEFINE_LOCAL, dtype, (), (name, (), "private")), UOp(Ops.INDEX, ix.INT)))
 
 
-def filled(u: UOp) -> tuple[UOp, ...]:
+def buffers_written(u: UOp) -> tuple[UOp, ...]:
   """The buffers that a statement, or a node of the linear form, writes."""
   if u.op is Ops.FOLD: return u.src[len(u.arg.first):]
   return (u.src[0], *u.src[4:5]) if u.op is Ops.ATOMIC else u.src[:1] if u.op is Ops.STORE else ()
@@ -222,7 +222,7 @@ class Kernel:
     return [u for u in self.nodes if is_variable(u)]
 
   @cached_property
-  def written(self) -> frozenset[UOp]: return frozenset(b for s in self.statements for b in filled(s))   # by some statement
+  def written(self) -> frozenset[UOp]: return frozenset(b for s in self.statements for b in buffers_written(s))
 
   @cached_property
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:

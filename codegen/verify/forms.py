@@ -8,7 +8,8 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
-from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, filled, ids_of, is_variable, orders, reads_its_place
+from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, ids_of, is_variable, reads_its_place
+from ..kernel.kernel import orders
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *
@@ -115,7 +116,7 @@ class _Scope:
       # LOOP and DEFINE_ACC may name what they come after
       extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
       if s.op in NO_VALUE and not extra: return f"reads line {line[s]}, a {s.op}, which has no value"
-      if s.op in BUFFERS and u.op not in (Ops.PRINT, Ops.FOLD) and not (u.op in ACCESSES and s in (u.src[0], *filled(u))):
+      if s.op in BUFFERS and u.op not in (Ops.PRINT, Ops.FOLD) and not (u.op in ACCESSES and s in u.src[:5:4]):
         return f"reads line {line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s

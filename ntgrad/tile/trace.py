@@ -14,20 +14,9 @@ from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without
 from ntgrad.codegen.index import Dim, same_size, text_of
 from ntgrad.codegen.ir import COMPARE, FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
 from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.kernel import (
-  EFFECTS,
-  REGIONS,
-  Axis,
-  AxisKind,
-  Kernel,
-  Param,
-  Print,
-  filled,
-  gate_or_true,
-  rewrite,
-  substitute,
-)
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
+from ntgrad.codegen.kernel.kernel import buffers_written
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
 from ntgrad.graph.origins import Line
@@ -456,8 +445,8 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     if u.op in REGIONS: stack.append(u.src[0])
     elif u.op is Ops.PRINT: stack.extend(UOp(Ops.LOAD, v.dtype, (v,)) for v in u.src)
     elif u.op in EFFECTS or u.op is Ops.FOLD:
-      if all(v.op is Ops.DEFINE_LOCAL for v in filled(u)):
-        for v in filled(u): fills.setdefault(v, []).append(u)
+      if all(v.op is Ops.DEFINE_LOCAL for v in buffers_written(u)):
+        for v in buffers_written(u): fills.setdefault(v, []).append(u)
       else: stack.extend(u.src)
   seen: set[UOp] = set()
   while stack:
