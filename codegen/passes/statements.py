@@ -164,7 +164,8 @@ class _Statements:
 
   def new(self, size: int) -> Axis:
     """One more axis."""
-    out = self.axes[new] = Axis(new := max(self.axes, default=-1) + 1, size, AxisKind.TILE)
+    out = Axis(max(self.axes, default=-1) + 1, size, AxisKind.TILE)
+    self.axes[out.id] = out
     return out
 
   def sort(self, s: UOp, axis: Axis) -> None:
