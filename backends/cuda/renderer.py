@@ -18,7 +18,7 @@ from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero, substitute
-from ntgrad.codegen.kernel.kernel import Fold, buffers_written, orders
+from ntgrad.codegen.kernel.kernel import Fold, buffers_written, fold_names, orders
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
@@ -381,19 +381,17 @@ class _TritonKernel(Expressions):
 
   def write_fold(self, u: UOp) -> None:
     """A scan of several blocks at once; bools are ints meanwhile."""
-    f, n = u.arg, len(u.arg.first)
-    names = [self.text[v][0] for v in u.src]
-    given = [to_int32(name) if v.dtype.kind == "b" else name for name, v in zip(names[:n], u.src)]
-    to, shape = names[n:], self.padded_shapes[u.src[0]]
+    f, (read, to) = u.arg, fold_names(u, [self.text[v][0] for v in u.src])
+    given = [to_int32(name) if v.dtype.kind == "b" else name for name, v in zip(read, u.src)]
+    shape = self.padded_shapes[u.src[0]]
     if f.reverse and shape[f.axis] != f.shape[f.axis]:   # the lanes added come first
       f, own = f.guarded(), f"tl.arange(0, {shape[f.axis]}) < {f.shape[f.axis]}"
       at = ", ".join(":" if d == f.axis else "None" for d in range(len(shape)))
+      to.insert(0, "_")
       given.insert(0, f"tl.broadcast_to(({own})[{at}], {sizes(shape)}).to(tl.int32)")
-    to = ["_"] * (len(given) - len(to)) + to
     operands, back = given[0] if len(given) == 1 else f"({', '.join(given)})", ", reverse=True" if f.reverse else ""
     self.emit(f"{', '.join(to)} = tl.associative_scan({operands}, {f.axis}, {self.combining(f)}{back})")
-    for name, v in zip(names[n:], buffers_written(u)):
-      if v.dtype.kind == "b": self.emit(f"{name} = {name} != 0")
+    for name in [self.text[v][0] for v in buffers_written(u) if v.dtype.kind == "b"]: self.emit(f"{name} = {name} != 0")
 
   def combining(self, f: Fold) -> str:
     """The function of a FOLD, written as a helper of the module."""

@@ -11,6 +11,7 @@ from ..index import shape_text, sources_first, text_of
 from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Fn, Text, dtypes, infix, inside, number_text
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, gate_or_none, inner, is_variable
+from ..kernel.kernel import fold_names
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
@@ -234,10 +235,9 @@ def _shared(nodes: Sequence[UOp]) -> dict[UOp, None]:
 
 
 def _fold(printer: Printer, s: UOp) -> str:
-  f, named = s.arg, [v.arg[0] for v in s.src]
+  f, (read, to) = s.arg, fold_names(s, [v.arg[0] for v in s.src])
   how = "from the end, all" if f.reverse else "all" if f.scan else "the last"
   together = [f"({', '.join(map(printer.text, xs))})" for xs in (f.first, f.second, f.results)]
-  read, to = named[:len(f.first)], named[len(f.first):]
   return f"{', '.join(to)} = {how} of {' ⊕ '.join(together[:2])} = {together[2]} along {f.axis} of {', '.join(read)}"
 
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Iterable, Iterator, NamedTuple
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 from .. import index as ix
 from ..index import Dim, Shape as Shape, dim_text, sizes_of, text_of
@@ -112,12 +112,13 @@ class Print(NamedTuple):
 class Fold(NamedTuple):
   """How a FOLD combines n values an element, in their order: ``results`` are n functions of the LOADs ``first``, of all so far,
   and ``second``, of the next. It goes along dimension ``axis`` of variables of a ``shape``, with ``reverse`` from the end. A scan
-  (``scan``) gives all that it comes by, else the last is asked for. Its last results go to the variables that it fills."""
+  (``scan``) gives all that it comes by, else the last is asked for. The results ``asked`` for go to variables."""
   first: tuple[UOp, ...]
   second: tuple[UOp, ...]
   results: tuple[UOp, ...]
   shape: tuple[int, ...]
   axis: int
+  asked: tuple[int, ...]
   scan: bool = False
   reverse: bool = False
 
@@ -126,12 +127,20 @@ class Fold(NamedTuple):
     a, b = (scalar(name, dtypes.bool) for name in ("there", "here"))
     both = zip(self.first, self.second, self.results)
     results = or_(a, b), *[a.where(b.where(r, x), y) for x, y, r in both]
-    return self._replace(first=(a, *self.first), second=(b, *self.second), results=results)
+    asked = tuple([i + 1 for i in self.asked])
+    return self._replace(first=(a, *self.first), second=(b, *self.second), results=results, asked=asked)
 
 
 def scalar(name: str, dtype: DType) -> UOp:
   """What reads a variable of one element."""
   return UOp(Ops.LOAD, dtype, (UOp(Ops.DEFINE_LOCAL, dtype, (), (name, (), "private")), UOp(Ops.INDEX, ix.INT)))
+
+
+def fold_names(u: UOp, names: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+  """Of the names of a FOLD's variables those that it reads, and that which each result goes to: ``_`` for one not asked for."""
+  n = len(u.arg.first)
+  to = dict(zip(u.arg.asked, names[n:]))
+  return names[:n], [to.get(i, "_") for i in range(n)]
 
 
 def buffers_written(u: UOp) -> tuple[UOp, ...]:

@@ -229,10 +229,10 @@ _print = all_of(argument(lambda a: isinstance(a, Print), "a Print"), lambda u: N
 
 def _fold(u: UOp) -> str | None:
   f, n = u.arg, len(u.arg.first)
-  if not len(f.second) == len(f.results) == n < len(u.src) <= 2 * n or any(s.op is not Ops.DEFINE_LOCAL for s in u.src):
-    return f"FOLD reads {n} variables and fills as many at most, got {len(u.src)} sources"
+  if not len(f.second) == len(f.results) == n == len(u.src) - len(f.asked) or any(s.op is not Ops.DEFINE_LOCAL for s in u.src):
+    return f"FOLD reads {n} variables and fills {len(f.asked)}, got {len(u.src)} sources"
   given = [[x.dtype for x in xs] for xs in (f.first, f.second, f.results, u.src[:n])]
-  if given != given[:1] * 4 or [s.dtype for s in u.src[n:]] != given[0][2 * n - len(u.src):]:
+  if given != given[:1] * 4 or [s.dtype for s in u.src[n:]] != [f.results[i].dtype for i in f.asked]:
     return f"FOLD of {names(given[3])} combines {names(given[0])} and {names(given[1])} to {names(given[2])}"
   return None if 0 <= f.axis < len(f.shape) else f"FOLD along dimension {f.axis} of {f.shape}"
 

@@ -83,7 +83,7 @@ def _function(name: str, fn: Any, kinds: Sequence[DType], several: bool) -> Fold
     if u not in own and u.op not in (Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.CONST):
       raise ApplicationError(f"{name}: {said} uses what is neither an argument of it nor a number that is known while reading; "
                              "give it a tuple with one more block")
-  return Fold(tuple(b.value for b in first), tuple(b.value for b in second), tuple(results), (), 0)
+  return Fold(tuple(b.value for b in first), tuple(b.value for b in second), tuple(results), (), 0, tuple(range(len(kinds))))
 
 
 def _there(values: Sequence[UOp], along: UOp) -> UOp:

@@ -356,8 +356,9 @@ class Tracer:
       self.assign(v, u)
 
   def asked(self, statements: Sequence[UOp]) -> Sequence[UOp]:
-    """Atomic operations without a variable where nothing reads it, and once an element without."""
+    """Statements without the variables that nothing reads: of atomic operations, if they are done once an element without."""
     nodes = toposort(statements)
+    if not any(u.op in (Ops.ATOMIC, Ops.FOLD) for u in nodes): return statements
     read = {u.src[0] for u in nodes if u.op is Ops.LOAD}
     def plain(u: UOp, new: UOp) -> UOp:
       gate = [g for g in u.src[3:4] if g is not ix.TRUE]
@@ -366,7 +367,11 @@ class Tracer:
       out = new.replace((*new.src[:3], *gate))
       self.done_at[out] = self.done_at[u]
       return out
-    return rewrite(statements, {Ops.ATOMIC: plain}) if self.atomics else statements
+    def fewer(u: UOp, new: UOp) -> UOp:
+      n = len(u.arg.first)
+      kept = [(v, i) for v, i in zip(u.src[n:], u.arg.asked) if v in read]
+      return new.replace((*u.src[:n], *[v for v, _ in kept]), arg=u.arg._replace(asked=tuple(i for _, i in kept)))
+    return rewrite(statements, {Ops.ATOMIC: plain, Ops.FOLD: fewer})
 
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
@@ -455,11 +460,8 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     seen.add(u)
     stack.extend(u.src)
     for s in fills.get(u.src[0], ()) if u.op is Ops.LOAD else ():
-      if s.op is not Ops.FOLD: stack.extend(s.src[1:])
-      elif s not in seen:   # all of it
-        seen.add(s)
-        stack.extend(UOp(Ops.LOAD, v.dtype, (v,)) for v in s.src)
-  dead = {s for v, stores in fills.items() if v not in seen for s in stores}
+      stack.extend(s.src[1:] if s.op is not Ops.FOLD else [UOp(Ops.LOAD, v.dtype, (v,)) for v in s.src[:len(s.arg.first)]])
+  dead = {s for stores in fills.values() for s in stores if seen.isdisjoint(buffers_written(s))}
   if not dead: return list(statements)
   new: _Table = {}
   for u in order:
