@@ -64,7 +64,9 @@ def _function(name: str, fn: Any, kinds: Sequence[DType], several: bool) -> Fold
   """What a function makes of two elements. Raises for what is no function of elements."""
   t, said = tracer(), getattr(fn, "__name__", repr(fn).removesuffix("()"))
   first, second = ([t.variable(d, ()).block for d in kinds] for _ in range(2))
+  line = t.line, t.at_line
   with t.region() as stated: got = t.call(fn, (*first, *second), {})
+  t.line, t.at_line = line
   if stated:
     raise ApplicationError(f"{name}: {said} stores, prints, or has a loop or condition that the kernel runs; it computes values")
   if got is None or isinstance(got, (tuple, list)) != several or several and len(got) != len(kinds):
