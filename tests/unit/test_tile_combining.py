@@ -16,7 +16,7 @@ from ntgrad.errors import NtgradError
 from ntgrad.tile import Tensor
 from support import plain_c
 from support.devices import needs_cuda
-from support.marks import long_where
+from support.marks import long, long_where
 from support.triton import needs_triton
 
 RNG = np.random.default_rng(0)
@@ -141,6 +141,7 @@ def test_dtypes(dtype: str, device: str) -> None:
 
 # ---- tiles that hang over the edge, sizes known at the launch, loops
 
+@long_where(lambda dynamic, device: (dynamic == "always") is not (device == "CPU"))
 @pytest.mark.parametrize("dynamic", ["never", "always"])
 def test_what_lies_outside_takes_no_part(dynamic: str, device: str) -> None:
   def application(x: Any, y: Any, z: Any, w: Any) -> None:
@@ -178,6 +179,7 @@ def test_what_is_read_outside_takes_part_where_it_is_said(device: str) -> None:
   assert out[0][0] == 6 and out[3][1] == 44
 
 
+@long_where(lambda dynamic, device: (dynamic == "always") is not (device == "CPU"))
 @pytest.mark.parametrize("dynamic", ["never", "always"])
 def test_a_state_that_a_loop_carries(dynamic: str, device: str) -> None:
   """A recurrence over rows of any length, tile by tile: what a tile ends with goes into the next."""
@@ -436,7 +438,7 @@ def test_refusals_of_atomics(fn: Callable[..., Any]) -> None:
 
 # ---- products of batches
 
-@long_where(lambda dtype: dtype != "float32")
+@long_where(lambda dtype, device: dtype != "float32" or device == "NUMPY")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64"])
 def test_products_of_batches(dtype: str, device: str) -> None:
   def application(a: Any, b: Any, c: Any) -> None: c = tl.dot(a, b, acc=c)
@@ -458,6 +460,7 @@ def test_products_of_batches_in_other_orders(device: str) -> None:
   np.testing.assert_allclose(c, np.einsum("bmk,bnk->mbn", np.exp(a), b), rtol=1e-4, atol=1e-3)
 
 
+@long_where(lambda dynamic, device: dynamic == "always" or device != "TRITON")
 @pytest.mark.parametrize("dynamic", ["never", "always"])
 def test_attention_of_several_heads_at_once(dynamic: str, device: str) -> None:
   """Heads as the batch, keys tile by tile, a length that is no multiple of a tile."""
@@ -505,13 +508,13 @@ def batch(a: Any, b: Any, c: Any) -> None: c = tl.dot(a, b)
 
 
 @needs_triton
-@long_where(lambda dtype: dtype != "float32")
+@long
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "uint8", "int64"])
 def test_compiled_scans(dtype: str) -> None:
   def arrangement(a: Any, x: Any, y: Any, z: Any, w: Any) -> Any:
     return *(t.tile((3, -1)) for t in (a, x, y)), z.tile((3, 1)), w.tile((3, 1))
   kernel = tile.make(arrangement, every_fold, (Tensor(2),) * 5)
-  text = compiled(kernel, *[((7, 50), dtype)] * 3, ((7, 1), "int32"), ((7, 1), "bool"))
+  text = compiled(kernel, *[((7, 20), dtype)] * 3, ((7, 1), "int32"), ((7, 1), "bool"))
   assert text.count("tl.associative_scan(") == 3 and "reverse=True" in text
 
 
@@ -529,7 +532,7 @@ def test_compiled_atomics(dtype: str) -> None:
 def test_compiled_batches(dtype: str) -> None:
   kernel = tile.make(lambda *xs: tuple(x.tile((3, -1, -1)) for x in xs), batch, (Tensor(3),) * 3)
   total = {"int8": "int32", "float64": "float64"}.get(dtype, "float32")
-  text = compiled(kernel, ((4, 17, 40), dtype), ((4, 40, 18), dtype), ((4, 17, 18), total)).partition("import triton")[2]
+  text = compiled(kernel, ((4, 17, 40), dtype), ((4, 40, 18), dtype), ((4, 17, 18), total))
   assert text.count("tl.dot(") == 1 and "tl.sum(" not in text
 
 
@@ -542,4 +545,4 @@ def compiled(kernel: Any, *args: Any) -> str:
   spec = kernel.specialise(*args).spec(SimpleNamespace(renderer=TritonRenderer(capability=90), name="sm_90"))
   binary = compiler.build(compiler.Request(spec.source, spec.name, "sm_90"))
   assert binary.cubin[:4] == b"\x7fELF"
-  return str(spec.source.text)
+  return str(spec.source.text).partition("import triton")[2]   # behind the notes
