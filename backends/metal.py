@@ -56,7 +56,9 @@ class MetalRenderer(CStyleRenderer):
 
   def element(self, buffer: str, index: Text) -> str: return f"*({buffer}+{inside(index, SUM)})"
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
-    """See :meth:`Language.atomic`; floats are only added."""
-    if dtype.short not in ("int", "uint", *(("float",) if how == "add" else ())): return super().atomic(how, dtype, place, value)
-    return f"atomic_fetch_{how}_explicit((device atomic_{dtype.short}*)({place}), {value}, memory_order_relaxed)", (), ()
+  def atomic(self, how: str, dtype: DType, place: str, *values: str) -> Atomic:
+    """See :meth:`Language.atomic`; floats are only added and exchanged, and nothing is compared, which may fail for no reason."""
+    if how == "cas" or dtype.short not in ("int", "uint", *(("float",) if how in ("add", "xchg") else ())):
+      return super().atomic(how, dtype, place, *values)
+    name = "exchange" if how == "xchg" else f"fetch_{how}"
+    return f"atomic_{name}_explicit((device atomic_{dtype.short}*)({place}), {values[0]}, memory_order_relaxed)", (), ()

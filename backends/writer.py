@@ -7,7 +7,7 @@ from typing import Callable, Container, Iterable, Sequence
 
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import ATOM, UNARY, DType, Ops, Text, UOp, dtypes, number_text
-from ntgrad.codegen.kernel import accumulator
+from ntgrad.codegen.kernel import accumulator, buffers_written
 
 from .base import size_names
 
@@ -25,7 +25,7 @@ class Usage:
       if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE): stack = stack[:stack.index(u.src[0])]
       self.blocks.append(stack)
       if u.op in opens: stack += (u,)
-      if u.op in (Ops.PHI, Ops.STORE): self.writes[accumulator(u) if u.op is Ops.PHI else u.src[0]].append(at)
+      for buffer in (accumulator(u),) if u.op is Ops.PHI else buffers_written(u): self.writes[buffer].append(at)
       for s in sources(u): self.users[s].append(at)
 
   def written(self, reads: Iterable[UOp], first: int, last: int) -> bool:

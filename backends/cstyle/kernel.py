@@ -9,7 +9,7 @@ from functools import cache
 from typing import Sequence
 
 from ntgrad.codegen.index import arguments, vmax, vmin
-from ntgrad.codegen.ir import FUNCTIONS, CompileError, DType, cast_number, dtypes, prod, refusal
+from ntgrad.codegen.ir import FUNCTIONS, CompileError, DType, cast_number, dtypes, prod, refusal, toposort
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 from ntgrad.codegen.kernel import NARROW
@@ -241,17 +241,29 @@ class CKernel(Writer):
     self.emit(f"{self.guard(gate)}{write}")
 
   def atomic(self, u: UOp) -> None:
-    """``*p = fn(*p, value)`` as one step."""
-    buffer, index, value, *gate = u.src
+    """``*p = fn(*p, value)`` as one step; what was there before it goes to a variable."""
+    buffer, index, value = u.src[:3]
+    gate, to = [g for g in u.src[3:4] if g.op is not Ops.CONST], u.src[4:6]
     if self.language.serial:
-      old = UOp(Ops.LOAD, buffer.dtype, (buffer, index))
-      new = UOp.alu(BinaryOps[u.arg.upper()], old, value)
-      for x in old, new: self.text[x] = self.expression(x)
-      return self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *gate)))
-    call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index)[0], self.c(value))
-    self.typedefs.update(zip(head, head))
-    self.helpers.update(helpers)
-    self.emit(f"{self.guard(gate)}{call};")
+      old = UOp(Ops.LOAD, buffer.dtype, (buffer, index, *gate))
+      text = self.expression(old)
+      self.text[old] = self.declare("old", text[0], self.value_type(old.dtype)) if to else text
+      new = value
+      if u.arg == "cas": new = UOp.alu(BinaryOps.CMPEQ, old, u.src[6]).where(value, old)
+      elif u.arg != "xchg": new = UOp.alu(BinaryOps[u.arg.upper()], old, value)
+      for x in toposort((new,), self.text.__contains__):
+        if x not in self.text: self.text[x] = self.expression(x)
+      self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *gate)))
+    else:
+      values = [self.c(x) for x in (*u.src[6:], value)]
+      call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index)[0], *values)
+      self.typedefs.update(zip(head, head))
+      self.helpers.update(helpers)
+      if not to: return self.emit(f"{self.guard(gate)}{call};")
+      old, t = UOp(Ops.CAST, buffer.dtype, (u,)), self.value_type(buffer.dtype)
+      name, _ = self.text[old] = self.declare("old", "0", t)
+      self.emit(f"{self.guard(gate)}{name} = {call};")
+    if to: self.store(UOp(Ops.STORE, u.dtype, (*to, old)))
 
   def print(self, u: UOp) -> None:
     """A line for each element of each variable, in order; without variables a line."""

@@ -108,6 +108,7 @@ class Language(Renderer):
 
   def element(self, buffer: str, index: Text) -> str: return f"{buffer}[{index[0]}]"   # the C lvalue of an element
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
-    """What does ``*place = how(*place, value)`` in one step. Raises CompileError."""
+  def atomic(self, how: str, dtype: DType, place: str, *values: str) -> Atomic:
+    """What does ``*place = how(*place, value)`` in one step, and gives what was there; "cas" has what it compares with before the
+    value. Raises CompileError."""
     raise CompileError(f"{self.name} has no atomic {how} of {dtype}")

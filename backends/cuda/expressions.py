@@ -10,7 +10,7 @@ from ntgrad.codegen.index import vmax, vmin
 from ntgrad.codegen.ir import ATOM, FUNCTIONS, PRODUCT, UNARY, CompileError, DType, Text, cast_number, dtypes, held, inside
 from ntgrad.codegen.ir.spelling import BIT_AND, BIT_OR, COMPARISON as CMP, CONDITIONAL as ANY, SHORT_PYTHON as PYTHON, operands
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
-from ntgrad.codegen.kernel import FP8, NARROW, accesses_variable, gate_or_none, layout, terms
+from ntgrad.codegen.kernel import FP8, NARROW, accesses_variable, buffers_written, gate_or_none, layout, terms
 
 from ..writer import float_text
 from .descriptors import AxisIds
@@ -209,6 +209,7 @@ class Expressions(Facts):
     """Whether all of a variable is stored before anything else is done with it, and outside of loops and conditions."""
     for u in self.uops[self.at[variable] + 1:]:
       if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE): break
+      if u.op is Ops.FOLD and variable in u.src: return variable in buffers_written(u)
       if accesses_variable(u) and u.src[0] is variable:
         return u.op is Ops.STORE and gate_or_none(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
     return False

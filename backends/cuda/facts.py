@@ -56,14 +56,18 @@ class Facts(Writer):
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     self.arguments = arguments
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+    self.folds = [u for u in uops if u.op is Ops.FOLD]
     self.dims = linear.block_axes(uops)
     self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
-    self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
+    self.places = {u: self._places(u) for u in map(placed, uops) if accesses_variable(u)}
     through = defaultdict[tuple[UOp, int], set[int]](set)   # the axes along each dimension of each variable
     for u, places in self.places.items():
       for dim, place in enumerate(places):
         if place.axis is not None: through[u.src[0], dim].add(place.axis)
+    for u in self.folds:   # all of one shape
+      for dim in range(len(u.arg.shape)):
+        through.update(dict.fromkeys([(v, dim) for v in u.src], set().union(*[through[v, dim] for v in u.src])))
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
       v: tuple(max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape))
@@ -120,9 +124,9 @@ class Facts(Writer):
 
   def _shapes(self, uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
     """The shape of each variable: that of an access which takes all of it, else one dimension."""
-    out = dict[UOp, tuple[int, ...]]()
+    out = {v: u.arg.shape for u in self.folds for v in u.src}
     for u in uops:
-      if not accesses_variable(u): continue
+      if not accesses_variable(u := placed(u)): continue
       found = linear.layout(u.src[0].arg[1], u.src[1])
       if found is not None and len(found) > len(out.get(u.src[0], ())): out[u.src[0]] = found
     return {u: out.get(u, () if u.arg[1] == 1 else (u.arg[1],)) for u in uops if u.op is Ops.DEFINE_LOCAL}
@@ -148,7 +152,7 @@ class Facts(Writer):
     out = {i: power_of_two(n) for i, n in self.sizes.items()}
     for u in uops:
       if not is_dot(u): continue
-      for i in self.dims[u.src[0]] | self.dims[u.src[1]]:
+      for i in self.dims[u.src[0]] ^ self.dims[u.src[1]] | {*u.arg[1]}:   # but those of a batch
         out[i] = max(out[i], 32 if i in u.arg[1] and u.src[0].dtype.itemsize == 1 else 16)
     while any(len({out[i] for i in axes}) > 1 for axes in through.values()):
       for axes in through.values(): out.update(dict.fromkeys(axes, max(out[i] for i in axes)))
@@ -170,7 +174,7 @@ class Facts(Writer):
     before = -1
     while len(exact) != before:   # accumulators and variables are read before they are written, in the order of a loop
       before = len(exact)
-      local = {u.src[0] for u in exact if u.op is Ops.LOAD and accesses_variable(u)}
+      local = {u.src[0] for u in exact if u.op is Ops.LOAD and accesses_variable(u)}.union(*[u.src for u in self.folds])
       for u in self.uops:
         op, src = u.op, u.src
         if op in (Ops.STORE, Ops.ATOMIC):
@@ -208,6 +212,11 @@ class Facts(Writer):
           else: reads[u] = frozenset()
         elif u.op in (Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT) and p == at + 1 and user.op is Ops.STORE and \
             accesses_variable(user) and user.src[2] is u: self.inline[u] = maxsize   # it gets the variable's name
+
+
+def placed(u: UOp) -> UOp:
+  """The STORE of what an ATOMIC gives, if it gives something to a variable; any other node as it is."""
+  return UOp(Ops.STORE, u.dtype, (*u.src[4:6], u)) if u.op is Ops.ATOMIC and u.src[4:] else u
 
 
 def step_along(index: UOp, axis: int) -> int:

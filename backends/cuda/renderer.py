@@ -15,9 +15,10 @@ from typing import Callable, Mapping, Sequence
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
-from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity
+from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
-from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
+from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero, substitute
+from ntgrad.codegen.kernel.kernel import Fold, buffers_written, fold_names, orders
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
@@ -25,7 +26,7 @@ from ..writer import head_text, parameters, touched
 from . import helpers
 from .descriptors import CAPABILITY, AxisIds, Box, Layout
 from .expressions import Expressions, constant, permuted, sizes, zero
-from .facts import triton_type
+from .facts import placed, triton_type
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
@@ -113,6 +114,7 @@ class _TritonKernel(Expressions):
     self.ordered = {p for p in touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
                     if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
+    self.functions = list[str]()                      # that FOLDs combine with
 
   # ---- the module
 
@@ -130,7 +132,7 @@ class _TritonKernel(Expressions):
     kernel = "\n".join([f"# {', '.join(f'{name}: {t}' for name, t in typed.items())}", "@triton.jit",
                         head_text(f"def {self.name}", list(typed), ":"), *self.lines])
     used = helpers.with_called(self.used)
-    functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
+    functions = [*(helpers.HELPERS[name] for name in used if name in helpers.HELPERS), *self.functions]
     imports = "import triton\nimport triton.language as tl"
     if "libdevice" in used: imports += "\nfrom triton.language.extra.cuda import libdevice"
     text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, f"{kernel}\n"])
@@ -274,7 +276,7 @@ class _TritonKernel(Expressions):
   def mask(self, u: UOp, to: AxisIds) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
     gate = gate_or_none(u)
-    parts = [*([] if gate is None else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
+    parts = [*([] if gate is None or gate.op is Ops.CONST else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 
   def write_load(self, u: UOp) -> Text:
@@ -305,7 +307,18 @@ class _TritonKernel(Expressions):
     dtype, to = u.src[0].dtype, self.target(u)
     if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
       raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
-    self.emit(f"tl.atomic_{u.arg}({self.pointer(u, to)}, {self.whole(u.src[2], to)}{self.mask(u, to)}, sem=\"relaxed\")")
+    place, value, mask = self.pointer(u, to), self.whole(u.src[2], to), self.mask(u, to)
+    if orders(u): self.emit("tl.debug_barrier()")   # of all threads
+    how = "" if orders(u) else ', sem="relaxed"'
+    if not u.src[4:]: return self.emit(f"tl.atomic_{u.arg}({place}, {value}{mask}{how})")
+    where = mask.removeprefix(", mask=")
+    if u.arg != "cas": text = f"tl.atomic_{u.arg}({place}, {value}{mask}{how})"
+    else:   # it has no mask: elsewhere the first element gets what it has
+      same = self.whole(u.src[6], to)
+      if mask: place, value = f"tl.where({where}, {place}, {self.x(u.src[0])})", f"tl.where({where}, {value}, {same})"
+      text = f"tl.atomic_cas({place}, {same}, {value})"
+    self.text[u] = self.declare("old", f"tl.where({where}, {text}, {zero(dtype)})" if mask else text)
+    self.assign(placed(u))
 
   def write_print(self, u: UOp) -> None:
     """All elements of blocks as Triton has them, those that it adds too."""
@@ -365,6 +378,42 @@ class _TritonKernel(Expressions):
     dim, back = self.axes(to).index(axis), ", reverse=True" if reverse else ""
     if fn is BinaryOps.ADD and dtype.itemsize >= 4: return f"tl.cumsum({text}, {dim}{back})", ATOM
     return f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM
+
+  def write_fold(self, u: UOp) -> None:
+    """A scan of several blocks at once; bools are ints meanwhile."""
+    f, (read, to) = u.arg, fold_names(u, [self.text[v][0] for v in u.src])
+    given = [to_int32(name) if v.dtype.kind == "b" else name for name, v in zip(read, u.src)]
+    shape = self.padded_shapes[u.src[0]]
+    if f.reverse and shape[f.axis] != f.shape[f.axis]:   # the lanes added come first
+      f, own = f.guarded(), f"tl.arange(0, {shape[f.axis]}) < {f.shape[f.axis]}"
+      at = ", ".join(":" if d == f.axis else "None" for d in range(len(shape)))
+      to.insert(0, "_")
+      given.insert(0, f"tl.broadcast_to(({own})[{at}], {sizes(shape)}).to(tl.int32)")
+    operands, back = given[0] if len(given) == 1 else f"({', '.join(given)})", ", reverse=True" if f.reverse else ""
+    self.emit(f"{', '.join(to)} = tl.associative_scan({operands}, {f.axis}, {self.combining(f)}{back})")
+    for name in [self.text[v][0] for v in buffers_written(u) if v.dtype.kind == "b"]: self.emit(f"{name} = {name} != 0")
+
+  def combining(self, f: Fold) -> str:
+    """The function of a FOLD, written as a helper of the module."""
+    zero, given = UOp.const(dtypes.int32, 0), dict[UOp, UOp]()
+    def memory(name: str, dtype: DType) -> UOp: return UOp(Ops.DEFINE_LOCAL, dtype, (), (name, 1, "private"))
+    for letter, loads in (("a", f.first), ("b", f.second)):
+      given.update((x, UOp(Ops.LOAD, x.dtype, (memory(f"{letter}{i}", x.dtype), zero))) for i, x in enumerate(loads))
+    roots = substitute(f.results, given)
+    stores = [UOp(Ops.STORE, r.dtype, (memory(f"out{i}", r.dtype), zero, r)) for i, r in enumerate(roots)]
+    own = _TritonKernel(self.name, pipeline.run_passes(UOpList(toposort(stores + [*given.values()])), Target("triton"), "floats",
+                                                       "floats", self.name), {}, False, self.tf32)
+    own.exact = set(own.uops)
+    parameters = {x.src[0].arg[0]: x for x in given.values()}
+    for u in own.uops:
+      if u.op is not Ops.DEFINE_LOCAL or u.arg[0] not in parameters: own.node(u)
+      else: own.text[u] = f"({u.arg[0]} != 0)" if u.dtype.kind == "b" else u.arg[0], ATOM
+    for name in own.used: self.use(name)
+    name = self.fresh(f"_{self.name}_fold")
+    out = [f"out{i}{'.to(tl.int32)' * (r.dtype.kind == 'b')}" for i, r in enumerate(roots)]
+    head = "@triton.jit", f"def {name}({', '.join(parameters)}):"
+    self.functions.append("\n".join([*head, *own.lines, f"  return {', '.join(out)}"]))
+    return name
 
   def write_sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order."""
@@ -428,15 +477,19 @@ class _TritonKernel(Expressions):
 
   def dot(self, u: UOp) -> Text:
     (a, b), (k,) = u.src[:2], u.arg[1]
-    parts = [self.factor(a, k, 1), self.factor(b, k, 0), *(self.x(s) for s in u.src[2:])]
+    batch = self.dims[a] & self.dims[b] - {k}
+    own = [*self.axes(batch), *(i for x in (a, b) for i in self.dims[x] - batch - {k})]   # of the product
+    axes = self.axes(self.dims[u])
+    parts = [self.factor(a, k, [*own[:-1], k]), self.factor(b, k, [*own[:-2], k, own[-1]]),
+             *(permuted(self.x(s), [axes.index(i) for i in own]) for s in u.src[2:])]
     if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
     if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
     if u.dtype is not dtypes.float32: parts.append(f"out_dtype={triton_type(u.dtype)}")
-    return f"tl.dot({', '.join(parts)})", ATOM
+    return permuted(f"tl.dot({', '.join(parts)})", [own.index(i) for i in axes]), ATOM
 
-  def factor(self, u: UOp, k: int, at: int) -> str:
-    """A factor of a dot, whose axis ``k`` is dimension ``at`` and has zeros in the lanes added to it."""
+  def factor(self, u: UOp, k: int, order: Sequence[int]) -> str:
+    """A factor of a dot, whose dimensions are these axes, with zeros in the lanes added to axis ``k``."""
     text, dims = self.x(u), self.dims[u]
     if not self.zero_outside(u, k): text = self.filled(text, (k,), dims, zero(u.dtype))
-    if self.axes(dims)[at] != k: text = f"tl.trans({text})"
+    text = permuted(text, [self.axes(dims).index(i) for i in order])
     return f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)" if u.dtype in FP8 else text

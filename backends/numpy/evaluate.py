@@ -15,7 +15,7 @@ import numpy as np
 
 from ntgrad.codegen.index import Dim, Size, evaluator
 from ntgrad.codegen.ir import Ops, RaceError, UOp, VerifyError, dtypes, step_of
-from ntgrad.codegen.kernel import UOpList, accumulator
+from ntgrad.codegen.kernel import UOpList, accumulator, orders
 
 from ..writer import touched
 from .functions import cast, function
@@ -60,7 +60,8 @@ class Evaluator:
     each = [n if kind == "private" else -(-n // self.items) for _, n, kind in locals_]
     self.weight = max([u.dtype.count for u in self.uops] + each)
     self.constants = {u: np.full(self.ones, u.arg, u.dtype.np) for u in self.uops if u.op in (Ops.CONST, Ops.DEFINE_ACC)}
-    self.prints = any(u.op is Ops.PRINT for u in self.uops)
+    # one program after another: they print, or wait for each other
+    self.alone = any(u.op is Ops.PRINT or orders(u) for u in self.uops)
     self.block = self._blocks()
 
   def fail(self, u: UOp, sentence: str, race: Any = None) -> NoReturn:
@@ -102,7 +103,7 @@ class Evaluator:
   # ---- running
   def boxes(self, extents: Mapping[UOp, int]) -> Iterator[list[range]]:
     """Boxes of group ids, each small enough for one go."""
-    room = 1 if self.prints else max(1, CHUNK // (self.items * self.weight))   # then one program after another
+    room = 1 if self.alone else max(1, CHUNK // (self.items * self.weight))
     parts = []
     for u in reversed(self.groups):
       n = extents[u] if u not in self.once else 1
@@ -217,8 +218,12 @@ class Chunk:
     self.memory[buf].store(self.values[index], line.node.src[2].dtype.count, self.values[value], self.gate(gate))
 
   def run_atomic(self, line: Line) -> None:
-    buf, index, value, *gate = line.sources
-    self.memory[buf].atomic(line.node.arg, self.values[index], self.values[value], self.gate(gate), self.shape)
+    buf, index, value, *gate = line.sources[:4]
+    compared, values = [self.values[s] for s in line.sources[6:]], self.values
+    to = [(self.memory[v], values[i]) for v, i in [line.sources[4:6]] * bool(line.sources[4:])]
+    old = self.memory[buf].atomic(line.node.arg, values[index], values[value], self.gate(gate), self.shape, compared, bool(to))
+    for memory, at in to: memory.store(at, 1, old, self.mask)
+    if orders(line.node): self.visible()
 
   def run_print(self, line: Line) -> None:
     """Print, or stop, for the one program of this chunk."""
@@ -237,8 +242,12 @@ class Chunk:
     own = tuple(range(len(self.ev.groups), len(self.shape)))
     if self.mask is not None and own and (self.mask.any(axis=own) != self.mask.all(axis=own)).any():
       self.fail("has a barrier that only some work-items of a group reach")
+    self.visible(lambda m: m.base is not None)
+
+  def visible(self, where: Callable[[Memory], bool] = lambda m: True) -> None:
+    """What was done so far comes before all that is done from here on."""
     for m in self.memory.values():
-      if m.base is not None and m.tracker is not None: m.tracker.reset()
+      if m.tracker is not None and where(m): m.tracker.reset()
 
   def run_phi(self, line: Line) -> None:
     accumulator, value, *_ = line.sources

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn, Sequence
 
 import numpy as np
 
@@ -149,19 +149,34 @@ class Memory:
     if (tracker is not None or i.size > 1 and self.base is None) and np.count_nonzero(differs := bits(self.data[i]) != new):
       self._apart(i, who, "writes", who if tracker is None else tracker.writer[i], "writes", differs)
 
-  def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape) -> None:
-    """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""
-    if (places := self._places("updates", index, gate)) is None: return
+  def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: Shape, compared: Sequence[Array] = (),
+             asked: bool = False) -> Array:
+    """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value.
+    Gives what was there where that is ``asked``, 0 where the gate is false."""
+    found = np.zeros(programs + (1,) if asked else 1, self.data.dtype)
+    if (places := self._places("updates", index, gate)) is None: return found
     i, gate = places
-    i, value, who = _pick(_shape(gate, i.shape, value.shape, programs + (1,)), gate, i, value, self.who)
+    shape = _shape(gate, i.shape, value.shape, programs + (1,))
+    i, value, who, *compared = _pick(shape, gate, i, value, self.who, *compared)
     if (tracker := self.tracker) is not None and tracker.updaters is not None:
       self._apart(i, who, "updates", tracker.wrote(i, who), "writes")
       if tracker.readers is not None: self._apart(i, who, "updates", tracker.readers.other(i, who), "reads")
       tracker.updaters.add(i, who)
-    fn = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]
-    if self.data.dtype.kind in "iuf": fn.at(self.data, i, value)
-    else:  # the narrow floats of ml_dtypes
-      for k, v in zip(i, value): self.data[k] = fn(self.data[k].astype(np.float32), v.astype(np.float32)).astype(self.data.dtype)
+    if how not in ("cas", "xchg") and not asked and self.data.dtype.kind in "iuf":
+      _ATOMICS[how].at(self.data, i, value)
+      return found
+    old, data = np.empty(i.size, self.data.dtype), self.data
+    wide = data.dtype if data.dtype.kind in "iuf" else np.float32   # the narrow floats of ml_dtypes
+    for n, (k, v) in enumerate(zip(i, value)):
+      old[n] = data[k]
+      if how not in ("cas", "xchg"): data[k] = _ATOMICS[how](data[k].astype(wide), v.astype(wide)).astype(data.dtype)
+      elif how == "xchg" or data[k] == compared[0][n]: data[k] = v
+    if asked: found[... if gate is None else np.broadcast_to(gate, shape)] = old.reshape(shape) if gate is None else old
+    return found
+
+
+_ATOMICS = {"add": np.add, "max": np.maximum, "min": np.minimum,
+            "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 def _shape(gate: Array | None, *shapes: Shape) -> Shape: return np.broadcast_shapes(*shapes, () if gate is None else gate.shape)

@@ -23,7 +23,7 @@ def _all() -> dict[str, list[str]]:
   vectors = [f"{base}{n}" for base in FLOATS for n in _WIDTHS]
   for name, count in FUNCTIONS.items(): out[name] = [f"{t} C {name}({', '.join([t]*count)})" for t in vectors]
   for name in "min", "max": out[name] = [f"{t} C {name}({t}, {t})" for t in _SCALARS]
-  for name in "add min max xchg cmpxchg".split():
+  for name in "add min max and or xor xchg cmpxchg".split():
     # of 32 bits "atomic_", of 64 "atom_"
     for short, bases in ("atomic", _INTEGERS[:2]), ("atom", _INTEGERS):
       out[f"{short}_{name}"] = [f"{t} F {short}_{name}(volatile {space} {t}*, {', '.join([t]*(1 + (name == 'cmpxchg')))})"

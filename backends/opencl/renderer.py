@@ -46,42 +46,50 @@ class OpenCLRenderer(CStyleRenderer):
 
   def position(self, kind: str, dim: int, size: Dim) -> str: return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
-    if dtype.kind == "b": return super().atomic(how, dtype, place, value)
-    call = f"atomic_{how}_{dtype.short}"
-    if dtype.short in ("int", "uint"): return f"atomic_{how}({place}, {value})", (), ()
+  def atomic(self, how: str, dtype: DType, place: str, *values: str) -> Atomic:
+    if dtype.kind == "b": return super().atomic(how, dtype, place, *values)
+    call, given = f"atomic_{how}_{dtype.short}", ", ".join([place, *values])
+    if dtype.short in ("int", "uint"): return f"atomic_{'cmpxchg' if how == 'cas' else how}({given})", (), ()
     text, needs = self.library.resolve(_swapping(call, how, dtype), self.value_type(dtype))
     enable = ("#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable",) if dtype.itemsize == 8 else ()
-    return f"{call}({place}, {value})", (*needs, (call, text)), enable
+    return f"{call}({given})", (*needs, (call, text)), enable
 
 
 def _swapping(name: str, how: str, d: DType) -> str:
   """The helper ``name(pointer, value)`` for an atomic operation that the device has not: read, compute, compare and swap, until
-  nobody came between. Calls for the register type of ``d`` are marked with ``@``."""
+  nobody came between; gives what was there. Calls for the register type of ``d`` are marked with ``@``."""
   register, stored = VALUES[d.name], STORED[d.name]
   new = f"@{how}(old, value)"
   if how == "add": new = "(long)((ulong)old + value)" if register == "long" else "old + value"
+  elif how == "xchg": new = "value"
+  elif how == "cas": new = "old == compared ? value : old"
+  elif how not in ("max", "min"): new = f"old {'&|^'[('and', 'or', 'xor').index(how)]} value"
+  given = f"{register} compared, {register} value" if how == "cas" else f"{register} value"
   if d in NARROW: new = f"@float_to_{d.short}({new})"
   if d.itemsize >= 4:
     word, swap = ("uint", "atomic_cmpxchg") if d.itemsize == 4 else ("ulong", "atom_cmpxchg")
-    return f"""static void {name}(volatile __global {stored}* p, {register} value) {{
+    return f"""static {register} {name}(volatile __global {stored}* p, {given}) {{
   {word} seen = *(volatile __global {word}*)p, before;
+  {register} old;
   do {{
     before = seen;
-    {register} old = as_{stored}(before);
+    old = as_{stored}(before);
     seen = {swap}((volatile __global {word}*)p, before, as_{word}({new}));
   }} while (seen != before);
+  return old;
 }}"""
   # part of a word
   old = f"({stored})(before >> shift)"
   if d in NARROW: old = f"@{d.short}_to_float:{stored}({old})"
-  return f"""static void {name}(volatile __global {stored}* p, {register} value) {{
+  return f"""static {register} {name}(volatile __global {stored}* p, {given}) {{
   volatile __global uint* word = (volatile __global uint*)((size_t)p & ~(size_t)3);
   uint shift = (uint)((size_t)p & 3)*8, mask = {hex((1 << 8*d.itemsize) - 1)}u << shift, seen = *word, before;
+  {register} old;
   do {{
     before = seen;
-    {register} old = {old};
+    old = {old};
     uint next = (u{stored.lstrip('u')})({new});
     seen = atomic_cmpxchg(word, before, (before & ~mask) | next << shift);
   }} while (seen != before);
+  return old;
 }}"""

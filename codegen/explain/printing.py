@@ -11,6 +11,7 @@ from ..index import shape_text, sources_first, text_of
 from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Fn, Text, dtypes, infix, inside, number_text
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, gate_or_none, inner, is_variable
+from ..kernel.kernel import fold_names
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
@@ -85,6 +86,7 @@ class Printer:
   def place(self, access: UOp) -> str:
     """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
     buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
+    if gate is ix.TRUE: gate = None
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
     at = ", ".join(self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src))))
@@ -203,6 +205,7 @@ def _statement_lines(kernel: Kernel) -> list[str]:
     printer = _printer(kernel, lines, margin, names, gates)
     for u in _shared(toposort(s.src if s.op in EFFECTS else s.src[:1])): printer.name(u)
     if s.op in EFFECTS: text = _effect(printer, s)
+    elif s.op is Ops.FOLD: text = _fold(printer, s)
     elif s.op is Ops.PRINT: text = f"print {s.arg.text!r} {', '.join(v.arg[0] for v in s.src[:len(s.arg.shapes)])}"
     elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], ATOM)}:"
     else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
@@ -231,9 +234,18 @@ def _shared(nodes: Sequence[UOp]) -> dict[UOp, None]:
   return dict.fromkeys(u for u in nodes if uses[u] > 1 and _worth_a_name(u))
 
 
+def _fold(printer: Printer, s: UOp) -> str:
+  f, (read, to) = s.arg, fold_names(s, [v.arg[0] for v in s.src])
+  how = "from the end, all" if f.reverse else "all" if f.scan else "the last"
+  together = [f"({', '.join(map(printer.text, xs))})" for xs in (f.first, f.second, f.results)]
+  return f"{', '.join(to)} = {how} of {' ⊕ '.join(together[:2])} = {together[2]} along {f.axis} of {', '.join(read)}"
+
+
 def _effect(printer: Printer, s: UOp) -> str:
   place, value = printer.place(s), printer.text(s.src[2])
-  if s.op is Ops.ATOMIC: return f"atomic {s.arg} {place}, {value}"
+  if s.op is Ops.ATOMIC:
+    old = f"{printer.place(UOp(Ops.LOAD, s.dtype, s.src[4:6]))} = " if s.src[4:] else ""
+    return f"{old}atomic {s.arg} {place}, {', '.join([value, *map(printer.text, s.src[6:])])}"
   how, axes = s.arg if isinstance(s.arg, tuple) else ("set", None)
   note = "past the cache" if s.arg == "nt" else "" if axes is None else f"{_axes(axes)} one after another"
   store = "" if is_variable(s.src[0]) else "store "

@@ -98,7 +98,9 @@ class Ops(Enum):
   LOAD = 51
   # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
   STORE = 52
-  ATOMIC = 53      # (buffer, index, value[, gate]), arg: "add" | "max" | "min"; an effect, no value
+  # (buffer, index, value[, gate[, variable, index[, compared]]]), arg: one of ``kernel.ATOMICS``; an effect: what was there goes
+  # to the variable, 0 where the gate is false
+  ATOMIC = 53
   # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable. The scheduler's stand in any
   # value, and may have a fourth: after how many elements they start anew
   SCAN = 54
@@ -119,6 +121,9 @@ class Ops(Enum):
   IF = 68          # (condition); index form: (condition, statement..), arg: how many of them are for true
   ENDIF = 69       # (if)
   BARRIER = 70
+  # index and linear form: (variable.., variable..), arg: Fold; what the first combine to along one of their dimensions goes to
+  # the others. Targets without blocks have a loop
+  FOLD = 75
   PRINT = 71       # index and linear form: (variable.., place of the program..), arg: Print; prints them, or stops in a debugger
   ELSE = 72        # (if)
   BREAK = 73       # (condition): leaves the WHILE where it is false
@@ -390,7 +395,7 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
 
 
 NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER,
-  Ops.FOR, Ops.PRINT}
+  Ops.FOR, Ops.PRINT, Ops.FOLD}
 
 
 def step_of(loop: UOp) -> UOp | None:

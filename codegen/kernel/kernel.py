@@ -1,18 +1,19 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
-A statement is a STORE, an ATOMIC or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable,
-which each program has for itself."""
+A statement is a STORE, an ATOMIC, a FOLD or a PRINT, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a
+variable, which each program has for itself."""
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Iterable, Iterator, NamedTuple
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 from .. import index as ix
 from ..index import Dim, Shape as Shape, dim_text, sizes_of, text_of
-from ..ir import DType, Ops, OptError, UOp, toposort
+from ..ir import DType, Ops, OptError, UOp, dtypes, toposort
+from ..ir.alu import or_
 
 
 class AxisKind(Enum):
@@ -108,16 +109,62 @@ class Print(NamedTuple):
     return [f"{self.text}{f' (operand {i})' * (len(self.shapes) > 1)}: " for i in range(len(self.shapes))]
 
 
+class Fold(NamedTuple):
+  """How a FOLD combines n values an element, in their order: ``results`` are n functions of the LOADs ``first``, of all so far,
+  and ``second``, of the next. It goes along dimension ``axis`` of variables of a ``shape``, with ``reverse`` from the end. A scan
+  (``scan``) gives all that it comes by, else the last is asked for. The results ``asked`` for go to variables."""
+  first: tuple[UOp, ...]
+  second: tuple[UOp, ...]
+  results: tuple[UOp, ...]
+  shape: tuple[int, ...]
+  axis: int
+  asked: tuple[int, ...]
+  scan: bool = False
+  reverse: bool = False
+
+  def guarded(self) -> Fold:
+    """With one more value, the first: whether an element takes part."""
+    a, b = (scalar(name, dtypes.bool) for name in ("there", "here"))
+    both = zip(self.first, self.second, self.results)
+    results = or_(a, b), *[a.where(b.where(r, x), y) for x, y, r in both]
+    asked = tuple([i + 1 for i in self.asked])
+    return self._replace(first=(a, *self.first), second=(b, *self.second), results=results, asked=asked)
+
+
+def scalar(name: str, dtype: DType) -> UOp:
+  """What reads a variable of one element."""
+  return UOp(Ops.LOAD, dtype, (UOp(Ops.DEFINE_LOCAL, dtype, (), (name, (), "private")), UOp(Ops.INDEX, ix.INT)))
+
+
+def fold_names(u: UOp, names: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+  """Of the names of a FOLD's variables those that it reads, and that which each result goes to: ``_`` for one not asked for."""
+  n = len(u.arg.first)
+  to = dict(zip(u.arg.asked, names[n:]))
+  return names[:n], [to.get(i, "_") for i in range(n)]
+
+
+def buffers_written(u: UOp) -> tuple[UOp, ...]:
+  """The buffers that a statement, or a node of the linear form, writes."""
+  if u.op is Ops.FOLD: return u.src[len(u.arg.first):]
+  return (u.src[0], *u.src[4:5]) if u.op is Ops.ATOMIC else u.src[:1] if u.op is Ops.STORE else ()
+
+
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
 EFFECTS = Ops.STORE, Ops.ATOMIC
 ACCESSES = Ops.LOAD, *EFFECTS
 LOAD_OR_STORE = Ops.LOAD, Ops.STORE
+ATOMICS = "add", "max", "min", "and", "or", "xor", "xchg", "cas"   # cas: if it equals what is compared
 REGIONS = Ops.FOR, Ops.WHILE, Ops.IF
 
 
 def reads_its_place(effect: UOp) -> bool:
   """Whether to store an element twice, or in another order, is not the same: an ATOMIC, a STORE that adds or keeps an order."""
   return effect.op is Ops.ATOMIC or isinstance(effect.arg, tuple) and (effect.arg[0] == "add" or bool(effect.arg[1]))
+
+
+def orders(u: UOp) -> bool:
+  """Whether an ATOMIC may tell others that what its program did before is done, or its program that of others."""
+  return u.op is Ops.ATOMIC and (u.arg in ("xchg", "cas") or len(u.src) > 4)
 
 
 def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
@@ -184,7 +231,7 @@ class Kernel:
     return [u for u in self.nodes if is_variable(u)]
 
   @cached_property
-  def written(self) -> frozenset[UOp]: return frozenset(s.src[0] for s in self.effects)   # the buffers that some statement writes
+  def written(self) -> frozenset[UOp]: return frozenset(b for s in self.statements for b in buffers_written(s))
 
   @cached_property
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:
@@ -292,7 +339,7 @@ def structure_text(kernel: Kernel) -> str:
     new = [u for u in toposort(roots, number.__contains__) if u not in number]
     number.update(zip(new, range(len(order), len(order) + len(new))))
     order += new
-    roots = [x for u in new if type(u.arg) is tuple for x in _nodes_in(u.arg) if x not in number]
+    roots = [x for u in new if isinstance(u.arg, tuple) for x in _nodes_in(u.arg) if x not in number]
   lines = [
     f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order]
   return "\n".join([*lines, _arg_text(whole, number)])

@@ -74,6 +74,7 @@ def accesses_variable(u: UOp) -> bool:
 
 def named_sources(u: UOp) -> tuple[UOp, ...]:
   """What the text of a node names: not the index into a variable but its terms, as the variable's dimensions are told apart."""
+  if u.op is Ops.ATOMIC and u.src[4:]: return (*u.src[:5], *terms(u.src[5])[0], *u.src[6:])
   return (u.src[0], *terms(u.src[1])[0], *u.src[2:]) if accesses_variable(u) else u.src
 
 

@@ -13,7 +13,8 @@ _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least,
 def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   """For targets with blocks: sums of products -> products of blocks, sum[k](a * b) + c -> dot[k](a, b, c).
 
-  The factors are those in memory, narrow ones too, and each varies with ``k`` and one other axis. A condition of the sum becomes
+  The factors are those in memory, narrow ones too, and each varies with ``k``, one other axis, and maybe one that both
+  have (a batch). A condition of the sum becomes
   one of each factor that is not 0 outside it anyway.
 
       s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
@@ -28,7 +29,9 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
     if (found := _product(u, target)) is None: return None
     (k,), (a, b, wheres) = u.arg[1], found
     free = [axes[x] - {k} for x in (a, b) if k in axes[x]]
-    if [len(f) for f in free] != [1, 1] or free[0] == free[1]: return None
+    batch = free[0] & free[1] if len(free) == 2 else frozenset()   # an axis that both have
+    free = [f - batch for f in free]
+    if [len(f) for f in free] != [1, 1] or len(batch) > 1: return None
     if any(not any(axes[w] <= axes[x] for x in (a, b)) for w in wheres): return None
     (i,), (j,) = free
     if min(sizes[i], sizes[j], sizes[k]) < _SMALLEST_DOT: return None

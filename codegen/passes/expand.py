@@ -234,6 +234,9 @@ class Expander:
     out: list[UOp] = []
     for env in self.envs([a for a in self.copied if a.rng in u.ranges]):
       (at, gate), v = self.place(u, env), self.value(u.src[2], env)
+      if u.src[4:]:
+        out += self.atomic(u, env, at, gate, v)
+        continue
       if gate is ix.FALSE: continue
       if isinstance(u.arg, tuple) and u.arg[0] == "add":
         old = self.load(UOp(Ops.LOAD, u.dtype, (*u.src[:2], *u.src[3:])), env)
@@ -245,6 +248,14 @@ class Expander:
         lanes = zip(self.lanes_of(at), self.lanes_of(gate), map(partial(lane_of, v), range(self.width)))
         out += [_store(u, a, x, g) for a, g, x in lanes if g is not ix.FALSE]
     return out
+
+  def atomic(self, u: UOp, env: _Env, at: UOp, gate: UOp, v: UOp) -> list[UOp]:
+    """The ATOMICs, one a lane, of which a variable has what was there."""
+    to = self.place(UOp(Ops.LOAD, u.dtype, u.src[4:6]), env)[0]
+    compared = [self.value(x, env) for x in u.src[6:]]
+    if self.scalar(at, gate, to): return [UOp(u.op, u.dtype, (u.src[0], at, v, gate, u.src[4], to, *compared), u.arg)]
+    return [UOp(u.op, u.dtype, (u.src[0], a, lane_of(v, i), g, u.src[4], t, *[lane_of(c, i) for c in compared]), u.arg)
+            for i, (a, g, t) in enumerate(zip(*map(self.lanes_of, (at, gate, to))))]
 
   def cache_read(self, u: UOp, env: _Env) -> UOp:
     """An element of the copy: CACHE_READ(index, local array, stores that fill it), with the loops that the stores go through."""
@@ -339,5 +350,5 @@ def expand_axes(parts: Parts, target: Target | None = None) -> Parts:
   def expanded(p: Part) -> Part:
     e = Expander(p.kernel)
     return replace(p, roots=tuple(out for s in p.kernel.body for out in (
-      e.store(s) if s.op in EFFECTS else [s if s.op is Ops.PRINT else e.value(s)])))
+      e.store(s) if s.op in EFFECTS else [s if s.op in (Ops.PRINT, Ops.FOLD) else e.value(s)])))
   return parts.map(expanded)

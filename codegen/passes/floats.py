@@ -7,7 +7,8 @@ from ..ir import DType, Ops, TernaryOps, UOp
 from ..kernel import F32, NARROW, UOpList, prune
 
 # these have the dtype of memory, or of bits; arithmetic has float32
-_EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.PRINT, Ops.BITCAST))
+_EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.PRINT, Ops.FOLD,
+                    Ops.BITCAST))
 
 
 def widen_floats(uops: Iterable[UOp]) -> UOpList:

@@ -18,7 +18,7 @@ from .parts import Mark, Part, Parts
 
 # what stands first in a list, in this order
 _FIRST = Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST
-_HERE = frozenset((*EFFECTS, Ops.PRINT, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER))   # what stands where its statement does
+_HERE = frozenset((*EFFECTS, Ops.PRINT, Ops.FOLD, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER))   # what stands where its statement does
 FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 
@@ -101,7 +101,7 @@ class _Writer:
 
   def __init__(self, parts: Parts, private: int) -> None:
     self.private = private                               # bytes from which on a variable is local memory
-    self.written = {s.src[0] for part in parts.all() for s in part.kernel.effects}
+    self.written = frozenset[UOp]().union(*[part.kernel.written for part in parts.all()])
     self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
     self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
     self.values: dict[UOp, UOp] = {}                     # what stands for a loop's axis in a part -> the LOOP

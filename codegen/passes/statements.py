@@ -22,6 +22,7 @@ from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
 
 _Work = Union[UOp, Ops]   # a statement, or the mark that ends a region
+_ALONG = Ops.SCAN, Ops.SORT   # the whole value of a STORE
 COPIED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL
 
 
@@ -49,6 +50,13 @@ class _Statements:
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
     self.outside: list[dict[UOp, UOp]] = []   # the scalars outside each LOOP that is open
     self.items: list[Item] = []
+    self.given: dict[UOp, UOp] = {}   # what a FOLD alone reads -> the STORE that fills it, right before
+    before: list[UOp] = []
+    for s in kernel.statements if not self.keeps_blocks else ():
+      if s.op is Ops.FOLD: self.given.update((x.src[0], x) for x in before if x.src[0] in s.src[:len(s.arg.first)])
+      plain = s.op is Ops.STORE and s.src[0].op is Ops.DEFINE_LOCAL and s.src[2].op not in _ALONG and not has_reduce(s.src[2])
+      if plain: before.append(s)
+      else: before = []
 
   def mark(self, op: Ops, *values: Part, axis: Axis | None = None) -> None: self.items.append(Mark(op, values, axis))
 
@@ -63,7 +71,9 @@ class _Statements:
       if isinstance(s, Ops):
         if s is Ops.ENDLOOP: self.scalars = self.outside.pop()
         self.mark(s)
-      elif s.op in EFFECTS: self.effect(s)
+      elif s.op in EFFECTS:
+        if s.src[0] not in self.given: self.effect(s)
+      elif s.op is Ops.FOLD: self.fold(s)
       elif s.op is Ops.PRINT: self.items.append(self.part(*substitute((s,), self.scalars)))
       elif s.op in regions: todo.extend(regions[s.op](s)[::-1])
       else: raise OptError(f"{s.op} is no statement")
@@ -97,7 +107,7 @@ class _Statements:
   def effect(self, s: UOp) -> None:
     """A STORE or ATOMIC, by way of other statements where one will not do."""
     value = s.src[2]
-    if value.op in (Ops.SCAN, Ops.SORT):
+    if value.op in _ALONG:
       axis = self.axes[value.arg[1 if value.op is Ops.SCAN else 0]]
       if axis.rng not in value.ranges: s = with_value(s, value.src[0])   # one element
       elif not self.keeps_blocks: return self.scan(s, axis) if value.op is Ops.SCAN else self.sort(s, axis)
@@ -137,12 +147,42 @@ class _Statements:
     self.effect(store_over(run, UOp.const(value.dtype, identity(fn, value.dtype))))
     self.body([for_(axis, axis.size, store_over(run, UOp.alu(fn, run, value)), put(s, at, run, *gate))])
 
+  def fold(self, s: UOp) -> None:
+    """run = first; for a: run = fn(run, next), out[a] = run. A target with blocks scans all of them."""
+    f, n = s.arg, len(s.arg.first)
+    read, to, last = s.src[:n], s.src[n:], f.shape[f.axis] - 1
+    axis, *others = map(self.new, (max(last, 1), *f.shape[:f.axis], *f.shape[f.axis + 1:]))
+    def at(v: UOp, *place: UOp) -> UOp:
+      where = [a.rng for a in others]
+      where[f.axis:f.axis] = [ix.sub(ix.const(last), k) for k in place] if f.reverse else place
+      if v in self.given: return substitute(self.given[v].src[2:3], dict(zip(self.given[v].src[1].src, where)))[0]
+      return UOp(Ops.LOAD, v.dtype, (v, UOp(Ops.INDEX, ix.INT, tuple(where))))
+    def like(vs: Iterable[UOp], *along: Axis) -> list[UOp]:
+      return [variable(new_name("t", self.names), v.dtype, *along) for v in vs]
+    if self.keeps_blocks:
+      if f.scan: return self.items.append(self.part(s))
+      whole = [v.src[0].with_arg((v.src[0].arg[0], *s.src[0].arg[1:])) for v in like(to)]
+      self.items.append(self.part(UOp.unique(Ops.FOLD, s.dtype, (*read, *whole), f._replace(scan=True))))
+      return self.body([store_over(at(v), at(w, ix.const(last))) for v, w in zip(to, whole)])
+    run, next_ = like(read, *others), ix.add(axis.rng, 1)
+    values = substitute(f.results, dict(zip((*f.first, *f.second), (*run, *[at(v, next_) for v in read]))))
+    new = like(read, *others) if n > 1 else []   # all change at once
+    def given(*place: UOp) -> list[UOp]: return [store_over(at(v, *place), run[i]) for v, i in zip(to, f.asked)]
+    def scanned(place: UOp) -> list[UOp]: return given(place) if f.scan else []
+    self.body([*[store_over(r, at(v, ix.ZERO)) for r, v in zip(run, read)], *scanned(ix.ZERO), for_(
+      axis, last, *map(store_over, new, values), *map(store_over, run, new or values), *scanned(next_)), *given() * (not f.scan)])
+
+  def new(self, size: int) -> Axis:
+    """One more axis."""
+    out = Axis(max(self.axes, default=-1) + 1, size, AxisKind.TILE)
+    self.axes[out.id] = out
+    return out
+
   def sort(self, s: UOp, axis: Axis) -> None:
     """Each element goes to its rank: how many stand before it."""
     descending = s.src[2].arg[1]
     x = self.materialize(substitute(s.src[2].src, self.scalars)[0])
-    other = Axis(max(self.axes) + 1, axis.size, AxisKind.TILE)
-    self.axes[other.id] = other
+    other = self.new(axis.size)  # type: ignore[arg-type]
     y, = substitute((x,), {axis.rng: other.rng})
     before, same = less(*((x, y) if descending else (y, x))), equal(x, y)
     if x.dtype.kind == "f":   # NaN stands after everything else

@@ -20,7 +20,7 @@ MOST_NODES = 400  # of a program that is written twice
 _GONE = UOp.const(dtypes.bool, True)
 _SHARED = frozenset((Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR, Ops.SPECIAL, Ops.RANGE, Ops.CONST))
 _OWN = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}   # each branch has one of its own
-_LEFT = frozenset((Ops.WHILE, Ops.IF, Ops.ATOMIC, Ops.BARRIER, Ops.PRINT)) # programs with these stay as they are
+_LEFT = frozenset((Ops.WHILE, Ops.IF, Ops.ATOMIC, Ops.BARRIER, Ops.PRINT, Ops.FOLD)) # programs with these stay as they are
 _UNIFORM = frozenset((Ops.SPECIAL, Ops.DEFINE_VAR, Ops.CONST, Ops.ALU, Ops.CAST))
 
 Sum = tuple[tuple[UOp, int], ...]    # of values that a program has one of, each with a factor

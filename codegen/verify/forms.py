@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, Sequence
 from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
 from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, ids_of, is_variable, reads_its_place
+from ..kernel.kernel import orders
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *
@@ -115,7 +116,7 @@ class _Scope:
       # LOOP and DEFINE_ACC may name what they come after
       extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
       if s.op in NO_VALUE and not extra: return f"reads line {line[s]}, a {s.op}, which has no value"
-      if s.op in BUFFERS and u.op is not Ops.PRINT and not (u.op in ACCESSES and s is u.src[0]):
+      if s.op in BUFFERS and u.op not in (Ops.PRINT, Ops.FOLD) and not (u.op in ACCESSES and s in u.src[:5:4]):
         return f"reads line {line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
       if s.op in (Ops.LOOP, Ops.IF): home = *home, s
@@ -198,7 +199,7 @@ def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> N
 
 # ---- the index form
 
-_STATEMENTS = *EFFECTS, Ops.PRINT, *REGIONS
+_STATEMENTS = *EFFECTS, Ops.FOLD, Ops.PRINT, *REGIONS
 
 
 def _index(index: UOp) -> str | None:
@@ -278,10 +279,12 @@ def _unordered(kernel: Kernel) -> Rule:
   axes, and an element that is stored twice gets the same value twice."""
   fors = frozenset(u.arg for u in kernel.nodes if u.op is Ops.FOR)
   programs = fors.union(a.id for a in kernel.grid)
+  locked = any(map(orders, kernel.effects))
   twice = next((a for a in kernel.axes if a.again), None)
   def rule(u: UOp) -> str | None:
     if u.op is Ops.STORE:
-      ordered = (fors if u.src[0].op is Ops.DEFINE_GLOBAL else programs).union(u.arg[1] if isinstance(u.arg, tuple) else ())
+      ordered = fors if u.src[0].op is Ops.DEFINE_GLOBAL and not locked else programs
+      if isinstance(u.arg, tuple): ordered = ordered.union(u.arg[1])
       place = u.src[1].ranges.union(*(s.ranges for s in u.src[3:]))
       free = sorted(r.arg for r in u.src[2].ranges - place if r.arg[0] not in ordered)
       if free:

@@ -9,13 +9,12 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from ..index import Size
 from ..ir import BinaryOps, DType, Number, Ops, TernaryOps, UnaryOps, UOp, VerifyError, dtypes, held
 from ..ir.functions import COMBINERS, FUNCTIONS, refusal
-from ..kernel import ACCESSES, Print, UOpList
+from ..kernel import ACCESSES, ATOMICS, Fold, Print, UOpList
 
 ANY = 1 << 30   # sources: no limit
 
 Rule = Callable[[UOp], str | None]
 BUFFERS = Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL
-ATOMICS = "add", "max", "min"
 _ARITY = {UnaryOps: 1, BinaryOps: 2, TernaryOps: 3}
 
 
@@ -166,7 +165,8 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   def rule(u: UOp) -> str | None:
     op, src, arg = u.op, u.src, u.arg
     store = op is not Ops.LOAD
-    most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
+    # the last: that all elements of a vector lie in memory, also those that are not read
+    most = 7 if op is Ops.ATOMIC else 4 if store else 5
     if wrong := source_count(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
     buf = src[0]
     if buf.op not in BUFFERS: return f"{op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
@@ -176,7 +176,11 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
     gate, other = (*src[2 + store:], None, None)[:2]
     if gate is not None and not spreads(gate.dtype, dtypes.bool, dtype.count):
       return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
-    if src[4:] and src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {src[4].dtype}"
+    if op is Ops.ATOMIC and src[4:]:
+      if len(src) != 6 + (arg == "cas") or src[4].op is not Ops.DEFINE_LOCAL or any(s.dtype is not buf.dtype for s in src[4::2]):
+        return f"ATOMIC {arg} gives {dtype} to a variable of that dtype, at an index, and only cas has what it compares with"
+      if wrong := index(src[5]): return wrong
+    elif src[4:] and src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {src[4].dtype}"
     if other is not None and not spreads(other.dtype, dtype.scalar(), dtype.count):
       return f"`other` of a LOAD of {dtype} is {other.dtype}"
     if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
@@ -223,8 +227,19 @@ _print = all_of(argument(lambda a: isinstance(a, Print), "a Print"), lambda u: N
   len(u.src) >= len(u.arg.shapes) else "PRINT has a variable for each of its shapes, then ints: the program's place")
 
 
+def _fold(u: UOp) -> str | None:
+  f, n = u.arg, len(u.arg.first)
+  if not len(f.second) == len(f.results) == n == len(u.src) - len(f.asked) or any(s.op is not Ops.DEFINE_LOCAL for s in u.src):
+    return f"FOLD reads {n} variables and fills {len(f.asked)}, got {len(u.src)} sources"
+  given = [[x.dtype for x in xs] for xs in (f.first, f.second, f.results, u.src[:n])]
+  if given != given[:1] * 4 or [s.dtype for s in u.src[n:]] != [f.results[i].dtype for i in f.asked]:
+    return f"FOLD of {names(given[3])} combines {names(given[0])} and {names(given[1])} to {names(given[2])}"
+  return None if 0 <= f.axis < len(f.shape) else f"FOLD along dimension {f.axis} of {f.shape}"
+
+
 # tables that forms of a kernel share
 KERNEL = op_rules(
   VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global, PRINT=_print,
+  FOLD=(argument(lambda a: isinstance(a, Fold), "a Fold"), _fold),
   DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
 VECTORS = op_rules(VECTORIZE=_vectorize, GEP=(one_source, _gep))

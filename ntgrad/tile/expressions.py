@@ -74,6 +74,14 @@ class Expressions:
     held.append(got)   # until what it is a part of has been read
     return got
 
+  def alike(self, e: ast.expr, scope: Scope) -> Any:
+    """What is computed whether it is asked for or not. Raises ApplicationError where that makes a difference."""
+    before = self.tracer.atomics
+    got = self.value(e, scope)
+    if self.tracer.atomics == before: return got
+    said = "an atomic operation that the kernel may not come to: this expression is computed either way; put it under an `if`"
+    raise self.located(ApplicationError(said), e, scope)
+
   def evaluate(self, e: ast.expr, scope: Scope) -> Any:
     of = partial(self.value, scope=scope)
     match e:
@@ -102,13 +110,14 @@ class Expressions:
       case ast.BoolOp():
         out = None
         for node in e.values:
-          x = of(node)
+          x = of(node) if out is None or not computed(out) else self.alike(node, scope)
           out = x if out is None else boolean(BinaryOps.AND if isinstance(e.op, ast.And) else BinaryOps.OR, out, x)
           if not computed(out) and bool(out) is isinstance(e.op, ast.Or): return out
         return out
       case ast.IfExp():
         c = of(e.test)
-        return of(e.body if c else e.orelse) if not computed(c) else select_value(truth(c), of(e.body), of(e.orelse))
+        if not computed(c): return of(e.body if c else e.orelse)
+        return select_value(truth(c), self.alike(e.body, scope), self.alike(e.orelse, scope))
       case ast.Attribute():
         x = of(e.value)
         try: return self.with_number(getattr(x, e.attr))

@@ -33,6 +33,7 @@ class Interpreter(Expressions):
   def __init__(self, tracer: Tracer, values: Mapping[str, Dim] | None = None):
     super().__init__()
     self.tracer, self.values = tracer, dict(values or {})
+    tracer.call = self.call
 
   # ---- functions
   def application(self, fn: types.FunctionType, tiles: Sequence[Any]) -> None:
@@ -78,7 +79,10 @@ class Interpreter(Expressions):
           self.assign(targets[-1], value, scope)
       case ast.AugAssign():
         mark = len(self.tracer.held)
+        before = self.tracer.atomics
         old = self.value(read_of(s.target), scope)
+        if self.tracer.atomics > before:
+          raise ApplicationError("an atomic operation in a place that is found twice, to be read and written; name it before")
         value = IN_PLACE[type(s.op)](old, of(s.value))
         del self.tracer.held[mark:]
         self.assign(s.target, value, scope)
@@ -279,8 +283,8 @@ class Interpreter(Expressions):
       if not start: return None
       raise ApplicationError("a while loop whose condition never changes does not end")
     def begin(inner: Scope) -> None:
-      before = len(t.statements)
-      conditions.append((truth(self.value(s.test, inner)), len(t.statements) > before))
+      with t.region() as made: c = truth(self.value(s.test, inner))
+      conditions.append((c, bool(made)))
 
     variables, statements, updates, _, written = self.carry(s, scope, begin, [], [])
     self.settle(variables, scope)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from ntgrad.codegen.ir import DType
 from ntgrad.compat.public import show
 
-from . import libdevice as _libdevice, operations, triton_names
+from . import combining, libdevice as _libdevice, operations, triton_names
+from .combining import *  # noqa: F403
 from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403
 from .triton_names import *  # noqa: F403
 
 # the names that these files make are the language's own
-_OWN = {file.__name__ for file in (_libdevice, operations, triton_names)}
+_OWN = {file.__name__ for file in (combining, _libdevice, operations, triton_names)}
 
 __all__ = sorted(k for k, v in globals().items() if k in ("constexpr", "math", "range") or k[0] != "_" and (  # noqa: PLE0605
   isinstance(v, DType) or getattr(v, "__module__", "") in _OWN))

@@ -293,7 +293,8 @@ def gather(src: Any, index: Any, axis: int) -> BlockValue:
 
 def dot(input: Any, other: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None,
         max_num_imprecise_acc: Any = None, out_dtype: Any = None) -> BlockValue:
-  """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
+  """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given; of a batch of matrices
+  (b, m, k) @ (b, k, n) -> (b, m, n).
 
   ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
   (the default) does not. Sums are never less precise than that: ``max_num_imprecise_acc`` says nothing.
@@ -329,21 +330,34 @@ def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", 
   r.store(value)
 
 
-def _atomic(name: str, op: str, pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-            ) -> None:
+def _atomic(name: str, pointer: Any, *values: Any, mask: Any = None, ints: builtins.bool = False) -> BlockValue:
   r = _reference(name, pointer)
-  if not isinstance(r, Tile): return r.store(val, mask, op)
-  axes = r.axes()
-  at, valid = r.accessed(axes)
-  u = _b.to_axes(name, block(val), axes)
-  if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
-  tracer().store(r._parameter, at, _b.plain_value(u, r._parameter.dtype), valid, op)
+  d, kinds = r._parameter.dtype, "iu" if ints else "iuf"
+  if d.kind not in kinds: raise DTypeError(f"{name}: elements that are {'ints' if ints else 'numbers'}, got {d}")
+  return r.atomic(name.removeprefix("atomic_"), mask, *values)
 
 
-atomic_add = variant("atomic_add", _atomic, "add", """
-  Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed.""")
-atomic_max = variant("atomic_max", _atomic, "max", "Take the greater of what an element holds and a value.")
-atomic_min = variant("atomic_min", _atomic, "min", "Take the less of what an element holds and a value.")
+def _of_numbers(name: str, pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+                ) -> BlockValue: return _atomic(name, pointer, val, mask=mask)
+def _of_ints(name: str, pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+             ) -> BlockValue: return _atomic(name, pointer, val, mask=mask, ints=True)
+
+
+atomic_add = variant("atomic_add", _of_numbers, """
+  Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed. Gives what
+  was there before, 0 where the mask is false, as all atomic operations do.""")
+atomic_max = variant("atomic_max", _of_numbers, "Take the greater of what an element holds and a value; gives what was there.")
+atomic_min = variant("atomic_min", _of_numbers, "Take the less of what an element holds and a value; gives what was there.")
+atomic_xchg = variant("atomic_xchg", _of_numbers, "Put a value in the place of what an element holds, and give that.")
+atomic_and = variant("atomic_and", _of_ints, "Keep the bits of ints that a value has too; gives what was there.")
+atomic_or = variant("atomic_or", _of_ints, "Set the bits of ints that a value has; gives what was there.")
+atomic_xor = variant("atomic_xor", _of_ints, "Turn the bits of ints that a value has; gives what was there.")
+
+
+def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None, mask: Any = None
+               ) -> BlockValue:
+  """Put ``val`` in the place of ints that equal ``cmp``; gives what was there, 0 where the mask is false."""
+  return _atomic("atomic_cas", pointer, val, cmp, mask=mask, ints=True)
 
 
 # ---- random numbers

@@ -237,6 +237,14 @@ class Tile(Place):
     indices, valid = self.accessed(axes)
     t.store(p, indices, plain_value(u, p.dtype), valid)
 
+  def atomic(self, how: str, mask: Any, *values: Any) -> BlockValue:
+    """See ``Reference.atomic``: the elements of the tile."""
+    p, axes = self._parameter, self.axes()
+    at, valid = self.accessed(axes)
+    u, *compared = [plain_value(_b.to_axes(f"atomic_{how}", block(x), axes), p.dtype) for x in values]
+    if mask is not None: valid = ix.both(valid, _b.to_axes(f"atomic_{how}", block(mask), axes))
+    return tracer().atomic(how, p, at, u, valid, axes, compared)
+
   def part(self, index: Any) -> tuple[list[UOp], list[UOp | None], UOp]:
     """What an index picks of an innermost tile, as ``picks`` gives it."""
     own = self.axes()
@@ -368,10 +376,17 @@ class Reference(Place):
     t.raw_loads += 1
     return BlockValue(value, axes)
 
-  def store(self, value: Any, mask: Any = None, atomic: str | None = None) -> None:
-    """Write elements where ``mask`` holds, or combine them with what is there."""
+  def store(self, value: Any, mask: Any = None) -> None:
+    """Write elements where ``mask`` holds."""
     at, valid, (u,), _ = self._places(mask, value)
-    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, atomic)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid)
+
+  def atomic(self, how: str, mask: Any, *values: Any) -> BlockValue:
+    """Combine elements with a value where ``mask`` holds; of two values the second is what they are compared with. Gives what was
+    there."""
+    at, valid, given, axes = self._places(mask, *values)
+    u, *compared = [plain_value(u, self.dtype) for u in given]
+    return tracer().atomic(how, self._parameter, at, u, valid, axes, compared)
 
   def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
     """Write elements where ``mask`` holds, one after another along axes of their block."""

@@ -12,7 +12,7 @@ from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, UOpList, inner, substitute, walk_statements
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, UOpList, buffers_written, inner, substitute, walk_statements
 from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy
@@ -242,7 +242,7 @@ def staged(kernel: Kernel) -> Kernel:
       body.append(s)
       continue
     counters = {f.arg for f in toposort((s,)) if f.op is Ops.FOR}
-    stored = {e.src[0] for e, _ in walk_statements((s,)) if e.op in EFFECTS}
+    stored = {b for e, _ in walk_statements((s,)) for b in buffers_written(e)}
 
     def fixed(u: UOp, own: set[int] = counters, filled: set[UOp] = stored) -> bool:
       if u.op is not Ops.REDUCE or own & {r.arg[0] for r in u.ranges}: return False

@@ -7,7 +7,7 @@ import types
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
@@ -16,6 +16,7 @@ from ntgrad.codegen.ir import COMPARE, FUNCTIONS, BinaryOps, DType, Ops, Ternary
 from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
+from ntgrad.codegen.kernel.kernel import buffers_written
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
 from ntgrad.graph.origins import Line
@@ -76,7 +77,9 @@ class Tracer:
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
     self.tf32 = False                           # a product asks for factors rounded to tf32
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
+    self.atomics = 0                            # those that were read
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
+    self.call: Callable[..., Any]               # reads a function, as the application is
     self.axes: list[Axis] = []
     self.grid = [self.new_axis(n, AxisKind.GRID) for n in grid_shape]
     self.parents: _Table = {}                   # union-find of axes over one dimension: each leads to an older one
@@ -122,9 +125,19 @@ class Tracer:
     if fill is None or valid is ix.TRUE or fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0": return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
 
+  def atomic(self, how: str, p: Parameter, at: Sequence[UOp], value: UOp, valid: UOp, axes: _b.Axes,
+             compared: Sequence[UOp] = ()) -> BlockValue:
+    """Combine elements with what is there, and give that: a block of ``axes``."""
+    self.atomics += 1
+    old = self.variable(p.dtype, (), axes, True)
+    compared = [self.stage(BlockValue(c, axes)).value for c in compared]
+    self.store(p, at, value, valid, how, old=(old.uop, old.index, *map(self.refer, compared)))
+    return old.block
+
   def store(self, p: Parameter, at: Sequence[UOp], value: UOp, valid: UOp, atomic: str | None = None,
-            order: tuple[str, tuple[int, ...]] | None = None) -> None:
-    """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
+            order: tuple[str, tuple[int, ...]] | None = None, old: tuple[UOp, ...] = ()) -> None:
+    """Write elements; ``order``: "set" or "add", and the axes along which one comes after another; ``old``: where what an atomic
+    operation finds goes, and what it compares it with."""
     self.reached.setdefault(p.slot, self.at_line)
     self.materialize(p)
     if any(q.one is not None for q in self.parameters): value = self.refer(value)   # what was kept, rather than reading it anew
@@ -133,7 +146,8 @@ class Tracer:
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
     value, valid = self.refer(value), self.refer(valid)
-    src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,))
+    gate = () if valid is ix.TRUE and not old else (valid,)
+    src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *gate, *old
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
     self.done_at[self.statements[-1]] = self.place
@@ -230,8 +244,7 @@ class Tracer:
       self.assign(variables[-1], plain_value(b.value))
     src = *[v.uop for v in variables], *map(self.refer, self.grid)
     said = Print(text, tuple(known_sizes(b.dims) for b in blocks), stop)
-    self.statements.append(UOp.unique(Ops.PRINT, dtypes.bool, src, said))
-    self.lines[self.line] = None
+    self.state(UOp.unique(Ops.PRINT, dtypes.bool, src, said))
 
   # ---- variables
   def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: _b.AnyAxes | None = None,
@@ -246,7 +259,11 @@ class Tracer:
 
   def assign(self, v: LocalArray, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
-    self.statements.append(UOp.unique(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
+    self.state(UOp.unique(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
+
+  def state(self, s: UOp) -> None:
+    """One more statement, of this line."""
+    self.statements.append(s)
     self.lines[self.line] = None
 
   def keep(self, b: BlockValue) -> BlockValue:
@@ -277,17 +294,18 @@ class Tracer:
 
   # ---- matrix products
   def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> BlockValue:
-    """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64)."""
+    """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64); with a batch in front, too."""
     a, b = block(x), block(y)
-    if a.ndim != 2 or b.ndim != 2 or not same_size(a.dims[1], b.dims[0]):
-      raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n)")
+    n = a.ndim
+    if n not in (2, 3) or b.ndim != n or not all(map(same_size, (*a.dims[:-2], a.dims[-1]), (*b.dims[:-2], b.dims[-2]))):
+      raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n), or (b, m, k) and (b, k, n)")
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
     big = max(a.dtype.itemsize, b.dtype.itemsize)
     narrow, wide = (dtypes.float32, dtypes.float64) if a.dtype.kind == "f" else (dtypes.int32, dtypes.int64)
-    left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (None, *b.axes))
+    left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (*b.axes[:-2], None, *b.axes[-2:]))
     product = _b.block_binary(BinaryOps.MUL, left, right, dtype or (wide if big == 8 else narrow))
-    out = _b.block_reduce(BinaryOps.ADD, product, 1, name="dot")
+    out = _b.block_reduce(BinaryOps.ADD, product, n - 1, name="dot")
     return out if acc is None else _b.block_binary(BinaryOps.ADD, acc, out)
 
   # ---- regions
@@ -337,9 +355,27 @@ class Tracer:
       if _reads_elsewhere(u, v): u = self.keep(BlockValue(u, v.axes)).value
       self.assign(v, u)
 
+  def asked(self, statements: Sequence[UOp]) -> Sequence[UOp]:
+    """Statements without the variables that nothing reads: of atomic operations, if they are done once an element without."""
+    nodes = toposort(statements)
+    if not any(u.op in (Ops.ATOMIC, Ops.FOLD) for u in nodes): return statements
+    read = {u.src[0] for u in nodes if u.op is Ops.LOAD}
+    def plain(u: UOp, new: UOp) -> UOp:
+      gate = [g for g in u.src[3:4] if g is not ix.TRUE]
+      if len(u.src) != 6 or u.src[4] in read or u.src[5].ranges - frozenset().union(*[s.ranges for s in (*u.src[1:3], *gate)]):
+        return new
+      out = new.replace((*new.src[:3], *gate))
+      self.done_at[out] = self.done_at[u]
+      return out
+    def fewer(u: UOp, new: UOp) -> UOp:
+      n = len(u.arg.first)
+      kept = [(v, i) for v, i in zip(u.src[n:], u.arg.asked) if v in read]
+      return new.replace((*u.src[:n], *[v for v, _ in kept]), arg=u.arg._replace(asked=tuple(i for _, i in kept)))
+    return rewrite(statements, {Ops.ATOMIC: plain, Ops.FOLD: fewer})
+
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
-    statements = _needed(self.statements)
+    statements = self.asked(_needed(self.statements))
     own = [p for p in self.parameters if p.one is None]
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
     new: _Table = {}
@@ -413,8 +449,9 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
   for u in order:
     if u.op in REGIONS: stack.append(u.src[0])
     elif u.op is Ops.PRINT: stack.extend(UOp(Ops.LOAD, v.dtype, (v,)) for v in u.src)
-    elif u.op in EFFECTS:
-      if u.src[0].op is Ops.DEFINE_LOCAL: fills.setdefault(u.src[0], []).append(u)
+    elif u.op in EFFECTS or u.op is Ops.FOLD:
+      if all(v.op is Ops.DEFINE_LOCAL for v in buffers_written(u)):
+        for v in buffers_written(u): fills.setdefault(v, []).append(u)
       else: stack.extend(u.src)
   seen: set[UOp] = set()
   while stack:
@@ -422,8 +459,9 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     if u in seen: continue
     seen.add(u)
     stack.extend(u.src)
-    if u.op is Ops.LOAD: stack.extend(x for s in fills.get(u.src[0], ()) for x in s.src[1:])
-  dead = {s for v, stores in fills.items() if v not in seen for s in stores}
+    for s in fills.get(u.src[0], ()) if u.op is Ops.LOAD else ():
+      stack.extend(s.src[1:] if s.op is not Ops.FOLD else [UOp(Ops.LOAD, v.dtype, (v,)) for v in s.src[:len(s.arg.first)]])
+  dead = {s for stores in fills.values() for s in stores if seen.isdisjoint(buffers_written(s))}
   if not dead: return list(statements)
   new: _Table = {}
   for u in order:

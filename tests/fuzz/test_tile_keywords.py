@@ -26,6 +26,7 @@ minimum(x, y, None) | ones((2, 3), "int32") | zeros((2, 3), "int32") | pow(x * x
 randint(5, i, 7) | randn(5, i, 7) | ravel(x, False) | reduce_or(i, 1, True) | softmax(x, 1, False, True) | sort(x, 0, True)
 squeeze(tl.expand_dims(x, 1), 1) | sum(i, 1, True, "int64") | topk(x, 4, 1, False) | umulhi(i, i) | unsqueeze(x, 1)
 where(b, x, y) | xor_sum(i, 1, True) | div_rn(x, y)
+reduce((x, i), 1, lambda p, q, r, s: (p * r, q - s), True) | associative_scan(i, 0, lambda p, q: p - q, True)
 """
 CALLS = [c.strip() for line in _CALLS.strip().split("\n") for c in line.split(" | ")]
 
@@ -62,5 +63,6 @@ def test_every_function_with_options_has_a_call() -> None:
 
 
 # effects, hints, and what is the language's own inside
-OTHERS = """atomic_add atomic_max atomic_min device_assert static_assert load store put max_constancy max_contiguous multiple_of
+OTHERS = """atomic_add atomic_max atomic_min atomic_xchg atomic_and atomic_or atomic_xor atomic_cas device_assert static_assert
+load store put max_constancy max_contiguous multiple_of
 swizzle2d sort_bits threefry randbits expand_to plain same one""".split()

@@ -118,6 +118,7 @@ def test_conditions_and_bits() -> None:
   [
     (dtypes.int32, "add", True),
     (dtypes.uint32, "max", True),
+    (dtypes.uint32, "xor", True),
     (dtypes.float32, "add", True),
     (dtypes.float32, "max", False),
     (dtypes.int64, "add", False),

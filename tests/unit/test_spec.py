@@ -1,6 +1,7 @@
 """The verifier: legal programs pass, and every rule has a refusal."""
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -10,7 +11,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import VerifyError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
-from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.kernel import Axis, AxisKind, Fold, Kernel, Param, scalar
 from ntgrad.codegen.passes.parts import Part, Parts
 from ntgrad.codegen.verify.forms import INDEX, LINEAR, verify_form, verify_index, verify_linear
 from ntgrad.codegen.verify.graph import GRAPH, verify_graph
@@ -539,6 +540,34 @@ def test_no_element_is_added_twice() -> None:
   for bad in (U(Ops.STORE, BOOL, (out.uop, place, value), ("add", ())), own, U(Ops.ATOMIC, BOOL, (out.uop, place, value), "add")):
     with pytest.raises(VerifyError, match="has 4 elements twice, and what is written depends on what was there"):
       verify_index(Kernel((out, a), axes, (bad,)))
+
+
+def _array(dtype: Any = F32) -> UOp: return U(Ops.DEFINE_LOCAL, dtype, (), ("v", (4,), "private"))
+
+
+@pytest.mark.parametrize("sentence, change", [
+  ("FOLD reads 1 variables and fills 1, got 1 sources", {"src": (_array(),)}),
+  ("FOLD of dtypes.int combines dtypes.float and dtypes.float to dtypes.float", {"src": (_array(dtypes.int32), _array())}),
+  ("FOLD along dimension 1 of (4,)", {"axis": 1}),
+  ("FOLD reads 1 variables and fills 2", {"asked": (0, 0)}),
+])
+def test_fold_refusal(sentence: str, change: dict[str, Any]) -> None:
+  a, b = (scalar(n, F32) for n in "ab")
+  src = change.pop("src", (_array(), _array()))
+  fold = Fold((a,), (b,), (UOp.alu(ADD, a, b),), (4,), 0, (0,))
+  verify_index(Kernel((), (), (U(Ops.FOLD, BOOL, (_array(), _array()), fold),)))
+  with pytest.raises(VerifyError, match=re.escape(sentence)):
+    verify_index(Kernel((), (), (U(Ops.FOLD, BOOL, src, fold._replace(**change)),)))
+
+
+@pytest.mark.parametrize("how, more", [("cas", ()), ("add", (UOp.const(F32, 0),))])
+def test_an_atomic_gives_what_was_there_to_a_variable(how: str, more: tuple[UOp, ...]) -> None:
+  p, old = Param(0, (3,), F32, True), scalar("old", F32)
+  src = p.uop, U(Ops.INDEX, dtypes.index, (ix.ZERO,)), UOp.const(F32, 1), ix.TRUE, *old.src, *more
+  with pytest.raises(VerifyError, match=f"ATOMIC {how} gives dtypes.float to a variable of that dtype, at an index"):
+    verify_index(Kernel((p,), (), (U(Ops.ATOMIC, F32, src, how),)))
+  other = UOp(Ops.ATOMIC, F32, src[:6] + (UOp.const(F32, 0),) * (how == "cas"), how)
+  verify_index(Kernel((p,), (), (other,)))
 
 
 def test_index_roots_are_stores() -> None:
