@@ -32,7 +32,7 @@ _MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -
 
 class Leaf(ref[Any]):
   """The note of a node at which gradients stop: the leaf whose value it is."""
-  __slots__ = ()
+  __slots__ = ("hooks",)   # of a clone of it
 
 
 class Size(int):
