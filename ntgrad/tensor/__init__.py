@@ -234,8 +234,8 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     """``hook(leaf)`` is called after each ``backward`` that has added to ``grad`` of this leaf; see :meth:`register_hook`. Raises
     GradientError for a tensor that is no leaf."""
     if self._state == 1:
-      raise GradientError(f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is made of others and has no grad; "
-                          "take a leaf, or register_hook")
+      raise GradientError(f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is made of others and has no "
+                          "grad; take a leaf, or register_hook")
     return register(self, "register_post_accumulate_grad_hook", Hook("accumulated", hook))
 
   def retain_grad(self) -> None:

@@ -333,7 +333,7 @@ class Ruled:
 
   def moved(self, to: To) -> Ruled:
     """The same call of other nodes."""
-    return Ruled(self.rule, tuple([to(v) for v in self.values]), tuple([to(s) for s in self.sources]))
+    return type(self)(self.rule, tuple([to(v) for v in self.values]), tuple([to(s) for s in self.sources]))
 
 
 def by_rule(rule: Rule, at: Numbered, sources: Nodes, outs: Sequence[UOp]) -> Pairs:

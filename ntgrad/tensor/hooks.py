@@ -59,8 +59,8 @@ def call_hooks(when: str, mine: Hooks | None, *args: Any) -> None:
 def register(t: Any, name: str, hook: Hook) -> RemovableHandle:
   """A hook of a tensor. Raises GradientError for one that has no gradient."""
   if t._state <= 0:
-    raise GradientError(f"{name}: a tensor of shape {t.shape} that requires no gradient; set requires_grad=True on it, or on what "
-                        "it is made of, outside of no_grad")
+    raise GradientError(f"{name}: a tensor of shape {t.shape} that requires no gradient; set requires_grad=True on it, or on "
+                        "what it is made of, outside of no_grad")
   mine: Any = of_leaf(t, True) if t._state == 2 else of_node(t.lazydata, True)
   return mine.add(name, hook)
 
