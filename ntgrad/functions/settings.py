@@ -68,6 +68,13 @@ def get_num_threads() -> int:
   return config.cores or cores()
 
 
+@checked
+def set_num_threads(n: int) -> None:
+  """On how many cores kernels of the CPU run, those too that are made already (``config.cores``). Raises ArgumentError."""
+  if n < 1: raise ArgumentError(f"set_num_threads: {n}; it takes 1 or more")
+  config.cores = n
+
+
 # ---- numbers
 def use_deterministic_algorithms(mode: Any, *, warn_only: Any = False) -> None:
   """Nothing: the same program gives the same bits on the same device, always."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 
 from ntgrad.codegen.ir import ArgumentError, AssignError, DType, DTypeError, MissingNameError, dtypes, shown
 from ntgrad.compat.public import explain, present
+from ntgrad.core import memory_format
 from ntgrad.engine.device import Device
 from ntgrad.graph import Alias, behaving, checked, mode as current, nodes as graph
 from ntgrad.graph.origins import say_once
@@ -207,9 +208,11 @@ class Module(Hooked):
     return load_state_dict(self.state_dict(), state_dict, strict)
 
   # ---- changing all of it
-  def to(self, *args: Any, device: str | None = None, dtype: DType | str | None = None) -> Self:
+  def to(self, *args: Any, device: str | None = None, dtype: DType | str | None = None, non_blocking: bool = False,
+         memory_format: memory_format | None = None) -> Self:
     """Move every tensor to a device, cast the floats to a dtype, or both: ``to("CPU")``, ``to(dtypes.half)``,
-    ``to("NUMPY", "float16")``. The tensors stay the same objects. Raises DeviceError, DTypeError, ArgumentError."""
+    ``to("NUMPY", "float16")``. The tensors stay the same objects; ``non_blocking`` and ``memory_format`` have no effect. Raises
+    DeviceError, DTypeError, ArgumentError."""
     for a in args:
       if isinstance(a, DType) or (isinstance(a, str) and is_dtype(a)): dtype = a
       elif isinstance(a, str): device = a
