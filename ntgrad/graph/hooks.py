@@ -47,12 +47,12 @@ class RemovableHandle:
 
   def remove(self) -> None:
     """The hook is not called any more."""
-    if (hooks := self._hooks and self._hooks()) is None: return
+    if (hooks := None if self._hooks is None else self._hooks()) is None: return
     hooks.all = tuple([h for h in hooks.all if h is not self._hook])
     Stamped.changes += 1
   def __enter__(self) -> RemovableHandle: return self
   def __exit__(self, *_: object) -> None: self.remove()
-  def __reduce__(self) -> Any: return RemovableHandle, (self._hooks and self._hooks(), self._hook)
+  def __reduce__(self) -> Any: return RemovableHandle, (None if self._hooks is None else self._hooks(), self._hook)
 
 
 # ---- of tensors

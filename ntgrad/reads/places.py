@@ -197,7 +197,7 @@ class Reads:
   def hooks(self, owner: Any, text: str) -> Sequence[Hook]:
     """What is called with a Module."""
     mine = self.attribute(owner, "_hooks", f"the hooks of {text}")
-    return () if mine is ABSENT else self.attribute(mine, "all", f"the hooks of {text}")   # type: ignore[no-any-return]
+    return () if mine is ABSENT else self.attribute(mine, "all", f"the hooks of {text}")
 
   def flag(self, tensor: Valued, text: str) -> Sequence[Hook]:
     """Whether a tensor that is not computed from others requires a gradient. Gives its hooks."""

@@ -67,7 +67,8 @@ def register(t: Any, name: str, hook: Hook) -> RemovableHandle:
 
 def retains(t: Any) -> bool:
   """Whether ``retain_grad`` was called for a tensor that is made of others."""
-  return t._state == 1 and (mine := of_node(t.lazydata)) is not None and any([h.fn.of() is t for h in mine.at("kept")])
+  mine = of_node(t.lazydata) if t._state == 1 else None
+  return mine is not None and any([isinstance(h.fn, Kept) and h.fn.of() is t for h in mine.all])
 
 
 class Kept:

@@ -116,6 +116,10 @@ class Protocols(Reduction):
       if isinstance(e, InterchangeError): raise
       raise InterchangeError(f"__array__: a tensor of {self.dtype.name} on {self.device} with copy=False: {e}") from None
 
+  def to_numpy(self) -> np.ndarray[Any, Any]:
+    """``numpy()``, by the name that matplotlib and pandas ask for."""
+    return self.numpy()
+
   def __array_function__(self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any],
                          kwargs: Mapping[str, Any]) -> Any:
     """numpy's functions take the values of tensors, and give what they give for arrays."""

@@ -18,6 +18,7 @@ __all__ = ["ParametrizationList", "is_parametrized", "register_parametrization",
 class ParametrizationList(ModuleList):
   """What computes one tensor: ``original``, or ``original0``, ``original1``, .., and the Modules that it goes through."""
   _many = 0   # how many originals there are that the first Module takes
+  original: Tensor
 
   def _originals(self) -> list[Any]: return [getattr(self, f"original{i}") for i in range(self._many)] or [self.original]
 
@@ -51,7 +52,7 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
   old = getattr(m, name) if again else own("register_parametrization", m, name)
   parts, given = m.parametrizations[name] if again else ParametrizationList(), old   # type: Any, Any
   with no_grad():
-    if not again and hasattr(parametrization, "right_inverse"): given = parametrization.right_inverse(old)   # type: ignore[operator]
+    if not again and hasattr(parametrization, "right_inverse"): given = parametrization.right_inverse(old)
     after = parametrization(*given) if isinstance(given, (tuple, list)) else parametrization(given)
   if not unsafe and (not isinstance(after, Tensor) or (after.shape, after.dtype) != (old.shape, old.dtype)):
     raise ArgumentError(f"register_parametrization: {type(parametrization).__name__} gives {shown(after)} for {name} of shape "

@@ -40,7 +40,7 @@ def change(m: Module, name: str, computes: bool) -> None:
   """Have an attribute of a Module computed from now on, or no longer."""
   kind, names = getattr(type(m), "_computes", (type(m), frozenset()))
   names = names | {name} if computes else names - {name}
-  m.__class__ = _class_of(kind, names) if names else kind
+  m.__class__ = _class_of(kind, names) if names else kind   # type: ignore[arg-type]
 
 
 def own(caller: str, m: Any, name: str) -> Tensor:
