@@ -26,7 +26,8 @@ SOME = {
   "autograd.": (torch.autograd, "Function backward grad gradcheck detect_anomaly set_detect_anomaly no_grad enable_grad "
                 "inference_mode set_grad_enabled"),
   "autograd.functional.": (torch.autograd.functional, "hessian hvp jacobian jvp vhp vjp"),
-  "func.": (torch.func, "functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize stack_module_state vjp vmap"),
+  "func.": (torch.func, "functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
+            "stack_module_state vjp vmap"),
   "cuda.": (torch.cuda, CUDA), "amp.": (torch.amp, "GradScaler autocast"),
   "jit.": (torch.jit, "load save script trace"), "profiler.": (torch.profiler, "profile record_function schedule"),
   "backends.cudnn.": (torch.backends.cudnn, "allow_tf32 benchmark deterministic enabled flags is_available version"),

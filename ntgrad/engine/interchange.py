@@ -361,7 +361,7 @@ def _layout(u: UOp, expanded: bool = False) -> tuple[int, _Ints] | None:
   return start, strides
 
 
-def strides_of(t: Any) -> _Ints:
+def strides_shown(t: Any) -> _Ints:
   """How many elements of the value that a Tensor shares lie from each index of a dimension to the next, by its moves; those of a
   contiguous tensor where there are no such numbers (a flip)."""
   found = _layout(apply_view(Buffer(t.device, t._alias.node.shape, t._alias.node.dtype).node, t._view), True)

@@ -87,7 +87,7 @@ def of_node(u: UOp, make: bool = False) -> Hooks | None:
   return found
 
 
-def carry(old: UOp, new: UOp) -> None:
+def carry_over(old: UOp, new: UOp) -> None:
   """``new`` stands for ``old``, in a graph of the same values."""
   if (found := of_node(old)) is not None: of_node(new, True).all = found.all   # type: ignore[union-attr]
 

@@ -249,7 +249,7 @@ class Copy:
       if call not in self.calls: self.calls[call] = call.moved(self)
       m.note = graph.Result(self.calls[call], number)
       self.calls[call].outputs[number] = ref(m)
-      hooks.carry(n, m)
+      hooks.carry_over(n, m)
     return m
 
 

@@ -506,7 +506,8 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
   gradients_asked({*walked.nodes[:walked.end], *[n for _, call in kept for n in call.arg.nodes_of(call)]}, loss._alias, made)
   if hooks.of_leaves:
-    for n in reversed(found): call_hooks("accumulated", hooks.of_leaf(leaves[n]), leaves[n])
+    with differentiable(create_graph):
+      for n in reversed(found): call_hooks("accumulated", hooks.of_leaf(leaves[n]), leaves[n])
 
 
 def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:

@@ -142,7 +142,7 @@ class Protocols(Reduction):
     """How many elements lie from each index of a dimension to the next: of all in a tuple, or of one. A view has those of what it
     shows; a result lies in order. Raises AxisError."""
     from ntgrad.engine import interchange
-    strides = interchange.strides_of(self)
+    strides = interchange.strides_shown(self)
     return strides if dim is None else strides[self._dim("stride", dim)]
 
   def is_contiguous(self, memory_format: memory_format | None = None) -> bool:

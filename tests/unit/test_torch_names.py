@@ -55,7 +55,8 @@ def test_every_name_of_the_tables_has_a_case() -> None:
   used = "\n".join([f"torch.{c}" for c in CASES])
   elsewhere = set("bernoulli multinomial rand_like randn_like normal poisson randint_like manual_seed seed initial_seed "
                   "get_rng_state set_rng_state set_default_device get_default_device set_float32_matmul_precision "
-                  "get_float32_matmul_precision get_num_threads use_deterministic_algorithms is_inference_mode_enabled "
+                  "get_float32_matmul_precision get_num_threads set_num_threads use_deterministic_algorithms "
+                  "is_inference_mode_enabled "
                   "are_deterministic_algorithms_enabled set_printoptions frombuffer save load".split())
   without = [n for n in NAMES if f"torch.{n}(" not in used and f"torch.{n} " not in used and n not in elsewhere and n[-1] != "_"]
   plain = {n for n, row in rows(TOP).items() if row.parameters in ("input", "input, other")} | AT_TOP
@@ -63,7 +64,7 @@ def test_every_name_of_the_tables_has_a_case() -> None:
               "is_conj is_neg is_storage resolve_conj resolve_neg dtype nan e inf pi fill divide subtract multiply "
               "nonzero_static swapdims moveaxis unsafe_chunk unsafe_split split_with_sizes unsafe_split_with_sizes dsplit "
               "put diagonal_scatter histogram nanquantile clamp_max clamp_min cholesky_inverse cholesky_solve pinverse "
-              "empty_like addr".split())
+              "empty_like addr channels_last channels_last_3d contiguous_format memory_format preserve_format".split())
   assert set(without) - plain - alike == set()
 
 
