@@ -151,7 +151,7 @@ class Protocols(Reduction):
     if last and self.ndim != (5 if str(memory_format).endswith("3d") else 4): return False
     n, found = 1, self.stride()
     for d in reversed([0, *range(2, self.ndim), 1] if last else range(self.ndim)):
-      if self.shape[d] != 1 and found[d] != n: return 0 in self.shape
+      if self.shape[d] != 1 and found[d] != n: return 0 in self.shape and not last
       n *= self.shape[d]
     return True
 

@@ -10,24 +10,10 @@ import pytest
 
 import ntgrad
 import ntgrad.utils.checkpoint
-from ntgrad import Tensor, config, nn
+from ntgrad import Tensor, nn
 from ntgrad.errors import ArgumentError, CaptureError, GradientError
 from ntgrad.utils.hooks import RemovableHandle
-
-
-def values(x: Any) -> Any:
-  """Arrays in the place of tensors, in tuples too."""
-  if isinstance(x, (tuple, list)): return [values(v) for v in x]
-  if isinstance(x, dict): return {k: values(v) for k, v in x.items()}
-  return np.asarray(x.detach().numpy()).round(4).tolist() if hasattr(x, "detach") else x
-
-
-def linear(torch: Any) -> Any:
-  layer = torch.nn.Linear(2, 2)
-  with torch.no_grad():
-    layer.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    layer.bias.copy_(torch.tensor([1.0, -1.0]))
-  return layer
+from support.beside_torch import Program, compare, linear
 
 
 def of_tensors(torch: Any, note: Callable[..., Any]) -> None:
@@ -192,15 +178,7 @@ PROGRAMS = [of_tensors, of_leaves, of_second_gradients, of_checkpoints_and_clone
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.filterwarnings("ignore")
-def test_as_pytorch(program: Callable[..., None]) -> None:
-  notes: list[Any] = []
-  with config(dev="NUMPY"): program(ntgrad, lambda *a: notes.append(values(a)))
-  assert notes
-  torch = pytest.importorskip("torch")
-  pytest.importorskip("torch.utils.checkpoint")
-  wanted: list[Any] = []
-  program(torch, lambda *a: wanted.append(values(a)))
-  assert notes == wanted
+def test_as_pytorch(program: Program) -> None: compare(program, "utils.checkpoint")
 
 
 def test_refusals() -> None:
