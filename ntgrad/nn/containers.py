@@ -156,9 +156,7 @@ class ParameterDict(ModuleDict):
   """Parameters by name. A tensor that is given becomes an ``nn.Parameter``; anything else stays what it is. A plain dict in an
   attribute does as well. Raises ArgumentError for a name that an attribute of it has."""
 
-  def __init__(self, parameters: Any = None):
-    super().__init__()
-    if parameters is not None: self.update(dict(parameters))
+  def __init__(self, parameters: Mapping[str, Any] | None = None): super().__init__(parameters)
 
   def __setitem__(self, key: str, parameter: Any) -> None: super().__setitem__(key, _parameter(parameter))
   def __or__(self, other: Mapping[str, Any]) -> Any: return ParameterDict({**dict(self.items()), **dict(other.items())})

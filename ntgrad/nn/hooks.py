@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, GradientError, UOp, shown
-from ntgrad.graph import mode
+from ntgrad.graph import checked, mode
 from ntgrad.graph.hooks import Hook, Hooks, RemovableHandle
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import Ruled, attached
@@ -18,6 +18,7 @@ from .tree import ModuleBase
 Nodes = tuple[UOp | None, ...]
 
 
+@checked
 class Hooked(ModuleBase):
   """A Module's hooks. They run where the Module is called, not where its ``forward`` is."""
   _hooks: Hooks | None = None

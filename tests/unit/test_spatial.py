@@ -128,7 +128,8 @@ def test_the_gradient_of_resampling_by_small_ratios_reads_by_window() -> None:
 
 # sizes to others, by size or by scale: smaller, larger, to one element, and what stays
 ANTIALIAS = [((13, 8), dict(size=(5, 4))), ((7, 9), dict(size=(20, 3))), ((6, 5), dict(size=(1, 1))),
-             ((8, 8), dict(scale_factor=0.5)), ((9, 4), dict(scale_factor=(0.37, 1.7))), ((32, 17), dict(size=(32, 7))), ((1, 5), dict(size=(1, 2)))]
+             ((8, 8), dict(scale_factor=0.5)), ((9, 4), dict(scale_factor=(0.37, 1.7))), ((32, 17), dict(size=(32, 7))),
+             ((1, 5), dict(size=(1, 2)))]
 
 
 @pytest.mark.parametrize("mode, corners, sizes, to", long_unless(

@@ -67,7 +67,8 @@ class DataLoader:
     if prefetch_factor is None: prefetch_factor = 2
     if not 1 <= prefetch_factor <= _AHEAD:
       raise ArgumentError(f"DataLoader: prefetch_factor {prefetch_factor}; it takes 1 to {_AHEAD}")
-    if timeout < 0: raise ArgumentError(f"DataLoader: timeout {timeout}; it takes 0 (none) or more seconds")
+    if not 0 <= timeout <= threading.TIMEOUT_MAX:
+      raise ArgumentError(f"DataLoader: timeout {timeout}; it takes seconds, 0 for any time")
     if persistent_workers and not num_workers: raise ArgumentError("DataLoader: persistent_workers with num_workers 0; give some")
     self.timeout, self.worker_init_fn, self.persistent_workers = timeout, worker_init_fn, persistent_workers
     if batch_size is not None and batch_size < 1: raise ArgumentError(f"DataLoader: batch_size {batch_size}; it takes 1 or more")

@@ -4,7 +4,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError
+from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.compat.public import show
 from ntgrad.graph import checked, no_grad
 from ntgrad.nn.module import Module, Parameter
@@ -18,6 +18,7 @@ def fuse_conv_bn_weights(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, b
                          bn_b: Tensor | None, transpose: bool = False) -> tuple[Tensor, Tensor]:
   """The weight (out, in, ..), with ``transpose`` (in, out, ..), and bias (out,) of a convolution that does what it and a batch
   norm do: of that running mean and variance, eps, weight and bias, (out,). Raises ShapeError."""
+  if conv_w.ndim < 2: raise ShapeError(f"fuse: a weight of shape {conv_w.shape}; it has at least 2 dimensions")
   with no_grad():
     factor = (bn_rv + bn_eps).rsqrt() * (1.0 if bn_w is None else bn_w)
     shape = [1] * conv_w.ndim

@@ -55,7 +55,7 @@ def like(value: Tensor, old: Tensor) -> Tensor: return Parameter(value) if old.r
 # ---- weight normalisation
 def norm_beside(v: Tensor, dim: int | None) -> Tensor:
   """The norm of each part along ``dim``, of the shape that goes with ``v``; of all of it for None, or -1."""
-  if dim is None or dim == -1: return v.square().sum().sqrt()
+  if dim is None or type(dim) is int and dim == -1: return v.square().sum().sqrt()
   at = v._dim("weight_norm", dim)
   return v.square().sum([d for d in range(v.ndim) if d != at], keepdim=True).sqrt()
 
