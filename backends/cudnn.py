@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 enabled = deterministic = allow_tf32 = True
-benchmark = False          # ``config.beam`` measures kernels where that is wanted
-benchmark_limit = 10
+benchmark = False           # ``config.beam`` measures kernels where that is wanted
+benchmark_limit = 10        # algorithms that cuDNN would try
 
 
 def is_available() -> bool:

@@ -771,9 +771,9 @@ OTHERS |= {
   "Tensor.contiguous": lambda: call(f(2).contiguous, ntgrad.channels_last),
   "Tensor.is_contiguous": lambda: call(f(2).is_contiguous, ntgrad.channels_last),
   "Tensor.clone": lambda: call(f(2).clone, memory_format=ntgrad.channels_last),
-  "utils.weight_norm": lambda: call(nn.utils.weight_norm, nn.Linear(2, 2), "weight", 0),
-  "utils.remove_weight_norm": lambda: call(nn.utils.remove_weight_norm, nn.utils.weight_norm(nn.Linear(2, 2)), "weight"),
-  "utils.parametrizations.weight_norm": lambda: call(parametrizations.weight_norm, nn.Linear(2, 2), "weight", 0),
+  "utils.weight_norm": lambda: call(nn.utils.weight_norm, nn.Linear(2, 2), "bias", 0),
+  "utils.remove_weight_norm": lambda: call(nn.utils.remove_weight_norm, nn.utils.weight_norm(nn.Linear(2, 2), "bias"), "bias"),
+  "utils.parametrizations.weight_norm": lambda: call(parametrizations.weight_norm, nn.Linear(2, 2), "bias", 0),
   "utils.register_parametrization": lambda: call(
     parametrize.register_parametrization, nn.Linear(2, 2), "weight", nn.ReLU(), unsafe=False),
   "utils.is_parametrized": lambda: call(parametrize.is_parametrized, nn.Linear(2, 2), "weight"),
@@ -788,7 +788,8 @@ OTHERS |= {
     nn.ModuleDict({"a": nn.ReLU()}).__getitem__, "a"),
   "nn.ModuleList[]": lambda: call(nn.ModuleList([nn.ReLU()]).__getitem__, 0), "nn.Module": lambda: call(nn.Module),
   "nn.Parameter": lambda: call(nn.Parameter, f(2), True),
-  "nn.Module.to": lambda: call(_net().to, "NUMPY", device="NUMPY", dtype="float64"),
+  "nn.Module.to": lambda: call(
+    _net().to, "NUMPY", device="NUMPY", dtype="float64", non_blocking=True, memory_format=ntgrad.channels_last),
   "nn.Module.train": lambda: call(_net().train, True), "nn.Module.apply": lambda: call(_net().apply, lambda *m: None),
   "nn.Module.load_state_dict": lambda: call(nn.Linear(1, 1).load_state_dict, {"weight": f(1, 1), "bias": f(1)}, True),
   "nn.Module.register_buffer": lambda: call(_net().register_buffer, "mean", f(2), True),
