@@ -1,5 +1,4 @@
 """``torch.backends.mps``: Apple's GPUs, of which none is a device here; source for them is written (``render("metal", ..)``)."""
-from __future__ import annotations
 
 
 def is_available() -> bool:

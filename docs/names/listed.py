@@ -30,7 +30,7 @@ SOME = {
             "stack_module_state vjp vmap"),
   "cuda.": (torch.cuda, CUDA), "amp.": (torch.amp, "GradScaler autocast"),
   "jit.": (torch.jit, "load save script trace"), "profiler.": (torch.profiler, "profile record_function schedule"),
-  "backends.cudnn.": (torch.backends.cudnn, "allow_tf32 benchmark deterministic enabled flags is_available version"),
+  "backends.cudnn.": (torch.backends.cudnn, "allow_tf32 benchmark deterministic enabled is_available version"),
   "backends.cuda.": (torch.backends.cuda, "enable_flash_sdp enable_math_sdp enable_mem_efficient_sdp is_built matmul"),
   "backends.mps.": (torch.backends.mps, "is_available is_built"),
   "nn.attention.": (torch.nn.attention, "SDPBackend sdpa_kernel"), "hub.": (torch.hub, "load"), "onnx.": (torch.onnx, "export"),

@@ -1006,22 +1006,22 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any=None, device: s
 def logspace(start: float, end: float, steps: int, base: float=10.0, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
   """``base`` to the powers of ``linspace(start, end, steps)``. Raises ArgumentError for a base that is not above 0."""
 
-def empty_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format=None) -> Tensor:
+def empty_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Memory of this shape, dtype and device that is not initialised."""
 
-def ones_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format=None) -> Tensor:
+def ones_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Ones of this shape, dtype and device."""
 
-def zeros_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format=None) -> Tensor:
+def zeros_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Zeros of this shape, dtype and device."""
 
-def full_like(input: Tensor, fill_value: Any, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format=None) -> Tensor:
+def full_like(input: Tensor, fill_value: Any, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """A number everywhere, of this shape, dtype and device."""
 
-def rand_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format=None) -> Tensor:
+def rand_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError."""
 
-def randn_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format=None) -> Tensor:
+def randn_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Normal of this shape, dtype and device. Raises DTypeError."""
 
 def bernoulli(input: Tensor, p: Operand | None=None, *, generator: Generator | None=None) -> Tensor:

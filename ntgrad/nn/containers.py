@@ -1,7 +1,7 @@
 """Modules that hold others: one after the other, in a list, by name."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, MissingKeyError, shown
@@ -146,9 +146,7 @@ class ModuleDict(Module):
     found = self[key]
     del self[key]
     return found
-  def clear(self) -> None:
-    """Take all out."""
-    for k in self.keys(): del self[k]
+  clear: Any = MutableMapping.clear
 
 
 @checked
@@ -161,13 +159,7 @@ class ParameterDict(ModuleDict):
   def __setitem__(self, key: str, parameter: Any) -> None: super().__setitem__(key, _parameter(parameter))
   def __or__(self, other: Mapping[str, Any]) -> Any: return ParameterDict({**dict(self.items()), **dict(other.items())})
   def __reversed__(self) -> Iterator[str]: return reversed(self.keys())
-  def get(self, key: str, default: Any = None) -> Any:
-    """What lies under a name, or else the default."""
-    return self[key] if key in self else default
-  def setdefault(self, key: str, default: Any = None) -> Any:
-    """What lies under a name; where there is nothing, the default, which is put there."""
-    if key not in self: self[key] = default
-    return self[key]
+  get, setdefault = MutableMapping.get, MutableMapping.setdefault
   def popitem(self) -> tuple[str, Any]:
     """Take out what was added last; gives its name and itself. Raises MissingKeyError where there is nothing."""
     key = (self.keys() or [""])[-1]

@@ -308,8 +308,7 @@ def test_extremes_by_the_name_of_a_dimension() -> None:
 def test_backends() -> None:
   import ntgrad.backends.cudnn as cudnn
   cudnn.benchmark = torch.backends.cudnn.deterministic = True
-  with cudnn.flags(enabled=False): assert not cudnn.enabled
-  assert cudnn.enabled and not cudnn.is_available() and cudnn.version() is None
+  assert cudnn.benchmark and not cudnn.is_available() and cudnn.version() is None
   assert not torch.backends.mps.is_available() and not torch.backends.mps.is_built() and torch.backends.cuda.is_built()
   torch.backends.cuda.enable_flash_sdp(False)
   with config(allow_tf32=0):
