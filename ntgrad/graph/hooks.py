@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
-from weakref import ref
+from weakref import WeakSet, ref
 
 from ntgrad.codegen.ir import ArgumentError, UOp, shown
 
@@ -57,7 +57,7 @@ class RemovableHandle:
 
 # ---- of tensors
 of_leaves: dict[int, tuple[ref[Any], Hooks]] = {}   # by the leaf's identity
-_seen = [False]   # whether a node has ever had hooks
+_of_nodes: WeakSet[Hooks] = WeakSet()   # which nodes hold
 
 
 class _HookedResult(Result):
@@ -76,10 +76,10 @@ def of_leaf(t: Any, make: bool = False) -> Hooks | None:
 
 def of_node(u: UOp, make: bool = False) -> Hooks | None:
   """The hooks of a tensor that is made of others: they lie in the note of its node, which tensors of equal value share."""
-  if not (_seen[0] or make): return None
+  if not (_of_nodes or make): return None
   found: Hooks | None = u.note if type(u.note) is Hooks else getattr(u.note, "hooks", None)
   if found is not None or not make: return found
-  _seen[0], found = True, Hooks()
+  _of_nodes.add(found := Hooks())
   if u.note is None: u.note = found
   else:
     if type(u.note) is Result: u.note = _HookedResult(*u.note)
@@ -92,4 +92,4 @@ def carry_over(old: UOp, new: UOp) -> None:
   if (found := of_node(old)) is not None: of_node(new, True).all = found.all   # type: ignore[union-attr]
 
 
-def any_of(nodes: Iterable[UOp]) -> bool: return _seen[0] and any([of_node(u) is not None for u in nodes])
+def any_of(nodes: Iterable[UOp]) -> bool: return bool(_of_nodes) and any([of_node(u) is not None for u in nodes])
