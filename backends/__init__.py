@@ -5,7 +5,7 @@ if __name__ != "ntgrad.backends":
   raise ImportError("import this package as ntgrad.backends (the bare name would load a second copy)")
 
 from importlib import import_module
-from typing import Sequence
+from typing import Any, Sequence
 
 from ntgrad.codegen.ir import ArgumentError, UOp
 
@@ -21,6 +21,12 @@ def renderer(target: str) -> Renderer:
   if target not in RENDERERS: raise ArgumentError(f"no renderer {target!r}; renderers: {', '.join(RENDERERS)}")
   module, name = RENDERERS[target]
   return getattr(import_module(module, __name__), name)()
+
+
+def __getattr__(name: str) -> Any:
+  """Modules with settings, as scripts for PyTorch name them: ``backends.cudnn.benchmark = True``."""
+  if name not in ("cuda", "cudnn", "mps"): raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  return import_module(f".{name}", __name__)
 
 
 def render(target: str, name: str, uops: Sequence[UOp]) -> str: return renderer(target).render(name, uops).text

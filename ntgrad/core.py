@@ -32,6 +32,12 @@ _MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -
 
 class Leaf(ref[Any]):
   """The note of a node at which gradients stop: the leaf whose value it is."""
+  __slots__ = ("hooks",)   # of a clone of it
+
+
+class memory_format(str):
+  """An order of dimensions in memory, such as ``ntgrad.channels_last``: it is taken where PyTorch takes one, and changes nothing,
+  since kernels are made for what they read."""
   __slots__ = ()
 
 
@@ -327,20 +333,22 @@ class Base(Valued):
   def detach(self) -> Self:
     """The same memory; no gradient passes through it."""
     return self._seen((Ops.DETACH, None))
-  def contiguous(self) -> Self:
-    """The same value as a tensor of its own, realised in one piece when it is realised."""
+  def contiguous(self, memory_format: memory_format | None = None) -> Self:
+    """The same value as a tensor of its own, realised in one piece when it is realised; ``memory_format`` has no effect."""
     return self._wrap(graph.contiguous(self.lazydata))
   def contiguous_backward(self) -> Self:
     """The same value (a hint in tinygrad; nothing here)."""
     return self._own()
-  def clone(self) -> Self:
-    """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass."""
+  def clone(self, *, memory_format: memory_format | None = None) -> Self:
+    """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass.
+    ``memory_format`` has no effect."""
     return self._own()
 
-  def to(self, *where: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, copy: bool = True) -> Self:
+  def to(self, *where: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, copy: bool = True,
+         memory_format: memory_format | None = None) -> Self:
     """The same value as a tensor of its own on a device, in a dtype, or both: ``x.to("CUDA")``, ``x.to("float16")``,
-    ``x.to("CPU", dtypes.int32)``; those of another tensor for ``x.to(y)``. ``None`` is the default device. ``non_blocking`` and
-    ``copy`` are taken as PyTorch has them, without effect.
+    ``x.to("CPU", dtypes.int32)``; those of another tensor for ``x.to(y)``. ``None`` is the default device. ``non_blocking``,
+    ``copy`` and ``memory_format`` are taken as PyTorch has them, without effect.
 
     Raises DeviceError for what is neither a device nor a dtype.
     """

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import torch.nn.utils.parametrizations
+import torch.nn.utils.parametrize
 import torch.nn.utils.rnn
 
 CUDA = ("amp CUDAGraph Event Stream current_device current_stream device device_count empty_cache get_device_capability "
@@ -25,11 +26,13 @@ SOME = {
   "autograd.": (torch.autograd, "Function backward grad gradcheck detect_anomaly set_detect_anomaly no_grad enable_grad "
                 "inference_mode set_grad_enabled"),
   "autograd.functional.": (torch.autograd.functional, "hessian hvp jacobian jvp vhp vjp"),
-  "func.": (torch.func, "functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize vjp vmap"),
+  "func.": (torch.func, "functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
+            "stack_module_state vjp vmap"),
   "cuda.": (torch.cuda, CUDA), "amp.": (torch.amp, "GradScaler autocast"),
   "jit.": (torch.jit, "load save script trace"), "profiler.": (torch.profiler, "profile record_function schedule"),
-  "backends.cudnn.": (torch.backends.cudnn, "allow_tf32 benchmark deterministic enabled"),
-  "backends.cuda.": (torch.backends.cuda, "matmul"),
+  "backends.cudnn.": (torch.backends.cudnn, "allow_tf32 benchmark deterministic enabled is_available version"),
+  "backends.cuda.": (torch.backends.cuda, "enable_flash_sdp enable_math_sdp enable_mem_efficient_sdp is_built matmul"),
+  "backends.mps.": (torch.backends.mps, "is_available is_built"),
   "nn.attention.": (torch.nn.attention, "SDPBackend sdpa_kernel"), "hub.": (torch.hub, "load"), "onnx.": (torch.onnx, "export"),
   "utils.checkpoint.": (torch.utils.checkpoint, "checkpoint checkpoint_sequential"),
   "utils.dlpack.": (torch.utils.dlpack, "from_dlpack to_dlpack"),
@@ -37,12 +40,15 @@ SOME = {
   "nn.utils.rnn.": (torch.nn.utils.rnn, "PackedSequence pack_padded_sequence pack_sequence pad_packed_sequence pad_sequence "
                     "unpack_sequence unpad_sequence"),
   "nn.utils.parametrizations.": (torch.nn.utils.parametrizations, "orthogonal spectral_norm weight_norm"),
+  "nn.utils.parametrize.": (torch.nn.utils.parametrize, "ParametrizationList cached is_parametrized register_parametrization "
+                            "remove_parametrizations"), "utils.hooks.": (torch.utils.hooks, "RemovableHandle"),
   "nn.utils.stateless.": (torch.nn.utils.stateless, "functional_call"),
   "optim.Optimizer.": (torch.optim.Optimizer, "add_param_group load_state_dict param_groups state state_dict step zero_grad")}
 TYPES = ("Tensor Generator Size device dtype finfo iinfo no_grad enable_grad inference_mode set_grad_enabled autocast GradScaler "
          "e pi nan inf newaxis float16 float32 float64 bfloat16 half float double int8 int16 int32 int64 uint8 uint16 uint32 "
          "uint64 short int long bool float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu complex64 "
-         "complex128 cfloat cdouble qint8 quint8 qint32 memory_format channels_last contiguous_format strided sparse_coo "
+         "complex128 cfloat cdouble qint8 quint8 qint32 memory_format channels_last channels_last_3d contiguous_format "
+         "preserve_format strided sparse_coo "
          "default_generator FloatTensor DoubleTensor HalfTensor BFloat16Tensor IntTensor LongTensor BoolTensor ByteTensor "
          "vmap export random")
 

@@ -34,7 +34,10 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
   "dtypes.": [(dtypes, "dtypes.{}")], "Device.": [(Device, "Device.{}")],
   "": [(ntgrad, "ntgrad.{}")]}
 MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional", "nn.utils.": "ntgrad.nn.utils",
-           "nn.utils.rnn.": "ntgrad.nn.utils.rnn",
+           "nn.utils.rnn.": "ntgrad.nn.utils.rnn", "nn.utils.parametrize.": "ntgrad.nn.utils.parametrize",
+           "nn.utils.parametrizations.": "ntgrad.nn.utils.parametrizations", "utils.hooks.": "ntgrad.utils.hooks",
+           "backends.cudnn.": "ntgrad.backends.cudnn", "backends.cuda.": "ntgrad.backends.cuda",
+           "backends.mps.": "ntgrad.backends.mps",
            "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler",
            "optim.swa_utils.": "ntgrad.nn.optim.swa_utils", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
            "utils.data.": "ntgrad.utils.data", "utils.checkpoint.": "ntgrad.utils.checkpoint", "linalg.": "ntgrad.linalg",

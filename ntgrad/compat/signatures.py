@@ -14,7 +14,7 @@ from __future__ import annotations
 TOP = {
   "input":
     "abs abs_ absolute acos acos_ acosh acosh_ arccos arccosh arcsin arcsinh arctan arctanh argwhere asin asin_ asinh asinh_ "
-    "atan atan_ atanh atanh_ bitwise_not ceil ceil_ clone corrcoef cos cos_ cosh cosh_ deg2rad deg2rad_ det detach detach_ "
+    "atan atan_ atanh atanh_ bitwise_not ceil ceil_ corrcoef cos cos_ cosh cosh_ deg2rad deg2rad_ det detach detach_ "
     "digamma erf erf_ erfc erfc_ erfinv exp exp2 exp2_ exp_ expm1 expm1_ fix fliplr flipud floor floor_ frac frac_ inverse "
     "is_floating_point isfinite isinf isnan isneginf isposinf lgamma log log10 log10_ log1p log1p_ log2 log2_ log_ logdet "
     "logical_not neg neg_ negative numel positive rad2deg rad2deg_ ravel reciprocal reciprocal_ rsqrt rsqrt_ sigmoid_ sign "
@@ -24,6 +24,7 @@ TOP = {
     "fmax fmin fmod gcd ge greater greater_equal gt hypot inner kron lcm ldexp le less less_equal logaddexp logaddexp2 "
     "logical_and logical_or logical_xor lt matmul maximum minimum mul multiply ne nextafter not_equal remainder true_divide "
     "vdot xlogy xlogy_",
+  "input, *, memory_format=None": "clone",
   "input, other, *, alpha=1": "add sub subtract",
   "input, other, *, rounding_mode=None": "div divide",
   "input, other, p=2": "dist",
@@ -120,9 +121,9 @@ TOP = {
   "input, rcond=1e-15": "pinverse",
   "start, end, steps, *, dtype=None, device=None, requires_grad=None": "linspace",
   "start, end, steps, base=10.0, *, dtype=None, device=None, requires_grad=None": "logspace",
-  "input, *, dtype=None, device=None, requires_grad=None": "empty_like ones_like zeros_like",
-  "input, fill_value, *, dtype=None, device=None, requires_grad=None": "full_like",
-  "input, *, generator=None, dtype=None, device=None, requires_grad=None": "rand_like randn_like",
+  "input, *, dtype=None, device=None, requires_grad=None, memory_format=None": "empty_like ones_like zeros_like",
+  "input, fill_value, *, dtype=None, device=None, requires_grad=None, memory_format=None": "full_like",
+  "input, *, generator=None, dtype=None, device=None, requires_grad=None, memory_format=None": "rand_like randn_like",
   "input, p=None, *, generator=None": "bernoulli",
   "input, generator=None": "poisson",
   "input, num_samples, replacement=False, *, generator=None": "multinomial",

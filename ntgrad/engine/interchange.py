@@ -20,7 +20,7 @@ import numpy as np
 from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir import DType, DTypeError, InterchangeError, NoInterfaceError, Ops, UOp, dtypes, prod
-from ntgrad.graph import lock, nodes as graph, synchronized
+from ntgrad.graph import apply_view, lock, nodes as graph, synchronized
 
 from . import dlpack
 from .buffer import Adopted, Buffer, Storage
@@ -341,11 +341,11 @@ def _on_host(t: Any) -> _View:
   return _View(array, None, int(array.ctypes.data), _contiguous(t.shape))
 
 
-def _layout(u: UOp) -> tuple[int, _Ints] | None:
-  """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one
-  place."""
+def _layout(u: UOp, expanded: bool = False) -> tuple[int, _Ints] | None:
+  """First element and strides of a view of a BUFFER; None where it is no such thing, or (but for ``expanded``) several of its
+  elements lie in one place."""
   chain = []
-  while u.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE):
+  while u.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE) or expanded and u.op is Ops.EXPAND:
     chain.append(u)
     u = u.src[0]
   if u.op is not Ops.BUFFER: return None
@@ -354,10 +354,21 @@ def _layout(u: UOp) -> tuple[int, _Ints] | None:
     if n.op is Ops.PERMUTE: strides = tuple(strides[i] for i in n.arg)
     elif n.op is Ops.TILE: strides = tuple(s * step for s, (_, step, _) in zip(strides, n.arg)) + strides
     elif n.op is Ops.SHRINK: start += sum(b * s for (b, _), s in zip(n.arg, strides))
+    elif n.op is Ops.EXPAND: strides = tuple(s if a == b else 0 for s, a, b in zip(strides, n.src[0].shape, n.shape))
     elif n.op is Ops.RESHAPE:
       if (found := _reshaped(n.src[0].shape, strides, n.shape)) is None: return None
       strides = found
   return start, strides
+
+
+def strides_shown(t: Any) -> _Ints:
+  """How many elements of the value that a Tensor shares lie from each index of a dimension to the next, by its moves; those of a
+  contiguous tensor where there are no such numbers (a flip)."""
+  found = _layout(apply_view(Buffer(t.device, t._alias.node.shape, t._alias.node.dtype).node, t._view), True)
+  shape, strides = t.shape, list(_contiguous([max(n, 1) for n in t.shape]) if found is None or 0 in t.shape else found[1])
+  for i in reversed(range(len(shape))):   # a dimension of 1 goes past the one inside it
+    if shape[i] == 1: strides[i] = shape[i + 1] * strides[i + 1] if i + 1 < len(shape) else 1
+  return tuple(strides)
 
 
 def _reshaped(shape: _Ints, strides: _Ints, to: _Ints) -> _Ints | None:

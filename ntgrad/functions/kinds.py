@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 
 from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, can_cast as _can_cast, dtypes, promote, promote_tensors, shown
+from ntgrad.core import memory_format as memory_format
 from ntgrad.engine.device import Device, DeviceName, canonical
 from ntgrad.graph import Ints, checked, whole_number
 from ntgrad.tensor import Tensor
@@ -15,6 +16,8 @@ from ntgrad.tensor.promotion import broadcast_shape, scalar_dtype
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 dtype = DType
 Size: Any = tuple   # what shapes are
+channels_last, channels_last_3d, contiguous_format, preserve_format = [
+  memory_format(f"torch.{name}") for name in "channels_last channels_last_3d contiguous_format preserve_format".split()]
 
 
 # ---- dtypes

@@ -64,8 +64,16 @@ def set_default_device(device: Any) -> None:
 
 
 def get_num_threads() -> int:
-  """How many cores kernels of the CPU run on."""
+  """For how many cores kernels of the CPU are made."""
   return config.cores or cores()
+
+
+@checked
+def set_num_threads(n: int) -> None:
+  """For how many cores kernels of the CPU are made (``config.cores``). How many threads run them the driver says when it starts,
+  by the cores that the process may use. Raises ArgumentError."""
+  if n < 1: raise ArgumentError(f"set_num_threads: {n}; it takes 1 or more")
+  config.cores = n
 
 
 # ---- numbers

@@ -1,6 +1,7 @@
 # Written by `python -m ntgrad stubs` from ntgrad/compat/signatures.py.
 from __future__ import annotations
 
+from ntgrad.core import memory_format
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import DType, Operand
 from ntgrad.tensor.linalg import Axis, SignAndLogarithm
@@ -84,9 +85,6 @@ def ceil(input: Tensor) -> Tensor:
 
 def ceil_(input: Tensor) -> Tensor:
   """``ceil``, written in place; see ``add_``."""
-
-def clone(input: Tensor) -> Tensor:
-  """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass."""
 
 def corrcoef(input: Tensor) -> Tensor:
   """The correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises ShapeError."""
@@ -471,6 +469,10 @@ def xlogy(input: Tensor, other: Any) -> Tensor:
 
 def xlogy_(input: Tensor, other: Any) -> Tensor:
   """``xlogy``, written in place; see ``add_``."""
+
+def clone(input: Tensor, *, memory_format: memory_format | None=None) -> Tensor:
+  """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass.
+    ``memory_format`` has no effect."""
 
 def add(input: Tensor, other: Any, *, alpha: float=1) -> Tensor:
   """``self + alpha * other``."""
@@ -1004,22 +1006,22 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any=None, device: s
 def logspace(start: float, end: float, steps: int, base: float=10.0, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
   """``base`` to the powers of ``linspace(start, end, steps)``. Raises ArgumentError for a base that is not above 0."""
 
-def empty_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
+def empty_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Memory of this shape, dtype and device that is not initialised."""
 
-def ones_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
+def ones_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Ones of this shape, dtype and device."""
 
-def zeros_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
+def zeros_like(input: Tensor, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Zeros of this shape, dtype and device."""
 
-def full_like(input: Tensor, fill_value: Any, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
+def full_like(input: Tensor, fill_value: Any, *, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """A number everywhere, of this shape, dtype and device."""
 
-def rand_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
+def rand_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError."""
 
-def randn_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None) -> Tensor:
+def randn_like(input: Tensor, *, generator: Generator | None=None, dtype: Any=None, device: str | None=None, requires_grad: bool | None=None, memory_format: str | None=None) -> Tensor:
   """Normal of this shape, dtype and device. Raises DTypeError."""
 
 def bernoulli(input: Tensor, p: Operand | None=None, *, generator: Generator | None=None) -> Tensor:

@@ -198,7 +198,8 @@ def checked(x: _F) -> _F:
   for name, made in list(vars(x).items()):
     if name[0] == "_" and name not in ("__init__", "__call__"): continue
     at = label if name[0] == "_" else ""
-    if inspect.isfunction(made): setattr(x, name, _checked(made, at, {x.__name__: x}))
+    if hasattr(made, "__around__"): setattr(x, name, made.__around__(_checked(made.__wrapped__, at, {x.__name__: x})))
+    elif inspect.isfunction(made): setattr(x, name, _checked(made, at, {x.__name__: x}))
     elif isinstance(made, (classmethod, staticmethod)): setattr(x, name, type(made)(_checked(made.__func__, at, {x.__name__: x})))
   return x
 

@@ -35,7 +35,7 @@ _NAMES = {   # by file
   "activations": "PReLU Softmax2d",
   "attention": "MultiHeadAttention MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder "
     "TransformerEncoderLayer",
-  "containers": "ModuleDict ModuleList Sequential",
+  "containers": "ModuleDict ModuleList ParameterDict ParameterList Sequential",
   "convolution": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
   "embedding": "Embedding EmbeddingBag",
   "linear": "AdaptiveLogSoftmaxWithLoss Bilinear Linear",

@@ -1,13 +1,14 @@
 """Modules that hold others: one after the other, in a list, by name."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, MissingKeyError, shown
 from ntgrad.graph import behaving, checked, mode
+from ntgrad.tensor import Tensor
 
-from .module import Module
+from .module import Module, Parameter
 
 
 @checked
@@ -93,6 +94,22 @@ class ModuleList(_Many):
 
 
 @checked
+class ParameterList(_Many):
+  """A list of parameters, which are called by their numbers. A tensor that is given becomes an ``nn.Parameter``; anything else
+  stays what it is. A plain list in an attribute does as well."""
+
+  def __init__(self, values: Iterable[Any] = ()):
+    super().__init__()
+    self._put(values)
+
+  def __setattr__(self, name: str, x: Any) -> None: super().__setattr__(name, _parameter(x) if name.isdecimal() else x)
+  def __iadd__(self, values: Iterable[Any]) -> Any: return self.extend(values)
+
+
+def _parameter(x: Any) -> Any: return Parameter(x) if isinstance(x, Tensor) and x._state in (0, 1) else x
+
+
+@checked
 class ModuleDict(Module):
   """Modules by name. A plain dict in an attribute does as well. Raises ArgumentError for a name that an attribute of it has."""
 
@@ -101,9 +118,10 @@ class ModuleDict(Module):
     if modules is not None: self.update(modules)
 
   def __getitem__(self, key: str) -> Any:
-    if key not in self: raise MissingKeyError(f"nn.ModuleDict: no Module {shown(key)}; it has {', '.join(self.keys()) or 'none'}")
+    if key not in self:
+      raise MissingKeyError(f"nn.{type(self).__name__}: no {shown(key)}; it has {', '.join(self.keys()) or 'none'}")
     return vars(self)[key]
-  def __setitem__(self, key: str, module: Any) -> None: setattr(self, _name_of(self, "ModuleDict", key), module)
+  def __setitem__(self, key: str, module: Any) -> None: setattr(self, _name_of(self, type(self).__name__, key), module)
   def __delitem__(self, key: str) -> None:
     self[key]
     delattr(self, key)
@@ -121,18 +139,39 @@ class ModuleDict(Module):
     return [(k, vars(self)[k]) for k in self.keys()]
   def update(self, modules: Mapping[str, Any]) -> None:
     """Add the Modules of a dict."""
-    for k in modules: _name_of(self, "ModuleDict", k)
+    for k in modules: _name_of(self, type(self).__name__, k)
     for k, m in modules.items(): self[k] = m
   def pop(self, key: str) -> Any:
     """Take a Module out and give it."""
     found = self[key]
     del self[key]
     return found
+  clear: Any = MutableMapping.clear
+
+
+@checked
+class ParameterDict(ModuleDict):
+  """Parameters by name. A tensor that is given becomes an ``nn.Parameter``; anything else stays what it is. A plain dict in an
+  attribute does as well. Raises ArgumentError for a name that an attribute of it has."""
+
+  def __init__(self, parameters: Mapping[str, Any] | None = None): super().__init__(parameters)
+
+  def __setitem__(self, key: str, parameter: Any) -> None: super().__setitem__(key, _parameter(parameter))
+  def __or__(self, other: Mapping[str, Any]) -> Any: return ParameterDict({**dict(self.items()), **dict(other.items())})
+  def __reversed__(self) -> Iterator[str]: return reversed(self.keys())
+  get, setdefault = MutableMapping.get, MutableMapping.setdefault
+  def popitem(self) -> tuple[str, Any]:
+    """Take out what was added last; gives its name and itself. Raises MissingKeyError where there is nothing."""
+    key = (self.keys() or [""])[-1]
+    return key, self.pop(key)
+  def copy(self) -> Any:
+    """Another one with the same tensors."""
+    return ParameterDict(dict(self.items()))
 
 
 def _name_of(x: Any, container: str, key: Any) -> str:
   if not isinstance(key, str) or not key or "." in key or hasattr(type(x), key) or key == "_names":
-    raise ArgumentError(f"nn.{container}: {shown(key)} cannot be a Module's name; it takes text without dots that is none of its "
+    raise ArgumentError(f"nn.{container}: {shown(key)} cannot be a name in it; it takes text without dots that is none of its "
                         "own attributes")
   return key
 

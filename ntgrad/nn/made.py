@@ -28,6 +28,7 @@ from ntgrad.tensor.made import Made, Row, parts, rows
 
 from .common import batched_or_not, ints, probability
 from .module import Module, forward_of
+from .paths import within
 
 C = TypeVar("C", bound=type)
 _REDUCTIONS = {"KLDivLoss": ("mean", "batchmean", "sum", "none")}   # of others without batchmean
@@ -39,7 +40,8 @@ def layer(cls: C) -> C:
   """A layer whose arguments are the class's annotated attributes, checked as all public functions' are."""
   kind: Any = cls
   if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
-  if "inplace" in vars(kind).get("__annotations__", ()): kind.__call__ = _written(f"nn.{kind.__name__}", kind.__call__)
+  if "inplace" in vars(kind).get("__annotations__", ()):
+    kind.__call__ = within(_written(f"nn.{kind.__name__}", kind.__call__.__wrapped__))
   made: Any = checked(dataclass(repr=False, eq=False)(cls))
   made._said = " ".join(f.name for f in fields(made) if f.name != "inplace" and f.name not in getattr(made, "_unsaid", ()))
   return made

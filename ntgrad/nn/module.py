@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 
 from ntgrad.codegen.ir import ArgumentError, AssignError, DType, DTypeError, MissingNameError, dtypes, shown
 from ntgrad.compat.public import explain, present
+from ntgrad.core import memory_format
 from ntgrad.engine.device import Device
 from ntgrad.graph import Alias, behaving, checked, mode as current, nodes as graph
 from ntgrad.graph.origins import say_once
 from ntgrad.tensor import Tensor
 
 from .common import is_dtype
+from .hooks import Hooked
 from .paths import within
 from .tree import ModuleBase, is_buffer, tensors, walk
 
@@ -44,14 +46,14 @@ def _to(name: str, where: str = "") -> Callable[[M], M]:
 
 
 @checked
-class Module(ModuleBase):
+class Module(Hooked):
   """A model or a layer: define ``forward`` (as in PyTorch) or ``__call__``; calling the Module calls it.
   Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients."""
   _room: ClassVar[str] = "nn."                    # for messages
   _mode: bool | None = None
   _begun: bool = False                            # ``super().__init__()`` was called
   _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
-  _private: ClassVar[frozenset[str]] = frozenset("_mode _begun _buffers _passing".split())   # attributes that are its own
+  _private: ClassVar[frozenset[str]] = frozenset("_mode _begun _buffers _passing _hooks".split())   # attributes that are its own
 
   def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
 
@@ -206,9 +208,11 @@ class Module(ModuleBase):
     return load_state_dict(self.state_dict(), state_dict, strict)
 
   # ---- changing all of it
-  def to(self, *args: Any, device: str | None = None, dtype: DType | str | None = None) -> Self:
+  def to(self, *args: Any, device: str | None = None, dtype: DType | str | None = None, non_blocking: bool = False,
+         memory_format: memory_format | None = None) -> Self:
     """Move every tensor to a device, cast the floats to a dtype, or both: ``to("CPU")``, ``to(dtypes.half)``,
-    ``to("NUMPY", "float16")``. The tensors stay the same objects. Raises DeviceError, DTypeError, ArgumentError."""
+    ``to("NUMPY", "float16")``. The tensors stay the same objects; ``non_blocking`` and ``memory_format`` have no effect. Raises
+    DeviceError, DTypeError, ArgumentError."""
     for a in args:
       if isinstance(a, DType) or (isinstance(a, str) and is_dtype(a)): dtype = a
       elif isinstance(a, str): device = a
@@ -269,7 +273,9 @@ def _begin(x: Any) -> None:
 
 def forward_of(cls: type) -> Callable[..., Any]:
   """The method that does what a call of this class does, whatever a class beneath it makes of calls."""
-  def forward(self: Any, *args: Any, **kwargs: Any) -> Any: return vars(cls)["__call__"](self, *args, **kwargs)
+  def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    call = vars(cls)["__call__"]
+    return (call if self._hooks is None else call.__wrapped__)(self, *args, **kwargs)
   forward.__doc__ = "What a call does."
   return forward
 

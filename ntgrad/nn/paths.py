@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary, ref
 
 from ntgrad.graph import origins
 
+from .hooks import run
 from .tree import ModuleBase, walk
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -39,7 +40,7 @@ class _Calls(origins.Calling):
 
 
 def within(call: _F) -> _F:
-  """A method that calls a Module: what is made meanwhile is noted as made within it."""
+  """A method that calls a Module: what is made meanwhile is noted as made within it. The outermost one runs hooks."""
   @functools.wraps(call)
   def called(self: Any, *args: Any, **kwargs: Any) -> Any:
     here: Any = origins.calling.get()
@@ -47,6 +48,9 @@ def within(call: _F) -> _F:
     before = here.outermost, here.path
     if here.outermost is None: here.outermost, here.looked = self, False
     else: here.path = here.find(self)
-    try: return call(self, *args, **kwargs)
+    try:
+      if self._hooks is not None and type(self).__call__ is called: return run(self, call, args, kwargs)
+      return call(self, *args, **kwargs)
     finally: here.outermost, here.path = before
+  called.__around__ = within   # type: ignore[attr-defined]
   return called  # type: ignore[return-value]

@@ -7,16 +7,17 @@ other libraries see of a tensor, the gradients, and the operations of all parts 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar, Self
 
-from ntgrad.codegen.ir import MOVEMENT, DType, InterchangeError, UOp, dtypes
+from ntgrad.codegen.ir import MOVEMENT, DType, GradientError, InterchangeError, UOp, dtypes
 from ntgrad.compat.public import explain, present
 from ntgrad.core import Base
 from ntgrad.engine.device import Device
 from ntgrad.graph import checked, flag, mode, no_grad, nodes as graph, origins
+from ntgrad.graph.hooks import Hook, RemovableHandle
 
 from .activation import Activation
 from .attention import Attention
@@ -24,6 +25,7 @@ from .autocasting import cast_methods
 from .convolution import Convolution
 from .creation import node_of
 from .elementwise import Casts
+from .hooks import Kept, register, retains
 from .linalg import Linalg
 from .losses import Losses
 from .normalising import Normalising
@@ -220,6 +222,32 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     """The gradients of this tensor with respect to the targets; nothing is stored. Raises GradientError."""
     from .gradient import gradient as find
     return find(self, targets, gradient)
+
+  # ---- what is called for gradients
+  def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    """``hook(gradient)`` is called whenever the gradient of this tensor is found; a Tensor that it gives takes the gradient's
+    place. ``remove()`` of what this gives ends that. In a captured function the hook runs when it is captured, and what it
+    computes is part of every replay. Of equal expressions, which are computed once, the gradient is that of all. Raises
+    GradientError for a tensor that requires no gradient."""
+    return register(self, "register_hook", Hook("gradient", hook))
+
+  def register_post_accumulate_grad_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    """``hook(leaf)`` is called after each ``backward`` that has added to ``grad`` of this leaf; see :meth:`register_hook`. Raises
+    GradientError for a tensor that is no leaf."""
+    if self._state == 1:
+      raise GradientError(f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is made of others and has no "
+                          "grad; take a leaf, or register_hook")
+    return register(self, "register_post_accumulate_grad_hook", Hook("accumulated", hook))
+
+  def retain_grad(self) -> None:
+    """``backward`` adds to ``grad`` of this tensor too, which is made of others; of a leaf it does so anyway. Raises
+    GradientError for a tensor that requires no gradient."""
+    if self._state != 2 and not retains(self): register(self, "retain_grad", Hook("kept", Kept(self)))
+
+  @property
+  def retains_grad(self) -> bool:
+    """Whether ``retain_grad`` was called for this tensor, and it is no leaf."""
+    return retains(self)
 
 
 cast_methods(Tensor)

@@ -12,7 +12,7 @@ from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir import BinaryOps, DType, UOp, acc_dtype, dtypes, held, sum_dtype, to_narrow
 from ntgrad.codegen.ir.elementwise import const, eq, le, lt, where
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
-from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_number
+from ntgrad.core import MAX_SIZE, Base, axis_of, memory_format, real_number, shape_of, whole_number
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.engine.index_checks import known_class, within
@@ -202,8 +202,9 @@ class Creation(Elementwise, Movement):
 
   @classmethod
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-            requires_grad: bool | None = None) -> Self:
-    """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
+            requires_grad: bool | None = None, memory_format: memory_format | None = None) -> Self:
+    """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise; ``memory_format`` has no
+    effect. Raises ArgumentError."""
     d = _float(dtype)
     s = new_shape("empty", shape, size)
     return cls._made(buffer(Buffer(Device._located(device), s, d)), None, requires_grad)

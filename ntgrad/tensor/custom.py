@@ -14,7 +14,7 @@ from weakref import ref
 from ntgrad.codegen.ir import ArgumentError, GradientError, Ops, UOp, shown, toposort
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Storage
-from ntgrad.graph import checked, mode, no_grad, nodes as graph, values
+from ntgrad.graph import checked, hooks, mode, no_grad, nodes as graph, values
 
 from .gradient import gradients, sources_of, walk
 
@@ -249,6 +249,7 @@ class Copy:
       if call not in self.calls: self.calls[call] = call.moved(self)
       m.note = graph.Result(self.calls[call], number)
       self.calls[call].outputs[number] = ref(m)
+      hooks.carry_over(n, m)
     return m
 
 
@@ -332,7 +333,7 @@ class Ruled:
 
   def moved(self, to: To) -> Ruled:
     """The same call of other nodes."""
-    return Ruled(self.rule, tuple([to(v) for v in self.values]), tuple([to(s) for s in self.sources]))
+    return type(self)(self.rule, tuple([to(v) for v in self.values]), tuple([to(s) for s in self.sources]))
 
 
 def by_rule(rule: Rule, at: Numbered, sources: Nodes, outs: Sequence[UOp]) -> Pairs:

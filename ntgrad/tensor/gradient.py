@@ -19,10 +19,12 @@ from ntgrad.engine.counters import phase
 from ntgrad.engine.device import Device
 from ntgrad.engine.keeping import gradients_asked, gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
-from ntgrad.graph import apply_view, nodes as graph, origins, synchronized, values, variable
+from ntgrad.graph import apply_view, hooks, nodes as graph, origins, synchronized, values, variable
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
 from ntgrad.graph.recipes import Recipe, kept_within, nothing_computed, stood_for
+
+from .hooks import call_hooks, differentiable, hooked
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -291,7 +293,8 @@ def _graph(root: UOp, start: UOp) -> _Graph:
         elif isinstance(u.note, Result): return _plain_graph(root)
         key += op, d, u.shape, u.device
     if top is root: end, reached = n, leaves.copy()
-  return _Graph(root, nodes, place, end, reached, None if variable.looks else tuple(key), tuple(constants))
+  return _Graph(root, nodes, place, end, reached, None if variable.looks or hooks.any_of(nodes) else tuple(key),
+                tuple(constants))
 
 
 def _plain_graph(root: UOp) -> _Graph:
@@ -362,6 +365,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
   out, reached, made = dict[UOp, UOp](), dict[Any, dict[int, UOp]](), origins.of(order)
   for n in reversed(order):
     g = total(found.pop(n)) if n in found else None
+    if g is not None and (mine := hooks.of_node(n)) is not None: g = hooked(g, mine)
     if g is not None and n in wanted: out[n] = g
     if (custom := _call_of(n)) is not None:
       call, number = custom
@@ -488,7 +492,9 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     leaves = {n: t for n, t in leaves.items() if any([t is x for x in inputs])}
   calls = dict.fromkeys([n.src[0] for n in walked.nodes if n.op is Ops.OUTPUT])
   kept = [(i, call) for i, call in enumerate(calls) if call in kept_within]
-  found = _found(walked, cotangent, list(leaves), not create_graph, kept)
+  with differentiable(create_graph):
+    found = _found(walked, cotangent, list(leaves), not create_graph, kept)
+    if hooks.of_leaves: found = {n: hooked(g, hooks.of_leaf(leaves[n])) for n, g in found.items()}
   _refuse_gone("backward", loss, found.values())
   made = []
   for n, g in found.items():
@@ -499,13 +505,18 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
       made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
   gradients_asked({*walked.nodes[:walked.end], *[n for _, call in kept for n in call.arg.nodes_of(call)]}, loss._alias, made)
+  if hooks.of_leaves:
+    with differentiable(create_graph):
+      for n in reversed(found): call_hooks("accumulated", hooks.of_leaf(leaves[n]), leaves[n])
 
 
 def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
-  """The gradients at the leaves beneath values that they will have, of about the kernels; none where a user's rule gives some."""
+  """The gradients at the leaves beneath values that they will have, of about the kernels; none where a user's rule or hook gives
+  some."""
   order = walk(*values)
   leaves = [n for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
-  if not leaves or not all([getattr(call[0], "own", False) for n in order if (call := _call_of(n)) is not None]): return []
+  if not leaves or hooks.any_of(order): return []
+  if not all([getattr(call[0], "own", False) for n in order if (call := _call_of(n)) is not None]): return []
   ones = {u: const(1.0, u.dtype) if u.shape == () else Buffer(u.device or Device.DEFAULT, u.shape, u.dtype).node for u in values}
   with nothing_computed(): return list(gradients(order, ones, leaves).values())
 
@@ -543,5 +554,6 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   out = []
   for t, at in zip(targets, wanted):
     parts = [g for n in sorted(at, key=rank.__getitem__) if (g := found[n]) is not None]
+    if parts and hooks.of_leaves: parts = [hooked(functools.reduce(add, parts), hooks.of_leaf(t))]   # type: ignore[list-item]
     out.append(None if not at else make(functools.reduce(add, parts or [const(0.0, t.dtype, at[0].shape)]))._called(t._names))
   return out

@@ -66,7 +66,8 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
 _OWN = {"Spatial": ("Ints", "_numbers({name!r}, {p!r}, {p}, {rank}, {least})"),
         "Implicit": ("Any", "_implicit_dim({p}, {first}.ndim)")}
 # what methods have not
-_OLDER = {"size_average": "bool | None", "reduce": "bool | None", "inplace": "bool", "cudnn_enabled": "bool"}
+_OLDER = {"size_average": "bool | None", "reduce": "bool | None", "inplace": "bool", "cudnn_enabled": "bool",
+          "memory_format": "str | None"}
 _NOT_PASSED = {*_OLDER, "out"}
 
 

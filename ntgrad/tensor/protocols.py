@@ -16,7 +16,7 @@ import numpy as np
 from ntgrad.codegen.ir import DType, Ops, errors
 from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError, InterchangeError, ScalarError, ShapeError, shown
 from ntgrad.compat.notebook import table
-from ntgrad.core import Base
+from ntgrad.core import Base, memory_format
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.graph import Names, checked, nodes as graph, text
@@ -116,6 +116,10 @@ class Protocols(Reduction):
       if isinstance(e, InterchangeError): raise
       raise InterchangeError(f"__array__: a tensor of {self.dtype.name} on {self.device} with copy=False: {e}") from None
 
+  def to_numpy(self) -> np.ndarray[Any, Any]:
+    """``numpy()``, by the name that matplotlib and pandas ask for."""
+    return self.numpy()
+
   def __array_function__(self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any],
                          kwargs: Mapping[str, Any]) -> Any:
     """numpy's functions take the values of tensors, and give what they give for arrays."""
@@ -132,6 +136,31 @@ class Protocols(Reduction):
   def to_device(self, device: str, /, *, stream: Any = None) -> Self:
     """The same value as a tensor of its own on a device. Raises DeviceError."""
     return self.to(device=device)
+
+  # ---- the order of elements in memory
+  def stride(self, dim: int | str | None = None) -> Any:
+    """How many elements lie from each index of a dimension to the next: of all in a tuple, or of one. A view has those of what it
+    shows; a result lies in order. Raises AxisError."""
+    from ntgrad.engine import interchange
+    strides = interchange.strides_shown(self)
+    return strides if dim is None else strides[self._dim("stride", dim)]
+
+  def is_contiguous(self, memory_format: memory_format | None = None) -> bool:
+    """Whether the elements lie in order: those of ``channels_last`` and ``channels_last_3d`` with dimension 1 innermost."""
+    last = str(memory_format).startswith("torch.channels_last")
+    if last and self.ndim != (5 if str(memory_format).endswith("3d") else 4): return False
+    n, found = 1, self.stride()
+    for d in reversed([0, *range(2, self.ndim), 1] if last else range(self.ndim)):
+      if self.shape[d] != 1 and found[d] != n: return 0 in self.shape and not last
+      n *= self.shape[d]
+    return True
+
+  def data_ptr(self) -> int:
+    """The address of the first element, which is computed if need be, in the memory that is this tensor's own as for
+    :meth:`__dlpack__`. Raises InterchangeError for views that have no strides and for memory without an address, CaptureError
+    while a jit records."""
+    from ntgrad.engine import interchange
+    return interchange.view_of(self, False, "data_ptr").address
 
   # ---- devices and dtypes, as PyTorch has them
   def cpu(self) -> Self:

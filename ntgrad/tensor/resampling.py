@@ -19,7 +19,8 @@ from .creation import new_shape
 
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 _MODES = "nearest", "nearest-exact", *_LINEAR, "bicubic", "area"
-_CUBIC = -0.75   # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it
+# the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it: alone, and with antialias
+_CUBIC, _CUBIC_WIDE = -0.75, -0.5
 
 
 class Places(NamedTuple):
@@ -45,14 +46,14 @@ class Places(NamedTuple):
 
 
 # ---- weights
-def _near(x: Any) -> Any:
+def _near(x: Any, a: float = _CUBIC) -> Any:
   """The cubic weight of an element at a distance up to 1."""
-  return ((_CUBIC + 2) * x + (-_CUBIC - 3)) * x * x + 1.0
+  return ((a + 2) * x + (-a - 3)) * x * x + 1.0
 
 
-def _far(x: Any) -> Any:
+def _far(x: Any, a: float = _CUBIC) -> Any:
   """The same from 1 to 2."""
-  return ((_CUBIC * x + -5 * _CUBIC) * x + 8 * _CUBIC) * x + -4 * _CUBIC
+  return ((a * x + -5 * a) * x + 8 * a) * x + -4 * a
 
 
 def _cubic(at: Places) -> Weight:
@@ -90,6 +91,26 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   return Line(size, out, 2, lambda o: minimum(maximum(at.below(o, dtype), 0), size - 1), below, weight)
 
 
+def _wide_line(size: int, out: int, scale: float | None, mode: str, corners: bool) -> Line:
+  """A dimension of ``interpolate`` with antialias: where it becomes smaller, weights reach as much further."""
+  cubic = mode == "bicubic"
+  # centres, counted from the left edge of the first element, as exact halves where sizes say where they lie
+  if corners: a, b, d = 2 * (size - 1) * (out > 1), (size - 1) * (out > 1), 2 * max(out - 1, 1)   # type: Any, Any, int
+  elif scale is None: a, b, d = 2 * size, size, 2 * out
+  else: a, b, d = 1 / scale, 0.5 / scale, 0
+  one = d or 1.0                            # a step of one element
+  reach = (2 if cubic else 1) * max(a, one)   # on each side
+  begin, middle = Places(a, b - reach + one // 2 if d else b - reach + 0.5, d), Places(a, b - one // 2 if d else b - 0.5, d)
+  o = numbers_of_period(size, out, corners) if d else None
+  def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
+    x = absolute(middle.distance(o, j, dtype, None)) * (one / max(a, one))
+    w = maximum(1.0 - x, 0.0) if not cubic else where(
+      graph.le(x, 1.0), _near(x, _CUBIC_WIDE), where(graph.lt(x, 2.0), _far(x, _CUBIC_WIDE), 0.0))
+    return where(graph.inside(j, size), w, 0.0)
+  return Line(size, out, math.ceil(2 * reach / one) + (not d), lambda o: begin.below(o, dtypes.float32),
+              None if o is None else (o * begin.a + begin.b) // d, weight)
+
+
 def _kept_within(at: Any, size: int, padding: str, corners: bool) -> Any:
   """Places outside brought back to the edge, or mirrored there."""
   if padding == "reflection":
@@ -109,8 +130,8 @@ class Resampling(Pooling):
   __slots__ = ()
 
   # ---- interpolation
-  def _interpolated(self, lines: Sequence[Line]) -> Self:
-    """The weighted sums of taps."""
+  def _interpolated(self, lines: Sequence[Line], means: bool = False) -> Self:
+    """The weighted sums of taps, or their means."""
     n = len(lines)
     if all([line.weight is None for line in lines]):   # what is not computed with stays as it is
       t, _, _ = self._taps(self.lazydata, lines, dtypes.float32)
@@ -122,15 +143,18 @@ class Resampling(Pooling):
     # what has no weight does not count, whatever it is: 0 * inf would be NaN
     t = where(expand(graph.ne(w, 0.0), t.shape), t * expand(w, t.shape), 0.0)
     axes = range(self.ndim, self.ndim + n)
-    return self._wrap(cast(graph.drop(graph.total(t, axes), axes), self.dtype))
+    t = graph.total(t, axes)
+    if means: t = t / expand(graph.total(w, axes), t.shape)
+    return self._wrap(cast(graph.drop(t, axes), self.dtype))
 
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
-                  align_corners: bool | None = None) -> Self:
+                  align_corners: bool | None = None, antialias: bool = False) -> Self:
     """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
-    elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
-    ArgumentError, DTypeError."""
+    elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a dimension
+    becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats. Raises
+    ShapeError, ArgumentError, DTypeError."""
     if mode not in _MODES: raise ArgumentError(f"interpolate: mode {mode!r}; it takes {', '.join(map(repr, _MODES))}")
     n = self.ndim - 2
     want = 2 if mode == "bicubic" else _LINEAR.get(mode, n)
@@ -139,11 +163,21 @@ class Resampling(Pooling):
                        f"dimension{'s' * (want > 1)}{' at least' * (n < 1)}")
     if align_corners is not None and mode != "bicubic" and mode not in _LINEAR:
       raise ArgumentError(f"interpolate: align_corners with mode {mode!r}; only linear and cubic modes have it")
+    if antialias and mode not in ("bilinear", "bicubic"):
+      raise ArgumentError(f"interpolate: antialias with mode {mode!r}; it is for 'bilinear' and 'bicubic'")
     sizes, scales = self._new_sizes(size, scale_factor)
     if mode == "area": return self._adaptive_avg("interpolate", sizes)
     if mode[:7] != "nearest" and self.dtype.kind != "f":
       raise DTypeError(f"interpolate: a tensor of {self.dtype.name} with mode {mode!r}; it takes floats (cast it first)")
     wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
+    if antialias:   # a dimension after the other, the last one first
+      out = self.cast(acc_dtype(self.dtype))
+      for k in range(n - 1, -1, -1):
+        if sizes[k] == self.shape[2 + k] and scales[k] in (None, 1): continue
+        lines = [same_line(s) for s in out.shape[2:]]
+        lines[k] = _wide_line(self.shape[2 + k], sizes[k], scales[k], mode, bool(align_corners))
+        out = out._interpolated(lines, True)
+      return out.cast(self.dtype)._own()
     return self._interpolated([
       same_line(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)
       for s, t, scale in zip(self.shape[2:], sizes, scales)])

@@ -23,6 +23,7 @@ import ntgrad
 from ntgrad import Device, Tensor, nn, no_grad, tile
 from ntgrad.errors import NtgradError
 from ntgrad.nn import optim, state
+from ntgrad.nn.utils import parametrizations, parametrize
 from ntgrad.schedule import create_schedule
 from support import calls_names, calls_numeric, gguf
 from support.marks import long
@@ -361,7 +362,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "instance_norm": lambda: call(f(2, 3, 2).instance_norm, f(3), f(3), f(3), f(3), True, 0.1, 1e-5),
   "group_norm": lambda: call(f(2, 4, 2).group_norm, 2, f(4), f(4), 1e-5),
   "local_response_norm": lambda: call(f(2, 4, 2).local_response_norm, 2, 1e-4, 0.75, 1.0),
-  "interpolate": lambda: call(f(1, 2, 3, 3).interpolate, (4, 4), None, "bilinear", False),
+  "interpolate": lambda: call(f(1, 2, 3, 3).interpolate, (4, 4), None, "bilinear", False, True),
   "adaptive_avg_pool1d": lambda: call(f(1, 2, 4).adaptive_avg_pool1d, (3,)),
   "adaptive_avg_pool2d": lambda: call(f(1, 2, 4, 4).adaptive_avg_pool2d, (3, None)),
   "adaptive_avg_pool3d": lambda: call(f(1, 2, 4, 4, 4).adaptive_avg_pool3d, (3, None, 2)),
@@ -451,15 +452,15 @@ TENSOR |= {
   "new_tensor": lambda: call(f(2).new_tensor, [1.0, 2.0], dtype="float32", device="NUMPY", requires_grad=True),
   "from_numpy": lambda: call(Tensor.from_numpy, np.ones(2), device="NUMPY", requires_grad=True),
 }
-PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward
+PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil contiguous_backward data_ptr
 cos cosh cpu data det detach detach_ dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
 hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 logical_not logsigmoid long
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
-slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
-PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "tile.Config", "tile.TileKernel",
-              "tile.Library"}   # what functions of the table make
-VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
+slogdet softsign sqrt square swish t tan tanh to_numpy tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
+PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "data.get_worker_info", "tile.Config",
+              "tile.TileKernel", "tile.Library"}   # what functions of the table make
+VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf lazydata mT names ndim requires_grad retains_grad shape".split()
 
 
 def _backward(gradient: Any) -> Any:
@@ -755,11 +756,40 @@ OTHERS |= {
   "nn.TransformerEncoder()": lambda: call(_twice_of("TransformerEncoder"), f(3, 1, 2), b(3, 3), b(1, 3), False),
   "nn.TransformerDecoder()": lambda: call(_twice_of("TransformerDecoder"), f(3, 1, 2), f(3, 1, 2), b(3, 3), b(3, 3)),
   "nn.MultiHeadAttention": lambda: call(nn.MultiHeadAttention, 2, 1),
+  "nn.ParameterList": lambda: call(nn.ParameterList, [f(2)]), "nn.ParameterDict": lambda: call(nn.ParameterDict, {"a": f(2)}),
+  "nn.ParameterDict[]": lambda: call(nn.ParameterDict({"a": f(2)}).__getitem__, "a"),
+  "nn.ParameterDict.get": lambda: call(nn.ParameterDict({"a": f(2)}).get, "a", 0),
+  "nn.Module.register_forward_hook": lambda: call(
+    _net().register_forward_hook, lambda *a: None, prepend=True, with_kwargs=True, always_call=True),
+  "nn.Module.register_forward_pre_hook": lambda: call(
+    _net().register_forward_pre_hook, lambda *a: None, prepend=True, with_kwargs=True),
+  "nn.Module.register_full_backward_hook": lambda: call(_net().register_full_backward_hook, lambda *a: None, True),
+  "nn.Module.register_full_backward_pre_hook": lambda: call(_net().register_full_backward_pre_hook, lambda *a: None, True),
+  "Tensor.register_hook": lambda: call(leaf(2).register_hook, lambda g: None),
+  "Tensor.register_post_accumulate_grad_hook": lambda: call(leaf(2).register_post_accumulate_grad_hook, lambda g: None),
+  "Tensor.retain_grad": lambda: call((leaf(2) * 2).retain_grad), "Tensor.stride": lambda: call(f(2, 3).stride, 1),
+  "Tensor.contiguous": lambda: call(f(2).contiguous, ntgrad.channels_last),
+  "Tensor.is_contiguous": lambda: call(f(2).is_contiguous, ntgrad.channels_last),
+  "Tensor.clone": lambda: call(f(2).clone, memory_format=ntgrad.channels_last),
+  "utils.weight_norm": lambda: call(nn.utils.weight_norm, nn.Linear(2, 2), "bias", 0),
+  "utils.remove_weight_norm": lambda: call(nn.utils.remove_weight_norm, nn.utils.weight_norm(nn.Linear(2, 2), "bias"), "bias"),
+  "utils.parametrizations.weight_norm": lambda: call(parametrizations.weight_norm, nn.Linear(2, 2), "bias", 0),
+  "utils.register_parametrization": lambda: call(
+    parametrize.register_parametrization, nn.Linear(2, 2), "weight", nn.ReLU(), unsafe=False),
+  "utils.is_parametrized": lambda: call(parametrize.is_parametrized, nn.Linear(2, 2), "weight"),
+  "utils.remove_parametrizations": lambda: call(
+    parametrize.remove_parametrizations, parametrizations.weight_norm(nn.Linear(2, 2)), "weight", True),
+  "utils.fuse_conv_bn_eval": lambda: call(nn.utils.fuse_conv_bn_eval, nn.Conv1d(1, 2, 1), nn.BatchNorm1d(2), False),
+  "utils.fuse_linear_bn_eval": lambda: call(nn.utils.fuse_linear_bn_eval, nn.Linear(1, 2), nn.BatchNorm1d(2)),
+  "utils.fuse_conv_bn_weights": lambda: call(
+    nn.utils.fuse_conv_bn_weights, f(2, 1, 3), f(2), f(2), f(2), 1e-5, f(2), f(2), False),
+  "utils.fuse_linear_bn_weights": lambda: call(nn.utils.fuse_linear_bn_weights, f(2, 1), f(2), f(2), f(2), 1e-5, f(2), f(2)),
   "nn.ModuleDict": lambda: call(nn.ModuleDict, {"a": nn.ReLU()}), "nn.ModuleDict[]": lambda: call(
     nn.ModuleDict({"a": nn.ReLU()}).__getitem__, "a"),
   "nn.ModuleList[]": lambda: call(nn.ModuleList([nn.ReLU()]).__getitem__, 0), "nn.Module": lambda: call(nn.Module),
   "nn.Parameter": lambda: call(nn.Parameter, f(2), True),
-  "nn.Module.to": lambda: call(_net().to, "NUMPY", device="NUMPY", dtype="float64"),
+  "nn.Module.to": lambda: call(
+    _net().to, "NUMPY", device="NUMPY", dtype="float64", non_blocking=True, memory_format=ntgrad.channels_last),
   "nn.Module.train": lambda: call(_net().train, True), "nn.Module.apply": lambda: call(_net().apply, lambda *m: None),
   "nn.Module.load_state_dict": lambda: call(nn.Linear(1, 1).load_state_dict, {"weight": f(1, 1), "bias": f(1)}, True),
   "nn.Module.register_buffer": lambda: call(_net().register_buffer, "mean", f(2), True),
@@ -801,9 +831,11 @@ def _two() -> Any: return nn.data.TensorDataset(np.ones((2, 3)), [1, 2])
 
 
 def _shuffled(dataset: Any, batch_size: Any, shuffle: Any, num_workers: Any, collate_fn: Any, pin_memory: Any, drop_last: Any,
-              generator: Any, seed: Any, prefetch_factor: Any, device: Any) -> Any:
-  return _first(dataset, batch_size, shuffle, None, None, num_workers, collate_fn, pin_memory, drop_last, generator, seed,
-                prefetch_factor, device)
+              timeout: Any, worker_init_fn: Any, generator: Any, seed: Any, prefetch_factor: Any, persistent_workers: Any,
+              in_order: Any, device: Any) -> Any:
+  return _first(dataset, batch_size, shuffle, None, None, num_workers, collate_fn, pin_memory, drop_last, timeout, worker_init_fn,
+                None, generator, seed=seed, prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
+                in_order=in_order, device=device)
 
 
 def _sampled(dataset: Any, sampler: Any) -> Any: return _first(dataset, 2, sampler=sampler)
@@ -823,7 +855,8 @@ def _cifar(*names: str, labels: int) -> str:
 
 
 OTHERS |= {
-  "data.DataLoader": lambda: call(_shuffled, _two(), 1, True, 1, None, False, False, 0, None, 2, "NUMPY"),
+  "data.DataLoader": lambda: call(
+    _shuffled, _two(), 1, True, 1, None, False, False, 9.0, lambda n: None, 0, None, 2, True, True, "NUMPY"),
   "data.DataLoader sampler": lambda: call(_sampled, _two(), [0, 1]),
   "data.DataLoader batch_sampler": lambda: call(_batched, _two(), [[0, 1]]),
   "data.DataLoader.load_state_dict": lambda: call(_loader().load_state_dict, _loader().state_dict()),
@@ -973,7 +1006,8 @@ BAD: dict[str, Callable[[], Any]] = {
 OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
   ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))} | {
   (name, parameter, kind) for kind in ("type", "function") for name, parameter in (
-    ("nn.Module.apply", "fn"), ("lr.CyclicLR", "scale_fn"), ("data.DataLoader", "collate_fn"))}
+    ("nn.Module.apply", "fn"), ("lr.CyclicLR", "scale_fn"), ("data.DataLoader", "collate_fn"),
+    ("data.DataLoader", "worker_init_fn"))}
 OWN |= {(name, parameter, "function") for name, parameter in (
   ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
   ("nn.Transformer", "custom_decoder"))}

@@ -34,7 +34,7 @@ TEXTS = {"reduction": ("mean", "sum", "none"), "dtype": ("float32", "float64"), 
 NONE: dict[str, Any] = {
   "dtype": "float64", "device": "NUMPY", "requires_grad": True, "dim": 0, "axis": 0, "unbiased": False, "rounding_mode": "trunc",
   "min": 0.25, "max": 0.5, "threshold": 0.5, "ord": "nuc", "scale_factor": 2.0, "eps": 0.125, "posinf": 1.0, "neginf": -1.0,
-  "N": 2,
+  "N": 2, "memory_format": ntgrad.channels_last,
   "size": (2, 3), "correction": 0, "output_size": 3, "output_ratio": 0.75, "max_norm": 1.0,
   "padding_mode": "zeros",
   "map_location": "NUMPY", "align_corners": False, "recompute_scale_factor": True, "activation": "gelu", "nonlinearity": "relu",

@@ -19,7 +19,8 @@ seed initial_seed get_rng_state get_num_threads get_default_device are_determini
 get_float32_matmul_precision e inf nan pi newaxis Size dtype is_available device_count is_bf16_supported is_initialized
 empty_cache default_generator Function enable_grad inference_mode no_grad set_grad_enabled current_device get_device_name
 get_device_capability synchronize set_device mem_get_info memory_allocated memory_reserved max_memory_allocated manual_seed_all
-reset_peak_memory_stats""".split())
+reset_peak_memory_stats channels_last channels_last_3d contiguous_format preserve_format
+memory_format""".split())
 
 
 def own(m: Any) -> list[str]:
@@ -87,6 +88,7 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     "promote_types": lambda: call(torch.promote_types, "int8", "float32"),
     "result_type": lambda: call(torch.result_type, f(2), 1.5),
     "compile": lambda: call(torch.compile, abs), "vmap": lambda: call(torch.vmap, total, 0, 0, "error", chunk_size=1),
+    "set_num_threads": lambda: call(torch.set_num_threads, 2),
     "set_default_device": lambda: call(torch.set_default_device, "NUMPY"),
     "set_float32_matmul_precision": lambda: call(torch.set_float32_matmul_precision, "highest"),
     "use_deterministic_algorithms": lambda: call(torch.use_deterministic_algorithms, True, warn_only=True),

@@ -92,6 +92,10 @@ gradient(v) | gradient(x) | gradient(x, dim=1) | gradient(x, spacing=2.0) | grad
 gradient(v, spacing=(torch.cumsum(p[0], 0),))
 gradient(x, spacing=[torch.arange(3) * 2.0, torch.cumsum(p[0], 0)], edge_order=2)
 cov(x) | corrcoef(x) | renorm(x, 2, 0, 1) | vander(v.detach()) | zeros_like(x) | ones_like(x, dtype=torch.float32)
+empty_like(x, memory_format=torch.preserve_format).shape | clone(x, memory_format=torch.contiguous_format)
+zeros_like(x, memory_format=torch.preserve_format) | full_like(x, 2.5, memory_format=torch.preserve_format)
+clone(z[None]).to(memory_format=torch.channels_last) | clone(z[None]).contiguous(memory_format=torch.channels_last)
+empty(1, 2, memory_format=torch.contiguous_format).shape | channels_last_3d == torch.channels_last_3d
 full_like(x, 2.5) | numel(x) | clone(x) | is_tensor(x) | is_tensor(1) | is_floating_point(x)
 arange(5) | arange(1, 5) | arange(1, 5, 2) | arange(end=4) | arange(0, 1, 0.25) | arange(start=1, end=3, step=1)
 linspace(0, 1, 5) | linspace(start=0, end=1, steps=3) | logspace(0, 2, 3) | eye(3) | eye(2, 3) | range(0, 3)

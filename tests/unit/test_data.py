@@ -349,3 +349,41 @@ def test_forks_and_names() -> None:
   next(it)
   it.source.process = -1   # as in a fork
   with pytest.raises(DeviceError, match="forked"): next(it)
+
+
+# ---- workers, as PyTorch's loader has them
+def test_workers_begin_with_a_function() -> None:
+  """In each epoch, or with persistent workers in the first."""
+  for persistent, times in (False, 2), (True, 1):
+    begun: list[int] = []
+    loader = DataLoader(Rows(), 2, num_workers=3, worker_init_fn=begun.append, persistent_workers=persistent, prefetch_factor=4,
+                        multiprocessing_context="spawn", pin_memory_device="cuda", in_order=True, timeout=10)
+    for _ in range(2): assert ys(loader) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10]]
+    assert sorted(begun) == sorted([0, 1, 2] * times)
+  def fails(number: int) -> None: raise ValueError(f"worker {number}")
+  with pytest.raises(ValueError, match="worker"): ys(DataLoader(Rows(), 2, num_workers=2, worker_init_fn=fails))
+
+
+def test_a_batch_that_does_not_come() -> None:
+  go_on = threading.Event()
+  class Waits(Rows):
+    def __getitem__(self, index: Any) -> Any:
+      if index == 5: go_on.wait(10)
+      return super().__getitem__(index)
+  with pytest.raises(DeviceError, match="0.05 seconds"): ys(DataLoader(Waits(), 1, num_workers=1, timeout=0.05))
+  go_on.set()
+
+
+def test_workers_share_one_dataset() -> None:
+  """A dataset that splits itself among PyTorch's workers gives all its rows once."""
+  class Splits(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+      info: Any = ntgrad.utils.data.get_worker_info()
+      return iter(range(10) if info is None else range(info.id, 10, info.num_workers))
+  for workers in 0, 3:
+    assert [b.tolist() for b in DataLoader(Splits(), 4, num_workers=workers)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("wrong", [dict(timeout=-1), dict(persistent_workers=True), dict(worker_init_fn=3), dict(timeout="1")])
+def test_wrong_workers(wrong: dict[str, Any]) -> None:
+  with pytest.raises(ArgumentError): DataLoader(Rows(), 2, **wrong)

@@ -464,7 +464,7 @@ def test_ctc_of_sequences_that_are_too_short() -> None:
   (lambda: F.linear_cross_entropy(a, table, ids, linear_bias=weights), ShapeError, "linear_bias"),
   (lambda: F.linear_cross_entropy(a, a, a @ a.T, ignore_index=1), ArgumentError, "ignore_index = 1 with probabilities"),
   (lambda: F.pad(x, (1, 1), "reflect", 1.0), ArgumentError, "pad: value 1.0 with mode 'reflect'"),
-  (lambda: F.interpolate(image, 3, antialias=True), ArgumentError, "antialias"),
+  (lambda: F.interpolate(image, 3, antialias=True), ArgumentError, "antialias with mode 'nearest'"),
   (lambda: F.interpolate(image, 3, recompute_scale_factor=True), ArgumentError, "recompute_scale_factor"),
   (lambda: F.interpolate(image, scale_factor=[2.0], recompute_scale_factor=True), ShapeError, "scale_factor"),
   (lambda: F.interpolate(image, scale_factor=math.inf, recompute_scale_factor=True), ArgumentError, "finite"),

@@ -61,6 +61,7 @@ def test_arguments_without_a_parameter_of_the_method_are_few() -> None:
            if a.arg not in made.at and a.arg not in ("size_average", "reduce", "inplace", "out")}
   assert extra == {*[f"{n}.driver" for n in ("svdvals", "svd", "lstsq")],
                    *[f"{n}.cudnn_enabled" for n in ("batch_norm", "instance_norm")],
+                   *[f"{n}_like.memory_format" for n in "empty full ones rand randn zeros".split()],
                    "gumbel_softmax.eps", "softmax._stacklevel", "softmin._stacklevel", "log_softmax._stacklevel"}
 
 

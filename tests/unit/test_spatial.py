@@ -10,7 +10,9 @@ from ntgrad import Device, Tensor, nn
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.schedule import create_schedule
+from support.beside_torch import compare
 from support.kernels import E
+from support.marks import long_unless
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
   "no mode": (lambda: f(1, 1, 4).interpolate(2, mode="cubic"), ArgumentError, ["'cubic'", "'bicubic'"]),
   "dims of a mode": (lambda: f(1, 1, 4).interpolate(2, mode="bilinear"), ShapeError, ["bilinear", "2 spatial"]),
   "corners of nearest": (lambda: f(1, 1, 4).interpolate(2, align_corners=True), ArgumentError, ["align_corners"]),
+  "antialias of nearest": (lambda: f(1, 1, 4).interpolate(2, antialias=True), ArgumentError, ["antialias", "'bicubic'"]),
   "ints": (lambda: f(1, 1, 4).int().interpolate(2, mode="linear"), DTypeError, ["int32"]),
   "nothing left": (lambda: f(1, 1, 4).interpolate(scale_factor=0.1), ArgumentError, ["(0,)"]),
   "nothing to pool": (lambda: f(1, 0).adaptive_avg_pool1d(2), ShapeError, ["(1, 0)"]),
@@ -121,3 +124,29 @@ def test_the_gradient_of_resampling_by_small_ratios_reads_by_window() -> None:
     g, = x.interpolate((size, size), mode="bilinear").sum().gradient(x)
     assert not [u for u in g.lazydata.toposort() if u.op in (Ops.GATHER, Ops.SCATTER)]
     np.testing.assert_allclose(g.numpy().sum(), size * size, rtol=1e-5)
+
+
+# sizes to others, by size or by scale: smaller, larger, to one element, and what stays
+ANTIALIAS = [((13, 8), dict(size=(5, 4))), ((7, 9), dict(size=(20, 3))), ((6, 5), dict(size=(1, 1))),
+             ((8, 8), dict(scale_factor=0.5)), ((9, 4), dict(scale_factor=(0.37, 1.7))), ((32, 17), dict(size=(32, 7))),
+             ((1, 5), dict(size=(1, 2)))]
+
+
+@pytest.mark.parametrize("mode, corners, sizes, to", long_unless(
+  lambda mode, corners, sizes, to: corners is (mode == "bicubic") and sizes[0] < 10,
+  [(mode, corners, *case) for case in ANTIALIAS for mode in ("bilinear", "bicubic") for corners in (False, True)]))
+def test_antialias_is_pytorchs(mode: str, corners: bool, sizes: tuple[int, int], to: dict[str, Any]) -> None:
+  """Values and gradients."""
+  def program(torch: Any, note: Any) -> None:
+    x = torch.tensor(np.random.default_rng(3).standard_normal((2, 2, *sizes)), requires_grad=True)
+    y = torch.nn.functional.interpolate(x, mode=mode, align_corners=corners, antialias=True, **to)
+    (y * torch.tensor(np.random.default_rng(4).standard_normal(tuple(y.shape)))).sum().backward()
+    note(y, x.grad)
+  compare(program, error=1e-6)
+
+
+def test_antialias_keeps_means_and_dtypes() -> None:
+  x = Tensor(np.random.default_rng(0).standard_normal((1, 1, 12, 8)).astype(np.float16))
+  y = x.interpolate((6, 4), mode="bilinear", antialias=True)
+  assert y.dtype == x.dtype and abs(f(1, 1, 64, 64).interpolate((7, 5), mode="bicubic", antialias=True).numpy() - 1).max() < 1e-6
+  np.testing.assert_array_equal(x.interpolate((12, 8), mode="bicubic", antialias=True).numpy(), x.numpy())

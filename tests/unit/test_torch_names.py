@@ -17,10 +17,20 @@ import pytest
 import ntgrad
 from ntgrad import Device, Tensor, config, dtypes, nn
 from ntgrad.compat.signatures import AT_TOP, TOP
-from ntgrad.errors import ArgumentError, AxisError, DeviceError, DTypeError, GradientError, NtgradError, ShapeError
+from ntgrad.errors import (
+  ArgumentError,
+  AxisError,
+  DeviceError,
+  DTypeError,
+  GradientError,
+  InterchangeError,
+  NtgradError,
+  ShapeError,
+)
 from ntgrad.functions import _FILE_OF, find
 from ntgrad.nn.functional import ctc_kernels
 from ntgrad.tensor.made import Made, function, method, rows
+from support.beside_torch import compare
 from support.name_cases import cases, computed, inputs
 
 torch: Any = ntgrad
@@ -55,7 +65,8 @@ def test_every_name_of_the_tables_has_a_case() -> None:
   used = "\n".join([f"torch.{c}" for c in CASES])
   elsewhere = set("bernoulli multinomial rand_like randn_like normal poisson randint_like manual_seed seed initial_seed "
                   "get_rng_state set_rng_state set_default_device get_default_device set_float32_matmul_precision "
-                  "get_float32_matmul_precision get_num_threads use_deterministic_algorithms is_inference_mode_enabled "
+                  "get_float32_matmul_precision get_num_threads set_num_threads use_deterministic_algorithms "
+                  "is_inference_mode_enabled "
                   "are_deterministic_algorithms_enabled set_printoptions frombuffer save load".split())
   without = [n for n in NAMES if f"torch.{n}(" not in used and f"torch.{n} " not in used and n not in elsewhere and n[-1] != "_"]
   plain = {n for n, row in rows(TOP).items() if row.parameters in ("input", "input, other")} | AT_TOP
@@ -63,7 +74,7 @@ def test_every_name_of_the_tables_has_a_case() -> None:
               "is_conj is_neg is_storage resolve_conj resolve_neg dtype nan e inf pi fill divide subtract multiply "
               "nonzero_static swapdims moveaxis unsafe_chunk unsafe_split split_with_sizes unsafe_split_with_sizes dsplit "
               "put diagonal_scatter histogram nanquantile clamp_max clamp_min cholesky_inverse cholesky_solve pinverse "
-              "empty_like addr".split())
+              "empty_like addr channels_last channels_last_3d contiguous_format memory_format preserve_format".split())
   assert set(without) - plain - alike == set()
 
 
@@ -291,3 +302,74 @@ def test_extremes_by_the_name_of_a_dimension() -> None:
     assert getattr(x, name)(dim=-1, keepdim=True).values.shape == (2, 1) and getattr(x, name)(dim=(0, 1)).shape == ()
     assert getattr(x, name)(1).values.tolist() == getattr(x, name)(axis=1).tolist() == values.tolist()
     with pytest.raises(ArgumentError, match="give one of them"): getattr(x, name)(1, axis=1)
+
+
+# ---- what chooses nothing here, and where elements lie
+def test_backends() -> None:
+  import ntgrad.backends.cudnn as cudnn
+  cudnn.benchmark = torch.backends.cudnn.deterministic = True
+  assert cudnn.benchmark and not cudnn.is_available() and cudnn.version() is None
+  assert not torch.backends.mps.is_available() and not torch.backends.mps.is_built() and torch.backends.cuda.is_built()
+  torch.backends.cuda.enable_flash_sdp(False)
+  with config(allow_tf32=0):
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert config.allow_tf32 and torch.get_float32_matmul_precision() == "high"
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert not config.allow_tf32 and torch.backends.cuda.matmul.allow_tf32 is False
+  for place, name in (torch.backends, "xeon"), (torch.backends.cuda, "cufft_plan_cache"):
+    with pytest.raises(AttributeError, match=name): getattr(place, name)
+
+
+def test_threads() -> None:
+  with config(cores=0):
+    torch.set_num_threads(3)
+    assert config.cores == torch.get_num_threads() == 3
+    for wrong in 0, -1, 1.5:
+      with pytest.raises(ArgumentError): torch.set_num_threads(wrong)
+
+
+VIEWS = """x | x.permute(0, 2, 3, 1) | x[:, ::2] | x[0] | x[:, 1] | x[..., 2:4] | x.transpose(1, 2) | x.reshape(6, 20)
+x.unsqueeze(0) | x[:1] | x.flatten(1) | x[0, 0].t() | x[:, :, :1].expand(2, 3, 7, 5) | x.permute(0, 2, 3, 1)[1]
+x.permute(0, 2, 3, 1).contiguous() | x + 1 | x.unsqueeze(2).unsqueeze(-1) | x.unfold(3, 2, 1)
+x[0, 0, 0] | x.sum() | x.flip(0) | x.split(2, 3)[1] | x.movedim(0, -1)
+x.reshape(2, 3, 20).transpose(1, 2) | x.view(2, 3, 2, 2, 5).transpose(0, 2) | x[:0] | x.detach()[:, 1:2]"""
+
+
+def test_strides_are_those_of_pytorch() -> None:
+  def program(t: Any, note: Any) -> None:
+    x = t.tensor(np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5))
+    for view in VIEWS.replace("\n", " | ").split(" | "):
+      y = eval(view, {"x": x})
+      note(view, tuple(y.stride()), y.is_contiguous(), y.ndim == 4 and y.is_contiguous(memory_format=t.channels_last),
+           [y.stride(d) for d in range(-y.ndim, 0)])
+  compare(program)
+
+
+def test_addresses() -> None:
+  x = torch.tensor(np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5))
+  assert x.data_ptr() == x.view(-1).data_ptr() == x.detach().data_ptr() == x.data.data_ptr()
+  assert x[1].data_ptr() - x.data_ptr() == 240 and x.clone().data_ptr() != x.data_ptr()
+  a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+  b.weight = a.weight
+  assert a.weight.data_ptr() == b.weight.data_ptr() != a.bias.data_ptr()   # type: ignore[union-attr]
+  with pytest.raises(InterchangeError, match="data_ptr"): x[:1].expand(5, 3, 4, 5).data_ptr()
+  with pytest.raises(AxisError): x.stride(7)
+
+
+def test_memory_formats_change_nothing() -> None:
+  x, layer = torch.tensor(np.arange(24.0).reshape(1, 2, 3, 4)), nn.Linear(2, 2)
+  for f in (torch.channels_last, torch.channels_last_3d, torch.contiguous_format, torch.preserve_format):
+    assert isinstance(f, torch.memory_format) and layer.to(memory_format=f, non_blocking=True) is layer
+    for y in (x.to(memory_format=f), x.to("cpu", memory_format=f), x.contiguous(memory_format=f), x.clone(memory_format=f)):
+      assert np.array_equal(y.numpy(), x.numpy()) and y.is_contiguous()
+  for call in (lambda: x.to(memory_format="channels_last"), lambda: x.contiguous(memory_format=3),
+               lambda: x.clone(memory_format=1)):
+    with pytest.raises(ArgumentError, match="memory_format"): call()
+
+
+def test_what_matplotlib_asks_for() -> None:
+  """``plt.hist`` takes one histogram a column, as of an array: it looks for ``to_numpy``."""
+  a = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+  assert np.array_equal(torch.tensor(a).to_numpy(), a)
+  cbook = pytest.importorskip("matplotlib.cbook")
+  for x, y in zip(cbook._reshape_2D(torch.tensor(a), "x"), cbook._reshape_2D(a, "x"), strict=True): assert np.array_equal(x, y)

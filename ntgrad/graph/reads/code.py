@@ -141,6 +141,7 @@ class _Walk(Instructions):
     call = class_attribute(kind, "__call__")[1]
     if isinstance(x, Stamped):
       self.reads.mode(x, text)
+      for h in self.reads.hooks(x, text): self.call_one(h.fn, text)
       if (own := vars(x).get("forward")) is not None: return self.call_one(own, f"{text}.forward", args, named)
       forward = class_attribute(kind, "forward")[1]
       call = forward if isinstance(forward, FunctionType) and not is_internal(forward.__code__.co_filename) else call

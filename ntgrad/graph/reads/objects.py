@@ -96,7 +96,8 @@ class Objects:
     out = []
     for x, text in found:
       if x is ABSENT: continue
-      if isinstance(x, Valued): self.reads.flag(x, text)
+      if isinstance(x, Valued):
+        for h in self.reads.flag(x, text): self.call_one(h.fn, text)
       elif isinstance(x, np.ndarray): self.reads.array(x, text)
       elif not plain(x) or isinstance(x, tuple): out.append((x, text))
     return tuple(out)

@@ -13,7 +13,7 @@ import site
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
@@ -26,6 +26,7 @@ import numpy as np
 from ntgrad.codegen.ir import DType, shown
 from ntgrad.graph import Valued
 from ntgrad.graph.change_counts import Stamped
+from ntgrad.graph.hooks import Hook, of_leaf
 from ntgrad.graph.origins import is_internal, say_once
 
 MOST = 4096          # elements of a container that is compared as a whole, and bytes of an array
@@ -193,11 +194,18 @@ class Reads:
       self.unknown[f"{text} is an array of {array.nbytes:,} bytes, which is more than are compared", *self.where] = None
     else: self._note(("array", id(array)), array.tobytes, f"the elements of {text}")
 
-  def flag(self, tensor: Valued, text: str) -> None:
-    """Whether a tensor that is not computed from others requires a gradient."""
+  def hooks(self, owner: Any, text: str) -> Sequence[Hook]:
+    """What is called with a Module."""
+    mine = self.attribute(owner, "_hooks", f"the hooks of {text}")
+    return () if mine is ABSENT else self.attribute(mine, "all", f"the hooks of {text}")
+
+  def flag(self, tensor: Valued, text: str) -> Sequence[Hook]:
+    """Whether a tensor that is not computed from others requires a gradient. Gives its hooks."""
     of = ref(tensor)
     if tensor._state != 1:
       self._note(("flag", id(tensor)), lambda: ABSENT if (t := of()) is None else t._state == 2, f"{text}.requires_grad")
+    def hooks() -> Any: return None if (t := of()) is None or (found := of_leaf(t)) is None else found.all
+    return self._note(("flag", id(tensor), "hooks"), hooks, f"the hooks of {text}") or ()
 
   def cannot(self, text: str) -> None:
     """Something is read that cannot be compared."""

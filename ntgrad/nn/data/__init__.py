@@ -3,12 +3,12 @@ them. The names are those of ``torch.utils.data``."""
 from ntgrad.compat.public import show
 
 from .collate import default_collate
-from .loader import DataLoader
+from .loader import DataLoader, get_worker_info
 from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 from .sets import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
 
 __all__ = ["BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler",
            "SequentialSampler", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate",
-           "random_split"]
+           "get_worker_info", "random_split"]
 
 show(__name__)

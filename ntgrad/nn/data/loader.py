@@ -44,10 +44,13 @@ class DataLoader:
 
   ``num_workers`` threads compute ``prefetch_factor`` batches each ahead, and copy them to the device; the batches and their order
   are the same with any number. They run the dataset's Python one at a time, but numpy, files and decoders side by side. Errors
-  are raised where the batch would come, with a note that says which rows.
+  are raised where the batch would come, with a note that says which rows. Each begins with ``worker_init_fn(number)``: in every
+  epoch, with ``persistent_workers`` in the first one alone. All see one dataset, which is never split among them
+  (``get_worker_info()`` is None). A batch that takes longer than ``timeout`` seconds (0: any time) is a DeviceError.
 
   Tensors come on ``device`` (None: the default one; rows of Tensors stay where they are), arrays in their dtype. Every copy to
-  CUDA goes through pinned memory, so ``pin_memory`` changes nothing.
+  CUDA goes through pinned memory, so ``pin_memory`` changes nothing; ``pin_memory_device``, ``in_order`` and
+  ``multiprocessing_context`` do not either.
 
   ``state_dict()`` says where an iteration is, and ``load_state_dict`` of a loader of the same dataset goes on there: the next
   iteration gives the very batches that had not been given. Raises ArgumentError, DeviceError; CaptureError where a captured
@@ -56,12 +59,18 @@ class DataLoader:
 
   def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = False, sampler: Iterable[Any] | None = None,
                batch_sampler: Iterable[Any] | None = None, num_workers: int = 0, collate_fn: Callable[..., Any] | None = None,
-               pin_memory: bool = False, drop_last: bool = False, generator: Any = None, seed: int | None = None,
-               prefetch_factor: int | None = 2, device: str | None = None):
+               pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
+               worker_init_fn: Callable[..., Any] | None = None, multiprocessing_context: Any = None, generator: Any = None, *,
+               prefetch_factor: int | None = 2, persistent_workers: bool = False, pin_memory_device: str = "",
+               in_order: bool = True, seed: int | None = None, device: str | None = None):
     if not 0 <= num_workers <= _WORKERS: raise ArgumentError(f"DataLoader: num_workers {num_workers}; it takes 0 to {_WORKERS}")
     if prefetch_factor is None: prefetch_factor = 2
     if not 1 <= prefetch_factor <= _AHEAD:
       raise ArgumentError(f"DataLoader: prefetch_factor {prefetch_factor}; it takes 1 to {_AHEAD}")
+    if not 0 <= timeout <= threading.TIMEOUT_MAX:
+      raise ArgumentError(f"DataLoader: timeout {timeout}; it takes seconds, 0 for any time")
+    if persistent_workers and not num_workers: raise ArgumentError("DataLoader: persistent_workers with num_workers 0; give some")
+    self.timeout, self.worker_init_fn, self.persistent_workers = timeout, worker_init_fn, persistent_workers
     if batch_size is not None and batch_size < 1: raise ArgumentError(f"DataLoader: batch_size {batch_size}; it takes 1 or more")
     drawn = seed_of("DataLoader", generator, seed)
     self.dataset, self.num_workers, self.collate_fn, self.pin_memory = dataset, num_workers, collate_fn, pin_memory
@@ -182,7 +191,9 @@ class _Iteration:
           loader._epoch)
     jobs, make = loader._jobs(loader._position), loader._batch(loader.device)
     workers = loader.num_workers
-    self.source: Iterator[Any] = map(make, jobs) if not workers else Ahead(jobs, make, workers, workers * loader.prefetch_factor)
+    self.source: Iterator[Any] = map(make, jobs) if not workers else Ahead(
+      jobs, make, workers, workers * loader.prefetch_factor, None if loader.persistent_workers and self.run > 1 else
+      loader.worker_init_fn, loader.timeout)
 
   def __iter__(self) -> _Iteration: return self
 
@@ -202,6 +213,10 @@ class _Iteration:
       raise
     if loader._run == self.run: loader._position += 1
     return batch
+
+
+def get_worker_info() -> None:
+  """None, as in PyTorch's main process: workers are threads that see one dataset, and it is not split among them."""
 
 
 def _brief(job: Any) -> str:
@@ -225,25 +240,30 @@ class _Slot:
 class _Work:
   """What the threads of one iterator have; it does not know the iterator, which ends them when it goes."""
 
-  def __init__(self, jobs: Iterator[Any], do: Callable[[Any], Any]):
-    self.jobs, self.do, self.stopped = jobs, do, False
+  def __init__(self, jobs: Iterator[Any], do: Callable[[Any], Any], first: Callable[[int], Any] | None):
+    self.jobs, self.do, self.first, self.stopped = jobs, do, first, False
     self.queue: SimpleQueue[_Slot | None] = SimpleQueue()
     self.mutex = threading.Lock()
     self.threads = list[threading.Thread]()
 
   def run(self, number: int) -> None:
+    failed: BaseException | None = None
+    try:
+      if self.first is not None: self.first(number)
+    except BaseException as e: failed = e   # where the first batch would come
     while True:
       slot = None
       try:
         with self.mutex:
           slot = self.queue.get()
           if slot is None or self.stopped: return
+          if failed is not None: raise failed
           job = next(self.jobs)
         slot.value = self.do(job)
         del job
       except StopIteration: slot.ended = True   # type: ignore[union-attr]
       except BaseException as e:
-        e.add_note(f"(in thread {number} of a DataLoader)")
+        if e is not failed: e.add_note(f"(in thread {number} of a DataLoader)")
         slot.error = e                          # type: ignore[union-attr]
       slot.done.set()                           # type: ignore[union-attr]
       del slot   # while it waits for the next one, the batch is not held here
@@ -261,8 +281,9 @@ class Ahead:
   is raised where its batch would come; then there are no more.
   """
 
-  def __init__(self, jobs: Iterator[Any], do: Callable[[Any], Any], workers: int, count: int):
-    self.work, self.process, self.count = _Work(jobs, do), os.getpid(), count
+  def __init__(self, jobs: Iterator[Any], do: Callable[[Any], Any], workers: int, count: int,
+               first: Callable[[int], Any] | None = None, timeout: float = 0):
+    self.work, self.process, self.count, self.timeout = _Work(jobs, do, first), os.getpid(), count, timeout
     self.slots = deque[_Slot]()
     self.end = weakref.finalize(self, self.work.stop)
     self.work.threads += [
@@ -285,7 +306,9 @@ class Ahead:
       raise DeviceError("DataLoader: this iteration began before the process was forked, and threads do not live on in a fork; "
                         "begin another one here")
     slot = self.slots[0]
-    slot.done.wait()
+    if not slot.done.wait(self.timeout or None):
+      self.close()
+      raise DeviceError(f"DataLoader: no batch came in {self.timeout} seconds; give a longer timeout, or 0 to wait for any time")
     if slot.ended or slot.error is not None:
       self.close()
       if slot.error is not None: raise slot.error

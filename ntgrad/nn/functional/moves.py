@@ -95,10 +95,9 @@ def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | S
                 antialias: bool = False) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor``.
 
-  ``recompute_scale_factor`` takes the scale from the rounded sizes. ``antialias`` is not here. Raises ShapeError, ArgumentError,
-  DTypeError (``Tensor.interpolate``).
+  ``recompute_scale_factor`` takes the scale from the rounded sizes. Raises ShapeError, ArgumentError, DTypeError
+  (``Tensor.interpolate``).
   """
-  if antialias: raise ArgumentError("interpolate: antialias is not here; leave it False, or take mode 'area' to make it smaller")
   if recompute_scale_factor:
     if size is not None or scale_factor is None:
       raise ArgumentError(f"interpolate: recompute_scale_factor with size {size} and scale_factor {scale_factor}; it takes "
@@ -110,7 +109,7 @@ def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | S
                        "dimension")
     if not all(math.isfinite(f) for f in scales): raise ArgumentError(f"interpolate: scale_factor {scales}; it must be finite")
     size, scale_factor = tuple(int(s * f) for s, f in zip(input.shape[2:], scales)), None
-  return input.interpolate(size, scale_factor, mode, align_corners)
+  return input.interpolate(size, scale_factor, mode, align_corners, antialias)
 
 
 __all__ = ["embedding", "embedding_bag", "interpolate", "one_hot", "pad"]
