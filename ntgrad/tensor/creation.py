@@ -178,8 +178,9 @@ class Creation(Elementwise, Movement):
 
   @classmethod
   def full(cls, shape: Any = None, fill_value: Any = None, *, size: Any = None, dtype: Any = None, device: str | None = None,
-           requires_grad: bool | None = None) -> Self:
-    """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
+           requires_grad: bool | None = None, buffer: bool = True) -> Self:
+    """A number everywhere; the dtype is the number's unless given. It takes memory once it is realised or written, whatever
+    ``buffer`` says. Raises ArgumentError."""
     s = new_shape("full", () if shape is None else (shape,), size)
     if isinstance(fill_value, (Base, np.ndarray)):
       t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()
@@ -194,7 +195,7 @@ class Creation(Elementwise, Movement):
 
   @classmethod
   def _filled(cls, name: str, value: int, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-              requires_grad: bool | None = None) -> Self:
+              requires_grad: bool | None = None, buffer: bool = True) -> Self:
     return cls.full(new_shape(name, shape, size), value, dtype=_float(dtype), device=device, requires_grad=requires_grad)
   zeros = class_member(
     _filled, 0, "Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
@@ -274,7 +275,7 @@ class Creation(Elementwise, Movement):
     """This tensor's dtype and device where none is given."""
     return {"dtype": self.dtype if dtype is None else dtype, "device": self.lazydata.device if device is None else device}
   def full_like(self, fill_value: Any, *, dtype: Any = None, device: str | None = None,
-                requires_grad: bool | None = None) -> Self:
+                requires_grad: bool | None = None, buffer: bool = True) -> Self:
     """A number everywhere, of this shape, dtype and device."""
     return type(self).full(
       self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))._called(self._names)
