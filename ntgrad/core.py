@@ -10,7 +10,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes
+from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.graph import BoundInt, dimension_names as dimensions, mode, nodes as graph, origins
@@ -392,6 +392,11 @@ class Base(Valued):
     leaf = any([t._state == 2 for t in alias.seen()])
     constant = not mode.grad or (Ops.DETACH, None) in view   # for gradients
     needs = any([t._state == 1 for t in alias.seen()])
+    if attached and leaf and not constant and config.all_leaves:
+      if self._made_of_others(value):   # it is the result of an operation from here on
+        for t in alias.seen(): t._state, t._node = min(t._state, 1), None
+        leaf = False
+      else: value, attached = graph.detach(value), False
     if attached and leaf and not constant:
       raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or "
                           ".detach() the value")
@@ -403,6 +408,11 @@ class Base(Valued):
     for t in () if leaf else alias.seen():
       if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs or attached)
     return self
+
+  def _made_of_others(self, value: UOp) -> bool:
+    """Whether gradients of a value go to leaves that do not share this tensor's memory."""
+    made = toposort([value], lambda n: n.op is Ops.DETACH or n.op is Ops.OUTPUT and not n.src[0].arg.passes)
+    return any([isinstance(n.note, Leaf) and (t := n.note()) is not None and t._alias is not self._alias for n in made])
 
   def _check_writable(self, name: str) -> None:
     if self._alias.packed is not None:
@@ -433,7 +443,7 @@ class Base(Valued):
     of_kind("f", name, "a tensor", self, "it takes floats (cast it first)")
 
   def _check_leaf(self, name: str) -> None:
-    if mode.grad and self._state > 0 and self._leaf() is not None:
+    if mode.grad and self._state > 0 and not config.all_leaves and self._leaf() is not None:
       raise GradientError(f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or "
                           ".detach() it")
 
@@ -442,8 +452,8 @@ class Base(Valued):
 
     ``x`` is a tensor of this dtype and device, or what a tensor is made of; it is expanded to this shape. Memory is
     written when the value is realised; memory of another library that is read-only is left as it is, and the tensor gets its own.
-    Raises AssignError for a shape that does not broadcast, another dtype or device and for expanded tensors, GradientError for a leaf given a value that
-    requires a gradient, ShapeError for a name that stands at another dimension.
+    Raises AssignError for a shape that does not broadcast, another dtype or device and for expanded tensors, GradientError for a
+    leaf given a value that requires a gradient, ShapeError for a name that stands at another dimension.
     """
     u = self.lazydata
     make: Any = type(self)

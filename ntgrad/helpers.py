@@ -40,7 +40,8 @@ class Context(ContextDecorator):
     if self.training not in (None, 0, 1): raise ConfigError(f"Context: TRAINING is {self.training!r}, expected 0 or 1")
     for k in settings:
       if k not in known:
-        origins.say_once(("Context", k), f"Context: {k} is no setting here, it changes nothing; there are TRAINING, {', '.join(known)}")
+        origins.say_once(("Context", k), f"Context: {k} is no setting here and changes nothing; there are TRAINING, "
+                                         f"{', '.join(known)}")
     self.settings = {known[k]: v for k, v in settings.items() if k in known}
     self.inside = list[ExitStack]()
 

@@ -65,8 +65,8 @@ class TinyJit(Generic[P, R]):
   ``range(n // 100)`` is unrolled as it was. ``config.dynamic = "never"`` captures for each shape.
 
   Raises ArgumentError for what is no function, and CaptureError at the second call for what cannot be repeated (a value read,
-  nothing computed, a schedule of learning rates stepped, ..). A jit called while another records is part of it. ``prune`` is taken
-  as tinygrad has it, without effect: every kernel runs at every call."""
+  nothing computed, a schedule of learning rates stepped, ..). A jit called while another records is part of it. ``prune`` is
+  taken as tinygrad has it, without effect: every kernel runs at every call."""
 
   def __new__(cls, fn: Any = None, **options: Any) -> Any:
     """A jit, or where the function is missing (``@ntgrad.jit(dynamic=..)``) what makes one of it."""

@@ -27,11 +27,11 @@ def compile(model: Any = None, **options: Any) -> Any:
 
 def function(fxn: Any = None, *, precompile: bool = False, precompile_backward: bool = False, allow_implicit: bool = False,
              grad_fxn: Any = None) -> Any:
-  """A function of Tensors as it is, under the name of tinygrad's decorator, which makes a call in the graph of it: here its results
-  share kernels with what is made of them, whatever the options say, and gradients pass to all that it reads. Raises
+  """A function of Tensors as it is, under the name of tinygrad's decorator, which makes a call in the graph of it: here its
+  results share kernels with what is made of them, whatever the options say, and gradients pass to all that it reads. Raises
   ArgumentError for ``grad_fxn``, and for what cannot be called."""
   if grad_fxn is not None:
-    raise ArgumentError("function: grad_fxn is a function of nodes of tinygrad's graph; write the gradient as ntgrad.Function has it")
+    raise ArgumentError("function: grad_fxn takes nodes of tinygrad's graph; write the gradient as ntgrad.Function has it")
   if fxn is None: return function
   if not callable(fxn): raise ArgumentError(f"function: {shown(fxn)}; it takes a function")
   return fxn

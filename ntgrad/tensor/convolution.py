@@ -160,9 +160,9 @@ class Convolution(Elementwise, Movement):
     Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
 
     The input may have no batch: (cin, *spatial) -> (cout, *out). ``padding`` is a number, one a spatial dim, a flat (left, right,
-    top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1). ``dtype`` is that of
-    the sums of products, as for ``dot``. What follows the
-    bias is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DeviceError.
+    top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1). ``dtype`` is
+    that of the sums of products, as for ``dot``. What follows the bias is in tinygrad's order; give it by name, since PyTorch has
+    another. Raises ShapeError, ArgumentError, DeviceError.
     """)
   conv3d = member(
     _convolved, 3, ":meth:`conv2d` of volumes: (n, cin, d, h, w), weight (cout, cin/groups, *kernel) -> (n, cout, d', h', w').")

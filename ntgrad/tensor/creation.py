@@ -9,14 +9,14 @@ from typing import Any, Callable, Self, Sequence
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir import BinaryOps, DType, UOp, acc_dtype, dtypes, held, sum_dtype, to_narrow
+from ntgrad.codegen.ir import BinaryOps, DType, UOp, acc_dtype, config, dtypes, held, sum_dtype, to_narrow
 from ntgrad.codegen.ir.elementwise import const, eq, le, lt, where
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_number
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.engine.index_checks import known_class, within
-from ntgrad.graph import Several, checked, nodes as graph, of_kind
+from ntgrad.graph import Several, checked, mode, nodes as graph, of_kind, origins
 from ntgrad.graph.host_values import first_of
 from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, index_of, iota, pad, reshape, scan, shrink
 
@@ -173,8 +173,13 @@ class Creation(Elementwise, Movement):
   def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
     if device is not None and node.device is None: node = _moved(node, Device._located(device))
     t = cls._from_node(node)
-    if requires_grad is not None: t.requires_grad = requires_grad
-    return t
+    return t._made_leaf(requires_grad)
+  def _made_leaf(self, requires_grad: bool | None) -> Self:
+    """This new tensor, a leaf if that is said, or the setting ALL_LEAVES says it of what the user's line makes."""
+    if requires_grad is None and config.all_leaves and mode.grad and self._state == 0 and self.dtype.kind == "f":
+      requires_grad = origins.asked_for() or None
+    if requires_grad is not None: self.requires_grad = requires_grad
+    return self
 
   @classmethod
   def full(cls, shape: Any = None, fill_value: Any = None, *, size: Any = None, dtype: Any = None, device: str | None = None,
@@ -183,9 +188,7 @@ class Creation(Elementwise, Movement):
     ``buffer`` says. Raises ArgumentError."""
     s = new_shape("full", () if shape is None else (shape,), size)
     if isinstance(fill_value, (Base, np.ndarray)):
-      t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()
-      if requires_grad is not None: t.requires_grad = requires_grad
-      return t
+      return cls(fill_value, dtype=dtype, device=device).expand(s)._own()._made_leaf(requires_grad)
     if isinstance(fill_value, np.generic):
       fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype
     if not isinstance(fill_value, (bool, int, float)):

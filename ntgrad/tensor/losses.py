@@ -386,7 +386,8 @@ class Losses(Activation, Reduction):
     checked).""")
 
   def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
-    """``binary_cross_entropy`` by tinygrad's name, of tensors that broadcast; NaN of what is no probability. Raises ShapeError."""
+    """``binary_cross_entropy`` by tinygrad's name, of tensors that broadcast; NaN of what is no probability. Raises
+    ShapeError."""
     x, y = self._both("binary_crossentropy", Y)
     return x._bce("binary_crossentropy", y, None, reduction)
 

@@ -128,9 +128,9 @@ class Resampling(Pooling):
                   align_corners: bool | None = None) -> Self:
     """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
-    "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
-    elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
-    ArgumentError, DTypeError."""
+    "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
+    and the last elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises
+    ShapeError, ArgumentError, DTypeError."""
     if mode not in _MODES: raise ArgumentError(f"interpolate: mode {mode!r}; it takes {', '.join(map(repr, _MODES))}")
     n = self.ndim - 2
     want = (2,) if mode == "bicubic" else _LINEAR.get(mode, (n,))

@@ -297,7 +297,8 @@ class Optimizer:
   value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
 
   A Tensor that a list has twice counts once. ``options`` are this optimizer's, ``more`` those of PyTorch's that change nothing
-  here. Raises ArgumentError for no parameter to train, one of two groups, or an option that is not what it takes, and DTypeError for a parameter that is not a float."""
+  here. Raises ArgumentError for no parameter to train, one of two groups, or an option that is not what it takes, and DTypeError
+  for a parameter that is not a float."""
   _checks: Mapping[str, Check] = _CHECKS
   _states: Sequence[str] = ()             # state of parameters by PyTorch's names
   _states_with: Mapping[str, str] = {}    # more of it, each with an option
