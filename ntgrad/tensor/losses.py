@@ -388,10 +388,10 @@ class Losses(Activation, Reduction):
   def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
     """``binary_cross_entropy`` by tinygrad's name, of tensors that broadcast; NaN of what is no probability. Raises
     ShapeError."""
-    x, y = self._both("binary_crossentropy", Y)
+    x, y = self._broadcast_with("binary_crossentropy", Y)
     return x._bce("binary_crossentropy", y, None, reduction)
 
-  def _both(self, name: str, Y: Any) -> tuple[Self, Any]:
+  def _broadcast_with(self, name: str, Y: Any) -> tuple[Self, Any]:
     """This tensor and another one in the shape that they broadcast to."""
     y: Any = Y if isinstance(Y, Base) else operand(name, Y, self)
     shape = broadcast_shape(name, self.shape, y.shape)
@@ -413,7 +413,7 @@ class Losses(Activation, Reduction):
 
   def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
     """``binary_cross_entropy_with_logits`` by tinygrad's name, of tensors that broadcast. Raises ShapeError."""
-    x, y = self._both("binary_crossentropy_logits", Y)
+    x, y = self._broadcast_with("binary_crossentropy_logits", Y)
     return x._bce_logits("binary_crossentropy_logits", y, None, reduction, pos_weight)
 
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
