@@ -441,10 +441,12 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
     if loss.numel() != 1:
       raise GradientError(f"{name}: a tensor of shape {u.shape} is not one number; reduce it (.sum(), .mean()) or give gradient=")
     return const(1.0, u.dtype, u.shape)
-  if gradient.dtype is not u.dtype or not graph.broadcasts(gradient.shape, u.shape):
-    raise GradientError(f"{name}: gradient= of {gradient.dtype.name} {gradient.shape} for a tensor of {u.dtype.name} {u.shape}; "
-                        "give that dtype, and a shape that broadcasts to that one")
-  return graph.broadcast(gradient.lazydata, u.shape)
+  g: UOp = gradient.lazydata
+  if math.prod(g.shape) == 1: g = reshape(g, ())
+  if g.dtype is not u.dtype or not graph.broadcasts(g.shape, u.shape):
+    raise GradientError(f"{name}: gradient= of {g.dtype.name} {g.shape} for a tensor of {u.dtype.name} {u.shape}; give that dtype, "
+                        "and a shape that broadcasts to that one")
+  return graph.broadcast(g, u.shape)
 
 
 def _memory(u: UOp) -> UOp:

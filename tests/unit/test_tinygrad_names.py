@@ -77,6 +77,13 @@ def unused(t: Any) -> Any:
   return seen(a), seen(b + y.detach() * 0)
 
 
+def with_gradient(t: Any) -> Any:
+  with t.leaves(): x = t.Tensor([1.0, 2.0, 3.0])
+  (found,) = (x * x).sum().gradient(x, gradient=t.Tensor([3.0]))
+  (x * x).backward(t.Tensor([3.0, 3.0, 3.0]))
+  return [found.tolist(), x.grad.tolist()]
+
+
 def all_leaves(t: Any) -> Any:
   with t.leaves():
     x, w, skipped = t.Tensor([[1.0, 2.0]]), t.Tensor.ones(2, 3), t.Tensor.rand(2)
@@ -207,6 +214,7 @@ CASES: dict[str, tuple[Case, Any]] = {
     [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0, 3.0],
     [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0, 3.0]]),
   "gradient of what is not used": (unused, (((2,), "float", [2.0, 4.0]), ((2, 1), "float", [[0.0], [0.0]]))),
+  "gradient=": (with_gradient, [[6.0, 12.0, 18.0], [6.0, 12.0, 18.0]]),
   "ALL_LEAVES": (all_leaves, ([[6.0, 6.0]], [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]], None)),
   "ALL_LEAVES, steps by hand": (by_hand, [-2.0, -2.0]),
   "size=": (sized, (
