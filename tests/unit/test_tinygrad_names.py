@@ -114,10 +114,10 @@ def sized(t: Any) -> Any:
 
 
 def kept(t: Any) -> Any:
-  like = t.Tensor([1, 2])
-  return [seen(x + like) for x in (t.Tensor.full((2,), 3.0, buffer=False), t.Tensor.zeros(2, buffer=False),
-                                t.Tensor.ones(2, buffer=True), like.full_like(4, buffer=False), like.zeros_like(buffer=False),
-                                like.ones_like(buffer=False))]
+  floats, ints = t.Tensor([1.0, 2.0]), t.Tensor([1, 2])
+  return [seen(x + floats) for x in (t.Tensor.full((2,), 3.0, buffer=False), t.Tensor.zeros(2, buffer=False),
+                                     t.Tensor.ones(2, buffer=True))] + [
+    seen(x + ints) for x in (ints.full_like(4, buffer=False), ints.zeros_like(buffer=False), ints.ones_like(buffer=False))]
 
 
 def wide_products(t: Any) -> Any:
