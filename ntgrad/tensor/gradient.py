@@ -444,8 +444,8 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
   g: UOp = gradient.lazydata
   if math.prod(g.shape) == 1: g = reshape(g, ())
   if g.dtype is not u.dtype or not graph.broadcasts(g.shape, u.shape):
-    raise GradientError(f"{name}: gradient= of {g.dtype.name} {g.shape} for a tensor of {u.dtype.name} {u.shape}; give that dtype, "
-                        "and a shape that broadcasts to that one")
+    raise GradientError(f"{name}: gradient= of {g.dtype.name} {g.shape} for a tensor of {u.dtype.name} {u.shape}; give that "
+                        "dtype, and a shape that broadcasts to that one")
   return graph.broadcast(g, u.shape)
 
 
