@@ -330,6 +330,23 @@ def test_gradients_are_read_after_replays() -> None:
     assert w.grad.tolist() == [k, 3 * k] and v.grad.tolist() == [2 * k * k, 36 * k * k]
 
 
+def test_gradients_are_added_up_by_replays() -> None:
+  """What a step finds in ``.grad`` it adds to, whoever made it: an earlier step, or somebody who sets it to zeros by writing."""
+  w = Tensor([1.0, 2.0], requires_grad=True)
+  @TinyJit
+  def step(x: Tensor) -> Tensor:
+    for part in (x, x * 2): (w * part).sum().backward()
+    return x.sum().realize()
+  total = np.zeros(2)
+  for k in range(1, 7):
+    if k == 5:
+      w.grad.assign(Tensor.zeros(2)).realize()
+      total[:] = 0
+    step(Tensor([1.0 * k, 2.0]))
+    total += [3 * k, 6]
+    assert w.grad.tolist() == total.tolist()
+
+
 def test_all_leaves_is_of_what_the_line_makes() -> None:
   with Context(ALL_LEAVES=1):
     made = [Tensor([1.0]), Tensor.rand(2), Tensor.glorot_uniform(2, 2), Tensor([1.0]).zeros_like(), ntgrad.ones(2), Tensor.eye(2)]
