@@ -10,7 +10,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes
+from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.graph import BoundInt, dimension_names as dimensions, mode, nodes as graph, origins
@@ -263,6 +263,16 @@ class Base(Valued):
     return self
 
   @property
+  def is_param(self) -> bool:
+    """Whether an optimizer that is given this tensor trains it: True but where ``requires_grad`` is False."""
+    return self._state >= 0
+  def is_param_(self, is_param: bool = True) -> Self:
+    """Say whether optimizers train this tensor, by tinygrad's name for ``requires_grad_``; the result of an operation and a
+    tensor of ints stay as they are. Gives the tensor itself."""
+    if self._state != 1 and self.is_floating_point(): self.requires_grad = is_param
+    return self
+
+  @property
   def is_leaf(self) -> bool:
     """Whether ``backward`` sets ``grad`` here: ``requires_grad=True`` was set on it, it is not the result of an operation."""
     return self._state != 1
@@ -339,10 +349,10 @@ class Base(Valued):
   def contiguous_backward(self) -> Self:
     """The same value (a hint in tinygrad; nothing here)."""
     return self._own()
-  def clone(self, *, memory_format: memory_format | None = None) -> Self:
-    """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass.
-    ``memory_format`` has no effect."""
-    return self._own()
+  def clone(self, device: str | None = None, *, memory_format: memory_format | None = None) -> Self:
+    """The same value as a tensor of its own (memory is copied when one of the two is written), on a device, or where it is;
+    gradients pass. ``memory_format`` has no effect. Raises DeviceError."""
+    return self._own() if device is None else self.to(device)
 
   def to(self, *where: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, copy: bool = True,
          memory_format: memory_format | None = None) -> Self:
@@ -389,6 +399,11 @@ class Base(Valued):
     leaf = any([t._state == 2 for t in alias.seen()])
     constant = not mode.grad or (Ops.DETACH, None) in view   # for gradients
     needs = any([t._state == 1 for t in alias.seen()])
+    if attached and leaf and not constant and config.all_leaves:
+      if self._made_of_others(value):   # it is the result of an operation from here on
+        for t in alias.seen(): t._state, t._node = min(t._state, 1), None
+        leaf = False
+      else: value, attached = graph.detach(value), False
     if attached and leaf and not constant:
       raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or "
                           ".detach() the value")
@@ -400,6 +415,11 @@ class Base(Valued):
     for t in () if leaf else alias.seen():
       if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs or attached)
     return self
+
+  def _made_of_others(self, value: UOp) -> bool:
+    """Whether gradients of a value go to leaves that do not share this tensor's memory."""
+    made = toposort([value], lambda n: n.op is Ops.DETACH or n.op is Ops.OUTPUT and not n.src[0].arg.passes)
+    return any([isinstance(n.note, Leaf) and (t := n.note()) is not None and t._alias is not self._alias for n in made])
 
   def _check_writable(self, name: str) -> None:
     if self._alias.packed is not None:
@@ -430,37 +450,39 @@ class Base(Valued):
     of_kind("f", name, "a tensor", self, "it takes floats (cast it first)")
 
   def _check_leaf(self, name: str) -> None:
-    if mode.grad and self._state > 0 and self._leaf() is not None:
+    if mode.grad and self._state > 0 and not config.all_leaves and self._leaf() is not None:
       raise GradientError(f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or "
                           ".detach() it")
 
   def assign(self, x: Any) -> Self:
     """Replace this tensor's value, and with it what all views of the same memory see. Gives the tensor itself.
 
-    ``x`` is a tensor of this shape, dtype and device, or what a tensor is made of, which is expanded to the shape. Memory is
+    ``x`` is a tensor of this dtype and device, or what a tensor is made of; it is expanded to this shape. Memory is
     written when the value is realised; memory of another library that is read-only is left as it is, and the tensor gets its own.
-    Raises AssignError for another shape, dtype or device and for expanded tensors, GradientError for a leaf given a value that
-    requires a gradient, ShapeError for a name that stands at another dimension.
+    Raises AssignError for a shape that does not broadcast, another dtype or device and for expanded tensors, GradientError for a
+    leaf given a value that requires a gradient, ShapeError for a name that stands at another dimension.
     """
     u = self.lazydata
     make: Any = type(self)
     v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
     self._check_writable("assign")
-    if v.shape != u.shape:
+    if not graph.broadcasts(v.shape, u.shape):
       raise AssignError(f"assign: a value of shape {text(x)} does not fit a tensor of shape {text(self)}; give that shape")
     if isinstance(x, Base): self._check_names("assign", x)
     if v.dtype is not u.dtype:
       raise AssignError(f"assign: a value of {v.dtype} does not fit a tensor of {u.dtype}; cast it first")
     if v.device is not None and u.device is not None and v.device != u.device:
       raise AssignError(f"assign: the value is on {v.device}, the tensor on {u.device}; move it with .to({u.device!r})")
-    return self._write("assign", v, isinstance(x, Base) and x._state > 0)
+    return self._write("assign", graph.broadcast(v, u.shape), isinstance(x, Base) and x._state > 0)
 
   def replace(self, x: Base) -> Self:
-    """Take another tensor's value, and share no memory any more: same shape and dtype. Raises AssignError."""
-    if x.shape != self.shape or x.dtype is not self.dtype:
-      raise AssignError(f"replace: {x.dtype} of shape {x.shape} in place of {self.dtype} of shape {self.shape}; "
-                        "they must be the same")
+    """Take another tensor's value, with its dtype and device, and share no memory any more. Raises AssignError for another shape,
+    GradientError where a leaf that requires a gradient would have a dtype without one."""
+    if x.shape != self.shape: raise AssignError(f"replace: shape {x.shape} in place of {self.shape}; they must be the same")
     self._check_names("replace", x)
+    if x.dtype.kind != "f" and self._state > 0:
+      raise GradientError(f"replace: {x.dtype} in place of {self.dtype} that requires a gradient; detach() it first, or cast the "
+                          "value to a float dtype")
     if x is not self: self._rehome(Alias(x.lazydata if self._state != 2 else graph.detach(x.lazydata)), ())
     return self
 

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ContextDecorator
+from contextlib import ContextDecorator, ExitStack
 from typing import Any, Callable, TypeVar
 
 from ntgrad.codegen.ir import ArgumentError, ConfigError
@@ -14,7 +14,8 @@ from ntgrad.codegen.ir.config import Settings, config
 from ntgrad.compat.public import show
 from ntgrad.engine import counters
 from ntgrad.engine.device import Device
-from ntgrad.graph import checked
+from ntgrad.graph import checked, origins
+from ntgrad.graph.modes import behaving
 
 T = TypeVar("T")
 COLORS = "black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"
@@ -30,18 +31,25 @@ def getenv(key: str, default: Any = 0) -> Any:
 
 class Context(ContextDecorator):
   """``with Context(DEBUG=2, NOOPT=1): ...``, or above a function: settings by the names of their environment variables; the same
-  as ``config(debug=2, noopt=1)``. Raises ConfigError for a name that no setting has, and for a value that it does not take."""
+  as ``config(debug=2, noopt=1)``. ``TRAINING=1`` is ``Tensor.train()``. A name that no setting has, such as one of tinygrad's
+  compiler, changes nothing and is warned of once. Raises ConfigError for a value that a setting does not take."""
 
   def __init__(self, **settings: Any):
     known = {f.metadata["env"]: name for name, f in Settings.__dataclass_fields__.items()}
-    unknown = [k for k in settings if k not in known]
-    if unknown: raise ConfigError(f"Context: no setting {unknown[0]}; settings: {', '.join(known)}")
-    self.settings = {known[k]: v for k, v in settings.items()}
-    self.inside = list[AbstractContextManager[Settings]]()
+    self.training = settings.pop("TRAINING", None)
+    if self.training not in (None, 0, 1): raise ConfigError(f"Context: TRAINING is {self.training!r}, expected 0 or 1")
+    for k in settings:
+      if k not in known:
+        origins.say_once(("Context", k), f"Context: {k} is no setting here and changes nothing; there are TRAINING, "
+                                         f"{', '.join(known)}")
+    self.settings = {known[k]: v for k, v in settings.items() if k in known}
+    self.inside = list[ExitStack]()
 
   def __enter__(self) -> Context:
-    self.inside.append(config(**self.settings))
-    self.inside[-1].__enter__()
+    with ExitStack() as stack:
+      stack.enter_context(config(**self.settings))
+      if self.training is not None: stack.enter_context(behaving(bool(self.training)))
+      self.inside.append(stack.pop_all())
     return self
 
   def __exit__(self, *error: Any) -> None: self.inside.pop().__exit__(*error)

@@ -64,6 +64,8 @@ class Settings:
     key=True, values=("auto", "never", "always"))
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
   tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some")
+  all_leaves: int = _setting("ALL_LEAVES", 0,
+    "1 makes every float tensor that is not computed a leaf, which backward gives a gradient, unless requires_grad= says other")
   beam: int = _setting("BEAM", 0,
     "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's", key=True,
     values=range(1025))

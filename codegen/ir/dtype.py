@@ -91,12 +91,16 @@ class dtypes(metaclass=_Defaults):
   char, uchar, short, ushort, int, uint, long, ulong = int8, uint8, int16, uint16, int32, uint32, int64, uint64
   half, float, double = float16, float32, float64
   float8_e4m3fn, float8_e8m0fnu = float8_e4m3, float8_e8m0   # those without infinities, as PyTorch and numpy's call them
+  fp8e4m3, fp8e5m2 = float8_e4m3, float8_e5m2
   default_float, default_int = float32, int32
 
   all: tuple[DType, ...]
   numbers: tuple[DType, ...]   # those that arithmetic takes, which are the dtypes of linear programs
   floats: tuple[DType, ...]
   ints: tuple[DType, ...]
+  fp8s: tuple[DType, ...]
+  uints: tuple[DType, ...]
+  sints: tuple[DType, ...]   # with a sign
 
   @staticmethod
   def is_float(x: DType) -> builtins.bool: return x.kind == "f"
@@ -104,6 +108,8 @@ class dtypes(metaclass=_Defaults):
   def is_int(x: DType) -> builtins.bool: return x.kind in "iu"
   @staticmethod
   def is_unsigned(x: DType) -> builtins.bool: return x.kind == "u"
+  @staticmethod
+  def is_bool(x: DType) -> builtins.bool: return x.kind == "b"
 
   @staticmethod
   def of(x: Any, default: DType | None = None) -> DType:
@@ -154,6 +160,8 @@ def _limits(d: DType) -> tuple[Number, Number]:
 
 dtypes.all = tuple(dict.fromkeys(d for d in vars(dtypes).values() if isinstance(d, DType) and d is not dtypes.index))
 dtypes.numbers, dtypes.floats, dtypes.ints = (tuple(d for d in dtypes.all if d.kind in kinds) for kinds in ("biuf", "f", "iu"))
+dtypes.uints, dtypes.sints = (tuple(d for d in dtypes.ints if d.kind == kind) for kind in "ui")
+dtypes.fp8s = dtypes.float8_e4m3, dtypes.float8_e5m2
 _by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {
   "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
 # Triton's names; those that numpy has for others (i1, i8 and u8 count bytes there) are the tile language's alone

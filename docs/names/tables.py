@@ -51,7 +51,8 @@ PASSED_OVER = set("out memory_format layout pin_memory size_average reduce non_b
                   "cudnn_enable min_value max_value remove_duplicate random_samples recompute_scale_factor train out_int32 "
                   "compute_mode".split())
 # what is given by place: its name says nothing
-FIRST = set("other self end size input input2 x2 b A tensor vec2 sections split_size_or_sections dim0 from".split())
+FIRST = set("other self end size input input2 x2 b A tensor vec2 sections split_size_or_sections dim0 from Y x t fn fxn arg ll "
+            "device".split())
 
 
 class Found(NamedTuple):

@@ -283,7 +283,8 @@ class Capture:
         g, x = Given("read"), type(t)._from_node(b.node)
       given_as.append(g)
       if g.kind != "state" and a.memory is not None: recorder.arguments[a.memory.storage.serial] = place, g.kind == "read"
-      if t._state > 0: x.requires_grad = True
+      # what was computed before and is written (a cache) is none to differentiate by
+      if t._state > w and not config.all_leaves: x.requires_grad = True
       x._names = t._names
       out.append(x)
     return out, copies
@@ -413,7 +414,7 @@ class Capture:
     engine.compute([*recorder.changed, *left, *(t._alias for t in own)])
     free = {k for x in recorder.launches for k in x.writes if k >= recorder.start}
     free -= {*inputs, *[b.storage.serial for b, _ in recorder.host]}
-    again = []
+    again = [a for a in grads if (base := base_of(a.node)).op is Ops.BUFFER and base.arg.storage.serial in inputs]
     for t in own:
       s = base_of(t._alias.node).arg.storage
       if s.serial not in free or s.writer is not None and s.writer() not in (None, t._alias): again.append(t._alias)

@@ -65,14 +65,15 @@ class TinyJit(Generic[P, R]):
   ``range(n // 100)`` is unrolled as it was. ``config.dynamic = "never"`` captures for each shape.
 
   Raises ArgumentError for what is no function, and CaptureError at the second call for what cannot be repeated (a value read,
-  nothing computed, a schedule of learning rates stepped, ..). A jit called while another records is part of it."""
+  nothing computed, a schedule of learning rates stepped, ..). A jit called while another records is part of it. ``prune`` is
+  taken as tinygrad has it, without effect: every kernel runs at every call."""
 
   def __new__(cls, fn: Any = None, **options: Any) -> Any:
     """A jit, or where the function is missing (``@ntgrad.jit(dynamic=..)``) what makes one of it."""
     return super().__new__(cls) if fn is not None or not options else functools.partial(cls, **options)
 
   @checked
-  def __init__(self, fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None, strict: bool = False):
+  def __init__(self, fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None, strict: bool = False, prune: bool = False):
     self.fn, self.strict = fn, strict
     self.dynamic = _axes(fn, dynamic or {})
     self.name = getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1]
@@ -237,11 +238,12 @@ def _given(a: Any) -> Any:
 
 if TYPE_CHECKING:
   @overload
-  def jit(fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None, strict: bool = False) -> TinyJit[P, R]: ...
+  def jit(fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None, strict: bool = False,
+          prune: bool = False) -> TinyJit[P, R]: ...
   @overload
   def jit(fn: None = None, *, dynamic: Mapping[Any, Any] | None = None,
-          strict: bool = False) -> Callable[[Callable[P, R]], TinyJit[P, R]]: ...
-  def jit(fn: Any = None, *, dynamic: Any = None, strict: bool = False) -> Any: ...
+          strict: bool = False, prune: bool = False) -> Callable[[Callable[P, R]], TinyJit[P, R]]: ...
+  def jit(fn: Any = None, *, dynamic: Any = None, strict: bool = False, prune: bool = False) -> Any: ...
 else: jit = TinyJit
 
 wrappers[TinyJit] = lambda captured: captured.fn

@@ -21,8 +21,8 @@ _NAMES = {   # by file
   "kinds": "Size broadcast_shapes can_cast channels_last channels_last_3d conj contiguous_format device dtype e finfo iinfo inf "
     "is_complex is_conj is_neg is_nonzero is_same_size is_signed is_storage is_tensor isreal memory_format nan newaxis pi "
     "preserve_format promote_types real resolve_conj resolve_neg result_type typename",
-  "settings": "are_deterministic_algorithms_enabled compile get_default_device get_float32_matmul_precision get_num_threads "
-    "is_inference_mode_enabled set_default_device set_float32_matmul_precision set_num_threads set_printoptions "
+  "settings": "are_deterministic_algorithms_enabled compile function get_default_device get_float32_matmul_precision "
+    "get_num_threads is_inference_mode_enabled set_default_device set_float32_matmul_precision set_num_threads set_printoptions "
     "use_deterministic_algorithms vmap"}
 _FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
 MISSING: Any = object()

@@ -77,8 +77,8 @@ def negative(x: Tensor, /) -> Tensor:
   """``-self``; bools are refused (DTypeError)."""
 
 def positive(x: Tensor, /) -> Tensor:
-  """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass.
-    ``memory_format`` has no effect."""
+  """The same value as a tensor of its own (memory is copied when one of the two is written), on a device, or where it is;
+    gradients pass. ``memory_format`` has no effect. Raises DeviceError."""
 
 def reciprocal(x: Tensor, /) -> Tensor:
   """1 / value."""

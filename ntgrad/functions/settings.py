@@ -25,6 +25,18 @@ def compile(model: Any = None, **options: Any) -> Any:
   return model
 
 
+def function(fxn: Any = None, *, precompile: bool = False, precompile_backward: bool = False, allow_implicit: bool = False,
+             grad_fxn: Any = None) -> Any:
+  """A function of Tensors as it is, under the name of tinygrad's decorator, which makes a call in the graph of it: here its
+  results share kernels with what is made of them, whatever the options say, and gradients pass to all that it reads. Raises
+  ArgumentError for ``grad_fxn``, and for what cannot be called."""
+  if grad_fxn is not None:
+    raise ArgumentError("function: grad_fxn takes nodes of tinygrad's graph; write the gradient as ntgrad.Function has it")
+  if fxn is None: return function
+  if not callable(fxn): raise ArgumentError(f"function: {shown(fxn)}; it takes a function")
+  return fxn
+
+
 @checked
 def vmap(func: Callable[..., Any], in_dims: Dims = 0, out_dims: Dims = 0, randomness: str = "error", *,
          chunk_size: int | None = None) -> Callable[..., Any]:

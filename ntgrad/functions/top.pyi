@@ -471,8 +471,8 @@ def xlogy_(input: Tensor, other: Any) -> Tensor:
   """``xlogy``, written in place; see ``add_``."""
 
 def clone(input: Tensor, *, memory_format: memory_format | None=None) -> Tensor:
-  """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass.
-    ``memory_format`` has no effect."""
+  """The same value as a tensor of its own (memory is copied when one of the two is written), on a device, or where it is;
+    gradients pass. ``memory_format`` has no effect. Raises DeviceError."""
 
 def add(input: Tensor, other: Any, *, alpha: float=1) -> Tensor:
   """``self + alpha * other``."""
@@ -665,7 +665,8 @@ def cummin(input: Tensor, dim: int | str) -> Picked:
   """The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
 
 def logcumsumexp(input: Tensor, dim: int | str) -> Tensor:
-  """log(cumsum(exp(x))) along a dim, without overflow or loss of what is far beneath the greatest. Raises AxisError."""
+  """log(cumsum(exp(x))) along a dim (the first one unless told otherwise), without overflow or loss of what is far beneath the
+    greatest. Raises AxisError."""
 
 def unsqueeze(input: Tensor, dim: int | str) -> Tensor:
   """A new dim of 1 at ``dim``. Raises AxisError."""
@@ -738,7 +739,8 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int=-1) -> Tensor:
 
 def nonzero(input: Tensor, *, as_tuple: bool=False) -> Any:
   """(count, ndim): the indices of the elements that are not zero, row by row, int32; or ``as_tuple`` a tensor (count,) for each
-    dim. It is computed at once, and raises CaptureError while a jit records."""
+    dim. It is computed at once, and raises CaptureError while a jit records, but with ``size``: then it is
+    ``nonzero_static``."""
 
 def diff(input: Tensor, n: int=1, dim: int | str=-1, prepend: Operand | None=None, append: Operand | None=None) -> Tensor:
   """Each element less the one before it along a dim, ``n`` times; of bools whether they differ. ``prepend`` and ``append`` are
@@ -940,7 +942,8 @@ def index_put_(input: Tensor, indices: Sequence[Any], values: Any, accumulate: b
 
 def masked_select(input: Tensor, mask: Operand) -> Tensor:
   """(count,): the elements where a bool mask is true, both broadcast together. It is computed at once, and raises CaptureError
-    while a jit records. Raises DTypeError, ShapeError."""
+    while a jit records, but with ``size``: then it is the first ``size`` of them, and ``fill_value`` where there are less. Raises
+    DTypeError, ShapeError, ArgumentError."""
 
 def masked_scatter(input: Tensor, mask: Operand, source: Operand) -> Tensor:
   """self with the elements where a bool mask (which broadcasts to this shape) is true replaced by those of ``source`` in order,

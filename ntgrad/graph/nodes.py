@@ -98,6 +98,12 @@ def broadcast(u: UOp, shape: Shape) -> UOp:
   return expand(u, shape)
 
 
+def broadcasts(shape: Shape, to: Shape) -> bool:
+  """Whether a shape broadcasts to another one."""
+  missing = len(to) - len(shape)
+  return missing >= 0 and all([n in (1, m) for n, m in zip(shape, to[missing:])])
+
+
 def index_along(axis: int, shape: Shape) -> UOp:
   """The index along an axis, at every element of a shape: of the same dtype for all of its axes."""
   line = cast(iota(shape[axis]), place_dtype(max([n for n in shape if isinstance(n, int)], default=0)))

@@ -78,6 +78,13 @@ def user_frame(depth: int = 1) -> FrameType:
   return f
 
 
+def asked_for() -> bool:
+  """Whether the user's line itself makes the tensor that is made now: it calls what takes ``requires_grad``."""
+  f, entry = sys._getframe(1), sys._getframe(0)
+  while is_internal(f.f_code.co_filename) and f.f_back is not None: f, entry = f.f_back, f
+  return "requires_grad" in entry.f_code.co_varnames
+
+
 def frame_line(f: FrameType) -> str:
   """Where a frame is, as ``model.py:31``."""
   return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"

@@ -71,6 +71,16 @@ class BoundInt(int):
   def rounded(self, dtype: DType) -> Any:
     """The number that an element of a dtype of floats holds."""
     return cast(Derived, real(self)).rounded(dtype)
+  @property
+  def val(self) -> int:
+    """The value now, as an int that forgets what it is made of."""
+    return int(self)
+  def unbind(self) -> tuple[Variable, int]:
+    """The Variable and its value. Raises ArgumentError for an expression, which is not one Variable."""
+    size = self.node.arg
+    if self.node.op is not Ops.SIZE or size.upper is None:
+      raise ArgumentError(f"unbind: {int(self)} is no Variable's value, but made of sizes; unbind the Variables")
+    return Variable(size.name, size.lower, size.upper), int(self)
   def __bool__(self) -> bool:
     said = int(self) != 0
     if looks: looks[-1][Looked(ix.eq, self.node, ix.ZERO, not said)] = None
@@ -200,7 +210,12 @@ class Variable:
       if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 1 << 31:
         raise ArgumentError(f"Variable {name}: the {what} bound is an int from 0 to 2**31 - 1, got {shown(n)}")
     if lower > upper: raise ArgumentError(f"Variable {name}: no value from {lower} to {upper}")
-    self.name, self.lower, self.upper = name, lower, upper
+    self.name, self.lower, self.upper = self.expr, self.vmin, self.vmax = name, lower, upper
+
+  def _unbound(self, *_: Any) -> Any:
+    raise ArgumentError(f"{self} has no value yet; compute with a value of it: {self.name}.bind({self.lower})")
+  __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _unbound
+  __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _unbound
 
   def bind(self, value: int) -> int:
     """An int, ``value``, that is this variable's. Raises ShapeError for one out of bounds."""

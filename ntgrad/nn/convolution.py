@@ -18,6 +18,7 @@ class _Convolution(Module):
 
   def _sizes(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints, dilation: Ints, groups: int) -> None:
     name, rank = type(self).__name__, self._rank
+    if rank == 2 and isinstance(kernel_size, (tuple, list)) and 0 < len(kernel_size) < 4: rank = self._rank = len(kernel_size)
     for what, n in ("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups): size(name, what, n)
     if in_channels % groups or out_channels % groups:
       raise ArgumentError(f"nn.{name}: {in_channels} channels in and {out_channels} out cannot be divided into {groups} groups")
@@ -41,7 +42,8 @@ class _Convolution(Module):
 
 @placed
 class Conv2d(_Convolution):
-  """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``, or both without n.
+  """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``, or both without n. A tuple of
+  one size or three for the kernel makes it a 1-d or a 3-d one.
 
   ``weight`` is (out_channels, in_channels / groups, *kernel_size), ``bias`` (out_channels,) or None, both from U(-k, k) with
   k = 1/√(in_channels / groups · kernel elements). ``padding`` takes a number, one a dimension, "same" (stride 1) or "valid"
@@ -50,8 +52,8 @@ class Conv2d(_Convolution):
 
   def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints | str = 0,
                dilation: Ints = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros"):
-    name, rank = type(self).__name__, self._rank
     self._sizes(in_channels, out_channels, kernel_size, stride, dilation, groups)
+    name, rank = type(self).__name__, self._rank
     self.padding: tuple[int, ...]
     if padding == "valid": padding = 0
     if isinstance(padding, str):
@@ -99,9 +101,10 @@ class ConvTranspose2d(_Convolution):
 
   def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints = 0,
                output_padding: Ints = 0, groups: int = 1, bias: bool = True, dilation: Ints = 1, padding_mode: str = "zeros"):
-    name, rank = type(self).__name__, self._rank
+    name = type(self).__name__
     if padding_mode != "zeros": raise ArgumentError(f"nn.{name}: padding_mode {padding_mode!r}; it takes 'zeros' alone")
     self._sizes(in_channels, out_channels, kernel_size, stride, dilation, groups)
+    rank = self._rank
     self.padding = ints(name, "padding", padding, rank, 0)
     self.output_padding = ints(name, "output_padding", output_padding, rank, 0)
     if not all(e < max(s, d) for e, s, d in zip(self.output_padding, self.stride, self.dilation)):

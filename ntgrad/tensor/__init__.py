@@ -146,7 +146,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
       origins.note_origin(node)
       self._hold(node, state)
     if isinstance(data, Tensor): self._names = data._names
-    if requires_grad is not None: self.requires_grad = requires_grad
+    self._made_leaf(requires_grad)
 
   @classmethod
   def from_dlpack(cls, x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -210,18 +210,19 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
 
   def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
                inputs: Tensor | Sequence[Tensor] | None = None) -> Tensor:
-    """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it, or of the
-    leaves ``inputs`` alone. With ``create_graph`` it has a gradient itself. The graph stays as long as a tensor holds it,
-    whatever ``retain_graph`` says: it may be gone through again. Raises GradientError where there is no graph to a leaf, or the
-    tensor has several elements and no gradient is given."""
+    """Add the gradient of this tensor (one element, or with ``gradient`` given, which broadcasts) to ``grad`` of every leaf
+    beneath it, or of the leaves ``inputs`` alone. With ``create_graph`` it has a gradient itself. The graph stays as long as a
+    tensor holds it, whatever ``retain_graph`` says: it may be gone through again. Raises GradientError where there is no graph
+    to a leaf, or the tensor has several elements and no gradient is given."""
     from .gradient import backward
     backward(self, gradient, [inputs] if isinstance(inputs, Tensor) else inputs, create_graph)
     return self
 
   def gradient(self, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
-    """The gradients of this tensor with respect to the targets; nothing is stored. Raises GradientError."""
+    """The gradients of this tensor with respect to the targets, zeros for one that it is not made of; nothing is stored.
+    ``gradient`` is as for ``backward``. Raises GradientError."""
     from .gradient import gradient as find
-    return find(self, targets, gradient)
+    return [t.zeros_like() if g is None else g for t, g in zip(targets, find(self, targets, gradient, unused=True))]
 
   # ---- what is called for gradients
   def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

@@ -121,16 +121,16 @@ class Convolution(Elementwise, Movement):
     return spatial, batched
 
   def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
-                 dilation: Ints = 1, padding: Padding | str = 0) -> Self:
+                 dilation: Ints = 1, padding: Padding | str = 0, dtype: DType | str | None = None) -> Self:
     """The convolution over n dimensions (None: as many as the weight has)."""
-    return self._windowed(weight, bias, name, n, groups, stride, dilation, padding)
+    return self._windowed(weight, bias, name, n, groups, stride, dilation, padding, None if dtype is None else dtypes.of(dtype))
 
   @recalled
   def _windowed(self, weight: Any, bias: Any, name: str, n: int | None, groups: int, stride: Ints, dilation: Ints,
-                padding: Any) -> Any:
+                padding: Any, dtype: DType | None) -> Any:
     n, batched = self._rank(name, weight, n)
     if not batched:
-      return self.unsqueeze(0)._convolved(name, n, weight, bias, groups, stride, dilation, padding).squeeze(0)._own()
+      return self.unsqueeze(0)._convolved(name, n, weight, bias, groups, stride, dilation, padding, dtype).squeeze(0)._own()
     x, w = self.lazydata, weight.lazydata
     sx, sw = x.shape, w.shape
     if groups < 1 or sx[1] != groups * sw[1] or sw[0] % groups:
@@ -143,7 +143,7 @@ class Convolution(Elementwise, Movement):
     (st, di), kernel = _steps(name, n, stride, dilation), sw[2:]
     pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n)
     _must_fit(name, kernel, di, sx[2:], pairs)
-    a, b, out = factors_of_product(name, x, w)
+    a, b, out = factors_of_product(name, x, w, dtype)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
     # the output channels are expanded before the windows are made: in the gradient their sum and the windows' then are one
     a = graph.pad(reshape(a, (bs, groups, 1, cin, *sx[2:])), ((0, 0),) * 4 + tuple(pairs))
@@ -160,8 +160,9 @@ class Convolution(Elementwise, Movement):
     Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
 
     The input may have no batch: (cin, *spatial) -> (cout, *out). ``padding`` is a number, one a spatial dim, a flat (left, right,
-    top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1). What follows the
-    bias is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DeviceError.
+    top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1). ``dtype`` is
+    that of the sums of products, as for ``dot``. What follows the bias is in tinygrad's order; give it by name, since PyTorch has
+    another. Raises ShapeError, ArgumentError, DeviceError.
     """)
   conv3d = member(
     _convolved, 3, ":meth:`conv2d` of volumes: (n, cin, d, h, w), weight (cout, cin/groups, *kernel) -> (n, cout, d', h', w').")

@@ -9,14 +9,14 @@ from typing import Any, Callable, Self, Sequence
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir import BinaryOps, DType, UOp, acc_dtype, dtypes, held, sum_dtype, to_narrow
+from ntgrad.codegen.ir import BinaryOps, DType, UOp, acc_dtype, config, dtypes, held, sum_dtype, to_narrow
 from ntgrad.codegen.ir.elementwise import const, eq, le, lt, where
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.core import MAX_SIZE, Base, axis_of, memory_format, real_number, shape_of, whole_number
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.engine.index_checks import known_class, within
-from ntgrad.graph import Several, checked, nodes as graph, of_kind
+from ntgrad.graph import Several, checked, mode, nodes as graph, of_kind, origins
 from ntgrad.graph.host_values import first_of
 from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, index_of, iota, pad, reshape, scan, shrink
 
@@ -173,18 +173,22 @@ class Creation(Elementwise, Movement):
   def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
     if device is not None and node.device is None: node = _moved(node, Device._located(device))
     t = cls._from_node(node)
-    if requires_grad is not None: t.requires_grad = requires_grad
-    return t
+    return t._made_leaf(requires_grad)
+  def _made_leaf(self, requires_grad: bool | None) -> Self:
+    """This new tensor, a leaf if that is said, or the setting ALL_LEAVES says it of what the user's line makes."""
+    if requires_grad is None and config.all_leaves and mode.grad and self._state == 0 and self.dtype.kind == "f":
+      requires_grad = origins.asked_for() or None
+    if requires_grad is not None: self.requires_grad = requires_grad
+    return self
 
   @classmethod
   def full(cls, shape: Any = None, fill_value: Any = None, *, size: Any = None, dtype: Any = None, device: str | None = None,
-           requires_grad: bool | None = None) -> Self:
-    """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
+           requires_grad: bool | None = None, buffer: bool = True) -> Self:
+    """A number everywhere; the dtype is the number's unless given. It takes memory once it is realised or written, whatever
+    ``buffer`` says. Raises ArgumentError."""
     s = new_shape("full", () if shape is None else (shape,), size)
     if isinstance(fill_value, (Base, np.ndarray)):
-      t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()
-      if requires_grad is not None: t.requires_grad = requires_grad
-      return t
+      return cls(fill_value, dtype=dtype, device=device).expand(s)._own()._made_leaf(requires_grad)
     if isinstance(fill_value, np.generic):
       fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype
     if not isinstance(fill_value, (bool, int, float)):
@@ -194,7 +198,7 @@ class Creation(Elementwise, Movement):
 
   @classmethod
   def _filled(cls, name: str, value: int, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-              requires_grad: bool | None = None) -> Self:
+              requires_grad: bool | None = None, buffer: bool = True) -> Self:
     return cls.full(new_shape(name, shape, size), value, dtype=_float(dtype), device=device, requires_grad=requires_grad)
   zeros = class_member(
     _filled, 0, "Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError.")
@@ -275,7 +279,7 @@ class Creation(Elementwise, Movement):
     """This tensor's dtype and device where none is given."""
     return {"dtype": self.dtype if dtype is None else dtype, "device": self.lazydata.device if device is None else device}
   def full_like(self, fill_value: Any, *, dtype: Any = None, device: str | None = None,
-                requires_grad: bool | None = None) -> Self:
+                requires_grad: bool | None = None, buffer: bool = True) -> Self:
     """A number everywhere, of this shape, dtype and device."""
     return type(self).full(
       self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))._called(self._names)

@@ -14,12 +14,13 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, GradientError, Ops, Recent, UOp, acc_dtype, config, dtypes, toposort
 from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.core import Base, Leaf
-from ntgrad.engine.buffer import Buffer, overwritten
+from ntgrad.engine.buffer import Buffer, overwritten, transfer_watchers
 from ntgrad.engine.counters import phase
 from ntgrad.engine.device import Device
 from ntgrad.engine.keeping import gradients_asked, gradients_of
 from ntgrad.engine.realize import walk_nodes as computed_walk
 from ntgrad.graph import apply_view, hooks, nodes as graph, origins, synchronized, values, variable
+from ntgrad.graph.alias import repeats
 from ntgrad.graph.formulas import SLOPES
 from ntgrad.graph.nodes import Result, cast, cat, expand, gather, index_along, pad, permute, permute_back, reshape, scan, scatter
 from ntgrad.graph.recipes import Recipe, kept_within, nothing_computed, stood_for
@@ -445,10 +446,12 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
     if loss.numel() != 1:
       raise GradientError(f"{name}: a tensor of shape {u.shape} is not one number; reduce it (.sum(), .mean()) or give gradient=")
     return const(1.0, u.dtype, u.shape)
-  if gradient.shape != u.shape or gradient.dtype is not u.dtype:
-    raise GradientError(f"{name}: gradient= of {gradient.dtype.name} {gradient.shape} for a tensor of {u.dtype.name} {u.shape}; "
-                        "they must be the same")
-  return gradient.lazydata
+  g: UOp = gradient.lazydata
+  if math.prod(g.shape) == 1: g = reshape(g, ())
+  if g.dtype is not u.dtype or not graph.broadcasts(g.shape, u.shape):
+    raise GradientError(f"{name}: gradient= of {g.dtype.name} {g.shape} for a tensor of {u.dtype.name} {u.shape}; give that "
+                        "dtype, and a shape that broadcasts to that one")
+  return graph.broadcast(g, u.shape)
 
 
 def _memory(u: UOp) -> UOp:
@@ -501,7 +504,12 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
     t = leaves[n]
     if g is not None:
       if not create_graph and (g.src[0] if g.op is Ops.RESHAPE else g).op is not Ops.OUTPUT: g = graph.detach(g)
-      t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
+      old = t.grad
+      both = g if old is None else old.lazydata + g
+      # a jit's function adds to the memory that a gradient had before: each replay does so
+      here = old is not None and transfer_watchers and old._alias.memory is not None and not (create_graph or repeats(old._view))
+      if here and old._state <= 0 and both.dtype is old.dtype: old._write("backward", both)
+      else: t.grad = (loss._wrap if create_graph else t._detached)(both)
       made.append(t.grad._alias)
     elif t.grad is None: t.grad = t._detached(const(0.0, n.dtype, n.shape))   # used, but without slope
   gradients_asked({*walked.nodes[:walked.end], *[n for _, call in kept for n in call.arg.nodes_of(call)]}, loss._alias, made)

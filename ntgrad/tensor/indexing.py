@@ -431,12 +431,6 @@ class Indexing(Elementwise, Movement):
     if mask.dtype.kind == "b": return mask
     raise DTypeError(f"{name}: a mask of {mask.dtype.name}; it takes bool (compare first, e.g. x != 0)")
 
-  def masked_select(self, mask: Operand) -> Self:
-    """(count,): the elements where a bool mask is true, both broadcast together. It is computed at once, and raises CaptureError
-    while a jit records. Raises DTypeError, ShapeError."""
-    shape = broadcast_shape("masked_select", self.shape, self._mask_for("masked_select", mask).shape)
-    return self.named().expand(shape)[mask.named().expand(shape)]
-
   # ---- indices of combinations, and of a flattened tensor
   def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
     """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``. Raises ShapeError,

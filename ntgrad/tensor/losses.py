@@ -386,8 +386,16 @@ class Losses(Activation, Reduction):
     checked).""")
 
   def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
-    """``binary_cross_entropy`` by tinygrad's name, NaN of what is no probability. Raises ShapeError."""
-    return self._bce("binary_crossentropy", Y, None, reduction)
+    """``binary_cross_entropy`` by tinygrad's name, of tensors that broadcast; NaN of what is no probability. Raises
+    ShapeError."""
+    x, y = self._broadcast_with("binary_crossentropy", Y)
+    return x._bce("binary_crossentropy", y, None, reduction)
+
+  def _broadcast_with(self, name: str, Y: Any) -> tuple[Self, Any]:
+    """This tensor and another one in the shape that they broadcast to."""
+    y: Any = Y if isinstance(Y, Base) else operand(name, Y, self)
+    shape = broadcast_shape(name, self.shape, y.shape)
+    return self.expand(shape), y.expand(shape)
 
   def _bce_logits(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean",
                   pos_weight: Operand | None = None) -> Self:
@@ -404,8 +412,9 @@ class Losses(Activation, Reduction):
     target. Both weights broadcast to the loss. Raises ShapeError.""")
 
   def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
-    """``binary_cross_entropy_with_logits`` by tinygrad's name. Raises ShapeError."""
-    return self._bce_logits("binary_crossentropy_logits", Y, None, reduction, pos_weight)
+    """``binary_cross_entropy_with_logits`` by tinygrad's name, of tensors that broadcast. Raises ShapeError."""
+    x, y = self._broadcast_with("binary_crossentropy_logits", Y)
+    return x._bce_logits("binary_crossentropy_logits", y, None, reduction, pos_weight)
 
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""

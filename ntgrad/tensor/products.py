@@ -107,9 +107,10 @@ class Products(Reduction, Creation):
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
 
-  def linear(self, weight: Operand, bias: Operand | None = None) -> Self:
-    """``self @ weight + bias`` with a weight (in, out), or ``self * weight`` for a 1-d one. Raises ShapeError,
-    DTypeError for float64 with smaller floats."""
+  def linear(self, weight: Operand, bias: Operand | None = None, dtype: Any = None) -> Self:
+    """``self @ weight + bias`` with a weight (in, out), or ``self * weight`` for a 1-d one; with ``dtype`` all are cast first.
+    Raises ShapeError, DTypeError for float64 with smaller floats."""
+    if dtype is not None: return self.cast(dtype).linear(weight.cast(dtype), None if bias is None else bias.cast(dtype))
     one_width("linear", self, weight, bias)
     x = self * weight if weight.ndim == 1 else self.dot(weight)
     return x if bias is None else x + bias
@@ -292,7 +293,7 @@ class Products(Reduction, Creation):
 
   # ---- einsum
   @classmethod
-  def einsum(cls, formula: Any, *operands: Any) -> Self:
+  def einsum(cls, formula: Any, *operands: Any, dtype: Any = None) -> Self:
     """Einstein's sum of products: ``einsum("ij,jk->ik", a, b)``.
 
     A letter names a dimension, upper and lower case ones are different, spaces count for nothing. A letter twice in one tensor is
@@ -301,14 +302,15 @@ class Products(Reduction, Creation):
     a list, or each with a list of numbers from 0 to 51: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
 
     Three and more tensors are multiplied two at a time, up to six in the order with the fewest multiplications. Small floats are
-    added up in float32, and rounded once, at the end; ints as ``@`` has them, or, of one tensor, as ``sum``. Raises ArgumentError
-    for a formula that is none, ShapeError for tensors that do not fit it."""
+    added up in float32, and rounded once, at the end; ints as ``@`` has them, or, of one tensor, as ``sum``. ``dtype`` is the
+    result's, in which it is added up too, unless it is small. Raises ArgumentError for a formula that is none, ShapeError for
+    tensors that do not fit it."""
     words, given = _written(formula, operands)
     xs = several("einsum", given)
-    return xs[0]._summed("einsum", xs, read_formula(words, xs))
+    return xs[0]._summed("einsum", xs, read_formula(words, xs), None if dtype is None else dtypes.of(dtype))
 
-  def _summed(self, name: str, xs: Sequence[Any], form: Formula) -> Self:
-    """The sum of products that labels say."""
+  def _summed(self, name: str, xs: Sequence[Any], form: Formula, dtype: DType | None = None) -> Self:
+    """The sum of products that labels say, in a dtype, or that of their product."""
     terms, output, sizes = form
     common_device(name, *[x.lazydata for x in xs])
     every = [*output, *[c for c in sizes if c not in output]]
@@ -322,6 +324,7 @@ class Products(Reduction, Creation):
     if summed and len(xs) == 1:
       n, out = math.prod([sizes[c] for c in every[len(output):]]), sum_dtype(out)
       acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else acc_dtype(out)
+    if dtype is not None: acc, out = acc_dtype(promote(acc, dtype)), dtype
     done = [_ready(cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
     live = set(range(len(done)))
     for i, j in order_of_products([labels for _, labels in done], output, sizes):

@@ -293,29 +293,29 @@ class Random(Sorting):
     return cls._from_node(cast(u + low if low else u, d))
 
   @classmethod
-  def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+  def scaled_uniform(cls, *shape: Any, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Uniform in [-1, 1) divided by sqrt(number of elements)."""
     bound = 1 / math.sqrt(max(math.prod(new_shape("scaled_uniform", shape)), 1))
-    return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
+    return cls.uniform(*shape, low=-bound, high=bound, requires_grad=requires_grad, **kwargs)
   @classmethod
-  def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+  def glorot_uniform(cls, *shape: Any, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Uniform with bound sqrt(6 / (first size + product of the others)). Raises ShapeError for no dims."""
     s = cls._fan("glorot_uniform", shape)
     bound = math.sqrt(6 / (s[0] + math.prod(s[1:])))
-    return cls.uniform(*s, low=-bound, high=bound, **kwargs)
+    return cls.uniform(*s, low=-bound, high=bound, requires_grad=requires_grad, **kwargs)
   @classmethod
-  def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+  def kaiming_uniform(cls, *shape: Any, a: float = 0.01, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises ShapeError
     for no dims."""
     s = cls._fan("kaiming_uniform", shape)
     bound = math.sqrt(6 / (1 + a * a) / math.prod(s[1:]))
-    return cls.uniform(*s, low=-bound, high=bound, **kwargs)
+    return cls.uniform(*s, low=-bound, high=bound, requires_grad=requires_grad, **kwargs)
   @classmethod
-  def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+  def kaiming_normal(cls, *shape: Any, a: float = 0.01, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises
     ShapeError for no dims."""
     s = cls._fan("kaiming_normal", shape)
-    return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), **kwargs)
+    return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), requires_grad=requires_grad, **kwargs)
   @classmethod
   def _fan(cls, name: str, shape: Any) -> Shape:
     s = new_shape(name, shape)

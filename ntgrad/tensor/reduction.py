@@ -356,8 +356,9 @@ class Reduction(Indexing):
   cummin = member(_running, BinaryOps.MIN, """
     The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError.""")
 
-  def logcumsumexp(self, dim: int | str) -> Self:
-    """log(cumsum(exp(x))) along a dim, without overflow or loss of what is far beneath the greatest. Raises AxisError."""
+  def logcumsumexp(self, dim: int | str = 0) -> Self:
+    """log(cumsum(exp(x))) along a dim (the first one unless told otherwise), without overflow or loss of what is far beneath the
+    greatest. Raises AxisError."""
     u, a, out = self._rows("logcumsumexp", dim)
     if not u.shape or not u.shape[a]: return self._wrap(cast(u, out))
     x = self._wrap(u).named()

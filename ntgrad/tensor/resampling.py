@@ -17,7 +17,7 @@ from ntgrad.graph.nodes import Shape, absolute, cast, expand, index_along, maxim
 from .convolution import Line, Pooling, Weight, each, numbers, numbers_of_period, same_line
 from .creation import new_shape
 
-_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
+_LINEAR = {"linear": (1, 2, 3), "bilinear": (2,), "trilinear": (3,)}   # the numbers of spatial dimensions
 _MODES = "nearest", "nearest-exact", *_LINEAR, "bicubic", "area"
 # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it: alone, and with antialias
 _CUBIC, _CUBIC_WIDE = -0.75, -0.5
@@ -150,17 +150,17 @@ class Resampling(Pooling):
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
                   align_corners: bool | None = None, antialias: bool = False) -> Self:
     """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
-    three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
-    elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a dimension
-    becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats. Raises
-    ShapeError, ArgumentError, DTypeError."""
+    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
+    "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
+    and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    Raises ShapeError, ArgumentError, DTypeError."""
     if mode not in _MODES: raise ArgumentError(f"interpolate: mode {mode!r}; it takes {', '.join(map(repr, _MODES))}")
     n = self.ndim - 2
-    want = 2 if mode == "bicubic" else _LINEAR.get(mode, n)
-    if n < 1 or n != want:
-      raise ShapeError(f"interpolate: shape {text(self)} with mode {mode!r}; it takes (n, c, *spatial), of {want or 1} spatial "
-                       f"dimension{'s' * (want > 1)}{' at least' * (n < 1)}")
+    want = (2,) if mode == "bicubic" else _LINEAR.get(mode, (n,))
+    if n < 1 or n not in want:
+      raise ShapeError(f"interpolate: shape {text(self)} with mode {mode!r}; it takes (n, c, *spatial), the "
+                       f"number of spatial dimensions being {' or '.join(map(str, want)) if n > 0 else 'at least 1'}")
     if align_corners is not None and mode != "bicubic" and mode not in _LINEAR:
       raise ArgumentError(f"interpolate: align_corners with mode {mode!r}; only linear and cubic modes have it")
     if antialias and mode not in ("bilinear", "bicubic"):

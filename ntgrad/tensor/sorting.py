@@ -22,7 +22,7 @@ from .creation import Creation, new_shape
 from .elementwise import Host
 from .families import member
 from .indexing import added, host_values
-from .promotion import common_device, common_dtype
+from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Picked, Reduction, at_places, combined
 
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
@@ -337,10 +337,14 @@ class Sorting(Reduction, Creation):
     if boundaries.ndim != 1: raise ShapeError(f"bucketize: boundaries of shape {boundaries.shape}; it takes one dimension")
     return boundaries.searchsorted(self, right=right)
 
-  def nonzero(self, as_tuple: bool = False) -> Any:
+  def nonzero(self, as_tuple: bool = False, *, size: int | None = None, fill_value: int = 0) -> Any:
     """(count, ndim): the indices of the elements that are not zero, row by row, int32; or ``as_tuple`` a tensor (count,) for each
-    dim. It is computed at once, and raises CaptureError while a jit records."""
+    dim. It is computed at once, and raises CaptureError while a jit records, but with ``size``: then it is
+    ``nonzero_static``."""
     x = self.atleast_1d() if as_tuple else self
+    if size is not None:
+      found = x.nonzero_static(size=size, fill_value=fill_value)
+      return found.unbind(1) if as_tuple else found
     a = host_values("nonzero", x.detach().cast(dtypes.bool), "use where() or masked_fill()")
     d = np.int32 if all([n < 2 ** 31 for n in self.shape]) else np.int64
     if as_tuple: return tuple([self._from_host(i.astype(d)) for i in np.nonzero(a)])
@@ -353,9 +357,25 @@ class Sorting(Reduction, Creation):
     make = type(self)
     if not size or not self.ndim or not self.numel():
       return make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
-    counts = self.named().cast(dtypes.bool).reshape(-1).cumsum(0, dtype=dtypes.int32)
-    at = counts.searchsorted(make.arange(1, size + 1, device=self.device).cast(dtypes.int32))
+    at = self._first_true(size)
     return (at < self.numel()).unsqueeze(1).where(make.stack(at.unravel_index(self.shape), dim=1), fill_value)
+  def _first_true(self, size: int) -> Self:
+    """(size,): the indices into the flattened tensor of the first elements that are not zero; from its end on where there are
+    less."""
+    counts = self.named().cast(dtypes.bool).reshape(-1).cumsum(0, dtype=dtypes.int32)
+    return counts.searchsorted(type(self).arange(1, size + 1, device=self.device).cast(dtypes.int32))
+  def masked_select(self, mask: Operand, *, size: int | None = None, fill_value: float = 0) -> Self:
+    """(count,): the elements where a bool mask is true, both broadcast together. It is computed at once, and raises CaptureError
+    while a jit records, but with ``size``: then it is the first ``size`` of them, and ``fill_value`` where there are less. Raises
+    DTypeError, ShapeError, ArgumentError."""
+    shape = broadcast_shape("masked_select", self.shape, self._mask_for("masked_select", mask).shape)
+    x, m = self.named().expand(shape), mask.named().expand(shape)
+    if size is None: return x[m]
+    n = math.prod(shape)
+    if n > dtypes.max(dtypes.int32): raise ShapeError(f"masked_select: {n} elements with a size; at most 2**31 - 1")
+    if not n or not whole_number("masked_select", "size", size, 0): return x.new_full((size,), fill_value)
+    at = m._first_true(size)
+    return (at < n).where(x.reshape(-1)[at.minimum(n - 1)], fill_value).cast(self.dtype)
   def argwhere(self) -> Self:
     """``nonzero()``."""
     return self.nonzero()

@@ -214,11 +214,11 @@ TENSOR: dict[str, Callable[[], Call]] = {
   # products, convolution, normalisation, losses
   "dot": lambda: call(f(2, 3).dot, f(3, 2), "float32"),
   "matmul": lambda: call(f(2, 2).matmul, f(2, 2), False, "float32"),
-  "linear": lambda: call(f(2, 3).linear, f(3, 2), f(2)),
+  "linear": lambda: call(f(2, 3).linear, f(3, 2), f(2), "float32"),
   "sequential": lambda: call(f(2, 3).sequential, [Tensor.relu]),
   "outer": lambda: call(f(2).outer, f(3)),
-  "einsum": lambda: call(Tensor.einsum, "ij,jk->ik", f(2, 3), f(3, 2)),
-  "conv2d": lambda: call(f(1, 2, 4, 4).conv2d, f(2, 2, 2, 2), f(2), 1, (1, 1), 1, (0, 0)),
+  "einsum": lambda: call(Tensor.einsum, "ij,jk->ik", f(2, 3), f(3, 2), dtype="float32"),
+  "conv2d": lambda: call(f(1, 2, 4, 4).conv2d, f(2, 2, 2, 2), f(2), 1, (1, 1), 1, (0, 0), "float32"),
   "conv_transpose2d": lambda: call(f(1, 2, 4, 4).conv_transpose2d, f(2, 2, 2, 2), f(2), 1, (1, 1), 1, 0, 0),
   "max_pool2d": lambda: call(f(1, 1, 4, 4).max_pool2d, (2, 2), 2, 1, 0, False, True),
   "avg_pool2d": lambda: call(f(1, 1, 4, 4).avg_pool2d, (2, 2), 2, 1, 0, False, True, 3),
@@ -234,9 +234,9 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "arange": lambda: call(Tensor.arange, 0, 5, 1, dtype="float32", device="NUMPY", requires_grad=True),
   "linspace": lambda: call(Tensor.linspace, 0, 1, 3, dtype="float32", device="NUMPY", requires_grad=True),
   "eye": lambda: call(Tensor.eye, 2, 3, dtype="float32", device="NUMPY", requires_grad=True),
-  "full_like": lambda: call(f(2).full_like, 1.0, dtype="float32", device="NUMPY", requires_grad=True),
-  "zeros_like": lambda: call(f(2).zeros_like, dtype="float32", device="NUMPY", requires_grad=True),
-  "ones_like": lambda: call(f(2).ones_like, dtype="float32", device="NUMPY", requires_grad=True),
+  "full_like": lambda: call(f(2).full_like, 1.0, dtype="float32", device="NUMPY", requires_grad=True, buffer=True),
+  "zeros_like": lambda: call(f(2).zeros_like, dtype="float32", device="NUMPY", requires_grad=True, buffer=True),
+  "ones_like": lambda: call(f(2).ones_like, dtype="float32", device="NUMPY", requires_grad=True, buffer=True),
   "empty_like": lambda: call(f(2).empty_like, dtype="float32", device="NUMPY", requires_grad=True),
   "tril": lambda: call(f(2, 2).tril, 0),
   "triu": lambda: call(f(2, 2).triu, 0),
@@ -269,7 +269,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "put": lambda: call(f(2, 3).put, i(2), f(2), True),
   "put_": lambda: call(f(2, 3).put_, i(2), f(2), False),
   "take_along_dim": lambda: call(f(2, 3).take_along_dim, i(2, 1), 1),
-  "masked_select": lambda: call(f(2).masked_select, b(2)),
+  "masked_select": lambda: call(f(2).masked_select, b(2), size=2, fill_value=1),
   "masked_scatter": lambda: call(f(2).masked_scatter, b(2), f(2)),
   "masked_scatter_": lambda: call(f(2).masked_scatter_, b(2), f(2)),
   "masked_fill_": lambda: call(f(2).masked_fill_, b(2), 0),
@@ -284,7 +284,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "isin": lambda: call(f(2, 3).isin, f(2), True, False),
   "searchsorted": lambda: call(f(3).searchsorted, f(2), right=True, side="right"),
   "bucketize": lambda: call(f(3).bucketize, f(2), right=True),
-  "nonzero": lambda: call(f(2, 3).nonzero, True),
+  "nonzero": lambda: call(f(2, 3).nonzero, True, size=2, fill_value=1),
   "bincount": lambda: call(i(3).bincount, f(3), 2),
   "histc": lambda: call(f(3).histc, 4, 0.0, 2.0),
   "histogram": lambda: call(f(3).histogram, 4, range=(0.0, 2.0), weight=f(3), density=True),
@@ -341,8 +341,8 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "vector_norm": lambda: call(f(2, 2).vector_norm, 2, 1, True),
   "matrix_norm": lambda: call(f(2, 2).matrix_norm, "fro", (0, 1), True),
   # convolution, pooling and normalisation, further
-  "conv1d": lambda: call(f(1, 2, 4).conv1d, f(2, 2, 2), f(2), 1, (1,), 1, "same"),
-  "conv3d": lambda: call(f(1, 2, 3, 3, 3).conv3d, f(2, 2, 2, 2, 2), f(2), 1, 1, 1, 0),
+  "conv1d": lambda: call(f(1, 2, 4).conv1d, f(2, 2, 2), f(2), 1, (1,), 1, "same", "float32"),
+  "conv3d": lambda: call(f(1, 2, 3, 3, 3).conv3d, f(2, 2, 2, 2, 2), f(2), 1, 1, 1, 0, "float32"),
   "conv_transpose1d": lambda: call(f(1, 2, 4).conv_transpose1d, f(2, 2, 2), f(2), 1, (1,), 1, 0, 0),
   "conv_transpose3d": lambda: call(f(1, 2, 3, 3, 3).conv_transpose3d, f(2, 2, 2, 2, 2), f(2), 1, 1, 1, 0, 0),
   "im2col": lambda: call(f(1, 2, 4, 4).im2col, (2, 2), 1, 0, 1),
@@ -375,7 +375,8 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "to": lambda: call(f(2).to, "NUMPY"),
   "to_": lambda: call(f(2).to_, "NUMPY"),
   "realize": lambda: call(f(2).realize, f(2)),
-  "requires_grad_": lambda: call(f(2).requires_grad_, True),
+  "requires_grad_": lambda: call(f(2).requires_grad_, True), "is_param_": lambda: call(f(2).is_param_, True),
+  "clone": lambda: call(f(2).clone, "NUMPY"),
   "backward": lambda: call(_backward, f(2)),
   "gradient": lambda: call(_gradient, leaf(2), gradient=f(2)),
   "train": lambda: call(Tensor.train, True),
@@ -439,9 +440,9 @@ TENSOR |= {
   "geometric_": lambda: call(f(2).geometric_, 0.5, generator=g()),
   "log_normal_": lambda: call(f(2).log_normal_, 0.0, 1.0, generator=g()),
   "multinomial": lambda: call(f(3).multinomial, 2, False, generator=g()),
-  "full": lambda: call(Tensor.full, (2, 3), 1.0, size=None, dtype="float32", device="NUMPY", requires_grad=True),
-  "zeros": lambda: call(Tensor.zeros, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True),
-  "ones": lambda: call(Tensor.ones, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True),
+  "full": lambda: call(Tensor.full, (2, 3), 1.0, size=None, dtype="float32", device="NUMPY", requires_grad=True, buffer=True),
+  "zeros": lambda: call(Tensor.zeros, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True, buffer=True),
+  "ones": lambda: call(Tensor.ones, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True, buffer=True),
   "empty": lambda: call(Tensor.empty, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True),
   "logspace": lambda: call(Tensor.logspace, 0, 1, 3, 10.0, dtype="float32", device="NUMPY", requires_grad=True),
   "tri": lambda: call(Tensor.tri, 2, 3, 1, dtype="float32", device="NUMPY", requires_grad=True),
@@ -460,7 +461,8 @@ mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqr
 slogdet softsign sqrt square swish t tan tanh to_numpy tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "data.get_worker_info", "tile.Config",
               "tile.TileKernel", "tile.Library"}   # what functions of the table make
-VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf lazydata mT names ndim requires_grad retains_grad shape".split()
+VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf is_param lazydata mT names ndim requires_grad retains_grad "\
+         "shape".split()
 
 
 def _backward(gradient: Any) -> Any:
@@ -570,7 +572,8 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "optim.Optimizer": lambda: call(optim.Optimizer, [leaf(2)], 0.1),
   "state.get_state_dict": lambda: call(state.get_state_dict, Model(), "m"),
   "state.get_parameters": lambda: call(state.get_parameters, Model()),
-  "state.load_state_dict": lambda: call(state.load_state_dict, Model(), {"weight": f(2)}, True, False, ""),
+  "state.load_state_dict": lambda: call(
+    state.load_state_dict, Model(), {"weight": f(2)}, True, False, "", consume=False, realize=True),
   "state.safe_save": lambda: call(state.safe_save, {"a": f(2)}, "file", {"k": "v"}),
   "state.safe_load": lambda: call(state.safe_load, _file(), "NUMPY"),
   "state.safe_load_metadata": lambda: call(state.safe_load_metadata, _file()),

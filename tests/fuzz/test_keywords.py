@@ -247,7 +247,7 @@ def test_by_place_and_by_name(name: str) -> None:
 # functions, what pickles are made by, and what has no effect
 NO_VALUES = {"distance_function", "avg_fn", "multi_avg_fn", "scale_fn", "transform", "pickle_module", "custom_encoder",
              "custom_decoder", "caller", "options", "more", "stream", "out", "optimizer", "grad_variables", "adjust_lr_fn",
-             "ns_params", "output_dir", "backward", "meta_parameters", "driver"}
+             "ns_params", "output_dir", "backward", "meta_parameters", "driver", "grad_fxn"}
 
 BY_PLACE = [n for n, row in rows(ARRAY | ARRAY_OF_TWO).items() if row.parameters in ("x, /", "x1, x2, /")]
 

@@ -87,7 +87,9 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     "is_same_size": lambda: call(torch.is_same_size, f(1), f(2)),
     "promote_types": lambda: call(torch.promote_types, "int8", "float32"),
     "result_type": lambda: call(torch.result_type, f(2), 1.5),
-    "compile": lambda: call(torch.compile, abs), "vmap": lambda: call(torch.vmap, total, 0, 0, "error", chunk_size=1),
+    "compile": lambda: call(torch.compile, abs), "function": lambda: call(
+      torch.function, abs, precompile=True, precompile_backward=True, allow_implicit=True, grad_fxn=None),
+    "vmap": lambda: call(torch.vmap, total, 0, 0, "error", chunk_size=1),
     "set_num_threads": lambda: call(torch.set_num_threads, 2),
     "set_default_device": lambda: call(torch.set_default_device, "NUMPY"),
     "set_float32_matmul_precision": lambda: call(torch.set_float32_matmul_precision, "highest"),

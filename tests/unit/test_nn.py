@@ -174,7 +174,7 @@ def test_embedding() -> None:
   (lambda: nn.Linear(3, 2.5), ArgumentError, "out_features is 2.5"),  # type: ignore[arg-type]
   (lambda: nn.Linear(3, 4)(Tensor.zeros(2, 5)), ShapeError, r"nn.Linear: input of shape \(2, 5\), expected \(\.\., 3\)"),
   (lambda: nn.Conv2d(3, 4, 0), ArgumentError, "nn.Conv2d: kernel_size is 0"),
-  (lambda: nn.Conv2d(3, 4, (3, 3, 3)), ArgumentError, r"kernel_size is \(3, 3, 3\)"),
+  (lambda: nn.Conv2d(3, 4, (3, 3, 3, 3)), ArgumentError, r"kernel_size is \(3, 3, 3, 3\)"),
   (lambda: nn.Conv2d(3, 4, 3, stride=0), ArgumentError, "stride is 0"),
   (lambda: nn.Conv2d(3, 4, 3, padding=-1), ArgumentError, "padding is -1"),
   (lambda: nn.Conv2d(3, 4, 3, padding="full"), ArgumentError, "padding 'full'"),

@@ -272,7 +272,7 @@ def test_captured_with_a_changing_learning_rate() -> None:
   (lambda: SGD(Tensor([1.0])), ArgumentError, "params is one Tensor"),
   (lambda: SGD([np.zeros(2)]), ArgumentError, "params has a ndarray"),  # type: ignore[list-item]
   (lambda: SGD([Tensor([1.0], requires_grad=False)]), ArgumentError, "none of the 1 params has requires_grad"),
-  (lambda: SGD([(t := Tensor([1.0])), t]), ArgumentError, r"of shape \(1,\) is given twice"),
+  (lambda: SGD([{"params": [t := Tensor([1.0])]}, {"params": [t]}]), ArgumentError, r"of shape \(1,\) is in two groups"),
   (lambda: SGD([Tensor([1, 2])]), DTypeError, r"of shape \(2,\) is int32, only floats"),
   (lambda: SGD([Tensor([1.0])], lr=-1), ArgumentError, r"lr is -1(.0)?, expected a number of at least 0"),
   (lambda: Adam([Tensor([1.0])], lr=-1), ArgumentError, "Adam: lr is -1"),

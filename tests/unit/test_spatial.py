@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
   "size of unpool": (lambda: f(1, 2).max_unpool1d(Tensor([[0, 1]]), 2, output_size=(7,)), ShapeError, ["(7,)", "(4,)"]),
   "both sizes": (lambda: f(1, 1, 4).interpolate(2, 2), ArgumentError, ["one of them"]),
   "no mode": (lambda: f(1, 1, 4).interpolate(2, mode="cubic"), ArgumentError, ["'cubic'", "'bicubic'"]),
-  "dims of a mode": (lambda: f(1, 1, 4).interpolate(2, mode="bilinear"), ShapeError, ["bilinear", "2 spatial"]),
+  "dims of a mode": (lambda: f(1, 1, 4).interpolate(2, mode="bilinear"), ShapeError, ["bilinear", "spatial dimensions being 2"]),
   "corners of nearest": (lambda: f(1, 1, 4).interpolate(2, align_corners=True), ArgumentError, ["align_corners"]),
   "antialias of nearest": (lambda: f(1, 1, 4).interpolate(2, antialias=True), ArgumentError, ["antialias", "'bicubic'"]),
   "ints": (lambda: f(1, 1, 4).int().interpolate(2, mode="linear"), DTypeError, ["int32"]),

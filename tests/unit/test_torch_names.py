@@ -66,7 +66,7 @@ def test_every_name_of_the_tables_has_a_case() -> None:
   elsewhere = set("bernoulli multinomial rand_like randn_like normal poisson randint_like manual_seed seed initial_seed "
                   "get_rng_state set_rng_state set_default_device get_default_device set_float32_matmul_precision "
                   "get_float32_matmul_precision get_num_threads set_num_threads use_deterministic_algorithms "
-                  "is_inference_mode_enabled "
+                  "is_inference_mode_enabled function "
                   "are_deterministic_algorithms_enabled set_printoptions frombuffer save load".split())
   without = [n for n in NAMES if f"torch.{n}(" not in used and f"torch.{n} " not in used and n not in elsewhere and n[-1] != "_"]
   plain = {n for n, row in rows(TOP).items() if row.parameters in ("input", "input, other")} | AT_TOP

@@ -407,24 +407,24 @@ def grid_sample(input: Tensor, grid: Operand, mode: str='bilinear', padding_mode
 
 def upsample(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None, mode: str='nearest', align_corners: bool | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
-    three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
-    elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a dimension
-    becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats. Raises
-    ShapeError, ArgumentError, DTypeError."""
+    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
+    "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
+    and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    Raises ShapeError, ArgumentError, DTypeError."""
 
 def upsample_nearest(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
-    three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
-    elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a dimension
-    becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats. Raises
-    ShapeError, ArgumentError, DTypeError."""
+    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
+    "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
+    and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    Raises ShapeError, ArgumentError, DTypeError."""
 
 def upsample_bilinear(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
   """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
-    three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
-    elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a dimension
-    becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats. Raises
-    ShapeError, ArgumentError, DTypeError."""
+    ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
+    "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
+    and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    Raises ShapeError, ArgumentError, DTypeError."""

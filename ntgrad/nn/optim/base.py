@@ -16,6 +16,7 @@ import numpy as np
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import DType, Ops, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
+from ntgrad.engine.device import DeviceName
 from ntgrad.engine.realize import write_from_host
 from ntgrad.graph import Alias, AliasView, checked
 from ntgrad.graph.reads import Reads
@@ -23,8 +24,9 @@ from ntgrad.nn.common import number
 from ntgrad.nn.recipes import Recipes, write
 from ntgrad.tensor import Tensor
 
-# options of PyTorch's that change nothing here: every step is fused, and may be captured
-_WITHOUT_EFFECT = frozenset("foreach fused capturable differentiable".split())
+# options of PyTorch's and tinygrad's that change nothing here: every step is fused, may be captured, and keeps its state where
+# the parameters are
+_WITHOUT_EFFECT = frozenset("foreach fused capturable differentiable device".split())
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
 _NO_OPTIONS = frozenset("self __class__ params lr options b1 b2".split())   # among an optimizer's arguments
 _NUMBERS = frozenset("lr betas momentum".split())   # options that rules see as numbers in memory alone: schedules change them
@@ -294,8 +296,9 @@ class Optimizer:
   statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
   value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
 
-  ``options`` are this optimizer's, ``more`` those of PyTorch's that change nothing here. Raises ArgumentError for no parameter to
-  train, one given twice, or an option that is not what it takes, and DTypeError for a parameter that is not a float."""
+  A Tensor that a list has twice counts once. ``options`` are this optimizer's, ``more`` those of PyTorch's that change nothing
+  here. Raises ArgumentError for no parameter to train, one of two groups, or an option that is not what it takes, and DTypeError
+  for a parameter that is not a float."""
   _checks: Mapping[str, Check] = _CHECKS
   _states: Sequence[str] = ()             # state of parameters by PyTorch's names
   _states_with: Mapping[str, str] = {}    # more of it, each with an option
@@ -341,6 +344,11 @@ class Optimizer:
             f"{type(self).__name__}: betas {b1} and then {shown(b2)}; give what comes after betas by name (eps=..)")
     Optimizer.__init__(self, given["params"], given["lr"], options, given["options"])
 
+  @property
+  def device(self) -> DeviceName:
+    """The device of the first parameter."""
+    return self.params[0].device
+
   def add_param_group(self, param_group: Mapping[str, Any]) -> None:
     """Another group: ``{"params": [..], "lr": ..}``; options that are not given are the optimizer's. Raises as the class."""
     n = len(self.param_groups)
@@ -360,9 +368,9 @@ class Optimizer:
       if not isinstance(p, Tensor):
         raise ArgumentError(f"{name}: params has a {type(p).__name__}, expected Tensors (nn.state.get_parameters(model))")
     known = {id(p) for p in (*self.params, *self.buffers)}
+    params = list({id(p): p for p in params}.values())
     for p in params:
-      if id(p) in known: raise ArgumentError(f"{name}: a parameter of shape {p.shape} is given twice; give each once")
-      known.add(id(p))
+      if id(p) in known: raise ArgumentError(f"{name}: a parameter of shape {p.shape} is in two groups; give each once")
     trained = [p for p in params if p.requires_grad is not False]
     for p in trained:
       if not dtypes.is_float(p.dtype):

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir import StateError, dtypes, shown
+from ntgrad.codegen.ir import ArgumentError, StateError, dtypes, shown
 from ntgrad.engine import interchange
 from ntgrad.graph import checked
 from ntgrad.graph.buffer_names import remember_names
@@ -67,7 +67,7 @@ class Unmatched(NamedTuple):
 
 @checked
 def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = True, verbose: bool = False,
-                    prefix: str = "") -> Unmatched:
+                    prefix: str = "", *, consume: bool = False, realize: bool = True) -> Unmatched:
   """Assign the tensors of ``state_dict`` to those of ``model`` with the same names, moved to the model's devices. Numpy arrays
   and other libraries' tensors do as well: ``model.load_state_dict(torch_model.state_dict())``.
 
@@ -77,9 +77,13 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
 
   Gives the names that only one side has, ``missing_keys`` and ``unexpected_keys``. Everything is checked before anything is
   assigned. Raises StateError, with all that differs, for a name that only one side has (unless ``strict`` is False) and for a
-  tensor of another shape or dtype. ``verbose`` prints what was loaded and left out.
+  tensor of another shape or dtype. ``verbose`` prints what was loaded and left out. ``consume`` takes what was loaded out of the
+  state dict; with ``realize=False`` nothing is read or copied before a value is needed. Raises ArgumentError for ``consume`` of
+  what nothing can be taken from.
   """
   mine = get_state_dict(model)
+  if consume and not isinstance(state_dict, MutableMapping):
+    raise ArgumentError(f"load_state_dict: consume=True of a {type(state_dict).__name__}; give a dict")
   given = _without_prefix(state_dict, prefix)
   missing = [k for k in mine if k not in given]
   extra = [k for k in given if k not in mine]
@@ -88,11 +92,13 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
     raise StateError(f"load_state_dict: {_difference(mine, given, *((missing, extra) if strict else ([], [])), wrong)}")
   pairs = {id(target): (target, given[name]) for name, target in mine.items() if name in given and given[name] is not target}
   cast = sorted({value.dtype.name for target, value in pairs.values() if value.dtype is not target.dtype})
-  if pairs: Tensor.realize(*[value for _, value in pairs.values()])
+  if pairs and realize: Tensor.realize(*[value for _, value in pairs.values()])
   # what they are now: a target may be another one's value
   values = [value.detach().to(target.device).cast(target.dtype) for target, value in pairs.values()]
   for (target, _), value in zip(pairs.values(), values): target.assign(value)
-  if pairs: Tensor.realize(*[target for target, _ in pairs.values()])
+  if pairs and realize: Tensor.realize(*[target for target, _ in pairs.values()])
+  if isinstance(state_dict, MutableMapping) and consume:
+    for name in mine.keys() & given.keys(): del state_dict[prefix + name]
   if cast: print(f"ntgrad: load_state_dict: weights of {' and '.join(cast)} are cast to the model's float32", file=sys.stderr)
   if verbose:
     print(f"loaded {len(mine) - len(missing)} tensors{f', without {listed(missing)}' if missing else ''}"
