@@ -12,7 +12,10 @@ from ntgrad.engine.device import default_device
 from ntgrad.graph import checked, mode, nodes as graph
 from ntgrad.reads import wrappers
 
+from .derived import Derivations, Derived
 from .kernel import TileKernel
+from .launch import Argument, as_tensor, describe_argument
+from .parameters import Parameter
 
 Like = Union[str, Callable[..., Any]]
 
@@ -36,6 +39,22 @@ class Call:
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
     """The gradients at the inputs from those at the outputs, by number; nothing depends on an output that has none."""
+    found = self.by_kernels(at) if self.function.backward else self.by_rule(at, sources, need)
+    once = _Once(self.function.kernel.name, (*sources, *at.values()))
+    return [(s, graph.with_gradient(found[n], once, i)) for i, (n, s) in enumerate(zip(self.differentiable, sources)) if n in found]
+
+  def by_rule(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> dict[str, UOp]:
+    """Those of the inputs that somebody needs, by the rules of what the application computes."""
+    derived, sizes = self.function.derived(self.inputs | self.results, self.given)
+    device = next(iter(self.results.values())).device
+    inside = {n: graph.stand_in(s) for n, s in zip(self.differentiable, sources) if s in need}
+    nodes = {p.name: inside[p.name] if p.name in inside else graph.detach(as_node(self.inputs[p.name], p, device))
+             for p in derived.parameters if p.name in self.inputs}
+    found = derived.gradients(nodes, {n: at[i] for i, n in enumerate(self.results) if i in at}, [*inside.values()], sizes)
+    return {n: found[u] for n, u in inside.items() if u in found}
+
+  def by_kernels(self, at: Mapping[int, UOp]) -> dict[str, UOp]:
+    """Those that the backward kernels write."""
     known: dict[str, Any] = {**self.inputs, **self.results}
     for i, (n, t) in enumerate(self.results.items()):
       known[f"grad_{n}"] = Tensor._from_node(at[i] if i in at else graph.const(0.0, t.dtype, t.shape)).to(t.device)
@@ -44,14 +63,28 @@ class Call:
       args = []
       for p in [t.name for t in kernel.takes]:
         if p not in known and (x := self.inputs.get(p.removeprefix("grad_"))) is not None:
-          known[p] = found[p] = new_tensor(x.device, x.shape, x.dtype)
+          known[p] = found[p.removeprefix("grad_")] = new_tensor(x.device, x.shape, x.dtype)
         if p not in known:
           raise GradientError(f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters "
                               "are called as those of the forward kernel, or grad_ and one of its names: "
                               f"{', '.join(self.function.kernel.names)}")
         args.append(known[p])
       kernel(*args, **{n: v for n, v in self.given.items() if n in kernel.symbols})
-    return [(s, found[f"grad_{n}"].lazydata) for n, s in zip(self.differentiable, sources) if f"grad_{n}" in found]
+    return {n: t.lazydata for n, t in found.items()}
+
+
+@dataclass(eq=False)
+class _Once:
+  """The gradients of a call, which have none themselves."""
+  kernel: str
+  sources: tuple[UOp, ...]
+  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
+
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
+    """Raises GradientError."""
+    raise GradientError(f"{self.kernel}: the gradient of a kernel has no gradient itself; gradients of gradients need tensor code")
+
+  def moved(self, to: Callable[[UOp], UOp]) -> _Once: return _Once(self.kernel, tuple(map(to, self.sources)))
 
 
 class Function:
@@ -60,25 +93,24 @@ class Function:
   def __init__(self, kernel: TileKernel, backward: tuple[TileKernel, ...], outputs: Mapping[str, Like]):
     self.kernel, self.backward, self.outputs = kernel, backward, outputs
     self.inputs = [t.name for t in kernel.takes if t.name not in outputs]
+    self.derivations = Derivations(kernel)
     self.__name__, self.__doc__ = kernel.name, kernel.__doc__
 
   def __call__(self, *inputs: Any, **given: Any) -> Any:
-    """The output, or a tuple of several. Raises GradientError where a gradient is needed and there is no backward kernel."""
+    """The output, or a tuple of several. Raises GradientError where a gradient is needed that no kernel and no rule gives."""
     if len(inputs) != len(self.inputs):
       raise ArgumentError(f"{self.__name__}: takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), got {len(inputs)}")
     named = dict(zip(self.inputs, inputs))
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     device = tensors[0].device if tensors else default_device()
     needs = mode.grad and any(t._state > 0 for t in tensors)
-    if needs and not self.backward:
-      raise GradientError(f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it "
-                          "under no_grad()")
     plain = {n: x.detach() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
+    if needs and not self.backward: self.derived(everything, given)
     self.kernel(*[everything[t.name] for t in self.kernel.takes], **given)
     results = list(made.values())
-    if mode.grad and self.backward:   # gradient(x) may ask at tensors that require none too
+    if mode.grad:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
       call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
       for i, t in enumerate(results):
@@ -86,6 +118,12 @@ class Function:
         results[i] = Tensor._from_node(graph.with_gradient(t.lazydata, call, i))
         results[i]._state = int(needs)
     return results[0] if len(results) == 1 else tuple(results)
+
+  def derived(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Derived, Mapping[str, int]]:
+    """The gradient of the kernel by rule, and what the names in its shapes are. Raises GradientError where there is none."""
+    def described(x: Any) -> Any: return Argument(x.shape, x.dtype) if isinstance(x, Tensor) else describe_argument(x)
+    def taken(t: Any) -> Any: return arguments[t.name] if t.constexpr else described(arguments[t.name])
+    return self.derivations.find({t.name: taken(t) for t in self.kernel.takes}, given)
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""
@@ -107,6 +145,12 @@ def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
   return Tensor._from_node(Buffer(device, tuple(shape), dtype).node)
 
 
+def as_node(x: Any, p: Parameter, device: str) -> UOp:
+  """An argument as a node of the tensor graph."""
+  if isinstance(x, (bool, int, float)): return graph.const(x, p.dtype)
+  return as_tensor(p.name, p.name, x, device, False, [])[0].lazydata
+
+
 @checked
 def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None,
              outputs: Mapping[str, Like] | None = None) -> Function:
@@ -114,9 +158,10 @@ def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | N
 
   ``outputs`` says what the written parameters are like: a parameter's name to an input's name (its shape and dtype), or to a
   function of all inputs that gives a shape, or ``(shape, dtype)``. Left out, the last parameter is the output, like the first.
-  ``backward``, a kernel or several, makes the function differentiable. Their parameters are found by name: those of ``kernel``
-  (inputs and outputs, as they were), ``grad_`` and an output's name (read), ``grad_`` and an input's name (written). Raises
-  ArgumentError for names that the kernel has not.
+  ``backward``, a kernel or several, gives the gradients. Their parameters are found by name: those of ``kernel`` (inputs and
+  outputs, as they were), ``grad_`` and an output's name (read), ``grad_`` and an input's name (written). Left out, the gradients
+  follow from the application by rule: each input's is tensor code, scheduled with the rest of the graph. A call whose gradient no
+  rule gives is a GradientError with the line of the application. Raises ArgumentError for names that the kernel has not.
   """
   names = [t.name for t in kernel.takes]
   made = dict(outputs) if outputs is not None else {names[-1]: names[0]}
