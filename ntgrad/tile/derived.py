@@ -5,12 +5,12 @@ program makes no difference to a gradient. So a sum along blocks, also one that 
 dimension."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Collection, Mapping, Sequence
+from weakref import ref
 
-from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import Dim, assuming
-from ntgrad.codegen.ir import ArgumentError, NtgradError, Recent, UOp, config
+from ntgrad.codegen.index import Dim, assuming, greater, same_size
+from ntgrad.codegen.ir import ArgumentError, GradientError, NtgradError, Recent, UOp, config
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.graph import nodes as graph
@@ -24,8 +24,10 @@ from .parameters import Parameter
 from .pure_stores import pure_stores
 from .signature import constant
 from .tensor import mapped
-from .tensor_code import as_digits, stored
+from .tensor_code import as_digits, is_movement, stored
 from .tune import first_choice, free_symbols
+
+Pairs = list[tuple[UOp, UOp]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Derived:
   """The stores of a kernel, each in the scheduler's form, for certain sizes or all; its parameters that are memory, by slot."""
   parameters: tuple[Parameter, ...]
   stores: tuple[Kernel, ...]
+  moves: bool   # whether all that is read and written is so by movement
 
   def gradients(self, nodes: Mapping[str, UOp], at: Mapping[str, UOp], wanted: Sequence[UOp],
                 sizes: Mapping[str, int]) -> Mapping[UOp, UOp]:
@@ -52,11 +55,12 @@ class Derivations:
 
   def __init__(self, kernel: TileKernel):
     self.kernel = kernel
-    self.known: Recent[Any, tuple[list[SizedKernel], Recent[Any, Derived]]] = Recent(64)
+    self.known: Recent[Any, _Known] = Recent(64)
 
   @synchronized
-  def find(self, arguments: Mapping[str, Argument | Any], given: Mapping[str, int]) -> tuple[Derived, Mapping[str, int]]:
-    """What serves arguments, numbers where they are compiled in, and what names are there. Raises GradientError."""
+  def find(self, arguments: Mapping[str, Any], given: Mapping[str, int]) -> tuple[Derived, Mapping[str, int]]:
+    """What serves arguments (an Argument each, a number that is compiled in), and what the names in their shapes are. Raises
+    GradientError where there is none."""
     kernel = self.kernel
     numbers, given = kernel.again(given)
     full: list[Argument | None] = [None] * len(kernel.names)
@@ -64,45 +68,106 @@ class Derivations:
       if kernel.tensors[i].constexpr: numbers[i] = constant(kernel.names[i], arguments[kernel.names[i]])
       else: full[i] = arguments[kernel.names[i]]
     values = kernel.bind(full, given)
+    if any(a is not None and 0 in a.shape for a in full): return Derived((), (), True), values
     kinds = tuple([a and (len(a.shape), a.dtype, a.jagged) for a in full])
     key = kinds, items_of(numbers), items_of(given), kernel.reads, kernel.checks or config.checks
-    if (known := self.known[key]) is None: known = self.known[key] = [], Recent(64)
-    forms, exact = known
-    if (form := next((f for f in forms if f.serves(values)), None)) is not None: return form.specialised, values
+    if (known := self.known[key]) is None: known = self.known[key] = _Known()
+    if (form := next((f for f in known.forms if f.serves(values)), None)) is not None: return form.specialised, values
 
     def read(v: Mapping[str, Dim]) -> Derived:
       s = kernel.build(full, numbers, {**v, **whole_blocks(kernel, numbers, v)})
-      assert s is not None, "nothing to run"
-      return Derived(s.parameters, tuple(map(as_digits, pure_stores(s))))
+      assert s is not None, "no argument is empty"
+      stores = tuple(map(as_digits, pure_stores(s)))
+      return Derived(s.parameters, stores, all(map(is_movement, stores)))
 
     def sized(v: Mapping[str, Dim]) -> tuple[Any, list[UOp]]:
       with assuming() as conditions: return read(v), list(conditions)
 
-    symbols = kernel.symbols
-    names = [n for n in names_in(kernel.tensors) if n not in given and not (symbols[n].constexpr or symbols[n].power_of_two)]
     now = {n: int(v) for n, v in values.items()}
-    if names and len(forms) < MOST_FORMS:
-      try:
-        forms.append(form_of(names, now, symbols, sized))
-        return forms[-1].specialised, values
-      except NtgradError: pass   # what there is no kernel for all sizes of has numbers
-    if (found := exact[items_of(now)]) is None: found = exact[items_of(now)] = read(now)
+    free = [kernel.symbols[n] for n in names_in(kernel.tensors) if n not in given]
+    names = [s.name for s in free if not (s.constexpr or s.power_of_two)]
+    if names and known.sized and len(known.forms) < MOST_FORMS:
+      try: form = form_of(names, now, kernel.symbols, sized)
+      except NtgradError: form = None
+      if form is not None and form.specialised.moves:
+        known.forms.append(form)
+        return form.specialised, values
+      known.sized = False
+    if (found := known.exact[items_of(now)]) is None: found = known.exact[items_of(now)] = read(now)
     return found, values
 
 
+@dataclass
+class _Known:
+  """What was derived for all sizes, whether that can be, and what for some."""
+  forms: list[SizedKernel] = field(default_factory=list)
+  sized: bool = True
+  exact: Recent[Any, Derived] = field(default_factory=lambda: Recent(64))
+
+
 def whole_blocks(kernel: TileKernel, numbers: Mapping[int, Any], values: Mapping[str, Dim]) -> dict[str, Dim]:
-  """The sizes of blocks that are the tuner's to choose: each as long as the dimension that is tiled by it."""
+  """The sizes of blocks that are the tuner's to choose: each as long as what it tiles."""
   out = dict[str, Dim]()
-  for _ in kernel.arranged:   # what one tensor's tells may be needed for another's
+  for _ in kernel.arranged:   # what one tensor tells may be needed for another
     for i, t in enumerate(kernel.arranged):
       if i in numbers: continue
       a = Arrangement.of(tuple([evaluate_size(e, values) for e in t._source.shape]))
       try:
         for o in t.operations:
           for e, n in zip(o.args[0], a.levels[o.level]) if o.name == "tile" else ():
-            if isinstance(e, Symbol) and e.is_name and e.name not in values:
-              out[e.name] = ix.greater(out[e.name], n) if e.name in out else n
+            if not isinstance(e, Symbol) or not e.is_name or e.name in values: continue
+            if not same_size(out.setdefault(e.name, n), n): out[e.name] = greater(out[e.name], n)
           a = getattr(a, o.name)(*mapped(o.args, lambda s: evaluate_size(s, {**values, **out})), level=o.level)
       except ArgumentError: continue
   left = [s for n, s in kernel.symbols.items() if n not in values and n not in out]
   return {**out, **first_choice(free_symbols(left, kernel), False)}
+
+
+# ---- calls
+@dataclass(eq=False)
+class RuleCall:
+  """What the gradients of one call need: its inputs as they were, and what its arguments are like."""
+  derivations: Derivations
+  nodes: Mapping[str, UOp]             # of the inputs
+  arguments: Mapping[str, Any]         # as ``Derivations.find`` has them
+  given: Mapping[str, int]
+  written: Sequence[str]               # the outputs
+  differentiable: Sequence[str]        # the inputs that gradients go on to
+  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
+
+  @property
+  def sources(self) -> tuple[UOp, ...]: return tuple([self.nodes[n] for n in self.differentiable])
+
+  def moved(self, to: Callable[[UOp], UOp]) -> RuleCall:
+    """The same call of other nodes."""
+    return replace(self, nodes={n: to(u) for n, u in self.nodes.items()}, outputs={})
+
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
+    """The gradients at the inputs that need them, from those at the outputs, by number."""
+    derived, sizes = self.derivations.find(self.arguments, self.given)
+    inside = {n: graph.stand_in(u) for n, u in zip(self.differentiable, sources) if u in need}
+    nodes = {n: inside[n] if n in inside else graph.detach(u) for n, u in self.nodes.items()}
+    found = derived.gradients(nodes, {self.written[i]: g for i, g in at.items()}, list(inside.values()), sizes)
+    pairs = [(u, found[inside[n]]) for n, u in zip(self.differentiable, sources) if inside.get(n) in found]
+    return once(self.derivations.kernel.name, pairs, at)
+
+
+@dataclass(eq=False)
+class _Once:
+  """The gradients of a call of a kernel, which have none themselves."""
+  kernel: str
+  sources: tuple[UOp, ...]
+  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
+
+  def moved(self, to: Callable[[UOp], UOp]) -> _Once: return _Once(self.kernel, tuple(map(to, self.sources)))
+
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
+    """Raises GradientError."""
+    raise GradientError(f"{self.kernel}: a gradient of its gradient, which tile.function does not have; what is differentiated "
+                        "twice is computed by tensor code")
+
+
+def once(kernel: str, pairs: Pairs, at: Mapping[int, UOp]) -> Pairs:
+  """Gradients at sources, which cannot be differentiated again."""
+  call = _Once(kernel, (*[s for s, _ in pairs], *at.values()))
+  return [(s, graph.with_gradient(g, call, i)) for i, (s, g) in enumerate(pairs)]

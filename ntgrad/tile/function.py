@@ -12,10 +12,10 @@ from ntgrad.engine.device import default_device
 from ntgrad.graph import checked, mode, nodes as graph
 from ntgrad.reads import wrappers
 
-from .derived import Derivations, Derived
+from .derived import Derivations, RuleCall, once
 from .kernel import TileKernel
 from .launch import Argument, as_tensor, describe_argument
-from .parameters import Parameter
+from .tensor import Tensor as Symbolic
 
 Like = Union[str, Callable[..., Any]]
 
@@ -39,22 +39,6 @@ class Call:
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
     """The gradients at the inputs from those at the outputs, by number; nothing depends on an output that has none."""
-    found = self.by_kernels(at) if self.function.backward else self.by_rule(at, sources, need)
-    once = _Once(self.function.kernel.name, (*sources, *at.values()))
-    return [(s, graph.with_gradient(found[n], once, i)) for i, (n, s) in enumerate(zip(self.differentiable, sources)) if n in found]
-
-  def by_rule(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> dict[str, UOp]:
-    """Those of the inputs that somebody needs, by the rules of what the application computes."""
-    derived, sizes = self.function.derived(self.inputs | self.results, self.given)
-    device = next(iter(self.results.values())).device
-    inside = {n: graph.stand_in(s) for n, s in zip(self.differentiable, sources) if s in need}
-    nodes = {p.name: inside[p.name] if p.name in inside else graph.detach(as_node(self.inputs[p.name], p, device))
-             for p in derived.parameters if p.name in self.inputs}
-    found = derived.gradients(nodes, {n: at[i] for i, n in enumerate(self.results) if i in at}, [*inside.values()], sizes)
-    return {n: found[u] for n, u in inside.items() if u in found}
-
-  def by_kernels(self, at: Mapping[int, UOp]) -> dict[str, UOp]:
-    """Those that the backward kernels write."""
     known: dict[str, Any] = {**self.inputs, **self.results}
     for i, (n, t) in enumerate(self.results.items()):
       known[f"grad_{n}"] = Tensor._from_node(at[i] if i in at else graph.const(0.0, t.dtype, t.shape)).to(t.device)
@@ -63,28 +47,15 @@ class Call:
       args = []
       for p in [t.name for t in kernel.takes]:
         if p not in known and (x := self.inputs.get(p.removeprefix("grad_"))) is not None:
-          known[p] = found[p.removeprefix("grad_")] = new_tensor(x.device, x.shape, x.dtype)
+          known[p] = found[p] = new_tensor(x.device, x.shape, x.dtype)
         if p not in known:
           raise GradientError(f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters "
                               "are called as those of the forward kernel, or grad_ and one of its names: "
                               f"{', '.join(self.function.kernel.names)}")
         args.append(known[p])
       kernel(*args, **{n: v for n, v in self.given.items() if n in kernel.symbols})
-    return {n: t.lazydata for n, t in found.items()}
-
-
-@dataclass(eq=False)
-class _Once:
-  """The gradients of a call, which have none themselves."""
-  kernel: str
-  sources: tuple[UOp, ...]
-  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
-
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
-    """Raises GradientError."""
-    raise GradientError(f"{self.kernel}: the gradient of a kernel has no gradient itself; gradients of gradients need tensor code")
-
-  def moved(self, to: Callable[[UOp], UOp]) -> _Once: return _Once(self.kernel, tuple(map(to, self.sources)))
+    pairs = [(s, found[f"grad_{n}"].lazydata) for n, s in zip(self.differentiable, sources) if f"grad_{n}" in found]
+    return once(self.function.kernel.name, pairs, at)
 
 
 class Function:
@@ -107,23 +78,22 @@ class Function:
     plain = {n: x.detach() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
-    if needs and not self.backward: self.derived(everything, given)
+    asked = None if self.backward or not mode.grad else {t.name: described(t, everything[t.name]) for t in self.kernel.takes}
+    if needs and asked is not None: self.derivations.find(asked, given)   # what has no rule is refused here
     self.kernel(*[everything[t.name] for t in self.kernel.takes], **given)
     results = list(made.values())
     if mode.grad:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
-      call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
+      call: Any
+      if asked is None: call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
+      else:
+        nodes = {n: as_node(n, x, device) for n, x in named.items()}
+        call = RuleCall(self.derivations, nodes, asked, given, list(made), sources)
       for i, t in enumerate(results):
         if t.dtype.kind != "f": continue
         results[i] = Tensor._from_node(graph.with_gradient(t.lazydata, call, i))
         results[i]._state = int(needs)
     return results[0] if len(results) == 1 else tuple(results)
-
-  def derived(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Derived, Mapping[str, int]]:
-    """The gradient of the kernel by rule, and what the names in its shapes are. Raises GradientError where there is none."""
-    def described(x: Any) -> Any: return Argument(x.shape, x.dtype) if isinstance(x, Tensor) else describe_argument(x)
-    def taken(t: Any) -> Any: return arguments[t.name] if t.constexpr else described(arguments[t.name])
-    return self.derivations.find({t.name: taken(t) for t in self.kernel.takes}, given)
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""
@@ -145,10 +115,15 @@ def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
   return Tensor._from_node(Buffer(device, tuple(shape), dtype).node)
 
 
-def as_node(x: Any, p: Parameter, device: str) -> UOp:
+def described(t: Symbolic, x: Any) -> Any:
+  """What a gradient depends on of an argument: shape and dtype, of one that is compiled in the number."""
+  return x if t.constexpr else Argument(x.shape, x.dtype) if isinstance(x, Tensor) else describe_argument(x)
+
+
+def as_node(name: str, x: Any, device: str) -> UOp:
   """An argument as a node of the tensor graph."""
-  if isinstance(x, (bool, int, float)): return graph.const(x, p.dtype)
-  return as_tensor(p.name, p.name, x, device, False, [])[0].lazydata
+  if isinstance(x, (bool, int, float)): return graph.const(x, describe_argument(x).dtype)
+  return as_tensor(name, name, x, device, False, [])[0].lazydata
 
 
 @checked

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import text_of
+from ntgrad.codegen.explain.derivation import NoArrangement, ends
+from ntgrad.codegen.index import below, text_of
 from ntgrad.codegen.ir import BinaryOps, GradientError, Ops, TernaryOps, UnaryOps, UOp, toposort
-from ntgrad.codegen.kernel import EFFECTS, Axis, AxisKind, Kernel, gate_or_true, inner, is_variable, rewrite, substitute, walk_statements
+from ntgrad.codegen.kernel import EFFECTS, Axis, AxisKind, Kernel, gate_or_true, inner, is_variable, rewrite, substitute
 from ntgrad.codegen.passes.tiles import lower_tiles
 
 from .specialised import Specialised
@@ -54,7 +55,8 @@ class _Reader:
   def refused(self, what: str, *accesses: UOp) -> GradientError:
     """An error with the last line that one of the accesses comes from."""
     lines = [line for u in accesses for line in self.s.accesses.get((u.src[0].arg[0], u.op), ())]
-    return GradientError(f"{self.s.name}: no rule gives the gradient of {what}{f' ({lines[-1]})' if lines else ''}; give tile.function "
+    at = f" ({lines[-1]})" if lines else ""
+    return GradientError(f"{self.s.name}: an input requires a gradient, and no rule gives that of {what}{at}; give tile.function "
                          "a backward kernel, or call it under no_grad()")
 
   def name(self, buffer: UOp) -> str: return self.s.parameters[buffer.arg[0]].name
@@ -71,7 +73,7 @@ class _Reader:
     while todo:
       at = todo.pop()
       op, now = at.statement.op, at.counters
-      effects = [e for e, _ in walk_statements((at.statement,)) if e.op in EFFECTS]
+      effects = [e for e in at.statement.toposort() if e.op in EFFECTS]
       if op is Ops.FOR:
         axis, end = self.axes[at.statement.arg], self.value(at.statement.src[0], now)
         if not isinstance(axis.size, int) or axis.size > ROUNDS:
@@ -89,7 +91,8 @@ class _Reader:
 
   def store(self, at: _At) -> None:
     s, (buffer, where, given) = at.statement, at.statement.src[:3]
-    if given.op in (Ops.SCAN, Ops.SORT, Ops.SORTED): raise self.refused(f"a {'running sum' if given.op is Ops.SCAN else 'sort'}", s)
+    if given.op in (Ops.SCAN, Ops.SORT, Ops.SORTED):
+      raise self.refused("a running sum" if given.op is Ops.SCAN else "a sort", s)
     if s.arg is not None: raise self.refused(f"{self.name(buffer)}, which is written at computed places", s)
     value, gate = self.value(given, at.counters), both(at.condition, self.value(gate_or_true(s), at.counters))
     where, = substitute((where,), at.counters)
@@ -112,8 +115,9 @@ class _Reader:
       if gate is ix.TRUE or gate is gate_or_true(earlier): return None
       return earlier.replace((*earlier.src[:3], both(gate_or_true(earlier), UOp.alu(UnaryOps.NOT, gate))))
     for i, j in zip(earlier.src[1].src, where.src):
-      (a, b), (c, d) = ix.bounds(i), ix.bounds(j)
-      if b < c or d < a: return earlier   # they share no element
+      try: (a, b), (c, d) = ends(i), ends(j)
+      except NoArrangement: continue
+      if below(b, c) or below(d, a): return earlier   # they share no element
     raise self.refused(f"{self.name(buffer)}, which is written twice", earlier)
 
   # ---- values

@@ -6,13 +6,14 @@ The gradient of that is found by the rules of tensors, and scheduled as any othe
 from __future__ import annotations
 
 import functools
+import math
 from typing import Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.explain.derivation import NoArrangement, terms_of
+from ntgrad.codegen.explain.derivation import NoArrangement, Terms, terms_of
 from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import BinaryOps, DType, GradientError, Ops, TernaryOps, UOp, dtypes, toposort
-from ntgrad.codegen.kernel import AxisKind, Kernel, gate_or_true
+from ntgrad.codegen.kernel import AxisKind, Kernel, gate_or_true, substitute
 from ntgrad.codegen.opts.axes import split_axis
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.symbol import evaluate
@@ -40,6 +41,19 @@ def as_digits(kernel: Kernel) -> Kernel:
   return kernel
 
 
+def is_movement(kernel: Kernel) -> bool:
+  """Whether all indices of a kernel are sums of axes, none of which comes twice in one."""
+  return all(movement_of(u) is not None for u in kernel.nodes if u.op is Ops.INDEX)
+
+
+def movement_of(index: UOp) -> list[tuple[Terms, Dim]] | None:
+  """The terms of an index and what is added to them, one a dimension; None where it is no sum of axes, or has one twice."""
+  try: sums = [terms_of(i) for i in index.src]
+  except NoArrangement: return None
+  ranges = [t for terms, _ in sums for t, _ in terms]
+  return sums if all(t.op is Ops.RANGE for t in ranges) and len(set(ranges)) == len(ranges) else None
+
+
 class TensorCode:
   """The values of a kernel's expressions where ``memory`` has its params and run-time ``sizes`` have values."""
 
@@ -48,6 +62,7 @@ class TensorCode:
     self.shapes = {p.uop: p.shape for p in kernel.params}
     self.lengths = {a.id: self.number(a.size) for a in kernel.axes}
     self._known: dict[UOp, Value] = {}
+    self._plain = {s.node: ix.const(sizes[s.name]) for s in kernel.sizes if type(sizes[s.name]) is int}
 
   def number(self, n: Dim) -> int: return n if isinstance(n, int) else evaluate(seen(n), self.sizes)
 
@@ -82,6 +97,7 @@ class TensorCode:
       at = [axes.index(i) for i in ids if i in axes]
       return Value(graph.drop(graph.reduce(fn, node, at), at), tuple([i for i in axes if i not in ids]))
     if u.op is not Ops.ALU: raise GradientError(f"no rule gives the gradient of {u.op.name}")
+    if (same := _unchanged(u)) is not None: return self._known[same]
     nodes, axes = self.together(values)
     if any(s.dtype is dtypes.index for s in u.src):
       wide = dtypes.int64 if any(n.dtype is dtypes.int64 for n in nodes) or place_dtype(u) is dtypes.int64 else dtypes.int32
@@ -92,10 +108,11 @@ class TensorCode:
   def load(self, node: UOp, param: UOp, index: UOp, gate: UOp) -> Value:
     """The elements of a node at an index of a param, 0 where the gate is false."""
     shape = self.shapes[param]
-    node, at = graph.reshape(node, tuple(map(self.number, shape))), index.src
-    value = self._moved(node, at) or self._gathered(node, at)
+    node, at = graph.reshape(graph.cast(node, param.dtype), tuple(map(self.number, shape))), index.src
+    value = self._moved(node, index) or self._gathered(node, at)
     outside = {c for i, n in zip(at, shape) for c in (ix.ge(i, 0), ix.lt(i, n))}   # there both give 0
-    if not (asked := [c for c in ix.conjuncts(gate) if c not in outside]): return value
+    asked = [c for c in ix.conjuncts(gate) if c not in outside and substitute((c,), self._plain)[0] is not ix.TRUE]
+    if not asked: return value
     masks = [self.of(c) for c in asked]
     (node, *nodes), axes = self.together([value, *masks])
     mask = functools.reduce(graph.and_, nodes)
@@ -107,12 +124,9 @@ class TensorCode:
     wide = dtypes.int64 if any(p.dtype is dtypes.int64 for p in places) else dtypes.int32
     return Value(graph.gather(node, *[graph.cast(p, wide) for p in places]), axes)
 
-  def _moved(self, node: UOp, at: Sequence[UOp]) -> Value | None:
-    """The elements by movement; None where an index is no sum of axes, or two have the same axis."""
-    try: sums = [terms_of(i) for i in at]
-    except NoArrangement: return None
-    ranges = [t for terms, _ in sums for t, _ in terms]
-    if any(t.op is not Ops.RANGE for t in ranges) or len(set(ranges)) < len(ranges): return None
+  def _moved(self, node: UOp, index: UOp) -> Value | None:
+    """The elements by movement; None where they are no such."""
+    if (sums := movement_of(index)) is None: return None
     order, backwards, d = list[int](), list[int](), 0
     for terms, rest in sums:
       begin, steps = self.number(rest), list[_Step]()
@@ -166,6 +180,16 @@ def _steps(node: UOp, d: int, steps: list[_Step]) -> tuple[UOp, list[_Step]]:
     done.append(step)
     steps, d = rest, d + 1
   return node, done
+
+
+def _unchanged(u: UOp) -> UOp | None:
+  """The operand that a value is, as where a carried sum begins: 0 + x, x * 0 (which is 0), max(-inf, x)."""
+  if len(u.src) != 2 or u.dtype.kind != "f": return None
+  for c, other in (u.src, u.src[::-1]):
+    if c.op is not Ops.CONST: continue
+    if u.arg is BinaryOps.ADD and c.arg == 0 or u.arg is BinaryOps.MAX and c.arg == -math.inf: return other
+    if u.arg is BinaryOps.MUL and c.arg == 0: return c
+  return None
 
 
 def alu(fn: object, *nodes: UOp) -> UOp:
