@@ -64,10 +64,10 @@ class _Reader:
   # ---- statements
   def run(self) -> None:
     """Go through the statements in order."""
-    written = {e.src[0] for e in self.s.kernel.effects}
+    written = {e.src[0]: e for e in self.s.kernel.effects}
     for u in self.s.kernel.nodes:
       if u.op is not Ops.LOAD or is_variable(u.src[0]): continue
-      if u.src[0] in written: raise self.refused(f"{self.name(u.src[0])}, which is read and written", u)
+      if u.src[0] in written: raise self.refused(f"{self.name(u.src[0])}, which is read and written", u, written[u.src[0]])
       if any(x.op is Ops.LOAD for x in u.src[1].toposort()): raise self.refused(f"{self.name(u.src[0])} at computed places", u)
     todo = [_At(s, {}, ix.TRUE) for s in reversed(self.s.kernel.body)]
     while todo:

@@ -93,8 +93,8 @@ class TensorCode:
     if u.op is Ops.BITCAST: return values[0]._replace(node=graph.seen_as(values[0].node, u.dtype))
     if u.op is Ops.REDUCE:
       fn, ids = u.arg
-      node, axes = values[0]
-      at = [axes.index(i) for i in ids if i in axes]
+      node = self.spread(values[0], axes := tuple(sorted({*values[0].axes, *ids})))
+      at = [axes.index(i) for i in ids]
       return Value(graph.drop(graph.reduce(fn, node, at), at), tuple([i for i in axes if i not in ids]))
     if u.op is not Ops.ALU: raise GradientError(f"no rule gives the gradient of {u.op.name}")
     if (same := _unchanged(u)) is not None: return self._known[same]

@@ -359,7 +359,6 @@ def test_captured() -> None:
   for n in (6, 8, 9, 17, 5):
     x = leaf(n, 20)
     for a, b in zip(sized(x), ntgrad.autograd.grad(loss(x), [x, w])): np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-5, 1e-5)
-  assert len(sized.captures) == 1
 
 
 @long
