@@ -11,10 +11,12 @@ from weakref import ref
 
 from ntgrad.codegen.index import Dim, assuming, greater, same_size
 from ntgrad.codegen.ir import ArgumentError, GradientError, NtgradError, Recent, UOp, config
+from ntgrad.codegen.ir.elementwise import const_value
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.arrangement import Arrangement
-from ntgrad.graph import nodes as graph
+from ntgrad.graph import BoundInt, nodes as graph
 from ntgrad.graph.lock import synchronized
+from ntgrad.graph.recipes import Recipe, nothing_computed
 from ntgrad.graph.symbol import Symbol, evaluate_size
 
 from .kernel import TileKernel, items_of
@@ -36,10 +38,11 @@ class Derived:
   parameters: tuple[Parameter, ...]
   stores: tuple[Kernel, ...]
   moves: bool   # whether all that is read and written is so by movement
+  recipes: Recent[Any, tuple[Recipe, tuple[str, ...]]] = field(default_factory=lambda: Recent(64), compare=False)
 
-  def gradients(self, nodes: Mapping[str, UOp], at: Mapping[str, UOp], wanted: Sequence[UOp],
-                sizes: Mapping[str, int]) -> Mapping[UOp, UOp]:
-    """The gradients at the ``wanted`` ones of the ``nodes`` that parameters are, from those at what is written, by name."""
+  def gradients(self, nodes: Mapping[str, UOp], at: Mapping[str, UOp], wanted: Sequence[str],
+                sizes: Mapping[str, int]) -> dict[str, UOp]:
+    """The gradients at the ``wanted`` ones of the ``nodes`` that parameters are, from those ``at`` what is written, by name."""
     values = dict[UOp, UOp]()
     for kernel in self.stores:
       memory = {p.uop: nodes[name] for p in kernel.params if (name := self.parameters[p.slot].name) in nodes}
@@ -47,7 +50,25 @@ class Derived:
       if kernel.body[0].src[0] not in above: continue
       value, g = stored(kernel, memory, sizes, above)
       values[value] = graph.add(values[value], g) if value in values else g
-    return graph.by_rules[0](values, wanted)
+    found = graph.by_rules[0](values, [nodes[n] for n in wanted])
+    return {n: found[nodes[n]] for n in wanted if nodes[n] in found}
+
+  def recipe(self, nodes: Mapping[str, UOp], at: Mapping[str, UOp], wanted: Sequence[str],
+             sizes: Mapping[str, int]) -> Mapping[str, UOp]:
+    """The same for nodes of any graph, made as it was for others that are like them."""
+    own = {n: nodes[n] for n in nodes if n in wanted or const_value(nodes[n]) is None}   # whose gradients go no further here
+    above = {n: g for n, g in at.items() if const_value(g) is None}
+    inputs = [*own.values(), *above.values()]
+    numbers = [u for n, u in (*nodes.items(), *at.items()) if n not in own and n not in above]
+    key = *[(u.shape, u.dtype, u.device) for u in inputs], *numbers, *own, "", *at, "", *wanted
+    if any(type(n) is BoundInt for n in sizes.values()): found = None   # what was asked of it is noted each time
+    else: found = self.recipes[key]
+    if found is None:
+      inside, over = ({n: graph.stand_in(u) for n, u in us.items()} for us in (own, above))
+      with nothing_computed(): made = self.gradients({**nodes, **inside}, {**at, **over}, wanted, sizes)
+      found = self.recipes[key] = Recipe([*inside.values(), *over.values()], list(made.values())), tuple(made)
+    make, names = found
+    return dict(zip(names, make(inputs)))
 
 
 class Derivations:
@@ -145,11 +166,9 @@ class RuleCall:
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the inputs that need them, from those at the outputs, by number."""
     derived, sizes = self.derivations.find(self.arguments, self.given)
-    inside = {n: graph.stand_in(u) for n, u in zip(self.differentiable, sources) if u in need}
-    nodes = {n: inside[n] if n in inside else graph.detach(u) for n, u in self.nodes.items()}
-    found = derived.gradients(nodes, {self.written[i]: g for i, g in at.items()}, list(inside.values()), sizes)
-    pairs = [(u, found[inside[n]]) for n, u in zip(self.differentiable, sources) if inside.get(n) in found]
-    return once(self.derivations.kernel.name, pairs, at)
+    names = {n: u for n, u in zip(self.differentiable, sources) if u in need}
+    found = derived.recipe(self.nodes, {self.written[i]: g for i, g in at.items()}, [*names], sizes)
+    return once(self.derivations.kernel.name, [(u, found[n]) for n, u in names.items() if n in found], at)
 
 
 @dataclass(eq=False)
