@@ -21,12 +21,13 @@ from ntgrad.graph.symbol import Symbol, evaluate_size
 
 from .kernel import TileKernel, items_of
 from .launch import Argument
+from .offsets import offsets
 from .open_sizes import MOST_FORMS, SizedKernel, form_of, names_in
 from .parameters import Parameter
-from .pure_stores import pure_stores
-from .signature import constant
+from .pure_stores import no_rule, pure_stores
+from .signature import BeyondError, constant
 from .tensor import mapped
-from .tensor_code import as_digits, is_movement, stored
+from .tensor_code import is_movement, simplified, stored
 from .tune import first_choice, free_symbols
 
 Pairs = list[tuple[UOp, UOp]]
@@ -37,6 +38,7 @@ class Derived:
   """The stores of a kernel, each in the scheduler's form, for certain sizes or all; its parameters that are memory, by slot."""
   parameters: tuple[Parameter, ...]
   stores: tuple[Kernel, ...]
+  fixed: tuple[frozenset[UOp], ...]   # of each store the reductions that make no difference to it
   moves: bool   # whether all that is read and written is so by movement
   recipes: Recent[Any, tuple[Recipe, tuple[str, ...]]] = field(default_factory=lambda: Recent(64), compare=False)
 
@@ -44,11 +46,11 @@ class Derived:
                 sizes: Mapping[str, int]) -> dict[str, UOp]:
     """The gradients at the ``wanted`` ones of the ``nodes`` that parameters are, from those ``at`` what is written, by name."""
     values = dict[UOp, UOp]()
-    for kernel in self.stores:
+    for kernel, fixed in zip(self.stores, self.fixed):
       memory = {p.uop: nodes[name] for p in kernel.params if (name := self.parameters[p.slot].name) in nodes}
       above = {p.uop: at[name] for p in kernel.params if (name := self.parameters[p.slot].name) in at}
       if kernel.body[0].src[0] not in above: continue
-      value, g = stored(kernel, memory, sizes, above)
+      value, g = stored(kernel, memory, sizes, above, fixed)
       values[value] = graph.add(values[value], g) if value in values else g
     found = graph.by_rules[0](values, [nodes[n] for n in wanted])
     return {n: found[nodes[n]] for n in wanted if nodes[n] in found}
@@ -76,6 +78,7 @@ class Derivations:
 
   def __init__(self, kernel: TileKernel):
     self.kernel = kernel
+    self.wider: Derivations | None = None   # of the kernel that takes what this one's declarations exclude
     self.known: Recent[Any, _Known] = Recent(64)
 
   @synchronized
@@ -88,9 +91,15 @@ class Derivations:
     for i in kernel.given:
       if kernel.tensors[i].constexpr: numbers[i] = constant(kernel.names[i], arguments[kernel.names[i]])
       else: full[i] = arguments[kernel.names[i]]
-    values = kernel.bind(full, given)
-    if any(a is not None and 0 in a.shape for a in full): return Derived((), (), True), values
-    kinds = tuple([a and (len(a.shape), a.dtype, a.jagged) for a in full])
+    try: values = kernel.bind(full, given)
+    except BeyondError:
+      if kernel.wider is None: raise
+      if self.wider is None: self.wider = Derivations(kernel.wider())
+      return self.wider.find(arguments, given)
+    if any(a is not None and a.jagged is not None for a in full):
+      raise no_rule(kernel.name, "jagged arguments")
+    if any(a is not None and 0 in a.shape for a in full): return Derived((), (), (), True), values
+    kinds = tuple([a and (len(a.shape), a.dtype) for a in full])
     key = kinds, items_of(numbers), items_of(given), kernel.reads, kernel.checks or config.checks
     if (known := self.known[key]) is None: known = self.known[key] = _Known()
     if (form := next((f for f in known.forms if f.serves(values)), None)) is not None: return form.specialised, values
@@ -98,8 +107,9 @@ class Derivations:
     def read(v: Mapping[str, Dim]) -> Derived:
       s = kernel.build(full, numbers, {**v, **whole_blocks(kernel, numbers, v)})
       assert s is not None, "no argument is empty"
-      stores = tuple(map(as_digits, pure_stores(s)))
-      return Derived(s.parameters, stores, all(map(is_movement, stores)))
+      stores = tuple(map(simplified, pure_stores(s)))
+      fixed = tuple([offsets(k.body[0].src[2]) for k in stores])
+      return Derived(s.parameters, stores, fixed, all(map(is_movement, stores)))
 
     def sized(v: Mapping[str, Dim]) -> tuple[Any, list[UOp]]:
       with assuming() as conditions: return read(v), list(conditions)
@@ -147,11 +157,10 @@ def whole_blocks(kernel: TileKernel, numbers: Mapping[int, Any], values: Mapping
 # ---- calls
 @dataclass(eq=False)
 class RuleCall:
-  """What the gradients of one call need: its inputs as they were, and what its arguments are like."""
-  derivations: Derivations
-  nodes: Mapping[str, UOp]             # of the inputs
-  arguments: Mapping[str, Any]         # as ``Derivations.find`` has them
-  given: Mapping[str, int]
+  """What the gradients of one call need: its inputs as they were, and not its results."""
+  kernel: str
+  nodes: Mapping[str, UOp]                                       # of the inputs
+  find: Callable[[], tuple[Derived, Mapping[str, int]]]          # what derives them, and what the names in shapes are
   written: Sequence[str]               # the outputs
   differentiable: Sequence[str]        # the inputs that gradients go on to
   outputs: dict[int, ref[UOp]] = field(default_factory=dict)
@@ -165,10 +174,10 @@ class RuleCall:
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the inputs that need them, from those at the outputs, by number."""
-    derived, sizes = self.derivations.find(self.arguments, self.given)
+    derived, sizes = self.find()
     names = {n: u for n, u in zip(self.differentiable, sources) if u in need}
     found = derived.recipe(self.nodes, {self.written[i]: g for i, g in at.items()}, [*names], sizes)
-    return once(self.derivations.kernel.name, [(u, found[n]) for n, u in names.items() if n in found], at)
+    return once(self.kernel, [(u, found[n]) for n, u in names.items() if n in found], at)
 
 
 @dataclass(eq=False)

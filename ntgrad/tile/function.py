@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, Callable, Collection, Mapping, Sequence, Union
 from weakref import ref
 
@@ -78,22 +79,26 @@ class Function:
     plain = {n: x.detach() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
-    asked = None if self.backward or not mode.grad else {t.name: described(t, everything[t.name]) for t in self.kernel.takes}
-    if needs and asked is not None: self.derivations.find(asked, given)   # what has no rule is refused here
     self.kernel(*[everything[t.name] for t in self.kernel.takes], **given)
     results = list(made.values())
-    if mode.grad:   # gradient(x) may ask at tensors that require none too
-      sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
-      call: Any
-      if asked is None: call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
-      else:
-        nodes = {n: as_node(n, x, device) for n, x in named.items()}
-        call = RuleCall(self.derivations, nodes, asked, given, list(made), sources)
+    sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
+    if mode.grad and sources:   # gradient(x) may ask at tensors that require none too
+      call = self.ruled(named, everything, given, sources, needs) if not self.backward else \
+        Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
       for i, t in enumerate(results):
         if t.dtype.kind != "f": continue
         results[i] = Tensor._from_node(graph.with_gradient(t.lazydata, call, i))
         results[i]._state = int(needs)
     return results[0] if len(results) == 1 else tuple(results)
+
+  def ruled(self, inputs: Mapping[str, Any], arguments: Mapping[str, Any], given: Mapping[str, Any], sources: Sequence[str],
+            needs: bool) -> RuleCall:
+    """What has the gradients of a call by rule. Raises GradientError for one that ``needs`` them and has no rule."""
+    device = next(iter(arguments[n].device for n in self.outputs))
+    like = {t.name: described(t, arguments[t.name]) for t in self.kernel.takes}
+    find = lru_cache(maxsize=1)(partial(self.derivations.find, like, given))
+    if needs: find()   # as the application is now
+    return RuleCall(self.__name__, {n: as_node(n, x, device) for n, x in inputs.items()}, find, list(self.outputs), sources)
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""

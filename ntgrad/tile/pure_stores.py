@@ -22,6 +22,12 @@ from .specialised import Specialised
 ROUNDS = 32   # of a loop that is written out
 
 
+def no_rule(kernel: str, what: str) -> GradientError:
+  """The error for a kernel whose gradient no rule gives."""
+  return GradientError(f"{kernel}: an input requires a gradient, and no rule gives that of {what}; give tile.function a backward "
+                       "kernel, or call it under no_grad()")
+
+
 class _At(NamedTuple):
   """A statement, the numbers that the axes of the FORs around it have there, and the condition under which it is done."""
   statement: UOp
@@ -55,9 +61,7 @@ class _Reader:
   def refused(self, what: str, *accesses: UOp) -> GradientError:
     """An error with the last line that one of the accesses comes from."""
     lines = [line for u in accesses for line in self.s.accesses.get((u.src[0].arg[0], u.op), ())]
-    at = f" ({lines[-1]})" if lines else ""
-    return GradientError(f"{self.s.name}: an input requires a gradient, and no rule gives that of {what}{at}; give tile.function "
-                         "a backward kernel, or call it under no_grad()")
+    return no_rule(self.s.name, f"{what} ({lines[-1]})" if lines else what)
 
   def name(self, buffer: UOp) -> str: return self.s.parameters[buffer.arg[0]].name
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Mapping, NamedTuple, Sequence
+from typing import Collection, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.derivation import NoArrangement, Terms, terms_of
 from ntgrad.codegen.index import Dim
 from ntgrad.codegen.ir import BinaryOps, DType, GradientError, Ops, TernaryOps, UOp, dtypes, toposort
-from ntgrad.codegen.kernel import AxisKind, Kernel, gate_or_true, substitute
+from ntgrad.codegen.kernel import AxisKind, Kernel, gate_or_true, rewrite, substitute
 from ntgrad.codegen.opts.axes import split_axis
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.symbol import evaluate
@@ -29,8 +29,16 @@ class Value(NamedTuple):
   axes: tuple[int, ...] = ()
 
 
-def as_digits(kernel: Kernel) -> Kernel:
-  """A kernel in which axes that indices divide, a0 // 6 and a0 % 6, are two: what was at a0 is at a0 * 6 + a1."""
+def simplified(kernel: Kernel) -> Kernel:
+  """A kernel without operations that change nothing, as where a carried sum begins: 0 + x, 0 * x (which is 0), max(-inf, x). Axes
+  that indices divide, a0 // 6 and a0 % 6, are two: what was at a0 is at a0 * 6 + a1."""
+  def operand(old: UOp, u: UOp) -> UOp | None:
+    if len(u.src) != 2 or u.dtype.kind != "f": return None
+    for c, other in (u.src, u.src[::-1]):
+      if c.op is not Ops.CONST: continue
+      if u.arg is BinaryOps.ADD and c.arg == 0 or u.arg is BinaryOps.MAX and c.arg == -math.inf: return other
+      if u.arg is BinaryOps.MUL and c.arg == 0: return c
+    return None
   def divided() -> Kernel | None:
     for u in kernel.nodes:
       if u.arg not in (BinaryOps.IDIV, BinaryOps.MOD) or u.src[0].op is not Ops.RANGE or not ix.of_sizes(u.src[1]): continue
@@ -38,7 +46,7 @@ def as_digits(kernel: Kernel) -> Kernel:
       if ix.divides(n, axis.size): return split_axis(kernel, axis, n, AxisKind.LOOP)
     return None
   while (split := divided()) is not None: kernel = split
-  return kernel
+  return kernel.with_(body=rewrite(kernel.body, {Ops.ALU: operand}))
 
 
 def is_movement(kernel: Kernel) -> bool:
@@ -55,10 +63,11 @@ def movement_of(index: UOp) -> list[tuple[Terms, Dim]] | None:
 
 
 class TensorCode:
-  """The values of a kernel's expressions where ``memory`` has its params and run-time ``sizes`` have values."""
+  """The values of a kernel's expressions where ``memory`` has its params and run-time ``sizes`` have values. No gradient goes
+  through those reductions that are ``fixed``."""
 
-  def __init__(self, kernel: Kernel, memory: Memory, sizes: Mapping[str, int]):
-    self.memory, self.sizes = memory, sizes
+  def __init__(self, kernel: Kernel, memory: Memory, sizes: Mapping[str, int], fixed: Collection[UOp] = ()):
+    self.memory, self.sizes, self.fixed = memory, sizes, fixed
     self.shapes = {p.uop: p.shape for p in kernel.params}
     self.lengths = {a.id: self.number(a.size) for a in kernel.axes}
     self._known: dict[UOp, Value] = {}
@@ -95,9 +104,9 @@ class TensorCode:
       fn, ids = u.arg
       node = self.spread(values[0], axes := tuple(sorted({*values[0].axes, *ids})))
       at = [axes.index(i) for i in ids]
+      if u in self.fixed: node = graph.detach(node)
       return Value(graph.drop(graph.reduce(fn, node, at), at), tuple([i for i in axes if i not in ids]))
     if u.op is not Ops.ALU: raise GradientError(f"no rule gives the gradient of {u.op.name}")
-    if (same := _unchanged(u)) is not None: return self._known[same]
     nodes, axes = self.together(values)
     if any(s.dtype is dtypes.index for s in u.src):
       wide = dtypes.int64 if any(n.dtype is dtypes.int64 for n in nodes) or place_dtype(u) is dtypes.int64 else dtypes.int32
@@ -182,16 +191,6 @@ def _steps(node: UOp, d: int, steps: list[_Step]) -> tuple[UOp, list[_Step]]:
   return node, done
 
 
-def _unchanged(u: UOp) -> UOp | None:
-  """The operand that a value is, as where a carried sum begins: 0 + x, x * 0 (which is 0), max(-inf, x)."""
-  if len(u.src) != 2 or u.dtype.kind != "f": return None
-  for c, other in (u.src, u.src[::-1]):
-    if c.op is not Ops.CONST: continue
-    if u.arg is BinaryOps.ADD and c.arg == 0 or u.arg is BinaryOps.MAX and c.arg == -math.inf: return other
-    if u.arg is BinaryOps.MUL and c.arg == 0: return c
-  return None
-
-
 def alu(fn: object, *nodes: UOp) -> UOp:
   """A function of nodes of one shape and dtype."""
   return graph.unary(fn, *nodes) if len(nodes) == 1 else graph.binary(fn, *nodes)  # type: ignore[arg-type]
@@ -203,9 +202,10 @@ def place_dtype(u: UOp) -> DType:
   return dtypes.int32 if -(1 << 31) <= lo and hi < 1 << 31 else dtypes.int64
 
 
-def stored(kernel: Kernel, memory: Memory, sizes: Mapping[str, int], cotangents: Memory) -> tuple[UOp, UOp]:
+def stored(kernel: Kernel, memory: Memory, sizes: Mapping[str, int], cotangents: Memory,
+           fixed: Collection[UOp]) -> tuple[UOp, UOp]:
   """What a kernel of one store stores, and the gradient at that, from the gradients at the params that are written."""
-  code, store = TensorCode(kernel, memory, sizes), kernel.body[0]
+  code, store = TensorCode(kernel, memory, sizes, fixed), kernel.body[0]
   buffer, where, value = store.src[:3]
   at = code.load(cotangents[buffer], buffer, where, gate_or_true(store))
   (root, g), _ = code.together([code.of(value), at])
