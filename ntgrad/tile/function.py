@@ -13,7 +13,7 @@ from ntgrad.engine.device import default_device
 from ntgrad.graph import checked, mode, nodes as graph
 from ntgrad.reads import wrappers
 
-from .derived import Derivations, RuleCall, once
+from .derived_gradient import Derivations, RuleCall, once
 from .kernel import TileKernel
 from .launch import Argument, as_tensor, describe_argument
 from .tensor import Tensor as Symbolic

@@ -20,10 +20,10 @@ from ntgrad.graph.symbol import evaluate
 
 from .block import seen
 
-Memory = Mapping[UOp, UOp]   # by param: the node of the tensor that it is
+ParamNodes = Mapping[UOp, UOp]   # by param: the node of the tensor that it is
 
 
-class Value(NamedTuple):
+class WithAxes(NamedTuple):
   """A tensor graph node with a dimension for each of the ``axes``, in the order of their numbers."""
   node: UOp
   axes: tuple[int, ...] = ()
@@ -66,36 +66,36 @@ class TensorCode:
   """The values of a kernel's expressions where ``memory`` has its params and run-time ``sizes`` have values. No gradient goes
   through those reductions that are ``fixed``."""
 
-  def __init__(self, kernel: Kernel, memory: Memory, sizes: Mapping[str, int], fixed: Collection[UOp] = ()):
+  def __init__(self, kernel: Kernel, memory: ParamNodes, sizes: Mapping[str, int], fixed: Collection[UOp] = ()):
     self.memory, self.sizes, self.fixed = memory, sizes, fixed
     self.shapes = {p.uop: p.shape for p in kernel.params}
     self.lengths = {a.id: self.number(a.size) for a in kernel.axes}
-    self._known: dict[UOp, Value] = {}
+    self._known: dict[UOp, WithAxes] = {}
     self._plain = {s.node: ix.const(sizes[s.name]) for s in kernel.sizes if type(sizes[s.name]) is int}
 
   def number(self, n: Dim) -> int: return n if isinstance(n, int) else evaluate(seen(n), self.sizes)
 
-  def spread(self, v: Value, axes: tuple[int, ...]) -> UOp:
+  def spread(self, v: WithAxes, axes: tuple[int, ...]) -> UOp:
     """A value with a dimension for each of ``axes``, among which are its own."""
     ones = graph.reshape(v.node, tuple([self.lengths[i] if i in v.axes else 1 for i in axes]))
     return graph.expand(ones, tuple([self.lengths[i] for i in axes]))
 
-  def together(self, values: Sequence[Value]) -> tuple[list[UOp], tuple[int, ...]]:
+  def together(self, values: Sequence[WithAxes]) -> tuple[list[UOp], tuple[int, ...]]:
     """Values with the axes of all of them."""
     axes = tuple(sorted({i for v in values for i in v.axes}))
     return [self.spread(v, axes) for v in values], axes
 
-  def of(self, u: UOp) -> Value:
+  def of(self, u: UOp) -> WithAxes:
     """The value of an expression."""
     for n in toposort((u,), lambda n: n.op is Ops.LOAD or n in self._known):
       if n not in self._known: self._known[n] = self._made(n)
     return self._known[u]
 
-  def _made(self, u: UOp) -> Value:
+  def _made(self, u: UOp) -> WithAxes:
     index = u.dtype is dtypes.index
-    if index and ix.of_sizes(u): return Value(graph.const(self.number(ix.number(u)), place_dtype(u)))
-    if u.op is Ops.CONST: return Value(graph.const(u.arg, u.dtype))
-    if u.op is Ops.RANGE: return Value(graph.cast(graph.iota(self.lengths[u.arg[0]]), place_dtype(u)), (u.arg[0],))
+    if index and ix.of_sizes(u): return WithAxes(graph.const(self.number(ix.number(u)), place_dtype(u)))
+    if u.op is Ops.CONST: return WithAxes(graph.const(u.arg, u.dtype))
+    if u.op is Ops.RANGE: return WithAxes(graph.cast(graph.iota(self.lengths[u.arg[0]]), place_dtype(u)), (u.arg[0],))
     if u.op is Ops.LOAD: return self.load(self.memory[u.src[0]], u.src[0], u.src[1], gate_or_true(u))
     values = [self._known[s] for s in u.src]
     if u.op is Ops.CAST: return values[0]._replace(node=graph.cast(values[0].node, dtypes.int64 if index else u.dtype))
@@ -105,16 +105,18 @@ class TensorCode:
       node = self.spread(values[0], axes := tuple(sorted({*values[0].axes, *ids})))
       at = [axes.index(i) for i in ids]
       if u in self.fixed: node = graph.detach(node)
-      return Value(graph.drop(graph.reduce(fn, node, at), at), tuple([i for i in axes if i not in ids]))
+      wide = graph.acc_dtype(u.dtype) if fn is BinaryOps.ADD else u.dtype
+      out = graph.cast(graph.reduce(fn, graph.cast(node, wide), at), u.dtype)
+      return WithAxes(graph.drop(out, at), tuple([i for i in axes if i not in ids]))
     if u.op is not Ops.ALU: raise GradientError(f"no rule gives the gradient of {u.op.name}")
     nodes, axes = self.together(values)
     if any(s.dtype is dtypes.index for s in u.src):
       wide = dtypes.int64 if any(n.dtype is dtypes.int64 for n in nodes) or place_dtype(u) is dtypes.int64 else dtypes.int32
       nodes = [n if n.dtype is dtypes.bool else graph.cast(n, wide) for n in nodes]
-    return Value(graph.where(*nodes) if u.arg is TernaryOps.WHERE else alu(u.arg, *nodes), axes)
+    return WithAxes(graph.where(*nodes) if u.arg is TernaryOps.WHERE else alu(u.arg, *nodes), axes)
 
   # ---- memory
-  def load(self, node: UOp, param: UOp, index: UOp, gate: UOp) -> Value:
+  def load(self, node: UOp, param: UOp, index: UOp, gate: UOp) -> WithAxes:
     """The elements of a node at an index of a param, 0 where the gate is false."""
     shape = self.shapes[param]
     node, at = graph.reshape(graph.cast(node, param.dtype), tuple(map(self.number, shape))), index.src
@@ -125,15 +127,15 @@ class TensorCode:
     masks = [self.of(c) for c in asked]
     (node, *nodes), axes = self.together([value, *masks])
     mask = functools.reduce(graph.and_, nodes)
-    return Value(graph.where(mask, node, graph.const(0, node.dtype, node.shape)), axes)
+    return WithAxes(graph.where(mask, node, graph.const(0, node.dtype, node.shape)), axes)
 
-  def _gathered(self, node: UOp, at: Sequence[UOp]) -> Value:
+  def _gathered(self, node: UOp, at: Sequence[UOp]) -> WithAxes:
     """One element after another, by their places."""
     places, axes = self.together([self.of(i) for i in at])
     wide = dtypes.int64 if any(p.dtype is dtypes.int64 for p in places) else dtypes.int32
-    return Value(graph.gather(node, *[graph.cast(p, wide) for p in places]), axes)
+    return WithAxes(graph.gather(node, *[graph.cast(p, wide) for p in places]), axes)
 
-  def _moved(self, node: UOp, index: UOp) -> Value | None:
+  def _moved(self, node: UOp, index: UOp) -> WithAxes | None:
     """The elements by movement; None where they are no such."""
     if (sums := movement_of(index)) is None: return None
     order, backwards, d = list[int](), list[int](), 0
@@ -151,7 +153,7 @@ class TensorCode:
       d += len(steps)
     node = graph.permute(node, tuple(sorted(range(len(order)), key=order.__getitem__)))
     axes = tuple(sorted(order))
-    return Value(graph.flip(node, tuple([axes.index(i) for i in backwards])), axes)
+    return WithAxes(graph.flip(node, tuple([axes.index(i) for i in backwards])), axes)
 
 
 class _Step(NamedTuple):
@@ -202,7 +204,7 @@ def place_dtype(u: UOp) -> DType:
   return dtypes.int32 if -(1 << 31) <= lo and hi < 1 << 31 else dtypes.int64
 
 
-def stored(kernel: Kernel, memory: Memory, sizes: Mapping[str, int], cotangents: Memory,
+def stored(kernel: Kernel, memory: ParamNodes, sizes: Mapping[str, int], cotangents: ParamNodes,
            fixed: Collection[UOp]) -> tuple[UOp, UOp]:
   """What a kernel of one store stores, and the gradient at that, from the gradients at the params that are written."""
   code, store = TensorCode(kernel, memory, sizes, fixed), kernel.body[0]

@@ -339,7 +339,7 @@ def test_one_gradient_serves_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
   (known,) = fn.derivations.known.values()
   assert len(known.forms) == 1 and not known.exact
   def derived(*_: Any) -> Any: raise AssertionError("derived again")
-  monkeypatch.setattr("ntgrad.tile.derived.form_of", derived)
+  monkeypatch.setattr("ntgrad.tile.derived_gradient.form_of", derived)
   run(33, 70)
 
 

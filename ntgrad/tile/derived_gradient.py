@@ -34,7 +34,7 @@ Pairs = list[tuple[UOp, UOp]]
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedGradient:
   """The stores of a kernel, each in the scheduler's form, for certain sizes or all; its parameters that are memory, by slot."""
   parameters: tuple[Parameter, ...]
   stores: tuple[Kernel, ...]
@@ -82,7 +82,7 @@ class Derivations:
     self.known: Recent[Any, _Known] = Recent(64)
 
   @synchronized
-  def find(self, arguments: Mapping[str, Any], given: Mapping[str, int]) -> tuple[Derived, Mapping[str, int]]:
+  def find(self, arguments: Mapping[str, Any], given: Mapping[str, int]) -> tuple[DerivedGradient, Mapping[str, int]]:
     """What serves arguments (an Argument each, a number that is compiled in), and what the names in their shapes are. Raises
     GradientError where there is none."""
     kernel = self.kernel
@@ -98,18 +98,18 @@ class Derivations:
       return self.wider.find(arguments, given)
     if any(a is not None and a.jagged is not None for a in full):
       raise no_rule(kernel.name, "jagged arguments")
-    if any(a is not None and 0 in a.shape for a in full): return Derived((), (), (), True), values
+    if any(a is not None and 0 in a.shape for a in full): return DerivedGradient((), (), (), True), values
     kinds = tuple([a and (len(a.shape), a.dtype) for a in full])
     key = kinds, items_of(numbers), items_of(given), kernel.reads, kernel.checks or config.checks
     if (known := self.known[key]) is None: known = self.known[key] = _Known()
     if (form := next((f for f in known.forms if f.serves(values)), None)) is not None: return form.specialised, values
 
-    def read(v: Mapping[str, Dim]) -> Derived:
+    def read(v: Mapping[str, Dim]) -> DerivedGradient:
       s = kernel.build(full, numbers, {**v, **whole_blocks(kernel, numbers, v)})
       assert s is not None, "no argument is empty"
       stores = tuple(map(simplified, pure_stores(s)))
       fixed = tuple([offsets(k.body[0].src[2]) for k in stores])
-      return Derived(s.parameters, stores, fixed, all(map(is_movement, stores)))
+      return DerivedGradient(s.parameters, stores, fixed, all(map(is_movement, stores)))
 
     def sized(v: Mapping[str, Dim]) -> tuple[Any, list[UOp]]:
       with assuming() as conditions: return read(v), list(conditions)
@@ -133,7 +133,7 @@ class _Known:
   """What was derived for all sizes, whether that can be, and what for some."""
   forms: list[SizedKernel] = field(default_factory=list)
   sized: bool = True
-  exact: Recent[Any, Derived] = field(default_factory=lambda: Recent(64))
+  exact: Recent[Any, DerivedGradient] = field(default_factory=lambda: Recent(64))
 
 
 def whole_blocks(kernel: TileKernel, numbers: Mapping[int, Any], values: Mapping[str, Dim]) -> dict[str, Dim]:
@@ -160,7 +160,7 @@ class RuleCall:
   """What the gradients of one call need: its inputs as they were, and not its results."""
   kernel: str
   nodes: Mapping[str, UOp]                                       # of the inputs
-  find: Callable[[], tuple[Derived, Mapping[str, int]]]          # what derives them, and what the names in shapes are
+  find: Callable[[], tuple[DerivedGradient, Mapping[str, int]]]          # what derives them, and what the names in shapes are
   written: Sequence[str]               # the outputs
   differentiable: Sequence[str]        # the inputs that gradients go on to
   outputs: dict[int, ref[UOp]] = field(default_factory=dict)
