@@ -148,7 +148,7 @@ class TensorCode:
           backwards.append(step.axis)
         steps.append(step)
       node = _box(node, d, begin, begin + sum([s.reach for s in steps]) + 1)
-      node, steps = _steps(node, d, sorted(steps, key=lambda s: (-s.by, -s.count)))
+      node, steps = _steps(node, d, sorted(steps, key=lambda s: (-s.by, -s.length)))
       order += [s.axis for s in steps]
       d += len(steps)
     node = graph.permute(node, tuple(sorted(range(len(order)), key=order.__getitem__)))
@@ -160,10 +160,10 @@ class _Step(NamedTuple):
   """An axis of an index: from one of its values to the next are so many elements."""
   axis: int
   by: int
-  count: int
+  length: int
 
   @property
-  def reach(self) -> int: return self.by * (self.count - 1)
+  def reach(self) -> int: return self.by * (self.length - 1)
 
 
 def _box(node: UOp, d: int, begin: int, end: int) -> UOp:
@@ -180,11 +180,11 @@ def _steps(node: UOp, d: int, steps: list[_Step]) -> tuple[UOp, list[_Step]]:
   while steps:
     (step, *rest), s = steps, node.shape
     size, gap = sum([r.reach for r in rest]) + 1, 1
-    if size == step.by: node = graph.reshape(node, (*s[:d], step.count, *([size] if rest else []), *s[d + 1:]))
+    if size == step.by: node = graph.reshape(node, (*s[:d], step.length, *([size] if rest else []), *s[d + 1:]))
     else:
       if len(rest) == 1:   # of two whose windows overlap the shorter one is the window
-        step, last = sorted(steps, key=lambda s: -s.count)
-        size, gap, rest = last.count, last.by, [last._replace(by=1)]
+        step, last = sorted(steps, key=lambda s: -s.length)
+        size, gap, rest = last.length, last.by, [last._replace(by=1)]
       node = graph.tile(node, [(size, step.by, gap) if e == d else (1, 1, 1) for e in range(len(s))])
       node = graph.reshape(node, (*node.shape[:len(s)], *([size] if rest else [])))
       if rest: node = graph.permute(node, (*range(d + 1), len(s), *range(d + 1, len(s))))
