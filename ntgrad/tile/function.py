@@ -15,7 +15,7 @@ from ntgrad.reads import wrappers
 
 from .derived_gradient import Derivations, RuleCall, once
 from .kernel import TileKernel
-from .launch import Argument, as_tensor, describe_argument
+from .launch import Argument, as_tensor, converted_arguments, describe_argument
 from .tensor import Tensor as Symbolic
 
 Like = Union[str, Callable[..., Any]]
@@ -94,11 +94,13 @@ class Function:
   def ruled(self, inputs: Mapping[str, Any], arguments: Mapping[str, Any], given: Mapping[str, Any], sources: Sequence[str],
             needs: bool) -> RuleCall:
     """What has the gradients of a call by rule. Raises GradientError for one that ``needs`` them and has no rule."""
-    device = next(iter(arguments[n].device for n in self.outputs))
-    like = {t.name: described(t, arguments[t.name]) for t in self.kernel.takes}
+    takes, device = self.kernel.takes, next(iter(arguments[n].device for n in self.outputs))
+    given_as = dict(zip([t.name for t in takes], converted_arguments(self.kernel, [arguments[t.name] for t in takes])))
+    like = {t.name: described(t, given_as[t.name]) for t in takes}
     find = lru_cache(maxsize=1)(partial(self.derivations.find, like, given))
     if needs: find()   # as the application is now
-    return RuleCall(self.__name__, {n: as_node(n, x, device) for n, x in inputs.items()}, find, list(self.outputs), sources)
+    nodes = {n: x.lazydata if isinstance(x, Tensor) else as_node(n, given_as[n], device) for n, x in inputs.items()}
+    return RuleCall(self.__name__, nodes, find, list(self.outputs), sources)
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""
@@ -126,8 +128,8 @@ def described(t: Symbolic, x: Any) -> Any:
 
 
 def as_node(name: str, x: Any, device: str) -> UOp:
-  """An argument as a node of the tensor graph."""
-  if isinstance(x, (bool, int, float)): return graph.const(x, describe_argument(x).dtype)
+  """An argument that is no tensor as a node of the tensor graph."""
+  if describe_argument(x).shape == (): return graph.const(x.item() if hasattr(x, "item") else x, describe_argument(x).dtype)
   return as_tensor(name, name, x, device, False, [])[0].lazydata
 
 

@@ -293,6 +293,10 @@ def test_inputs_that_need_none_and_that_have_none() -> None:
   check(fn, lambda x, places, factor: x * places * factor, x, Tensor(places), 2.5)
   check(fn, lambda x, places, factor: x * places * factor, x, Tensor(places), leaf())
   check(lambda x: fn(x, places, 2), lambda x: x * Tensor(places) * 2, x)
+  wide = tile.function(tile.make(lambda x, places, factor, y: (*fours(x, places), factor, y.tile((4,))), scaled,
+                                 (T(1), T(1), T(0, dtype="float64"), T(1)), kernel_name="wide"),
+                       outputs={"y": lambda x, *_: (x.shape, "float64")})
+  check(lambda x: wide(x + 1, places, 2), lambda x: (x.double() + 1) * Tensor(places) * 2, x)   # a number of a declared dtype
   plain = x.detach()
   assert not fn(plain, places, 2).requires_grad
   weight = leaf(10)
