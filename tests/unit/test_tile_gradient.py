@@ -14,11 +14,14 @@ import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Tensor, Variable
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.engine.device import get_device
 from ntgrad.errors import GradientError
 from ntgrad.nn import checkpoint
 from ntgrad.tile import Symbol, block_size
-from support.marks import long
+from ntgrad.tile.derived_gradient import Derivations
+from ntgrad.tile.launch import Argument
+from support.marks import long, long_unless
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "tile"))
 import conv2d as conv_example  # noqa: E402
@@ -140,7 +143,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, .
   "flash attention": (attention, attention_code, [(1, 2, 40, 16)] * 3, (0.25,))}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", long_unless(lambda name: name not in ("convolution", "flash attention"), CASES))
 def test_gradients_are_those_of_tensor_code(name: str) -> None:
   fn, like, shapes, rest = CASES[name]
   check(fn, like, *[leaf(*s) for s in shapes], *rest)
@@ -158,6 +161,7 @@ def test_half_precision_sums_in_float32() -> None:
   check(fn, lambda x: x * x.sum(1, keepdim=True), leaf(3, 40, dtype=np.float16), tol=4e-3)
 
 
+@long
 def test_the_same_as_kernels_that_are_written_for_it() -> None:
   xs = *[leaf(1, 2, 50, 16) for _ in range(3)], 0.25
   def first(fn: Any) -> list[Array]: return gradients(lambda *xs: fn(*xs)[0], xs)   # the others' have none for the second
@@ -252,6 +256,23 @@ def test_a_sum_that_is_corrected_on_the_way() -> None:
     return x, y.tile((1,))
   fn = tile.function(tile.make(arrangement, online, (T(2, other=float("-inf")), T(1))), outputs={"y": lambda x: (x.shape[0],)})
   check(fn, lambda x: x.logsumexp(-1), leaf(3, 29))
+
+
+@pytest.mark.parametrize("formula, makes_none", [
+  ("e / tl.sum(e, axis=1, keep_dims=True)", True), ("m + tl.log(tl.sum(e, axis=1, keep_dims=True)) - x", True),
+  ("tl.sqrt(e) / tl.sqrt(tl.sum(e * x, axis=1, keep_dims=True))", True), ("(x - m) * 2 + m * 2", True), ("e", False),
+  ("x - m", False), ("e / tl.sum(e * e, axis=1, keep_dims=True)", False), ("tl.where(x > m - 1, x, 0.0)", False),
+  ("tl.where(x > 0, e, 0.0) / tl.sum(e, axis=1, keep_dims=True)", True), ("e + 1 - e", False)])
+def test_an_extreme_that_makes_no_difference(formula: str, makes_none: bool, tmp_path: Path) -> None:
+  """It is found where the gradient through it is zero, and only there."""
+  (file := tmp_path / "formula.py").write_text("import ntgrad.tile.language as tl\ndef application(x, y):\n  "
+    f"m = tl.max(x, axis=1, keep_dims=True)\n  e = tl.exp(x - m)\n  y = {formula} + x * 0\n")
+  space: dict[str, Any] = {}
+  exec(compile(file.read_text(), str(file), "exec"), space)
+  kernel = tile.make(lambda x, y: (x.tile((1, -1)), y.tile((1, -1))), space["application"], (T(2), T(2)))
+  like = Argument((3, 5), dtypes.float32)
+  derived, _ = Derivations(kernel).find({"x": like, "y": like}, {})
+  assert bool(derived.fixed[0]) is makes_none
 
 
 def test_what_is_stored_last_counts() -> None:
