@@ -3,7 +3,7 @@
 # ruff: noqa: F403, F405
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from weakref import ref
 
 from ntgrad.codegen.ir import BinaryOps, DType, Ops, ShapeError, UOp, acc_dtype as acc_dtype, cast_number, dtypes
@@ -242,6 +242,10 @@ class Result(NamedTuple):
   """The note of a node that has the gradient of an output of a call (``ntgrad/tensor/custom.py``)."""
   call: Any
   number: int
+
+
+# the gradients at nodes beneath values, from those at the values, by the rules (set by ntgrad/tensor/gradient.py)
+by_rules: list[Callable[[Mapping[UOp, UOp], Sequence[UOp]], Mapping[UOp, UOp]]] = []
 
 
 def with_gradient(value: UOp, call: Any, number: int) -> UOp:

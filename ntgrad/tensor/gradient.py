@@ -530,6 +530,7 @@ def _gradients_beneath(values: Sequence[UOp]) -> list[UOp]:
 
 
 gradients_of.append(_gradients_beneath)
+graph.by_rules.append(lambda values, beneath: gradients(walk(*values), values, beneath))
 
 
 @synchronized

@@ -481,7 +481,9 @@ def call_later(s: Specialised, sizes: Sizes, given: ByName, device: str) -> bool
   written = [(p.slot, t) for p, t in tensors if p.written]
   if not written or any(repeats(t._view) or t._alias.packed is not None or not _plain(t) for _, t in written): return False
   if _share(tensors): return False
-  nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node for p, a in arguments]
+  # a number of a declared dtype is an array
+  def number(a: Any) -> Any: return a.item() if isinstance(a, (np.ndarray, np.generic)) else a
+  nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, number(a)).node for p, a in arguments]
   launcher = s.launcher(device, (), sizes)
   empty = tuple([slot for slot, _ in written if (u := nodes[slot]).op is Ops.BUFFER and not u.arg.allocated])
   def result(slot: int) -> UOp:

@@ -48,7 +48,8 @@ class Specialised:
   # of one for many sizes: the kernel that has numbers for them
   numbers: Callable[[Mapping[str, int]], Specialised | None] | None = field(default=None, compare=False)
   breakpoints: tuple[Any, ...] = field(default=(), compare=False)   # what stops in the debugger, kept while it may run
-  accesses: Mapping[tuple[int, Ops], Sequence[str]] = field(default_factory=dict, compare=False)   # slot, op -> their lines
+  # a parameter's slot or a variable's name, op -> their lines
+  accesses: Mapping[tuple[int | str, Ops], Sequence[str]] = field(default_factory=dict, compare=False)
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property

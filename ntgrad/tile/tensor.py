@@ -274,7 +274,7 @@ class Tensor:
   def symbols(self) -> frozenset[Symbol]:
     """All Symbols in the source's shape and in the meta-operations."""
     found: list[Symbol] = []
-    _mapped((self._source.shape, *[o.args for o in self._ops]), found.append)
+    mapped((self._source.shape, *[o.args for o in self._ops]), found.append)
     return frozenset(n for s in found for n in symbols_of(s))
 
   def __repr__(self) -> str:
@@ -408,7 +408,7 @@ class Tensor:
   def _replayed(self, shape: Sequence[Any], values: Mapping[str, Dim]) -> Arrangement:
     a, o = Arrangement.of(tuple(shape)), None
     try:
-      for o in self._ops: a = getattr(a, o.name)(*_mapped(o.args, lambda s: evaluate_size(s, values)), level=o.level)
+      for o in self._ops: a = getattr(a, o.name)(*mapped(o.args, lambda s: evaluate_size(s, values)), level=o.level)
     except NtgradError as e:
       raise type(e)(f"{self.name}: {e}; in {self}, with {a}{o.text() + at_lines(o.line) if o else ''}") from None
     return a
@@ -452,16 +452,16 @@ def subs(tensor: Tensor, values: Mapping[Any, Any]) -> Tensor:
 def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else axes
 
 
-def _mapped(args: Any, fn: Callable[[Symbol], Any]) -> Any:
+def mapped(args: Any, fn: Callable[[Symbol], Any]) -> Any:
   """Nested arguments with what ``fn`` makes of each Symbol in its place."""
   match args:
     case Symbol(): return fn(args)
-    case tuple(): return tuple(_mapped(a, fn) for a in args)
-    case slice(): return slice(*[_mapped(a, fn) for a in (args.start, args.stop, args.step)])
+    case tuple(): return tuple(mapped(a, fn) for a in args)
+    case slice(): return slice(*[mapped(a, fn) for a in (args.start, args.stop, args.step)])
   return args
 
 
-def _filled(args: Any, table: Mapping[str, Any]) -> Any: return _mapped(args, lambda s: s.subs(table))
+def _filled(args: Any, table: Mapping[str, Any]) -> Any: return mapped(args, lambda s: s.subs(table))
 
 
 def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Tracer:
     self.at_line: Line | None = None            # the same, for errors
     self.lines: dict[str, None] = {}            # those that store something
     self.done_at: dict[UOp, str] = {}           # the line of each LOAD, STORE and ATOMIC
-    self.places: dict[tuple[int, Ops], list[str]] = {}   # of those that are in the kernel, by the parameter's slot
+    self.places: dict[tuple[int | str, Ops], list[str]] = {}   # of those in the kernel, by slot or variable's name
     self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
     self.breakpoints: list[Any] = []            # of the application, in order
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
@@ -265,6 +265,7 @@ class Tracer:
     """One more statement, of this line."""
     self.statements.append(s)
     self.lines[self.line] = None
+    self.done_at[self.statements[-1]] = self.place
 
   def keep(self, b: BlockValue) -> BlockValue:
     """The block, its elements computed now and stored."""

@@ -154,7 +154,7 @@ def test_functions_have_gradients() -> None:
   (f(x * 2, BLOCK=4) * x).sum().backward()
   np.testing.assert_allclose(x.grad.numpy(), 32 * np.arange(6.0) ** 3)
   with pytest.raises(GradientError, match="give tile.function a backward kernel"):
-    tile.function(tile.make(pairs, cube, (Tensor(1),) * 2))(x, BLOCK=4)
+    tile.function(tile.make(pairs, increment, (Tensor(1),) * 2))(x, BLOCK=4)
   with pytest.raises(GradientError, match="use tile.function"):
     tile.make(pairs, cube, (Tensor(1),) * 2)(x, Lazy(np.zeros(6, np.float32)), BLOCK=4)
   with pytest.raises(ArgumentError, match="has no parameter z"):
