@@ -262,6 +262,17 @@ def assigned_names(stmts: Statements) -> list[str]:
   return list(dict.fromkeys(n.id for n in _own_nodes(stmts) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)))
 
 
+def changed_parts(stmts: Statements) -> list[str]:
+  """The names of which statements assign parts, as ``b[i] = v`` does."""
+  out = []
+  for n in _own_nodes(stmts):
+    if not isinstance(n, ast.Subscript) or not isinstance(n.ctx, ast.Store): continue
+    x: ast.expr = n
+    while isinstance(x, ast.Subscript): x = x.value
+    if isinstance(x, ast.Name): out.append(x.id)
+  return out
+
+
 def returns(stmts: Statements) -> bool:
   """Whether statements return a value, nested functions left out."""
   return any(isinstance(n, ast.Return) and n.value is not None for n in _own_nodes(stmts))
