@@ -454,8 +454,8 @@ def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -
 
 
 def replaced(b: BlockValue, index: Any, value: Any) -> BlockValue:
-  """The block with other elements at the places that an index picks, as numpy has ``b[index] = value``: each of one element, or of
-  elements equally far from each other. What lies outside is left out."""
+  """The block with other elements at the places that an index picks, as numpy has ``b[index] = value``: single ones,
+  or ones equally far from each other. What lies outside is left out."""
   at, axes, inside = picks(b.axes, index)
   u = plain_value(to_axes("assigning a part of a block", block(value), axes), b.dtype)
   new = {a for a in axes if a is not None}
