@@ -31,7 +31,7 @@ from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch
 from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in
-from .python_source import line_of, source_of
+from .python_source import line_of, only_places, source_of
 from .signature import BeyondError, ByParameter, Constants, Found, MemoryOf, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
@@ -144,7 +144,8 @@ class TileKernel(Signature):
   def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str,
                settings: dict[str, Any], output_dir: str | None, asked: Sequence[Assessment] = (), checks: str | None = None,
                wider: Callable[[], TileKernel] | None = None):
-    super().__init__(name, tensors, arranged, [*same_grids(name, arranged), *asked], checks)
+    aside = only_places(application)
+    super().__init__(name, tensors, arranged, [*same_grids(name, arranged, aside), *asked], checks, aside)
     self.wider = wider   # gives the kernel for sizes that options of dimensions without a name do not speak of
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
@@ -308,7 +309,7 @@ class TileKernel(Signature):
     for w, other in shared: parameters[other].one = parameters[w]
     known = {n: ix.count(v) for n, v in values.items()}
     checks = self.checks or config.checks
-    grids = [p for p in parameters if not p.scalar and not p.of]
+    grids = self.with_grids(parameters)
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
     reads = reads_of(self.application) if self.reads is None else None
     try:

@@ -123,7 +123,8 @@ class BuiltKernel(Signature):
     else:
       tensors = [Tensor(shape=shape, dtype=d, name=n) for n, (shape, d) in zip(found["parameters"], self.arguments, strict=True)]
       arranged, assessed = tensors, []
-    super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
+    aside = set(found["parameters"]).difference(found.get("tiled", found["parameters"]))
+    super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"], aside)
     writes = tuple(found["writes"])
     parameters = tuple(Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
                        for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True)))

@@ -273,6 +273,19 @@ def changed_parts(stmts: Statements) -> list[str]:
   return out
 
 
+_PLACES_OF = {"source", "data_ptr", "stride"}   # what a parameter without tiles is asked for
+
+
+def only_places(fn: FunctionType) -> set[str]:
+  """The parameters of an application of which it uses the whole tensor only: ``x.source``, ``x.data_ptr()``. Empty where nobody has
+  its source."""
+  try: tree = code_of(fn).tree
+  except ApplicationError: return set()
+  names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+  whole = {n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in _PLACES_OF}
+  return {n.id for n in names if n in whole}.intersection(inspect.signature(fn).parameters) - {n.id for n in names if n not in whole}
+
+
 def returns(stmts: Statements) -> bool:
   """Whether statements return a value, nested functions left out."""
   return any(isinstance(n, ast.Return) and n.value is not None for n in _own_nodes(stmts))

@@ -1,0 +1,109 @@
+"""Grids of parameters: who decides it, those with fewer programs, and elements that several programs write."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ntgrad.tile as tile
+import ntgrad.tile.language as tl
+from ntgrad.codegen.ir.config import config
+from ntgrad.errors import NtgradError, ShapeError
+from ntgrad.tile import Tensor
+from support.triton import needs_triton
+
+f32 = np.float32
+
+
+@pytest.fixture(params=["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton)])
+def device(request: Any) -> Any:
+  with config(dev=request.param): yield request.param
+
+
+def table_of(rows: int) -> np.ndarray: return np.arange(rows * 2, dtype=f32).reshape(rows, 2)
+
+
+# ---- parameters of which only .source is used
+
+@pytest.mark.parametrize("arranged", [lambda t: t, lambda t: t.tile((1, 1))], ids=["whole", "tiled"])
+def test_a_parameter_used_as_source_decides_no_grid(arranged: Any, device: str) -> None:
+  def picked(table: Any, rows: Any, out: Any) -> None: out = table.source[rows, 0] + table.source.shape[0]  # noqa: F841
+  k = tile.make(lambda t, i, o: (arranged(t), i.tile((4,)), o.tile((4,))), picked, (Tensor(2), Tensor(1), Tensor(1)))
+  for rows, n in ((10, 8), (10, 7), (3, 21), (50, 6)):
+    at, out = (np.arange(n) * 7 % rows).astype(np.int32), np.zeros(n, f32)
+    k(table_of(rows), at, out)
+    np.testing.assert_array_equal(out, table_of(rows)[at, 0] + rows)
+
+
+def test_handed_on_as_source_it_decides_none_either() -> None:
+  def row(source: Any, i: Any) -> Any: return source[i, 1]
+  def picked(table: Any, rows: Any, out: Any) -> None: out = row(table.source, rows)  # noqa: F841
+  at, out = np.array([2, 0, 1], np.int32), np.zeros(3, f32)
+  tile.make(lambda t, i, o: (t, i.tile((2,)), o.tile((2,))), picked, (Tensor(2), Tensor(1), Tensor(1)))(table_of(9), at, out)
+  assert out.tolist() == [5, 1, 3]
+
+
+def test_in_a_library(tmp_path: Path) -> None:
+  def picked(table: Any, rows: Any, out: Any) -> None: out = table.source[rows]  # noqa: F841
+  def premake() -> Any: return lambda t, i, o: (t, i.tile((4,)), o.tile((4,))), picked, (Tensor(1),) * 3
+  shapes = [((None,), "float32"), ((None,), "int32"), ((None,), "float32")]
+  with config(dev="CPU"):
+    library = tile.load(tile.build(premake, [tile.Config(arguments=shapes)], tmp_path), "CPU")
+    for rows, n in ((10, 8), (3, 21)):
+      at, out = (np.arange(n) % rows).astype(np.int32), np.zeros(n, f32)
+      library(np.arange(rows, dtype=f32), at, out)
+      np.testing.assert_array_equal(out, at)
+
+
+# ---- fewer programs than the grid
+
+def sums(x: Any, y: Any, total: Any) -> None:
+  y = x * 2  # noqa: F841
+  total = tl.program_id(0) + 1.0  # noqa: F841
+
+
+def test_fewer_programs_are_counted_over_their_own_grid(device: str) -> None:
+  k = tile.make(lambda x, y, t: (x.tile((4,)), y.tile((4,)), t.tile((1,))), sums, (Tensor(1),) * 3)
+  for n, few in ((16, 3), (18, 2), (40, 9), (12, 3)):
+    x, y, total = np.arange(n, dtype=f32), np.zeros(n, f32), np.zeros(few, f32)
+    k(x, y, total)
+    np.testing.assert_array_equal(y, x * 2)
+    np.testing.assert_array_equal(total, np.arange(few) + 1)
+  with pytest.raises(ShapeError, match=r"outermost level of total is \(4,\), that of x is \(3,\).*\n.*test_tile_grids.py:\d+"):
+    k(np.zeros(12, f32), np.zeros(12, f32), np.zeros(4, f32))
+
+
+def test_of_other_dimensions_they_are_counted_row_by_row(device: str) -> None:
+  def numbered(x: Any, y: Any, few: Any) -> None:
+    y = x + few  # noqa: F841
+    few = tl.program_id(0) * 10.0 + tl.program_id(1)  # noqa: F841
+  k = tile.make(lambda x, y, t: (x.tile((1, 1)), y.tile((1, 1)), t.tile((1,))), numbered, (Tensor(2), Tensor(2), Tensor(1)))
+  x, y, few = np.ones((2, 3), f32), np.zeros((2, 3), f32), np.arange(4, dtype=f32)
+  k(x, y, few)
+  np.testing.assert_array_equal(y, [[1, 2, 3], [4, 1, 1]])   # outside it reads 0
+  np.testing.assert_array_equal(few, [0, 1, 2, 10])
+
+
+def test_a_grid_that_differs_otherwise_is_refused() -> None:
+  def copies(x: Any, y: Any) -> None: y = x  # noqa: F841
+  def by(x: Any, y: Any) -> Any: return x.tile((1, 1)), y.tile((1, 1))
+  with pytest.raises(ShapeError, match=r"outermost level of y is \(2, 2\), that of x is \(2, 3\).*\n.*test_tile_grids.py:\d+"):
+    tile.make(by, copies, (Tensor(shape=(2, 3)), Tensor(shape=(2, 2))))
+  with pytest.raises(ShapeError, match=r"outermost level of y is \(7,\), that of x is \(4,\)"):
+    tile.make(lambda x, y: (x.tile((1, 1)).squeeze(1), y.tile((1,))), copies, (Tensor(2), Tensor(1)))(
+      np.zeros((4, 1), f32), np.zeros(7, f32))
+  for make in (lambda y: y.tile((1,)), lambda y: y.tile((1,)).unsqueeze(0)):   # a vector beside a matrix is to be expanded
+    with pytest.raises(ShapeError, match=r"gives it th(at|e dimensions) of x"):
+      tile.make(lambda x, y: (x.tile((1, 1)), make(y)), copies, (Tensor(2), Tensor(1)))(np.zeros((4, 2), f32), np.zeros(2, f32))
+
+
+def test_dimensions_side_by_side_agree_as_ever() -> None:
+  """Elements that an operation puts beside each other are no matter of the grid."""
+  def add(x: Any, y: Any, z: Any) -> None: z = x + y  # noqa: F841
+  x, y, z = np.ones(16, f32), np.ones(8, f32), np.zeros(16, f32)
+  with pytest.raises(ShapeError, match="dimension 0 of x has 16 elements, dimension 0 of y has 8"):
+    tile.make(lambda *xs: tuple(v.tile((4,)) for v in xs), add, (Tensor(1),) * 3)(x, y, z)
+  tile.make(lambda *xs: tuple(v.tile((4,)) for v in xs), add, tuple(Tensor(shape=(n,)) for n in "NMN"))(x, y, z)
+  assert z.tolist() == [2] * 8 + [1] * 8
