@@ -112,7 +112,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
       elif name not in whole: raise ShapeError(refused + at_lines(line))
       continue
     fewer = mine[0] < theirs[0] if mine else False
-    if name in whole and any((a == b) is False and (d or fewer is False) for d, (a, b) in enumerate(zip(mine, theirs))): continue
+    if name in whole and any([(a == b) is False and (d or fewer is False) for d, (a, b) in enumerate(zip(mine, theirs))]): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = fewer if not d and (a == b) is False else a == b
       if same is False: raise ShapeError(refused + at_lines(line))
@@ -123,13 +123,13 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
           raise ShapeError(
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
             f"the size of another dimension, or give both dimensions one name{at_lines(line)}")
-      unknown = isinstance(same, Condition)
-      out.append(Assessment(same if unknown else True, f"dimension {d} of the grid: {said}", where, name, fewer if not d else False))
+      known = True if not isinstance(same, Condition) else same
+      out.append(Assessment(known, f"dimension {d} of the grid: {said}", where, name, fewer if not d else False))
   return out
 
 
 def forgotten_expand(grid: Sequence[Any], want: Sequence[Any], same: Callable[[Any, Any], bool]) -> bool:
-  """Whether a grid has dimensions of another, in order, and the others not, or of 1: every program along these is to have the same."""
+  """Whether a grid has dimensions of another, in order, and the others not, or of 1: along these all programs shall see the same."""
   left = iter(want)
   real = [n for n in grid if not (isinstance(n, int) and n == 1)]
   return bool(real) and len(real) < len(want) and all(any(same(n, m) for m in left) for n in real)

@@ -32,6 +32,7 @@ from .interpret import Interpreter
 from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch
 from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in
 from .python_source import line_of, only_places, source_of
+from .races import refuse_races
 from .signature import BeyondError, ByParameter, Constants, Found, MemoryOf, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
@@ -326,6 +327,7 @@ class TileKernel(Signature):
     told = {n: vs[0] for n, vs in self.settings.items() if n in tune.COMPILER_OPTIONS} | known
     mine = tuple((n, told[n]) for n in tune.COMPILER_OPTIONS if n in told)
     kernel = tracer.kernel()
+    refuse_races(self.name, kernel, parameters, tracer.places)
     if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
     def again(shared: Sequence[SlotPair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)

@@ -277,13 +277,14 @@ _PLACES_OF = {"source", "data_ptr", "stride"}   # what a parameter without tiles
 
 
 def only_places(fn: FunctionType) -> set[str]:
-  """The parameters of an application of which it uses the whole tensor only: ``x.source``, ``x.data_ptr()``. Empty where nobody has
-  its source."""
+  """The parameters of an application of which it uses the whole tensor only: ``x.source``, ``x.data_ptr()``. None where nobody
+  has its source."""
   try: tree = code_of(fn).tree
   except ApplicationError: return set()
   names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
   whole = {n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in _PLACES_OF}
-  return {n.id for n in names if n in whole}.intersection(inspect.signature(fn).parameters) - {n.id for n in names if n not in whole}
+  found = {n.id for n in names if n in whole} - {n.id for n in names if n not in whole}
+  return found.intersection(inspect.signature(fn).parameters)
 
 
 def returns(stmts: Statements) -> bool:

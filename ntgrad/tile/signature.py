@@ -260,7 +260,8 @@ def in_grid(a: Arrangement, want: Sequence[Dim]) -> Arrangement | None:
   apart = len(grid) != len(want)
   (n, *rest), (most, *others) = ((ix.product(grid),), (ix.product(want),)) if apart or not grid else (grid, want)
   equal = all(map(same_size, rest, others)) and same_size(n, most)
-  if not equal and (not all(map(same_size, rest, others)) or below(most, n) or forgotten_expand(grid, want, same_size)): return None
+  if not equal and (not all(map(same_size, rest, others)) or below(most, n) or forgotten_expand(grid, want, same_size)):
+    return None
   if apart:
     if not a.levels[0]: a = a.unsqueeze(0)
     if len(a.levels[0]) > 1: a = a.flatten()

@@ -10,7 +10,7 @@ import pytest
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
-from ntgrad.errors import NtgradError, ShapeError
+from ntgrad.errors import RaceError, ShapeError
 from ntgrad.tile import Tensor
 from support.triton import needs_triton
 
@@ -94,9 +94,11 @@ def test_a_grid_that_differs_otherwise_is_refused() -> None:
   with pytest.raises(ShapeError, match=r"outermost level of y is \(7,\), that of x is \(4,\)"):
     tile.make(lambda x, y: (x.tile((1, 1)).squeeze(1), y.tile((1,))), copies, (Tensor(2), Tensor(1)))(
       np.zeros((4, 1), f32), np.zeros(7, f32))
-  for make in (lambda y: y.tile((1,)), lambda y: y.tile((1,)).unsqueeze(0)):   # a vector beside a matrix is to be expanded
+  def row(x: Any, y: Any) -> Any: return x.tile((1, 1)), y.tile((1,))
+  def matrix(x: Any, y: Any) -> Any: return x.tile((1, 1)), y.tile((1,)).unsqueeze(0)
+  for beside in (row, matrix):   # a vector beside a matrix is to be expanded
     with pytest.raises(ShapeError, match=r"gives it th(at|e dimensions) of x"):
-      tile.make(lambda x, y: (x.tile((1, 1)), make(y)), copies, (Tensor(2), Tensor(1)))(np.zeros((4, 2), f32), np.zeros(2, f32))
+      tile.make(beside, copies, (Tensor(2), Tensor(1)))(np.zeros((4, 2), f32), np.zeros(2, f32))
 
 
 def test_dimensions_side_by_side_agree_as_ever() -> None:
@@ -107,3 +109,66 @@ def test_dimensions_side_by_side_agree_as_ever() -> None:
     tile.make(lambda *xs: tuple(v.tile((4,)) for v in xs), add, (Tensor(1),) * 3)(x, y, z)
   tile.make(lambda *xs: tuple(v.tile((4,)) for v in xs), add, tuple(Tensor(shape=(n,)) for n in "NMN"))(x, y, z)
   assert z.tolist() == [2] * 8 + [1] * 8
+
+
+# ---- elements that several programs write
+
+def expanded(x: Any, y: Any) -> Any:
+  x = x.tile((2,))
+  return x, y.tile((-1,)).expand(x.shape)
+
+
+def overlapping(x: Any, y: Any) -> Any: return x.tile((4,), strides=(2,)), y.tile((4,), strides=(2,))
+def apart(x: Any, y: Any) -> Any: return x.tile((4,)), y.tile((4,), strides=(2,))
+
+
+def sum_of(x: Any, y: Any) -> None: y = tl.sum(x)  # noqa: F841
+def in_a_variable(x: Any, y: Any) -> None:
+  total = 0.0
+  while total < 5: total += tl.max(x) + 1
+  y = total  # noqa: F841
+def number(x: Any, y: Any) -> None: y.source[0] = tl.program_id(0)
+def copied(x: Any, y: Any) -> None: y = x  # noqa: F841
+
+
+@pytest.mark.parametrize("arrangement, application", [
+  (expanded, sum_of), (expanded, in_a_variable), (expanded, number), (apart, copied)])
+def test_values_of_their_own_at_one_place_are_refused(arrangement: Any, application: Any, device: str) -> None:
+  k = tile.make(arrangement, application, (Tensor(1),) * 2)
+  said = rf"^{application.__name__}: program \(0,\) writes y\[\d\] at test_tile_grids.py:\d+, program \(1,\) writes it"
+  for dynamic, n in (("auto", 12), ("always", 24)):
+    with config(dynamic=dynamic), pytest.raises(RaceError, match=said):
+      k(np.zeros(n, f32), np.zeros(n // 2 + 2 if arrangement is apart else 1, f32))
+
+
+def test_what_is_no_race_runs(device: str) -> None:
+  """The verifier, which is on in tests, knows nothing of values that are the same."""
+  with config(verify=0): no_races()
+
+
+def no_races() -> None:
+  x = np.arange(8, dtype=f32)
+  def same(x: Any, y: Any) -> None: y = tl.sum(x) * 0 + 3  # noqa: F841
+  def once(x: Any, y: Any) -> None:
+    if tl.program_id(0) == 2: y = tl.sum(x)  # noqa: F841
+  def where_it_is(x: Any, y: Any) -> None: y = y.offsets(0) * 10 + tl.max(y.offsets(0)) * 0  # noqa: F841
+  for arrangement, application, want in (
+      (expanded, same, [3.0]), (expanded, once, [9.0]), (overlapping, copied, x.tolist()),
+      (apart, where_it_is, [0, 10, 20, 30, 40, 50, 60, 70])):
+    y = np.zeros(len(want), f32)
+    tile.make(arrangement, application, (Tensor(1),) * 2)(np.arange(12, dtype=f32) if application is where_it_is else x, y)
+    assert y.tolist() == want
+  y = np.zeros(1, f32)   # one program is alone
+  tile.make(expanded, sum_of, (Tensor(1),) * 2)(x[:2].copy(), y)
+  assert y.tolist() == [1]
+
+
+def test_numpy_finds_what_indices_do_not_show() -> None:
+  def placed(x: Any, at: Any, y: Any) -> None: y.source[at] = x
+  k = tile.make(lambda x, a, y: (x.tile((2,)), a.tile((2,)), y), placed, (Tensor(1),) * 3)
+  x, y = np.arange(4, dtype=f32), np.zeros(4, f32)
+  with config(dev="NUMPY", verify=0):
+    k(x, np.array([2, 0, 1, 3], np.int32), y)
+    assert y.tolist() == [1, 2, 0, 3]
+    with pytest.raises(RaceError, match=r"program \(0,\) writes y\[1\] .*, program \(1,\) writes it"):
+      k(x, np.array([1, 0, 1, 3], np.int32), y)
