@@ -88,8 +88,8 @@ def check(condition: Any, message: str = "") -> None:
 # ---- grids
 
 def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = ()) -> list[Assessment]:
-  """That the outermost levels are the same, or have as many programs, which correspond in row-major order; the first dimension, or
-  their number, may be smaller than that of the first parameter. Raises ShapeError if they never are, or only where some tensor is
+  """That the outermost levels are the same, or have as many programs, which correspond in row-major order; the first dimension,
+  or their number, may be smaller than that of the first parameter. Raises ShapeError if they never are, or only where a tensor is
   square; of a tensor that is not arranged, the application's use of it decides. Those in ``aside`` have no grid."""
   grids = [(t.name, t.levels[0]) for t in arranged if t.levels != ((),) and t.name not in aside]
   whole = {t.name for t in arranged if not t.operations}
@@ -112,7 +112,8 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
       elif name not in whole: raise ShapeError(refused + at_lines(line))
       continue
     fewer = mine[0] < theirs[0] if mine else False
-    if name in whole and any([(a == b) is False and (d or fewer is False) for d, (a, b) in enumerate(zip(mine, theirs))]): continue
+    unequal = [d for d, (a, b) in enumerate(zip(mine, theirs)) if (a == b) is False]
+    if name in whole and any([d or fewer is False for d in unequal]): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = fewer if not d and (a == b) is False else a == b
       if same is False: raise ShapeError(refused + at_lines(line))
@@ -129,7 +130,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
 
 
 def forgotten_expand(grid: Sequence[Any], want: Sequence[Any], same: Callable[[Any, Any], bool]) -> bool:
-  """Whether a grid has dimensions of another, in order, and the others not, or of 1: along these all programs shall see the same."""
+  """Whether a grid has dimensions of another, in order, and the others not, or of 1: there all programs shall see the same."""
   left = iter(want)
   real = [n for n in grid if not (isinstance(n, int) and n == 1)]
   return bool(real) and len(real) < len(want) and all(any(same(n, m) for m in left) for n in real)

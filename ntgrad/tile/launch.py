@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 Positional = Sequence[Any]   # arguments of a call: by position
 ByName = Mapping[str, Any]   # and by name
+Span = tuple[int, int]       # of elements in memory: the first, and the one behind the last
+EVERYTHING: Span = (0, 1 << 62)
 SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
@@ -67,6 +69,7 @@ class Launcher:
   static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes
   base: Launcher | None = None
   sizes: Sizes = ()
+  reads: Callable[[], Sequence[Span]] | None = None   # gives what is read of each argument; None where nobody knows
   known: Recent[Sizes, Launcher] = field(default_factory=lambda: Recent(64), init=False)   # by sizes
 
   def with_sizes(self, sizes: Sizes) -> Launcher:
@@ -299,7 +302,7 @@ def settled(of: Signature, s: Specialised | Built, given: ByName, device: str, b
     if isinstance(a, Jagged): a = a.offsets if p.of else a.values
     if is_meta(a) and p.slot not in s.touched: a = np.zeros((), p.dtype.np)   # what is not read needs no memory
     name, written = p.name, p.written
-    t, write_back = as_tensor(kernel, name, a, device, written, arrays)
+    t, write_back = as_tensor(kernel, name, a, device, written, arrays, lambda i=p.slot: s.reads[i])   # type: ignore[misc]
     if t._state > 0 and mode.grad:
       raise GradientError(f"{kernel}: {name} requires a gradient, which a kernel by itself has not; "
                           "use tile.function, or .detach() it")
@@ -344,7 +347,7 @@ def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UO
   del n, b   # they would count as holders
   for i in launcher.writes:
     if storages.count(storages[i]) > 1 or storages[i].foreign:
-      launcher = _together(launcher, storages)
+      launcher = _together(launcher, storages, nodes)
       break
   for i in launcher.writes:
     if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
@@ -390,12 +393,15 @@ def in_memory(t: Tensor) -> bool:
   return u.op is Ops.BUFFER and not t._alias.pending
 
 
-_Array = tuple[str, np.ndarray, bool, Tensor]   # an argument's name, the array, whether it is written, and the tensor of it
+# an argument's name, the array, whether it is written, what is read of it, and the tensor of it
+_Array = tuple[str, np.ndarray, bool, Callable[[], Span], Tensor]
 
 
 def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool,
-              arrays: list[_Array]) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
-  """An argument as a tensor in memory, and how to bring back what is written. ``arrays`` before it; it is added to them."""
+              arrays: list[_Array],
+              reads: Callable[[], Span] = lambda: EVERYTHING) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
+  """An argument as a tensor in memory, and how to bring back what is written. ``arrays`` before it; it is added to them.
+  ``reads`` gives what is read of it."""
   if isinstance(a, Tensor): return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
@@ -412,19 +418,21 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool,
       if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")
       return Tensor._from_node(interchange.adopt(theirs)), None
     array = theirs.array()
-  found = beside(kernel, name, array, written, arrays)
+  found = beside(kernel, name, array, written, arrays, reads)
   t = found if found is not None else Tensor._from_node(Buffer.from_numpy(device, array).node)
-  arrays.append((name, array, written, t))
+  arrays.append((name, array, written, reads, t))
   if not written: return t, None
   if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
   def back(result: np.ndarray) -> None: array[...] = result
   return t, back
 
 
-def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[_Array]) -> Tensor | None:
+def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[_Array],
+           reads: Callable[[], Span]) -> Tensor | None:
   """The tensor of an array that is the memory of one before it, where one of the two is written: the same memory on the device
-  too. None where it is its own. Raises ArgumentError for arrays that overlap otherwise."""
-  for other, known, also, t in arrays:
+  too. None where it is its own, or nothing is read of the other where it is written. Raises ArgumentError for arrays that overlap
+  otherwise."""
+  for other, known, also, known_reads, t in arrays:
     if not (written or also) or not np.may_share_memory(array, known): continue
     try:
       if not np.shares_memory(array, known, max_work=10_000): continue  # type: ignore[arg-type]  # any number
@@ -432,6 +440,7 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
     whole = array.flags.c_contiguous and known.flags.c_contiguous and (array.nbytes, array.dtype) == (known.nbytes, known.dtype)
     if array.ctypes.data != known.ctypes.data or not whole and \
         (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
+      if written is not also and _apart(*((array, known, known_reads) if written else (known, array, reads))): continue
       a, b = (name, other) if written else (other, name)
       raise ArgumentError(f"{kernel}: {a} and {b} overlap in memory: what one program writes others read; "
                           f"give {a} memory of its own")
@@ -441,20 +450,33 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
   return None
 
 
-def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
+def _apart(written: np.ndarray, other: np.ndarray, reads: Callable[[], Span]) -> bool:
+  """Whether what is read of another array, its elements in order, lies outside of a written one."""
+  first, last = reads()
+  if first == last: return True
+  if not other.flags.c_contiguous: return False
+  low, high = np.lib.array_utils.byte_bounds(written)
+  begin, size = other.ctypes.data, other.itemsize
+  return begin + last * size <= low or high <= begin + first * size
+
+
+def _together(launcher: Launcher, storages: Sequence[Storage], nodes: Sequence[UOp]) -> Launcher:
   """What to launch where a written argument may be another one's memory too: the kernel for it. Raises ArgumentError where what
   one program writes others would read."""
   shared: list[SlotPair] = []
   for w in launcher.writes:
     for i, other in enumerate(storages):
       if i == w or not storages[w].overlaps(other): continue
+      if i not in launcher.writes and launcher.reads is not None and storages[w] is not other:
+        (first, last), size, begin = launcher.reads()[i], nodes[i].arg.dtype.itemsize, storages[w].begin - other.begin
+        if first == last or begin + storages[w].nbytes <= first * size or last * size <= begin: continue
       same = storages[w] is other or (storages[w].begin, storages[w].nbytes) == (other.begin, other.nbytes)
       if same and (w, i) in launcher.sharing and launcher.together is not None:
         shared.append((w, i))
         continue
       # what must be kept has a number of elements
       if same and launcher.static is not None and launcher.step.sizes and (numbers := launcher.static()) is not None:
-        return _together(numbers, storages)
+        return _together(numbers, storages, nodes)
       a, b = launcher.names[w], launcher.names[i]
       what = "are the same memory" if same else "overlap in memory"
       raise ArgumentError(f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; "

@@ -26,7 +26,7 @@ from ntgrad.graph import checked, lock
 
 from . import manifest
 from .assessments import shown_shape
-from .launch import Argument, ByName, Launcher, Positional, describe_argument, launch
+from .launch import EVERYTHING, Argument, ByName, Launcher, Positional, Span, describe_argument, launch
 from .open_sizes import SizedKernel, Sizes, form_for
 from .parameters import Parameter
 from .signature import Found, MemoryOf, Signature
@@ -90,6 +90,11 @@ class Built:
   sizes: tuple[ix.Size, ...]
   load: Callable[[str], Program]
   launchers: dict[str, Launcher] = field(default_factory=dict)
+
+  @property
+  def reads(self) -> Sequence[Span]:
+    """Of each parameter the elements that may be read: all."""
+    return [EVERYTHING] * len(self.parameters)
 
   @property
   def touched(self) -> frozenset[int]:

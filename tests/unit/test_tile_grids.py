@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
-from ntgrad.errors import RaceError, ShapeError
+from ntgrad.errors import ArgumentError, RaceError, ShapeError
 from ntgrad.tile import Tensor
 from support.triton import needs_triton
 
@@ -172,3 +173,33 @@ def test_numpy_finds_what_indices_do_not_show() -> None:
     assert y.tolist() == [1, 2, 0, 3]
     with pytest.raises(RaceError, match=r"program \(0,\) writes y\[1\] .*, program \(1,\) writes it"):
       k(x, np.array([1, 0, 1, 3], np.int32), y)
+
+
+# ---- arguments that are views of one memory
+
+def put(x: Any, slot: Any, cache: Any) -> None: slot = x + cache.source.shape[0]  # noqa: F841
+def put_sum(x: Any, slot: Any, cache: Any) -> None: slot = x + tl.sum(cache.source[0, tl.arange(0, 4)])  # noqa: F841
+def put_all(x: Any, slot: Any, cache: Any) -> None:
+  slot = x + tl.sum(cache.source[tl.program_id(0) + 1, tl.arange(0, 4)])  # noqa: F841
+
+
+def slots(x: Any, slot: Any, cache: Any) -> Any: return x.tile((4,)), slot.tile((4,)), cache
+
+
+@pytest.mark.parametrize("of", ["numpy", "torch", "ntgrad"])
+def test_a_slot_of_a_cache_is_written_where_the_cache_is_not_read(of: str, device: str) -> None:
+  """On the host of another library's memory: a kernel there would see what is written."""
+  torch = pytest.importorskip("torch")
+  def made(a: np.ndarray) -> Any:
+    return ntgrad.Tensor(a).realize() if of == "ntgrad" else torch.from_numpy(a.copy()) if of == "torch" else a.copy()
+  for fn, more in ((put, 3), (put_sum, 6)):
+    for row in (1, 2):
+      x, cache = made(np.ones(4, f32)), made(np.arange(12, dtype=f32).reshape(3, 4))
+      tile.make(slots, fn, (Tensor(1), Tensor(1), Tensor(2)))(x, cache[row], cache)
+      want = np.arange(12, dtype=f32).reshape(3, 4)
+      want[row] = 1 + more
+      np.testing.assert_array_equal(cache.numpy() if of != "numpy" else cache, want)
+  cache = made(np.zeros((3, 4), f32))
+  if of != "ntgrad":   # of which a slot is a copy that goes back
+    with pytest.raises(ArgumentError, match="slot and cache overlap in memory"):
+      tile.make(slots, put_all, (Tensor(1), Tensor(1), Tensor(2)))(made(np.ones(4, f32)), cache[1], cache)
