@@ -3,6 +3,7 @@ kernel is specialised for the shapes, dtypes and compile-time values that it is 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import types
 from functools import lru_cache, partial
@@ -30,7 +31,7 @@ from .assessments import Assessment, asking, dimensions_agree, same_grids, whole
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch
-from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in
+from .open_sizes import MOST_FORMS, Family, SizedKernel, agree_on_grid, bucket, equal_in, form_of, likely_size, names_in
 from .python_source import line_of, only_places, source_of
 from .races import refuse_races
 from .signature import BeyondError, ByParameter, Constants, Found, MemoryOf, Signature, constant, unbounded
@@ -43,8 +44,8 @@ from .tune import first_choice, fitting, free_symbols, remember_choice, remember
 @checked
 def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Any], *,
          kernel_name: str | None = None, num_warps: int | Sequence[int] | None = None,
-         num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None, output_dir: str | None = None,
-         caller: str | None = None, checks: str | None = None) -> TileKernel:
+         num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None,
+         output_dir: str | os.PathLike[str] | None = None, caller: str | None = None, checks: str | None = None) -> TileKernel:
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
@@ -143,8 +144,8 @@ class TileKernel(Signature):
   _families: Recent[Any, Family]
 
   def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str,
-               settings: dict[str, Any], output_dir: str | None, asked: Sequence[Assessment] = (), checks: str | None = None,
-               wider: Callable[[], TileKernel] | None = None):
+               settings: dict[str, Any], output_dir: str | os.PathLike[str] | None, asked: Sequence[Assessment] = (),
+               checks: str | None = None, wider: Callable[[], TileKernel] | None = None):
     aside = only_places(application)
     super().__init__(name, tensors, arranged, [*same_grids(name, arranged, aside), *asked], checks, aside)
     self.wider = wider   # gives the kernel for sizes that options of dimensions without a name do not speak of
@@ -225,6 +226,8 @@ class TileKernel(Signature):
       if len(shape) != len(t.shape): raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
       fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
     hints |= fixed
+    grids = [t.levels[0] for t in self.arranged if t.levels != ((),) and t.name not in self.aside]
+    agree_on_grid(grids, hints, {*fixed, *(likely or ())})
     for i, t, (shape, dtype) in zip(self.given, self.takes, wanted):
       if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
       found = tuple(n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape))

@@ -139,9 +139,24 @@ def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
 
 
 def converted_arguments(kernel: Signature, args: Positional) -> list[Any]:
-  """The arguments of a call, numbers of the dtypes that are declared."""
+  """The arguments of a call, numbers of the dtypes that are declared, and ints where floats are declared as those."""
   takes = kernel.takes
-  return [_declared(kernel.name, t.name, t.element, a) for t, a in zip(takes, args)] + list(args[len(takes):])
+  return [_as_floats(t, _declared(kernel.name, t.name, wanted(t, a), a)) for t, a in zip(takes, args)] + list(args[len(takes):])
+
+
+def wanted(t: Any, a: Any) -> DType | None:
+  """The dtype that a parameter declares for an argument; None where it takes that of the argument."""
+  return dtypes.default_float if t._source.dtype is float and isinstance(a, (int, np.integer)) else t.element
+
+
+def _as_floats(t: Any, a: Any) -> Any:
+  """An argument, ints as the floats that its parameter declares. A tuple (shape, dtype) stays."""
+  if t._source.dtype is not float and (t.element is None or t.element.kind != "f") or isinstance(a, (tuple, Jagged)): return a
+  try: kind = describe_argument(a).dtype.kind
+  except NtgradError: return a   # ``describe_arguments`` says what is wrong
+  want: DType = t.element or dtypes.default_float
+  if kind not in "iu": return a
+  return Tensor._from_node(graph.cast(a.lazydata, want)) if isinstance(a, Tensor) else np.asarray(a).astype(want.np)
 
 
 def launch(kernel: Signature, args: Positional, given: ByName) -> None:
@@ -218,7 +233,7 @@ def _with_numbers(kernel: Signature, args: Positional) -> list[UOp]:
       if a._state > 0: raise AttributeError
       out.append(a.lazydata)
       continue
-    want = t.element or dtype
+    want = wanted(t, a) or dtype
     if want is not dtype: a = _declared(kernel.name, t.name, want, a).item()
     elif dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
       if not -(1 << 63) <= a < 1 << 63: raise AttributeError
@@ -251,6 +266,11 @@ def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
   found = kernel._specialise(describe_arguments(kernel, args), args, given, device, memory)
   if found is None: return   # no programs: some argument is empty
   specialised, sizes, form = found
+  written = {p.name: p.dtype for p in specialised.parameters if p.written}
+  for t, a, b in zip(kernel.takes, asked, args):
+    if a is not b and t.name in written:
+      raise DTypeError(f"{kernel.name}: {t.name} is written, and has elements of {written[t.name]}, got a tensor or number of "
+                       f"{describe_argument(a).dtype}")
   kernel.last = specialised
   computed = all(base_of(a.lazydata).op is Ops.BUFFER and not a._alias.pending for a in args if isinstance(a, Tensor))
   if not tensors and not computed and call_later(specialised, sizes, by_name, device): return

@@ -1,6 +1,7 @@
 """A tile kernel with all that it is specialised for: its index form, rendered for devices."""
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -42,7 +43,7 @@ class Specialised:
   values: Mapping[str, int]                   # what each symbol is
   options: tuple[tuple[str, int], ...] = ()   # for the compiler: warps and stages
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
-  output_dir: str | None = None               # where generated source is kept
+  output_dir: str | os.PathLike[str] | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
   asserts: tuple[Check, ...] = ()             # what it checks while it runs
   again: Callable[[Sequence[SlotPair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
