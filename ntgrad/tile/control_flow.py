@@ -92,10 +92,10 @@ def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
   return call
 
 
-def native_int(x: Any = 0) -> Any:
+def native_int(x: Any = 0, *base: Any) -> Any:
   """Python's int, also of blocks."""
   if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
-  return x if isinstance(x, Symbol) else int(x)
+  return x if isinstance(x, Symbol) else int(x, *base)
 
 
 NATIVE: dict[Any, Any] = {   # Python's own functions, also of blocks

@@ -63,7 +63,7 @@ class Launcher:
   step: Step
   writes: Sizes
   names: tuple[str, ...]
-  sharing: tuple[SlotPair, ...]
+  sharing: Callable[[], Sequence[SlotPair]]   # found when it is asked for: the application may have to be read again
   checks: Checks | None = None
   together: Callable[..., Launcher] | None = None
   static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes
@@ -96,7 +96,8 @@ class Launcher:
     reads, or that is for any sizes, has memory and variants of its own, which no text tells."""
     if self.checks is not None or (spec := getattr(self.program, "spec", None)) is None: return object.__repr__(self)
     digest = hashlib.sha256(packed(SPEC, spec)).hexdigest()
-    return f"Launcher{(self.kernel, digest, self.writes, self.names, self.sharing, self.sizes, replace(self.step, program=None))}"
+    known = self.kernel, digest, self.writes, self.names, tuple(self.sharing()), self.sizes, replace(self.step, program=None)
+    return f"Launcher{known}"
 
 
 def describe_argument(a: Any) -> Argument:
@@ -491,7 +492,7 @@ def _together(launcher: Launcher, storages: Sequence[Storage], nodes: Sequence[U
         (first, last), size, begin = launcher.reads()[i], nodes[i].arg.dtype.itemsize, storages[w].begin - other.begin
         if first == last or begin + storages[w].nbytes <= first * size or last * size <= begin: continue
       same = storages[w] is other or (storages[w].begin, storages[w].nbytes) == (other.begin, other.nbytes)
-      if same and (w, i) in launcher.sharing and launcher.together is not None:
+      if same and (w, i) in launcher.sharing() and launcher.together is not None:
         shared.append((w, i))
         continue
       # what must be kept has a number of elements

@@ -110,7 +110,7 @@ class Built:
     if found is None:   # arguments that are the same memory take a kernel of their own
       names = tuple(p.name for p in self.parameters)
       step = Step(self.load(device), tuple(range(len(names))), self.writes, (), device)
-      found = self.launchers[device] = Launcher(self.name, step, self.writes, names, ())
+      found = self.launchers[device] = Launcher(self.name, step, self.writes, names, lambda: ())
     return found.with_sizes(sizes) if sizes else found
 
 

@@ -99,7 +99,7 @@ class Specialised:
       names, checks = tuple(p.name for p in self.parameters), self.checks(device)
       step = Step(program, tuple(range(len(names))), self.writes, (), device, (0,) * len(aligns))
       made = self.launchers[key] = Launcher(
-        self.name, step, self.writes, names, self.sharing, checks and checks[0], partial(self.launcher, device, aligns),
+        self.name, step, self.writes, names, lambda: self.sharing, checks and checks[0], partial(self.launcher, device, aligns),
         partial(self.static, device, aligns), reads=lambda: self.reads)
     return made.with_sizes(sizes) if sizes else made
 

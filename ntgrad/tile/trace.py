@@ -7,7 +7,7 @@ import types
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Container, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
@@ -43,6 +43,7 @@ class LocalArray:
 
 
 _Table = dict[UOp, UOp]
+_RECOMPUTED = 8   # times as much as there is, that statements may compute without anything in common being kept
 
 
 class Region(NamedTuple):
@@ -337,9 +338,27 @@ class Tracer:
       if _reads_elsewhere(u, v): u = self.keep(BlockValue(u, v.axes)).value
       self.assign(v, u)
 
+  def computed_once(self, statements: list[UOp]) -> list[UOp]:
+    """Statements whose values have so much in common that computing it in each would be most of the work, as the stages of a
+    Fourier transform that are written out have: the common parts are computed before."""
+    once, each = len(toposort(tuple(statements))), 0
+    for s in statements:
+      each += len(toposort((s,)))
+      if each > _RECOMPUTED * once: break
+    else: return statements
+    fixed = dict[UOp, bool]()   # whether no statement changes what a value is
+    for u in toposort(tuple(statements)):
+      fixed[u] = u.op is not Ops.DEFINE_LOCAL and u not in self.written and all([fixed[s] for s in u.src])
+    values = [s.src[2] for s in statements if s.op is Ops.STORE and not isinstance(s.arg, tuple)]
+    self.statements, self.known = [], {}
+    for u in _shared([v for v in values if fixed[v]], self): self.keep_node(u)
+    changed = substitute(statements, self.known)
+    self.done_at |= {new: self.done_at[old] for old, new in zip(statements, changed) if old in self.done_at}
+    return [*self.statements, *changed]
+
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
-    statements = _needed(self.statements)
+    statements = self.computed_once(_needed(self.statements))
     own = [p for p in self.parameters if p.one is None]
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
     new: _Table = {}
@@ -448,7 +467,7 @@ def _reads_elsewhere(u: UOp, v: LocalArray) -> bool:
              n.op is Ops.REDUCE and own.intersection(n.arg[1]) and reads(n, v) for n in toposort((u,)))
 
 
-def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
+def costly(u: UOp, known: Container[UOp] = ()) -> bool:
   """Whether a value is more than a load and a little arithmetic, when those of ``known`` cost nothing."""
   alu = 0
   for n in toposort((u,), stop=lambda n: n.op in (Ops.LOAD, Ops.INDEX) or n in known):
@@ -466,11 +485,11 @@ def _shared(values: Sequence[UOp], t: Tracer) -> list[UOp]:
   users: dict[UOp, int] = dict.fromkeys(values, 1)
   for n in order:
     for s in dict.fromkeys(n.src): users[s] = users.get(s, 0) + 1
-  out: list[UOp] = []
+  out: dict[UOp, None] = {}
   for n in order:
     if n.dtype is dtypes.index or n.op not in (Ops.ALU, Ops.REDUCE, Ops.CAST) or users[n] < 2: continue
     # it is one of a sum's many summands
     if any(t.kind(r) is AxisKind.LOOP and r.arg[0] not in t.inside for r in n.ranges): continue
-    if costly(n, out): out.append(n)
-  return out
+    if costly(n, out): out[n] = None
+  return list(out)
 

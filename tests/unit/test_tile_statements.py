@@ -9,6 +9,7 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
+from ntgrad.codegen.ir import toposort
 from ntgrad.codegen.ir.config import config
 from ntgrad.errors import NtgradError
 from support.triton import needs_triton
@@ -250,3 +251,27 @@ REFUSALS: dict[Callable[..., Any], str] = {
 def test_refusals(fn: Callable[..., Any]) -> None:
   with pytest.raises(NtgradError, match=REFUSALS[fn]) as e: tile.apply(fn, X)
   assert f"in {fn.__name__}" in str(e.value)
+
+
+def butterflies(n: int) -> Any:
+  """A sum over all pairs of bits, written out stage by stage: each result is made of all elements."""
+  def application(x: Any, y: Any) -> None:
+    parts = [x[i] for i in range(n)]
+    for s in tl.static_range(n.bit_length() - 1):
+      parts = [parts[i] * 0.5 + parts[i ^ 1 << s] * (1 if i >> s & 1 else -1) for i in range(n)]
+    for i in tl.static_range(n): y[i] = parts[i]
+  return tile.make(lambda x, y: (x.tile((n,)), y.tile((n,))), application, (tile.Tensor(shape=(n,), dtype="float32"),) * 2)
+
+
+def test_stages_that_are_written_out_are_computed_once(device: str) -> None:
+  x, sizes = np.arange(64, dtype=np.float32), []
+  for n in (32, 64):
+    k, want, y = butterflies(n), x[:n], np.zeros(n, np.float32)
+    for s in range(n.bit_length() - 1):
+      want = want * 0.5 + want[np.arange(n) ^ 1 << s] * np.where(np.arange(n) >> s & 1, 1, -1)
+    statements = k.index_form().body
+    sizes.append(sum(len(toposort((s,))) for s in statements))
+    if n == 32:
+      k(x[:n].copy(), y)
+      np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
+  assert sizes[1] < 3 * sizes[0]   # n log n; each by itself would be 4 times as much
