@@ -456,10 +456,12 @@ def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -
 def replaced(b: BlockValue, index: Any, value: Any) -> BlockValue:
   """The block with other elements at the places that an index picks, as numpy has ``b[index] = value``: single ones,
   or ones equally far from each other. What lies outside is left out."""
+  t = tracer()
+  if b.value in t.replaced: b = t.keep(b)   # or each of many parts would be made of all before it
   at, axes, inside = picks(b.axes, index)
   u = plain_value(to_axes("assigning a part of a block", block(value), axes), b.dtype)
   new = {a for a in axes if a is not None}
-  if moved := {a for a in new if a not in b.axes and a in u.ranges}: u = tracer().stage(BlockValue(u, axes)).value
+  if moved := {a for a in new if a not in b.axes and a in u.ranges}: u = t.stage(BlockValue(u, axes)).value
   found: dict[UOp, UOp] = {}   # where along an axis of the index an element of the block is
   here = inside
   for a, i in zip(b.axes, at):
@@ -480,7 +482,8 @@ def replaced(b: BlockValue, index: Any, value: Any) -> BlockValue:
     here = ix.both(here, ix.eq(ix.sub(own, i), 0))
   here, u = (rename_axes(x, found) for x in (here, u))
   if here is ix.TRUE: return BlockValue(u, b.axes)
-  return BlockValue(UOp.alu(TernaryOps.WHERE, here, u, plain_value(b.value, b.dtype)), b.axes)
+  t.replaced.add(new_value := UOp.alu(TernaryOps.WHERE, here, u, plain_value(b.value, b.dtype)))
+  return BlockValue(new_value, b.axes)
 
 
 # ---- reductions

@@ -298,7 +298,11 @@ class TileKernel(Signature):
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)
         elif (s := read(start)) is None or s.kernel.prints: return values | start   # each candidate would print
-        else: found, lines = search_values(self, free, read, opened, to_measure(s))
+        else:
+          def keep(best: dict[str, int]) -> None:
+            remember_choice(name, best, table)
+            self._chosen[memo] = best
+          found, lines = search_values(self, free, read, opened, to_measure(s), keep)
         remember_choice(name, found, table)
         if lines is not None: report.tuned(self.name, found, lines)
       self._chosen[memo] = found

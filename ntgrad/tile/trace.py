@@ -75,6 +75,7 @@ class Tracer:
     self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
     self.breakpoints: list[Any] = []            # of the application, in order
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
+    self.replaced: set[UOp] = set()             # values that are others but for a part: ``block[i] = v``
     self.tf32 = False                           # a product asks for factors rounded to tf32
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them

@@ -455,6 +455,32 @@ def test_empty_tensors_run_nothing() -> None:
 
 # ---- the tuner
 
+def test_what_a_search_has_found_is_kept_on_ctrl_c(tmp_path: Any, monkeypatch: Any) -> None:
+  from ntgrad.tile import tune as module
+  asked: list[float] = []
+  def measure(self: Any, program: Any) -> float:
+    asked.append(0.5 ** len(asked))
+    if len(asked) == 3: raise KeyboardInterrupt
+    return asked[-1]
+  monkeypatch.setattr(module.Bench, "measure", measure)
+  B = block_size(8, 32)
+  def made() -> Any:
+    def halves(x: Any, y: Any) -> None:
+      total = x * 0
+      for _ in range(3): total = total * 0.5 + x
+      y += total
+    return tile.make(lambda x, y: (x.tile((B,)), y.tile((B,))), halves, (Tensor(1), Tensor(1)), kernel_name="halved")
+  x, start = vectors(64)
+  with config(tune=1, cache=1, cache_dir=str(tmp_path)):
+    first = made()
+    with pytest.raises(KeyboardInterrupt): first(x, start.copy())
+    for k in (first, made()):   # here, and in another process
+      y = start.copy()
+      k(x, y)
+      np.testing.assert_allclose(y, start + 1.75 * x, rtol=1e-4, atol=1e-5)
+    assert len(asked) == 3 and k.last.values == first.last.values
+
+
 def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> None:
   """Three block sizes are tried (on copies of what is written), the choice is kept on disk, and another process finds it."""
   from ntgrad.tile import kernel as module
