@@ -97,7 +97,7 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
     best = fastest_config(kernels, [read[n][0] for n in several], said, device, target == "opencl")
     number, kernel = several[best], kernels[best]
     c = read[number][0]
-    config = {n: manifest.told(v) for n, v in bound(premake, number, c).items() if n not in meta}
+    config = {n: manifest.told(v) for n, v in given_to(premake, number, c).items() if n not in meta}
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
       entry, specs = compiled(kernel, c, device)
     entry["config"] = config
@@ -117,7 +117,7 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
 
 # ---- one configuration
 
-def bound(premake: Callable[..., Any], number: int, c: Config) -> dict[str, Any]:
+def given_to(premake: Callable[..., Any], number: int, c: Config) -> dict[str, Any]:
   """What the parameters of ``premake`` are in the configuration with a number. Raises ArgumentError for what it does not take."""
   try: found = signature(premake).bind(*c.args, **c.kwargs)
   except TypeError as e: raise ArgumentError(f"build: configuration {number} is not what premake takes: {e}") from None
@@ -132,7 +132,7 @@ def is_closed(c: Config) -> bool:
 
 def _made_by(premake: Callable[..., Any], number: int, c: Config, options: dict[str, Any], name: str | None) -> TileKernel:
   """The kernel of the configuration with a number. Raises ArgumentError for what ``premake`` does not take, or gives."""
-  bound(premake, number, c)
+  given_to(premake, number, c)
   made = premake(*c.args, **c.kwargs)
   if not isinstance(made, tuple) or len(made) != 3:
     raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Positional = Sequence[Any]   # arguments of a call: by position
 ByName = Mapping[str, Any]   # and by name
 Span = tuple[int, int]       # of elements in memory: the first, and the one behind the last
-EVERYTHING: Span = (0, 1 << 62)
+EVERYTHING: Span = (0, 1 << 62)   # more elements than any memory has
 SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 

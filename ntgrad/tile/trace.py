@@ -24,6 +24,8 @@ from . import block as _b
 from .block import BlockValue, DimSize, as_index, block, dim, plain_value, seen
 from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
 
+_RECOMPUTED = 8   # times as many nodes as there is, that statements may have without what they have in common being kept
+
 
 @dataclass
 class LocalArray:
@@ -43,7 +45,6 @@ class LocalArray:
 
 
 _Table = dict[UOp, UOp]
-_RECOMPUTED = 8   # times as much as there is, that statements may compute without anything in common being kept
 
 
 class Region(NamedTuple):

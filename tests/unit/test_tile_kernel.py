@@ -621,7 +621,7 @@ except Exception as e: print(type(e).__name__, e)
     and "no kernel for float32(7,), float32(7,); there is float32(100,), float32(100,)" in done.stdout
   )
   with pytest.raises(ArgumentError, match="two configurations"):
-    tile.build(premake, [one(100, 2), one(100, 3)], tmp_path / "again")
+    tile.build(premake, [one(100, 2), one(100, 2)], tmp_path / "again")
   binary = folder / "scaled_1.bin"
   binary.write_bytes(binary.read_bytes()[:-9])
   with pytest.raises(NtgradError, match="is damaged; build it again"):
