@@ -40,7 +40,10 @@ class Expander:
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
-    self.params, self.written, self.sums = kernel.by_uop, kernel.written, bool(kernel.reduces)
+    self.params, self.written = kernel.by_uop, kernel.written
+    places = [s for u in kernel.nodes if u.op is Ops.LOAD or u.op in EFFECTS for s in (u.src[1], gate_or_true(u))]
+    self.sums = bool(kernel.reduces) and any([  # whether an index or a condition has a reduction
+      n.op is Ops.REDUCE for n in toposort((*places, *filter(_compares_indices, kernel.nodes)))])
     self.memo: dict[_Copy, UOp] = {}
     self.flat: dict[tuple[UOp, ...], tuple[UOp, dict[UOp, int]]] = {}   # of what is read or written and where: ``place``
     self.steps: dict[UOp, tuple[UOp, int | None]] = {}   # of indices without their constants: ``moving``
