@@ -534,7 +534,7 @@ def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
 def test_a_choice_made_on_one_device_serves_no_other(tmp_path: Any, monkeypatch: Any) -> None:
   from ntgrad.tile import kernel as module
   searched: list[str] = []
-  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any) -> Any:
+  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any, keep: Any) -> Any:
     searched.append(device.identity)
     return {str(symbols[0]): 8 * len(searched)}, []
   monkeypatch.setattr(module, "search_values", search)
