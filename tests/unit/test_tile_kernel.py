@@ -595,7 +595,7 @@ def test_built_kernels_run_without_reading_or_compiling(tmp_path: Any) -> None:
     return pairs, scaled, (Tensor(1), Tensor(1))
   def one(n: int, scale: int, dtype: str = "float32") -> tile.Config:
     return tile.Config((scale,), {}, [((n,), dtype), ((n,), dtype)], {"BLOCK": 32})
-  folder = tile.build(premake, [one(100, 2), one(64, 3), one(100, 5, "float64")], tmp_path / "built", kernel_name="scaled")
+  folder = tile.build(premake, [one(100, 2), one(64, 3), one(100, 5, "float64")], tmp_path / "built", kernel_name="scaled").folder
   assert sorted(p.name for p in folder.iterdir())[-1] == "scaled_2.cl" and (folder / "manifest.json").exists()
   script = """
 import sys, numpy as np
