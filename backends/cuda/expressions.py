@@ -214,9 +214,10 @@ class Expressions(Facts):
         return u.op is Ops.STORE and gate_or_none(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
     return False
 
-  def chosen(self, u: UOp, dim: int) -> str:
-    """A condition: the elements that an access takes along a dimension with an index; broadcast along the other dimensions."""
-    places = self.places[u]
+  def chosen(self, u: UOp, dim: int, ndim: int | None = None) -> str:
+    """A condition: the elements that an access takes along a dimension with an index; broadcast along the other dimensions, of
+    which there are fewer where those behind it are gone."""
+    places = self.places[u][:ndim]
     text = f"(tl.arange(0, {self.padded_shapes[u.src[0]][dim]}) == {self.sum(places[dim].terms, places[dim].start)})"
     return text if len(places) == 1 else f"{text}[{', '.join(':' if e == dim else 'None' for e in range(len(places)))}]"
 
@@ -233,7 +234,7 @@ class Expressions(Facts):
     order = [place.axis for place in places]
     for dim in reversed(range(len(places))):   # one element: the others are masked away
       if order[dim] is not None: continue
-      text = f"tl.sum(tl.where({self.chosen(u, dim)}, {text}, {zero(u.dtype)}), {dim})"
+      text = f"tl.sum(tl.where({self.chosen(u, dim, len(order))}, {text}, {zero(u.dtype)}), {dim})"
       if u.dtype.kind == "b": text = f"({text} != 0)"
       elif u.dtype.itemsize < 4: text += f".to({triton_type(u.dtype)})"
       del order[dim]

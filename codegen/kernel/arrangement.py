@@ -247,6 +247,8 @@ class Arrangement:
     """(1, n) -> (m, n): dimensions of 1 become any size (-1 leaves one alone)."""
     dims = self._dims("expand", level)
     given = _sizes("expand", tuple(shape), len(dims), "size")
+    if void := [d for d, (n, s) in enumerate(zip(dims, given)) if n == 0 and s not in (-1, 0)]:
+      return self._with_one(void, level).expand(shape, level)
     want = tuple(d if s == -1 or d != 1 and ix.same_size(d, s) else s for s, d in zip(given, dims))
     if any(d is not w and d != w and not ix.same_size(d, 1) for d, w in zip(dims, want)):
       raise ShapeError(f"expand: only dimensions of 1 become others, {shape_text(dims)} cannot become {shape_text(want)}")
@@ -256,10 +258,15 @@ class Arrangement:
     """(1, n) -> (n): dimensions of 1 are removed."""
     dims = self._dims("squeeze", level)
     dropped = self._axes("squeeze", axes, len(dims))
+    if void := [a for a in dropped if dims[a] == 0]: return self._with_one(void, level).squeeze(axes, level)
     if not all(ix.same_size(dims[a], 1) for a in dropped):
       raise ShapeError(f"squeeze: axes {dropped} of a level {shape_text(dims)}; only a dimension of 1 can go")
     groups = [(1, () if a in dropped else (d,)) for a, d in enumerate(dims)]
     return self._regrouped(level, groups, "squeeze", dropped[0] if len(dropped) == 1 else dropped)
+
+  def _with_one(self, axes: Sequence[int], level: int) -> Arrangement:
+    """With an element that is not valid in each of some empty dimensions."""
+    return self.pad([(0, int(a in axes)) for a in range(len(self.levels[level]))], level)
 
   def unsqueeze(self, axis: int, level: int = 0) -> Arrangement:
     """(n) -> (1, n): a dimension of 1 comes before ``axis``."""

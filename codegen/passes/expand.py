@@ -11,7 +11,7 @@ from typing import Iterable
 
 from .. import index as ix
 from ..index import sources_first
-from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, dtypes, prod
+from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, dtypes, prod, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, flat_index, fold_node, gate_or_true, rewrite, substitute
 from .additions import MOST_COPIES
 from .parts import Part, Parts
@@ -41,6 +41,9 @@ class Expander:
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
     self.params, self.written = kernel.by_uop, kernel.written
+    places = [s for u in kernel.nodes if u.op is Ops.LOAD or u.op in EFFECTS for s in (u.src[1], gate_or_true(u))]
+    self.sums = bool(kernel.reduces) and any([  # whether an index or a condition has a reduction
+      n.op is Ops.REDUCE for n in toposort((*places, *filter(_compares_indices, kernel.nodes)))])
     self.memo: dict[_Copy, UOp] = {}
     self.flat: dict[tuple[UOp, ...], tuple[UOp, dict[UOp, int]]] = {}   # of what is read or written and where: ``place``
     self.steps: dict[UOp, tuple[UOp, int | None]] = {}   # of indices without their constants: ``moving``
@@ -90,9 +93,20 @@ class Expander:
   def at(self, u: UOp, env: _Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
     if (key := _within(u, env)) not in self.filled:
+      sums = [r for r in toposort((u,), stop=lambda n: n.op is Ops.REDUCE) if r.op is Ops.REDUCE] if self.sums else []
       self.filled[key], = rewrite((u,), {Ops.LOAD: lambda old, new: _load(
-        new, flat_index(self.params[new.src[0]].shape, new.src[1].src), gate_or_true(new))}, dict(key[1]))
+        new, flat_index(self.params[new.src[0]].shape, new.src[1].src), gate_or_true(new))},
+        {**dict(key[1]), **{r: self.reduce_at(r, env) for r in sums}})
     return self.filled[key]
+
+  def reduce_at(self, u: UOp, env: _Env) -> UOp:
+    """A REDUCE in an index, ``at`` which its own axes are copied too: they are others than those of the same names around it."""
+    (fn, ids), own = u.arg, [a for a in self.copied if a.id in u.arg[1]]
+    env = tuple([e for e in env if e[0].arg[0] not in ids])
+    parts = [self.at(u.src[0], (*env, *more)) for more in self.envs(own)]
+    if self.lane is not None and self.lane.arg[0] in ids: parts = [x for p in parts for x in self.lanes_of(p)]
+    loops = tuple(i for i in ids if self.by_id[i].kind in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))
+    return UOp(Ops.REDUCE, u.dtype, tuple(parts), (fn, loops)) if loops else reduce(partial(UOp.alu, fn), parts)
 
   def lanes_of(self, u: UOp, count: int = 0) -> list[UOp]:
     """A scalar expression of the lane axis, once for each lane, or for the first ones."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Container, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, assume, below, lesser, same_size, shape_text, sizes_of, text_of
@@ -25,11 +25,13 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class Assessment:
-  """A condition on sizes (a bool where decided), what to say where it fails, the line that asks, the parameter it is about."""
+  """A condition on sizes (a bool where decided), what to say where it fails, the line that asks, the parameter it is about.
+  ``fewer``: what is as good, of a grid that has a program less."""
   condition: bool | Condition
   message: str
   where: str = ""
   of: str = ""
+  fewer: bool | Condition = False
 
   def __str__(self) -> str:
     at = f"  [{self.where}]" if self.where else ""
@@ -45,6 +47,8 @@ class Assessment:
   def check(self, kernel: str, values: Mapping[str, int], open_: Mapping[str, Dim]) -> None:
     """Raises ShapeError where it does not hold for ``values``; of run-time sizes (``open_``) it is assumed that it holds."""
     c = self.condition
+    if not isinstance(c, Condition): return
+    if not evaluate(c, values) and self.fewer is not False: c = self.fewer
     if not isinstance(c, Condition): return
     if evaluate(c, values):
       assume.condition_holds(compared(c.op, *[ix.node(evaluate_size(e, open_)) for e in (c.a, c.b)]))
@@ -83,10 +87,11 @@ def check(condition: Any, message: str = "") -> None:
 
 # ---- grids
 
-def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
-  """That the outermost levels are the same, or have as many programs, which correspond in row-major order. Raises ShapeError if
-  they never are, or only where some tensor is square; of a tensor that is not arranged, the application's use of it decides."""
-  grids = [(t.name, t.levels[0]) for t in arranged if t.levels != ((),)]
+def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = ()) -> list[Assessment]:
+  """That the outermost levels are the same, or have as many programs, which correspond in row-major order; the first dimension,
+  or their number, may be smaller than that of the first parameter. Raises ShapeError if they never are, or only where a tensor is
+  square; of a tensor that is not arranged, the application's use of it decides. Those in ``aside`` have no grid."""
+  grids = [(t.name, t.levels[0]) for t in arranged if t.levels != ((),) and t.name not in aside]
   whole = {t.name for t in arranged if not t.operations}
   lines = {t.name: t._lines()[0] for t in arranged}
   alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
@@ -99,14 +104,18 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
     mine, theirs = grid, want
     if len(grid) != len(want): mine, theirs = (tuple(n for n in g if n != 1) for g in (grid, want))
     if len(mine) != len(theirs):
-      count = math.prod(grid) == math.prod(want)
+      count, fewer = math.prod(grid) == math.prod(want), math.prod(grid) < math.prod(want)
+      if forgotten_expand(grid, want, lambda a, b: (a == b) is True): fewer = False
       asked = f"{said}: there must be as many programs{mended(name, grid, want, first)}"
-      if count is not False: out.append(Assessment(count, asked, where, name))
+      if count is False: count = fewer
+      if count is not False: out.append(Assessment(count, asked, where, name, fewer))
       elif name not in whole: raise ShapeError(refused + at_lines(line))
       continue
-    if name in whole and any((a == b) is False for a, b in zip(mine, theirs)): continue
+    fewer = mine[0] < theirs[0] if mine else False
+    unequal = [d for d, (a, b) in enumerate(zip(mine, theirs)) if (a == b) is False]
+    if name in whole and any([d or fewer is False for d in unequal]): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
-      same = a == b
+      same = fewer if not d and (a == b) is False else a == b
       if same is False: raise ShapeError(refused + at_lines(line))
       if pair := names_that_agree(a, b): alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
@@ -115,8 +124,16 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
           raise ShapeError(
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
             f"the size of another dimension, or give both dimensions one name{at_lines(line)}")
-      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}", where, name))
+      known = True if not isinstance(same, Condition) else same
+      out.append(Assessment(known, f"dimension {d} of the grid: {said}", where, name, fewer if not d else False))
   return out
+
+
+def forgotten_expand(grid: Sequence[Any], want: Sequence[Any], same: Callable[[Any, Any], bool]) -> bool:
+  """Whether a grid has dimensions of another, in order, and the others not, or of 1: there all programs shall see the same."""
+  left = iter(want)
+  real = [n for n in grid if not (isinstance(n, int) and n == 1)]
+  return bool(real) and len(real) < len(want) and all(any(same(n, m) for m in left) for n in real)
 
 
 def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> str:

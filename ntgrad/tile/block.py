@@ -363,8 +363,9 @@ def block_reshape(x: Any, shape: Sequence[Any]) -> BlockValue:
 
 def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
   """What an index picks of a block of ``axes``, as numpy has it: where in each dimension, the axes of the result, and the
-  condition on which all of it lies inside. Ints, slices that are known while the application is read, blocks of ints (which
-  broadcast together), None (a dimension of 1) and Ellipsis. Raises AxisError for what lies outside for certain."""
+  condition on which all of it lies inside. Ints, slices (what is computed may say where they begin, not how long they are),
+  blocks of ints (which broadcast together), None (a dimension of 1) and Ellipsis. Raises AxisError for what lies outside for
+  certain."""
   shape = tuple(map(seen, dims_of(axes)))
   parts = index if isinstance(index, tuple) else (index,)
   given = sum(1 for p in parts if p is not None and p is not Ellipsis)
@@ -398,6 +399,13 @@ def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
     elif p == slice(None):
       out.append(a)
       where.append(ix.ZERO if a is None else a)
+    elif is_value(p.start) or is_value(p.stop):
+      start, size, step = _computed_slice(p)
+      new = tracer().axis(size) if size > 1 else None
+      u = ix.add(ix.ZERO if new is None else ix.mul(new, step), start)
+      out.append(new)
+      where.append(u)
+      inside = ix.both(inside, ix.ge(u, 0), ix.lt(u, dim(n)))
     else:
       start, stop, step = p.indices(n)
       size = len(range(start, stop, step))
@@ -406,6 +414,26 @@ def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
       out.append(new)
       where.append(ix.ZERO if a is None else a if new is a else ix.add(ix.ZERO if new is None else ix.mul(new, step), start))
   return where, out, inside
+
+
+def _computed_slice(p: slice) -> tuple[UOp, int, int]:
+  """Where a slice begins, its length and step: where it begins is computed, how long it is known."""
+  step = 1 if p.step is None else p.step
+  if isinstance(step, int) and step and p.start is not None and p.stop is not None:
+    first = block(p.start).value
+    (a, low), (b, high) = _base(first), _base(block(p.stop).value)
+    length = ix.sub(as_index(b), as_index(a))
+    if length.op is Ops.CONST and (n := len(range(low, int(length.arg) + high, step))): return as_index(first), n, step
+  raise ShapeError("a slice that begins at a computed place has a length that is known: block[at:at + 4]")
+
+
+def _base(u: UOp) -> tuple[UOp, int]:
+  """An int value as another one and a number that is added to it."""
+  more = 0
+  while u.op is Ops.ALU and u.arg in (BinaryOps.ADD, BinaryOps.SUB) and u.src[1].op is Ops.CONST:
+    more += int(u.src[1].arg) * (1 if u.arg is BinaryOps.ADD else -1)
+    u = u.src[0]
+  return u, more
 
 
 def getitem(x: Any, index: Any) -> BlockValue:
@@ -423,6 +451,39 @@ def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -
   memory, place = kept.value.src[:2]
   where = UOp(Ops.INDEX, dtypes.index, tuple(table.get(i, i) for i in place.src))
   return BlockValue(UOp(Ops.LOAD, kept.dtype, (memory, where) if inside is ix.TRUE else (memory, where, inside)), axes)
+
+
+def replaced(b: BlockValue, index: Any, value: Any) -> BlockValue:
+  """The block with other elements at the places that an index picks, as numpy has ``b[index] = value``: single ones,
+  or ones equally far from each other. What lies outside is left out."""
+  t = tracer()
+  if b.value in t.replaced: b = t.keep(b)   # or each of many parts would be made of all before it
+  at, axes, inside = picks(b.axes, index)
+  u = plain_value(to_axes("assigning a part of a block", block(value), axes), b.dtype)
+  new = {a for a in axes if a is not None}
+  if moved := {a for a in new if a not in b.axes and a in u.ranges}: u = t.stage(BlockValue(u, axes)).value
+  found: dict[UOp, UOp] = {}   # where along an axis of the index an element of the block is
+  here = inside
+  for a, i in zip(b.axes, at):
+    if i is a: continue
+    own = ix.ZERO if a is None else a
+    i = rename_axes(i, found) if found else i
+    free = [r for r in i.ranges if r in new]
+    if free:
+      first, second = (rename_axes(i, {free[0]: ix.const(k)}) for k in (0, 1))
+      step = ix.sub(second, first)
+      if len(free) > 1 or step.op is not Ops.CONST or not step.arg or i is not ix.add(ix.mul(free[0], step.arg), first):
+        raise ArgumentError("a part of a block is assigned at one place, or at places equally far from each other; tl.where "
+                            "chooses element by element, and x.source[…] writes anywhere")
+      k = ix.fdiv(ix.mul(ix.sub(own, first), 1 if step.arg > 0 else -1), abs(step.arg))
+      here = ix.both(here, ix.ge(k, 0), ix.lt(k, free[0].arg[1]))
+      found[free[0]] = ix.mod(k, free[0].arg[1]) if free[0] in moved else k
+      i = rename_axes(i, {free[0]: k})
+    here = ix.both(here, ix.eq(ix.sub(own, i), 0))
+  here, u = (rename_axes(x, found) for x in (here, u))
+  if here is ix.TRUE: return BlockValue(u, b.axes)
+  t.replaced.add(new_value := UOp.alu(TernaryOps.WHERE, here, u, plain_value(b.value, b.dtype)))
+  return BlockValue(new_value, b.axes)
 
 
 # ---- reductions

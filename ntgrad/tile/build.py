@@ -34,7 +34,7 @@ from ntgrad.graph.symbol import Symbol, evaluate
 from . import manifest
 from .assessments import Whole, dimensions_agree
 from .kernel import TileKernel, make
-from .library import FORMAT, arguments_text
+from .library import FORMAT, Library, arguments_text
 from .open_sizes import Sizes, likely_size
 from .parameters import Parameter
 from .specialised import Specialised
@@ -65,8 +65,8 @@ class Config:
 @checked
 def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Sequence[Any], output_dir: str | os.PathLike[str], *,
           target: str = "opencl", kernel_name: str | None = None, caller: str | None = None,
-          meta_parameters: Sequence[str] | None = None) -> Path:
-  """Compile a kernel for each of ``configs`` into a folder, which :func:`load` runs. Gives the folder.
+          meta_parameters: Sequence[str] | None = None, lazy: bool = False) -> Library:
+  """Compile a kernel for each of ``configs`` into a folder. Gives what :func:`load` gives for it; as a path it is the folder.
 
   ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's
   default device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a
@@ -74,8 +74,10 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: of those that
   differ in nothing else one is kept. It is the fastest: measured for their shapes (of open sizes the hints) on this
   machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the first.
-  ``caller`` says nothing here: whoever has the folder calls it. Raises ArgumentError for two configurations that a call could
-  not tell apart.
+  A call tells configurations apart by the arguments' shapes and dtypes, by values of symbols, and by the parameters of
+  ``premake``, in their order behind the tensors or by name: ``kernel(x, y, 3)``, ``kernel(x, y, factor=3)``.
+  ``caller`` and ``lazy`` say nothing here: whoever has the folder calls it, and building takes no locks. Raises ArgumentError for
+  two configurations that a call could not tell apart.
   """
   folder = Path(output_dir)
   with usable("build", folder):
@@ -95,11 +97,13 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
     best = fastest_config(kernels, [read[n][0] for n in several], said, device, target == "opencl")
     number, kernel = several[best], kernels[best]
     c = read[number][0]
+    config = {n: manifest.told(v) for n, v in given_to(premake, number, c).items() if n not in meta}
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
       entry, specs = compiled(kernel, c, device)
-    if any(all(e.get(told) == entry.get(told) for told in ("arguments", "values", "condition")) for e in entries):
+    entry["config"] = config
+    if any(all(e.get(told) == entry.get(told) for told in ("arguments", "values", "condition", "config")) for e in entries):
       raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
-                          f"and values {entry['values']}")
+                          f"and values {entry['values'] | config}")
     stem, extension = f"{kernel.name}_{number}", "cl" if target == "opencl" else "py"
     binary = _packed(specs, target, device)
     (folder / f"{stem}.bin").write_bytes(binary)
@@ -108,10 +112,18 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
       (folder / record["source"]).write_text(spec.source.text)
     entries.append(entry | {"binary": f"{stem}.bin", "sha256": hashlib.sha256(binary).hexdigest()})
   (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "target": target, "kernels": entries}, indent=1))
-  return folder
+  return Library(folder)
 
 
 # ---- one configuration
+
+def given_to(premake: Callable[..., Any], number: int, c: Config) -> dict[str, Any]:
+  """What the parameters of ``premake`` are in the configuration with a number. Raises ArgumentError for what it does not take."""
+  try: found = signature(premake).bind(*c.args, **c.kwargs)
+  except TypeError as e: raise ArgumentError(f"build: configuration {number} is not what premake takes: {e}") from None
+  found.apply_defaults()
+  return found.arguments
+
 
 def is_closed(c: Config) -> bool:
   """Whether a configuration has a number for each size."""
@@ -120,8 +132,7 @@ def is_closed(c: Config) -> bool:
 
 def _made_by(premake: Callable[..., Any], number: int, c: Config, options: dict[str, Any], name: str | None) -> TileKernel:
   """The kernel of the configuration with a number. Raises ArgumentError for what ``premake`` does not take, or gives."""
-  try: signature(premake).bind(*c.args, **c.kwargs)
-  except TypeError as e: raise ArgumentError(f"build: configuration {number} is not what premake takes: {e}") from None
+  given_to(premake, number, c)
   made = premake(*c.args, **c.kwargs)
   if not isinstance(made, tuple) or len(made) != 3:
     raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")

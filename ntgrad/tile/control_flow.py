@@ -4,7 +4,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import ApplicationError, BinaryOps, DType, Ops, UOp, dtypes, promote
@@ -92,10 +92,10 @@ def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
   return call
 
 
-def native_int(x: Any = 0) -> Any:
+def native_int(x: Any = 0, *base: Any) -> Any:
   """Python's int, also of blocks."""
   if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
-  return x if isinstance(x, Symbol) else int(x)
+  return x if isinstance(x, Symbol) else int(x, *base)
 
 
 NATIVE: dict[Any, Any] = {   # Python's own functions, also of blocks
@@ -120,6 +120,37 @@ def can_be_variable(x: Any) -> bool:
   """Whether something can be held by a variable."""
   if isinstance(x, Tile): return x.innermost
   return is_value(x) or isinstance(x, (bool, int, float, Symbol)) and not isinstance(x, DType)
+
+
+def carried(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
+  """The numbers and blocks that names have, those in tuples as ``t[0]``; without names of which a part is neither."""
+  out: dict[str, Any] = {}
+  for name in names:
+    stack, found = [(name, values[name])], dict[str, Any]()
+    while stack:
+      at, x = stack.pop()
+      if isinstance(x, tuple): stack.extend((f"{at}[{i}]", part) for i, part in reversed(list(enumerate(x))))
+      elif can_be_variable(x): found[at] = x
+      else: break
+    else: out |= found
+  return out
+
+
+def names_of(parts: Iterable[str]) -> list[str]:
+  """The names of which ``carried`` has parts."""
+  return list(dict.fromkeys(p.partition("[")[0] for p in parts))
+
+
+def with_parts(values: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+  """What names stand for with ``parts``, as ``carried`` has them, in the place of their numbers and blocks."""
+  def made(at: tuple[str, Any], inside: list[Any]) -> Any:
+    name, x = at
+    return parts[name] if not isinstance(x, tuple) else type(x)(*inside) if hasattr(x, "_fields") else tuple(inside)
+
+  def inside(at: tuple[str, Any]) -> list[tuple[str, Any]]:
+    return [(f"{at[0]}[{i}]", x) for i, x in enumerate(at[1])] if isinstance(at[1], tuple) else []
+
+  return {n: fold_tree((n, values[n]), inside, made) for n in names_of(parts)}
 
 
 def boolean(fn: BinaryOps, a: Any, b: Any) -> Any:

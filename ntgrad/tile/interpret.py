@@ -18,11 +18,12 @@ from ntgrad.graph.origins import Line
 from ntgrad.graph.reads.places import contents
 
 from . import control_flow as flow
-from .block import BlockValue, broadcast_shapes, dim, is_value, one, truth
-from .control_flow import Counted, Range, alike, can_be_variable, common_dtype_shape, computed, each, select_value
+from .block import BlockValue, broadcast_shapes, dim, is_value, one, replaced, truth
+from .control_flow import Counted, Range, alike, common_dtype_shape, computed, each, select_value
 from .expressions import IN_PLACE, Expressions, Returned
+from .jumps import without_jumps
 from .parameters import Counter, Place, SourceTensor, Tile
-from .python_source import NamedValues, Scope, Statements, Unbound, assigned, assigned_names, code_of, read_of
+from .python_source import NamedValues, Scope, Statements, Unbound, assigned, assigned_names, changed_parts, code_of, read_of
 from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
 
@@ -88,8 +89,10 @@ class Interpreter(Expressions):
         self.assign(s.target, value, scope)
       case ast.Return(): return Returned(None if s.value is None else of(s.value))
       case ast.If(): return self.branch(s, scope, rest)
-      case ast.For(): return self.loop(s, scope, rest)
-      case ast.While(): return self.repeat(s, scope)
+      case ast.For() | ast.While():
+        loop, leaves = without_jumps(s)
+        if leaves is not None: scope.names[leaves] = False
+        return self.loop(loop, scope, rest, leaves) if isinstance(loop, ast.For) else self.repeat(loop, scope)
       case ast.FunctionDef(): scope.names[s.name] = self.closure(s, scope)
       case ast.Assert():
         held = of(s.test)
@@ -103,7 +106,7 @@ class Interpreter(Expressions):
           scope.names[a.asname or a.name] = getattr(module, a.name) if isinstance(s, ast.ImportFrom) else module
       case _:
         raise ApplicationError(f"an application has no {type(s).__name__.lower()} statement; "
-                               "it has assignments, calls, for, while, if, def, return")
+                               "it has assignments, calls, for, while, break, continue, if, def, return")
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
@@ -126,8 +129,9 @@ class Interpreter(Expressions):
           if isinstance(base, Tile) and base.innermost: base.store_at(at, value)
           else: base[at].store(value)
         elif isinstance(base, (list, dict)): base[at] = value
+        elif isinstance(base, BlockValue): self.assign(target.value, replaced(base, at, value), scope)
         else:
-          raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; a parameter with levels and .source do")
+          raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; blocks, tiles and .source do")
       case ast.Tuple() | ast.List():
         values, names = list(value), target.elts
         star = next((i for i, t in enumerate(names) if isinstance(t, ast.Starred)), None)
@@ -226,7 +230,8 @@ class Interpreter(Expressions):
     return BlockValue(b.value)
 
   # ---- loops
-  def loop(self, s: ast.For, scope: Scope, rest: Statements) -> Returned | None:
+  def loop(self, s: ast.For, scope: Scope, rest: Statements, leaves: str | None) -> Returned | None:
+    """A for loop; ``leaves`` is the name that says whether it has been left by a ``break``."""
     if s.orelse: raise ApplicationError("a for loop of an application has no else")
     t = self.tracer
     over = self.value(s.iter, scope)
@@ -239,13 +244,14 @@ class Interpreter(Expressions):
         self.assign(s.target, x, scope)
         out = self.body(s.body, scope)
         if out is not None: return out
+        if leaves is not None and scope.names[leaves] is True: break
+      if leaves is not None and computed(scope.names[leaves]): self.counted(s, scope)
       return None
     end, item = over.steps()
     if (end if isinstance(end, int) else ix.vmax(end)) <= 0: return None
     if one(end):
       self.assign(s.target, item(ix.ZERO), scope)
       return self.body(s.body, scope)
-    self.no_jumps(s)
     known = isinstance(end, int) or ix.of_sizes(end)
     if not known and flow.most(end) == 1:   # one round or none
       out = self.chosen(BlockValue(ix.ge(end, 1)), s, scope, rest, lambda inner: self.assign(s.target, item(ix.ZERO), inner))
@@ -254,8 +260,9 @@ class Interpreter(Expressions):
     k = t.new_axis(end if known else flow.most(end), AxisKind.LOOP)
     variables, statements, updates, kept, _ = self.carry(
       s, scope, lambda inner: self.assign(s.target, item(k), inner), [k.arg[0]], assigned(s.target))
-    totals = flow.accumulations(variables, scope.names, updates, k) if known and not statements else None
-    if totals is not None: scope.names.update(totals)
+    first = flow.carried(flow.names_of(variables), scope.names)
+    totals = flow.accumulations(variables, first, updates, k) if known and not statements else None
+    if totals is not None: scope.names.update(flow.with_parts(scope.names, totals))
     else:
       self.settle(variables, scope)
       with t.region() as inner:
@@ -276,7 +283,6 @@ class Interpreter(Expressions):
   def repeat(self, s: ast.While, scope: Scope) -> Returned | None:
     if s.orelse: raise ApplicationError("a while loop of an application has no else")
     t = self.tracer
-    self.no_jumps(s)
     start = self.value(s.test, scope)
     conditions: list[tuple[BlockValue, bool]] = []     # each with whether it takes statements to find it
     if not computed(start) and not set(assigned_names(s.body)) & {n.id for n in ast.walk(s.test) if isinstance(n, ast.Name)}:
@@ -306,26 +312,23 @@ class Interpreter(Expressions):
     t.statements.append(UOp.unique(Ops.WHILE, dtypes.bool, (c.value, *inner)))
     return None
 
-  def no_jumps(self, s: ast.For | ast.While) -> None:
-    for n in ast.walk(s):
-      if isinstance(n, (ast.Break, ast.Continue)):
-        raise ApplicationError(f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; "
-                               "put the rest under an if")
-
   def carry(self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int],
             counters: Sequence[str]) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
     """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables. Gives them by
-    name, the body's statements, each variable's next value, what the body keeps in variables, and what it writes."""
+    name (see ``flow.carried``), the body's statements, each variable's next value, what the body keeps in variables, and what it
+    writes."""
     t, outer = self.tracer, scope.names
-    changing = [n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))
-                if n not in counters and n in outer and can_be_variable(outer[n]) and not self.stores(n, scope)]
-    kinds = {n: common_dtype_shape(outer[n]) for n in changing}
-    variables = {n: t.variable(*kinds[n]) for n in changing}
+    parts = [n for n in changed_parts(s.body) if isinstance(outer.get(n), BlockValue)]
+    first = flow.carried([n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope), *parts))
+                          if n not in counters and n in outer and not self.stores(n, scope)], outer)
+    changing = flow.names_of(first)
+    kinds = {n: common_dtype_shape(x) for n, x in first.items()}
+    variables = {n: t.variable(*kinds[n]) for n in first}
     written: set[UOp] = set()  # what the body writes
     tries = 0  # of finding the variables' dimensions
     lost: dict[str, Unbound] = {}  # what it changes that no variable can hold
     while True:
-      names = outer | {n: v.block for n, v in variables.items()} | lost
+      names = outer | flow.with_parts(outer, {n: v.block for n, v in variables.items()}) | lost
       made, still = len(t.materialized), t.unchanged(written)
       with self.unmoved(f"the loop at line {s.lineno}, which the kernel runs,"), t.region(written) as statements:
         t.inside.extend(around)
@@ -338,15 +341,17 @@ class Interpreter(Expressions):
       gone = [n for n, x in outer.items() if n not in changing and n not in counters and n not in lost
               and not isinstance(x, Unbound) and not flow.known_equal(names[n], x)]
       if gone:
-        why = f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only"
+        why = f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers, blocks and tuples of them only"
         lost |= {n: Unbound(why) for n in gone}
         continue
-      new = dict(kinds)
-      for n in changing:
-        if not can_be_variable(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
-        d, shape = common_dtype_shape(names[n])
+      new, now = dict(kinds), flow.carried(changing, names)
+      if now.keys() != first.keys():
+        n = next(k for k in (*first, *now) if k not in now or k not in first).partition("[")[0]
+        raise ApplicationError(f"{n!r} is {outer[n]!r} before the loop and {names[n]!r} in it")
+      for n in first:
+        d, shape = common_dtype_shape(now[n])
         old_d, old_shape = kinds[n]
-        if not is_value(outer[n]):
+        if not is_value(first[n]):
           new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
         elif len(shape) != len(old_shape) or not all(same_size(dim(m), dim(n)) for m, n in zip(shape, old_shape)):
           raise ApplicationError(f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; "
@@ -354,19 +359,20 @@ class Interpreter(Expressions):
         elif d is not old_d and promote(old_d, d) is not old_d:
           raise ApplicationError(f"{n!r} is {old_d} before the loop and {d} after a round of it; convert one with .to")
       if new != kinds:
-        kinds, variables = new, {n: t.variable(*new[n]) for n in changing}
+        kinds, variables = new, {n: t.variable(*new[n]) for n in first}
         continue
       axes = {n: t.settled(v.axes) for n, v in variables.items()}
-      if tries == 5 or all(axes[n] == variables[n].axes for n in changing): break
+      if tries == 5 or all(axes[n] == variables[n].axes for n in first): break
       tries += 1  # once more, with the names that the body has for the dimensions
-      variables = {n: t.variable(*kinds[n], axes[n]) for n in changing}
+      variables = {n: t.variable(*kinds[n], axes[n]) for n in first}
     outer.update(lost)
     for n in names:
       if n not in outer and n not in counters:
         outer[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
-    return variables, statements, {n: v.value_of(n, names[n]) for n, v in variables.items()}, known, written
+    return variables, statements, {n: v.value_of(n, now[n]) for n, v in variables.items()}, known, written
 
   def settle(self, variables: dict[str, LocalArray], scope: Scope) -> None:
     """Before a loop: its variables get their first values; afterwards names mean the variables."""
-    for n, v in variables.items(): self.tracer.assign(v, v.value_of(n, scope.names[n]))
-    for n, v in variables.items(): scope.names[n] = v.block
+    first = flow.carried(flow.names_of(variables), scope.names)
+    for n, v in variables.items(): self.tracer.assign(v, v.value_of(n, first[n]))
+    scope.names.update(flow.with_parts(scope.names, {n: v.block for n, v in variables.items()}))

@@ -3,6 +3,7 @@ kernel is specialised for the shapes, dtypes and compile-time values that it is 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import types
 from functools import lru_cache, partial
@@ -30,8 +31,9 @@ from .assessments import Assessment, asking, dimensions_agree, same_grids, whole
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch
-from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in
-from .python_source import line_of, source_of
+from .open_sizes import MOST_FORMS, Family, SizedKernel, agree_on_grid, bucket, equal_in, form_of, likely_size, names_in
+from .python_source import line_of, only_places, source_of
+from .races import refuse_races
 from .signature import BeyondError, ByParameter, Constants, Found, MemoryOf, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
@@ -42,8 +44,8 @@ from .tune import first_choice, fitting, free_symbols, remember_choice, remember
 @checked
 def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Any], *,
          kernel_name: str | None = None, num_warps: int | Sequence[int] | None = None,
-         num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None, output_dir: str | None = None,
-         caller: str | None = None, checks: str | None = None) -> TileKernel:
+         num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None,
+         output_dir: str | os.PathLike[str] | None = None, caller: str | None = None, checks: str | None = None) -> TileKernel:
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
@@ -142,9 +144,10 @@ class TileKernel(Signature):
   _families: Recent[Any, Family]
 
   def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str,
-               settings: dict[str, Any], output_dir: str | None, asked: Sequence[Assessment] = (), checks: str | None = None,
-               wider: Callable[[], TileKernel] | None = None):
-    super().__init__(name, tensors, arranged, [*same_grids(name, arranged), *asked], checks)
+               settings: dict[str, Any], output_dir: str | os.PathLike[str] | None, asked: Sequence[Assessment] = (),
+               checks: str | None = None, wider: Callable[[], TileKernel] | None = None):
+    aside = only_places(application)
+    super().__init__(name, tensors, arranged, [*same_grids(name, arranged, aside), *asked], checks, aside)
     self.wider = wider   # gives the kernel for sizes that options of dimensions without a name do not speak of
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
@@ -223,6 +226,8 @@ class TileKernel(Signature):
       if len(shape) != len(t.shape): raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
       fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
     hints |= fixed
+    grids = [t.levels[0] for t in self.arranged if t.levels != ((),) and t.name not in self.aside]
+    agree_on_grid(grids, hints, {*fixed, *(likely or ())})
     for i, t, (shape, dtype) in zip(self.given, self.takes, wanted):
       if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
       found = tuple(n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape))
@@ -293,7 +298,11 @@ class TileKernel(Signature):
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)
         elif (s := read(start)) is None or s.kernel.prints: return values | start   # each candidate would print
-        else: found, lines = search_values(self, free, read, opened, to_measure(s))
+        else:
+          def keep(best: dict[str, int]) -> None:
+            remember_choice(name, best, table)
+            self._chosen[memo] = best
+          found, lines = search_values(self, free, read, opened, to_measure(s), keep)
         remember_choice(name, found, table)
         if lines is not None: report.tuned(self.name, found, lines)
       self._chosen[memo] = found
@@ -308,7 +317,7 @@ class TileKernel(Signature):
     for w, other in shared: parameters[other].one = parameters[w]
     known = {n: ix.count(v) for n, v in values.items()}
     checks = self.checks or config.checks
-    grids = [p for p in parameters if not p.scalar and not p.of]
+    grids = self.with_grids(parameters)
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
     reads = reads_of(self.application) if self.reads is None else None
     try:
@@ -325,6 +334,7 @@ class TileKernel(Signature):
     told = {n: vs[0] for n, vs in self.settings.items() if n in tune.COMPILER_OPTIONS} | known
     mine = tuple((n, told[n]) for n in tune.COMPILER_OPTIONS if n in told)
     kernel = tracer.kernel()
+    refuse_races(self.name, kernel, parameters, tracer.places)
     if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
     def again(shared: Sequence[SlotPair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 Positional = Sequence[Any]   # arguments of a call: by position
 ByName = Mapping[str, Any]   # and by name
+Span = tuple[int, int]       # of elements in memory: the first, and the one behind the last
+EVERYTHING: Span = (0, 1 << 62)   # more elements than any memory has
 SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
@@ -61,12 +63,13 @@ class Launcher:
   step: Step
   writes: Sizes
   names: tuple[str, ...]
-  sharing: tuple[SlotPair, ...]
+  sharing: Callable[[], Sequence[SlotPair]]   # found when it is asked for: the application may have to be read again
   checks: Checks | None = None
   together: Callable[..., Launcher] | None = None
   static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes
   base: Launcher | None = None
   sizes: Sizes = ()
+  reads: Callable[[], Sequence[Span]] | None = None   # gives what is read of each argument; None where nobody knows
   known: Recent[Sizes, Launcher] = field(default_factory=lambda: Recent(64), init=False)   # by sizes
 
   def with_sizes(self, sizes: Sizes) -> Launcher:
@@ -93,7 +96,8 @@ class Launcher:
     reads, or that is for any sizes, has memory and variants of its own, which no text tells."""
     if self.checks is not None or (spec := getattr(self.program, "spec", None)) is None: return object.__repr__(self)
     digest = hashlib.sha256(packed(SPEC, spec)).hexdigest()
-    return f"Launcher{(self.kernel, digest, self.writes, self.names, self.sharing, self.sizes, replace(self.step, program=None))}"
+    known = self.kernel, digest, self.writes, self.names, tuple(self.sharing()), self.sizes, replace(self.step, program=None)
+    return f"Launcher{known}"
 
 
 def describe_argument(a: Any) -> Argument:
@@ -136,9 +140,24 @@ def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
 
 
 def converted_arguments(kernel: Signature, args: Positional) -> list[Any]:
-  """The arguments of a call, numbers of the dtypes that are declared."""
+  """The arguments of a call, numbers of the dtypes that are declared, and ints where floats are declared as those."""
   takes = kernel.takes
-  return [_declared(kernel.name, t.name, t.element, a) for t, a in zip(takes, args)] + list(args[len(takes):])
+  return [_as_floats(t, _declared(kernel.name, t.name, wanted(t, a), a)) for t, a in zip(takes, args)] + list(args[len(takes):])
+
+
+def wanted(t: Any, a: Any) -> DType | None:
+  """The dtype that a parameter declares for an argument; None where it takes that of the argument."""
+  return dtypes.default_float if t._source.dtype is float and isinstance(a, (int, np.integer)) else t.element
+
+
+def _as_floats(t: Any, a: Any) -> Any:
+  """An argument, ints as the floats that its parameter declares. A tuple (shape, dtype) stays."""
+  if t._source.dtype is not float and (t.element is None or t.element.kind != "f") or isinstance(a, (tuple, Jagged)): return a
+  try: kind = describe_argument(a).dtype.kind
+  except NtgradError: return a   # ``describe_arguments`` says what is wrong
+  want: DType = t.element or dtypes.default_float
+  if kind not in "iu": return a
+  return Tensor._from_node(graph.cast(a.lazydata, want)) if isinstance(a, Tensor) else np.asarray(a).astype(want.np)
 
 
 def launch(kernel: Signature, args: Positional, given: ByName) -> None:
@@ -215,7 +234,7 @@ def _with_numbers(kernel: Signature, args: Positional) -> list[UOp]:
       if a._state > 0: raise AttributeError
       out.append(a.lazydata)
       continue
-    want = t.element or dtype
+    want = wanted(t, a) or dtype
     if want is not dtype: a = _declared(kernel.name, t.name, want, a).item()
     elif dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
       if not -(1 << 63) <= a < 1 << 63: raise AttributeError
@@ -248,6 +267,11 @@ def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
   found = kernel._specialise(describe_arguments(kernel, args), args, given, device, memory)
   if found is None: return   # no programs: some argument is empty
   specialised, sizes, form = found
+  written = {p.name: p.dtype for p in specialised.parameters if p.written}
+  for t, a, b in zip(kernel.takes, asked, args):
+    if a is not b and t.name in written:
+      raise DTypeError(f"{kernel.name}: {t.name} is written, and has elements of {written[t.name]}, got a tensor or number of "
+                       f"{describe_argument(a).dtype}")
   kernel.last = specialised
   computed = all(base_of(a.lazydata).op is Ops.BUFFER and not a._alias.pending for a in args if isinstance(a, Tensor))
   if not tensors and not computed and call_later(specialised, sizes, by_name, device): return
@@ -299,7 +323,7 @@ def settled(of: Signature, s: Specialised | Built, given: ByName, device: str, b
     if isinstance(a, Jagged): a = a.offsets if p.of else a.values
     if is_meta(a) and p.slot not in s.touched: a = np.zeros((), p.dtype.np)   # what is not read needs no memory
     name, written = p.name, p.written
-    t, write_back = as_tensor(kernel, name, a, device, written, arrays)
+    t, write_back = as_tensor(kernel, name, a, device, written, arrays, lambda i=p.slot: s.reads[i])   # type: ignore[misc]
     if t._state > 0 and mode.grad:
       raise GradientError(f"{kernel}: {name} requires a gradient, which a kernel by itself has not; "
                           "use tile.function, or .detach() it")
@@ -344,7 +368,7 @@ def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UO
   del n, b   # they would count as holders
   for i in launcher.writes:
     if storages.count(storages[i]) > 1 or storages[i].foreign:
-      launcher = _together(launcher, storages)
+      launcher = _together(launcher, storages, nodes)
       break
   for i in launcher.writes:
     if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
@@ -390,12 +414,15 @@ def in_memory(t: Tensor) -> bool:
   return u.op is Ops.BUFFER and not t._alias.pending
 
 
-_Array = tuple[str, np.ndarray, bool, Tensor]   # an argument's name, the array, whether it is written, and the tensor of it
+# an argument's name, the array, whether it is written, what is read of it, and the tensor of it
+_Array = tuple[str, np.ndarray, bool, Callable[[], Span], Tensor]
 
 
 def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool,
-              arrays: list[_Array]) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
-  """An argument as a tensor in memory, and how to bring back what is written. ``arrays`` before it; it is added to them."""
+              arrays: list[_Array],
+              reads: Callable[[], Span] = lambda: EVERYTHING) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
+  """An argument as a tensor in memory, and how to bring back what is written. ``arrays`` before it; it is added to them.
+  ``reads`` gives what is read of it."""
   if isinstance(a, Tensor): return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
@@ -412,19 +439,21 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool,
       if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")
       return Tensor._from_node(interchange.adopt(theirs)), None
     array = theirs.array()
-  found = beside(kernel, name, array, written, arrays)
+  found = beside(kernel, name, array, written, arrays, reads)
   t = found if found is not None else Tensor._from_node(Buffer.from_numpy(device, array).node)
-  arrays.append((name, array, written, t))
+  arrays.append((name, array, written, reads, t))
   if not written: return t, None
   if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
   def back(result: np.ndarray) -> None: array[...] = result
   return t, back
 
 
-def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[_Array]) -> Tensor | None:
+def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[_Array],
+           reads: Callable[[], Span]) -> Tensor | None:
   """The tensor of an array that is the memory of one before it, where one of the two is written: the same memory on the device
-  too. None where it is its own. Raises ArgumentError for arrays that overlap otherwise."""
-  for other, known, also, t in arrays:
+  too. None where it is its own, or nothing is read of the other where it is written. Raises ArgumentError for arrays that overlap
+  otherwise."""
+  for other, known, also, known_reads, t in arrays:
     if not (written or also) or not np.may_share_memory(array, known): continue
     try:
       if not np.shares_memory(array, known, max_work=10_000): continue  # type: ignore[arg-type]  # any number
@@ -432,6 +461,7 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
     whole = array.flags.c_contiguous and known.flags.c_contiguous and (array.nbytes, array.dtype) == (known.nbytes, known.dtype)
     if array.ctypes.data != known.ctypes.data or not whole and \
         (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
+      if written is not also and _apart(*((array, known, known_reads) if written else (known, array, reads))): continue
       a, b = (name, other) if written else (other, name)
       raise ArgumentError(f"{kernel}: {a} and {b} overlap in memory: what one program writes others read; "
                           f"give {a} memory of its own")
@@ -441,20 +471,33 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
   return None
 
 
-def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
+def _apart(written: np.ndarray, other: np.ndarray, reads: Callable[[], Span]) -> bool:
+  """Whether what is read of another array, its elements in order, lies outside of a written one."""
+  first, last = reads()
+  if first == last: return True
+  if not other.flags.c_contiguous: return False
+  low, high = np.lib.array_utils.byte_bounds(written)
+  begin, size = other.ctypes.data, other.itemsize
+  return begin + last * size <= low or high <= begin + first * size
+
+
+def _together(launcher: Launcher, storages: Sequence[Storage], nodes: Sequence[UOp]) -> Launcher:
   """What to launch where a written argument may be another one's memory too: the kernel for it. Raises ArgumentError where what
   one program writes others would read."""
   shared: list[SlotPair] = []
   for w in launcher.writes:
     for i, other in enumerate(storages):
       if i == w or not storages[w].overlaps(other): continue
+      if i not in launcher.writes and launcher.reads is not None and storages[w] is not other:
+        (first, last), size, begin = launcher.reads()[i], nodes[i].arg.dtype.itemsize, storages[w].begin - other.begin
+        if first == last or begin + storages[w].nbytes <= first * size or last * size <= begin: continue
       same = storages[w] is other or (storages[w].begin, storages[w].nbytes) == (other.begin, other.nbytes)
-      if same and (w, i) in launcher.sharing and launcher.together is not None:
+      if same and (w, i) in launcher.sharing() and launcher.together is not None:
         shared.append((w, i))
         continue
       # what must be kept has a number of elements
       if same and launcher.static is not None and launcher.step.sizes and (numbers := launcher.static()) is not None:
-        return _together(numbers, storages)
+        return _together(numbers, storages, nodes)
       a, b = launcher.names[w], launcher.names[i]
       what = "are the same memory" if same else "overlap in memory"
       raise ArgumentError(f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; "

@@ -26,7 +26,7 @@ from ntgrad.graph import checked, lock
 
 from . import manifest
 from .assessments import shown_shape
-from .launch import Argument, ByName, Launcher, Positional, describe_argument, launch
+from .launch import EVERYTHING, Argument, ByName, Launcher, Positional, Span, describe_argument, launch
 from .open_sizes import SizedKernel, Sizes, form_for
 from .parameters import Parameter
 from .signature import Found, MemoryOf, Signature
@@ -92,6 +92,11 @@ class Built:
   launchers: dict[str, Launcher] = field(default_factory=dict)
 
   @property
+  def reads(self) -> Sequence[Span]:
+    """Of each parameter the elements that may be read: all."""
+    return [EVERYTHING] * len(self.parameters)
+
+  @property
   def touched(self) -> frozenset[int]:
     """The slots of the parameters that it may read or write: all."""
     return frozenset(p.slot for p in self.parameters)
@@ -105,7 +110,7 @@ class Built:
     if found is None:   # arguments that are the same memory take a kernel of their own
       names = tuple(p.name for p in self.parameters)
       step = Step(self.load(device), tuple(range(len(names))), self.writes, (), device)
-      found = self.launchers[device] = Launcher(self.name, step, self.writes, names, ())
+      found = self.launchers[device] = Launcher(self.name, step, self.writes, names, lambda: ())
     return found.with_sizes(sizes) if sizes else found
 
 
@@ -116,6 +121,7 @@ class BuiltKernel(Signature):
   def __init__(self, library: Library, found: Mapping[str, Any]):
     self.library, self.found, self.device = library, found, library.device
     self.constants: dict[str, int] = found["all_values"]
+    self.config: dict[str, Any] = found.get("config", {})   # the parameters of ``premake`` that calls tell kernels apart by
     self.arguments = [(tuple(shape), dtypes.of(d)) for shape, d in found["arguments"]]
     self.form: SizedKernel | None = None
     tensors: Sequence[Tensor]
@@ -123,7 +129,8 @@ class BuiltKernel(Signature):
     else:
       tensors = [Tensor(shape=shape, dtype=d, name=n) for n, (shape, d) in zip(found["parameters"], self.arguments, strict=True)]
       arranged, assessed = tensors, []
-    super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
+    aside = set(found["parameters"]).difference(found.get("tiled", found["parameters"]))
+    super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"], aside)
     writes = tuple(found["writes"])
     parameters = tuple(Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
                        for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True)))
@@ -189,7 +196,7 @@ def _holds(condition: UOp, values: Mapping[str, int]) -> bool:
 
 
 class Library:
-  """The kernels of a folder that :func:`build` made. Calling it runs the one whose arguments fit."""
+  """The kernels of a folder that :func:`build` made. Calling it runs the one whose arguments fit; as a path it is the folder."""
 
   def __init__(self, folder: str | os.PathLike[str], device: str | None = None):
     self.folder = Path(folder)
@@ -205,6 +212,7 @@ class Library:
       self.kernels: list[dict[str, Any]] = found["kernels"]
       made = [BuiltKernel(self, k) for k in self.kernels]
     self._static, self._free = [k for k in made if k.form is None], [k for k in made if k.form is not None]
+    self._count, self._told = (len(made[0].takes), list(made[0].config)) if made else (0, [])
     self._only = self._free[0] if self._free == made and len(made) == 1 else None   # it says itself what does not fit
 
   @contextmanager
@@ -217,29 +225,43 @@ class Library:
 
   def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
 
-  def __call__(self, *args: Any, **values: int) -> None:
-    """Run the kernel that was built for such arguments. Raises ArgumentError where there is none, and what the kernel raises."""
+  def __fspath__(self) -> str: return str(self.folder)
+  def __truediv__(self, name: str | os.PathLike[str]) -> Path: return self.folder / name
+
+  def __call__(self, *args: Any, **values: Any) -> None:
+    """Run the kernel that was built for such arguments: tensors, then parameters of configurations in their order or by name,
+    and values of symbols by name. Raises ArgumentError where there is none, and what the kernel raises."""
     with lock:
       kernel = self._only
+      if len(args) > self._count:
+        values = dict(zip(self._told, args[self._count:], strict=False)) | values
+        if len(args) - self._count <= len(self._told): args = args[:self._count]
       if kernel is None or values:
+        values = {n: manifest.told(v) if n in self._told else v for n, v in values.items()}
         taken = tuple(describe_argument(a) for a in args)
         key = taken, *values.items()
         kernel = self._chosen[key]
         if kernel is None: kernel = self._chosen[key] = self.kernel_for(taken, values)
-      launch(kernel, args, {n: v for n, v in values.items() if n not in kernel.constants} if values else {})
+      rest = {n: v for n, v in values.items() if n not in kernel.constants and (n in kernel.symbols or n not in self._told)}
+      launch(kernel, args, rest)
 
   def kernel_for(self, taken: Sequence[Argument], values: Mapping[str, int]) -> BuiltKernel:
     """The kernel for arguments: for these very shapes, else for all. Raises ArgumentError for none, or several that differ."""
     want = [(a.shape, a.dtype) for a in taken]
-    fits = [k for k in self._static if k.arguments == want and all(k.constants.get(n) == v for n, v in values.items())]
+    def told(k: BuiltKernel) -> bool: return all(k.config[n] in (v, None) for n, v in values.items() if n in k.config)
+    numbers = {n: v for n, v in values.items() if n not in self._told}
+    static = [k for k in self._static if k.arguments == want and told(k)]
+    fits = [k for k in static if all(k.constants.get(n) == v for n, v in numbers.items())]
     if not fits:
-      free = [k for k in self._free if all(k.constants.get(n, v) == v for n, v in values.items())]
+      free = [k for k in self._free if told(k) and all(k.constants.get(n, v) == v for n, v in numbers.items())]
       alike = [k for k in free if k.alike(taken)]
       fits = alike if len(alike) < 2 else [k for k in alike if k.serves(taken)] or alike[:1]
       if not fits and self._only is not None: fits = free
-      if fits and all(k.found["values"] == fits[0].found["values"] for k in fits): fits = fits[:1]
+      said = [(k.found["values"], k.config) for k in fits]
+      if fits and all(s == said[0] for s in said): fits = fits[:1]
     if len(fits) == 1: return fits[0]
-    have = "; ".join(arguments_text(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)
+    have = "; ".join(arguments_text(k["arguments"]) + (f" with {more}" if (more := k["values"] | k.get("config", {})) else "")
+                     for k in self.kernels)
     what = f"{'several kernels' if fits else 'no kernel'} for {arguments_text([(s, d.name) for s, d in want])}"
     raise ArgumentError(f"{self!r}: {what}{f' with {values}' if values else ''}; there is {have}")
 

@@ -5,14 +5,17 @@ from keyword import iskeyword
 from typing import Any, Iterable, Mapping, Sequence
 from unicodedata import normalize
 
+import numpy as np
+
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
 from ntgrad.codegen.index import Dim, text_of, without_options
-from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, Ops, UOp, dtypes
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, NtgradError, Ops, UOp, dtypes
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 
 from .assessments import Assessment
+from .block import dtype_of
 from .open_sizes import compares
 from .signature import Signature
 from .tensor import SYMBOL_OPTIONS, Declaration, Operation, Tensor
@@ -124,6 +127,17 @@ def _unpacked(a: Any, symbols: Mapping[str, Symbol]) -> Any:
 
 
 # ---- programs
+
+def told(value: Any) -> Any:
+  """A parameter of a configuration as the manifest has it, so that calls are compared with it: numbers and text as they are,
+  dtypes (of any library) by name, anything else as it prints."""
+  if value is None or isinstance(value, (bool, int, float, str)) and not isinstance(value, DType): return value
+  if isinstance(value, np.generic): return value.item()
+  try: return dtype_of(value).name
+  except NtgradError: pass
+  try: return dtype_of(str(value).rpartition(".")[2]).name   # torch.float32
+  except NtgradError: return repr(value)
+
 
 def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
   """A rendered kernel, its source in a file. Sizes that count units have the names of those that they are parts of."""

@@ -4,13 +4,13 @@ that bounds do not answer (is N == M?) are answered as it is for the call at han
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Container, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import UNKNOWN, Dim, evaluator, without_options
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp, config
 from ntgrad.codegen.kernel import rewrite
-from ntgrad.graph.symbol import Symbol
+from ntgrad.graph.symbol import Expr, Symbol, evaluate, symbols_of
 
 if TYPE_CHECKING:
   from .kernel import TileKernel
@@ -90,6 +90,31 @@ class Family:
 def likely_size(s: Symbol) -> int:
   """A number that a size may well be."""
   return min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN)
+
+
+def agree_on_grid(grids: Sequence[Sequence[Expr]], hints: dict[str, int], fixed: Container[str]) -> None:
+  """Change likely sizes so that the grids of all parameters are the same for them, as they are in calls: of each that differs,
+  one size that is not ``fixed`` and only in it becomes the greatest that does it, others only in it 1 if need be."""
+  for grid in grids[1:]:
+    for a, b in zip(grid, grids[0]) if len(grid) == len(grids[0]) else ():
+      mine, theirs = symbols_of(a), symbols_of(b)
+      if any(s.name not in hints for s in mine | theirs) or evaluate(a, hints) == evaluate(b, hints): continue
+      for e, own, other in ((a, mine - theirs, b), (b, theirs - mine, a)):
+        names, to = sorted(s.name for s in own if s.name not in fixed), evaluate(other, hints)
+        for found in (found_size(e, to, hints | ones, names[-1]) for ones in ({}, dict.fromkeys(names[:-1], 1)) if names):
+          if found is not None: break
+        else: continue
+        hints |= found
+        break
+
+
+def found_size(e: Expr, to: int, hints: Mapping[str, int], name: str) -> dict[str, int] | None:
+  """Likely sizes with the greatest value of one name for which an expression that grows with it is a number; None for none."""
+  low, high = 0, _LARGEST
+  while high - low > 1:
+    if evaluate(e, {**hints, name: (middle := (low + high) // 2)}) <= to: low = middle
+    else: high = middle
+  return {**hints, name: low} if low and evaluate(e, {**hints, name: low}) == to else None
 
 
 def bucket(n: int) -> int:

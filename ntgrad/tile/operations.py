@@ -33,6 +33,9 @@ Shape = Sequence[DimSize]
 
 def _shape(name: str, shape: Any) -> _b.BlockShape:
   got = tuple(shape) if isinstance(shape, (list, tuple, str)) else (shape,)
+  if (d := next((d for d, s in enumerate(got) if _b.is_value(s)), None)) is not None:
+    raise ShapeError(f"{name}: dimension {d} has a size that the kernel computes; it takes one that is known before the kernel "
+                     "runs: a number, or a size of an argument such as those of x.shape")
   try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
   except ArgumentError: fits = False   # a Symbol that has no value here
   if not fits: raise ShapeError(f"{name}: a block has the shape {got}; it takes positive ints, such as those of x.shape")

@@ -262,6 +262,31 @@ def assigned_names(stmts: Statements) -> list[str]:
   return list(dict.fromkeys(n.id for n in _own_nodes(stmts) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)))
 
 
+def changed_parts(stmts: Statements) -> list[str]:
+  """The names of which statements assign parts, as ``b[i] = v`` does."""
+  out = []
+  for n in _own_nodes(stmts):
+    if not isinstance(n, ast.Subscript) or not isinstance(n.ctx, ast.Store): continue
+    x: ast.expr = n
+    while isinstance(x, ast.Subscript): x = x.value
+    if isinstance(x, ast.Name): out.append(x.id)
+  return out
+
+
+_PLACES_OF = {"source", "data_ptr", "stride"}   # what a parameter without tiles is asked for
+
+
+def only_places(fn: FunctionType) -> set[str]:
+  """The parameters of an application of which it uses the whole tensor only: ``x.source``, ``x.data_ptr()``. None where nobody
+  has its source."""
+  try: tree = code_of(fn).tree
+  except ApplicationError: return set()
+  names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+  whole = {n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in _PLACES_OF}
+  found = {n.id for n in names if n in whole} - {n.id for n in names if n not in whole}
+  return found.intersection(inspect.signature(fn).parameters)
+
+
 def returns(stmts: Statements) -> bool:
   """Whether statements return a value, nested functions left out."""
   return any(isinstance(n, ast.Return) and n.value is not None for n in _own_nodes(stmts))

@@ -81,7 +81,7 @@ def expanded_shape(shape: _Shape, want: _Shape) -> _Shape:
   _per_dim("expand", "size", want, len(shape))
   for d, (n, w) in enumerate(zip(shape, want)):
     if isinstance(w, int) and w < -1: raise ArgumentError(f"expand: dimension {d} to {w}; sizes are 0 or more, or -1")
-    if w == -1 or n == 1 or n == w: continue
+    if w == -1 or isinstance(n, int) and n < 2 or n == w: continue   # an empty dimension has no element for any of them
     if _never(n, 1) and (n == w) is False:
       raise ShapeError(f"expand: dimension {d} of {shape} is {n}, only a dimension of 1 becomes {w}; -1 leaves it alone")
   return tuple(n if w == -1 else w for n, w in zip(shape, want))
@@ -90,7 +90,8 @@ def expanded_shape(shape: _Shape, want: _Shape) -> _Shape:
 def squeezed_shape(shape: _Shape, gone: tuple[int, ...]) -> _Shape:
   """Without the dimensions ``gone``."""
   for a in gone:
-    if _never(shape[a], 1): raise ShapeError(f"squeeze: dimension {a} of {shape} is {shape[a]}; only a dimension of 1 can go")
+    if _never(shape[a], 1) and shape[a] != 0:
+      raise ShapeError(f"squeeze: dimension {a} of {shape} is {shape[a]}; only a dimension of 1 can go")
   return tuple(n for d, n in enumerate(shape) if d not in gone)
 
 

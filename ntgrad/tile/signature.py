@@ -14,7 +14,7 @@ from ntgrad.graph.origins import Line, at_lines
 from ntgrad.graph.reads import Reads
 from ntgrad.graph.symbol import Symbol, evaluate, evaluate_size, solved
 
-from .assessments import Assessment, mended, no_empty_tiles
+from .assessments import Assessment, forgotten_expand, mended, no_empty_tiles
 from .launch import Argument, ByName, Positional
 from .open_sizes import SizedKernel, Sizes
 from .parameters import Parameter, Tile
@@ -41,8 +41,9 @@ class Signature:
   _sized: Recent[Any, Any]     # of calls that differ in sizes only: what tells which kernel serves them
 
   def __init__(self, name: str, tensors: Sequence[Tensor], arranged: Sequence[Tensor], assessed: Sequence[Assessment],
-               checks: str | None):
+               checks: str | None, aside: Container[str] = ()):
     self.name, self.tensors, self.arranged, self.assessed, self.checks = name, tensors, arranged, assessed, checks
+    self.aside = aside   # the names of parameters of which the application uses no tile: they have no grid
     self.names = [t.name for t in tensors]
     # the positional arguments of a call
     self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]
@@ -194,7 +195,7 @@ class Signature:
         p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((a.shape[0] + 1,)), starts, of=p.name)
         parameters.append(p.offsets)
       tiles.append(Tile(p))
-    grids = [p for p in parameters if not p.scalar and not p.of]
+    grids = self.with_grids(parameters)
     known = {n: ix.count(v) for n, v in values.items()}
     self.assess("", known, values)
     nothing = any([below(n, 1) for p in grids[:1] for n in p.arrangement.levels[0]])
@@ -205,12 +206,17 @@ class Signature:
     no_empty_tiles(self.name, [p for p in parameters if p.fit is None], self.arranged)
     return parameters, tiles
 
+  def with_grids(self, parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The parameters with programs, in front the one whose grid it is."""
+    found = [p for p in parameters if not p.scalar and not p.of]
+    return sorted(found, key=lambda p: p.name in self.aside)
+
   def fit(self, p: Parameter, first: Parameter, known: Mapping[str, int], values: Mapping[str, Dim]) -> None:
     """See that a parameter has tiles in the grid, which is that of the first one. Raises ShapeError."""
     grid, want = p.arrangement.levels[0], first.arrangement.levels[0]
     p.fit = None
-    if len(grid) != len(want) and same_size(ix.product(grid), ix.product(want)): p.arrangement = in_grid(p.arrangement, want)
-    elif len(grid) != len(want) or not all(map(same_size, grid, want)):
+    if (fits := in_grid(p.arrangement, want)) is not None: p.arrangement = fits
+    else:
       mine, others = (next(t for t in self.arranged if t.name == q.name) for q in (p, first))
       p.misfit = ShapeError(
         f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {first.name} is {shape_text(want)}, for "
@@ -246,11 +252,21 @@ def unbounded(t: Any) -> Tensor | None:
   return None if options == tuple(map(dict, s.shape_options)) else t._of(replace(s, shape_options=options).named(s.name))
 
 
-def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:
-  """An arrangement with its programs, in row-major order, in another grid of as many."""
-  if not a.levels[0]: a = a.unsqueeze(0)
-  if len(a.levels[0]) > 1: a = a.flatten()
-  return a.unflatten(0, tuple(grid)) if len(grid) != 1 else a
+def in_grid(a: Arrangement, want: Sequence[Dim]) -> Arrangement | None:
+  """An arrangement with its programs in another grid: those of the same number, counted in row-major order. Where the grid has
+  more, the others have masked tiles. None where it has fewer, or other dimensions behind the first, or where one would rather
+  expand the arrangement (see ``forgotten_expand``)."""
+  grid = a.levels[0]
+  apart = len(grid) != len(want)
+  (n, *rest), (most, *others) = ((ix.product(grid),), (ix.product(want),)) if apart or not grid else (grid, want)
+  equal = all(map(same_size, rest, others)) and same_size(n, most)
+  if not equal and (not all(map(same_size, rest, others)) or below(most, n) or forgotten_expand(grid, want, same_size)):
+    return None
+  if apart:
+    if not a.levels[0]: a = a.unsqueeze(0)
+    if len(a.levels[0]) > 1: a = a.flatten()
+  if not equal: a = a.pad(((0, ix.minus(most, n)), *((0, 0),) * len(rest)))
+  return a.unflatten(0, tuple(want)) if apart and len(want) != 1 else a
 
 
 def constant(name: str, x: Any) -> Any:

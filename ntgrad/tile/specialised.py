@@ -1,6 +1,7 @@
 """A tile kernel with all that it is specialised for: its index form, rendered for devices."""
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -8,11 +9,23 @@ from time import perf_counter
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, UOpList, buffers_written, inner, substitute, walk_statements
+from ntgrad.codegen.kernel import (
+  EFFECTS,
+  REGIONS,
+  AxisKind,
+  Kernel,
+  UOpList,
+  buffers_written,
+  flat_index,
+  inner,
+  substitute,
+  walk_statements,
+)
 from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy
@@ -25,7 +38,7 @@ from ntgrad.engine.report import new_label
 from ntgrad.engine.size_variants import SizedProgram
 
 from .block import ranges_of
-from .launch import Launcher, SlotPair
+from .launch import EVERYTHING, Launcher, SlotPair, Span
 from .open_sizes import Sizes
 from .parameters import Parameter
 from .races import Named
@@ -41,7 +54,7 @@ class Specialised:
   values: Mapping[str, int]                   # what each symbol is
   options: tuple[tuple[str, int], ...] = ()   # for the compiler: warps and stages
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
-  output_dir: str | None = None               # where generated source is kept
+  output_dir: str | os.PathLike[str] | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
   asserts: tuple[Check, ...] = ()             # what it checks while it runs
   again: Callable[[Sequence[SlotPair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
@@ -59,6 +72,18 @@ class Specialised:
   def touched(self) -> frozenset[int]:
     """The slots of the parameters that it reads or writes."""
     return frozenset(u.arg[0] for u in toposort(self.kernel.effects) if u.op is Ops.DEFINE_GLOBAL)
+
+  @cached_property
+  def reads(self) -> tuple[Span, ...]:
+    """Of each parameter the elements in memory among which are all that are read, from the first to behind the last."""
+    out = [(0, 0)] * len(self.parameters)
+    for u in self.kernel.nodes:
+      if u.op not in (Ops.LOAD, Ops.ATOMIC) or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
+      slot = u.src[0].arg[0]
+      flat, (low, high) = flat_index(self.parameters[slot].shape, u.src[1].src), out[slot]
+      lo, hi = EVERYTHING if ix.has_sizes(flat) else ix.bounds(flat)
+      out[slot] = (min(low, lo), max(high, hi + 1)) if high else (lo, hi + 1)
+    return tuple(out)
 
   @property
   def sizes(self) -> tuple[Size, ...]:
@@ -86,8 +111,8 @@ class Specialised:
       names, checks = tuple(p.name for p in self.parameters), self.checks(device)
       step = Step(program, tuple(range(len(names))), self.writes, (), device, (0,) * len(aligns))
       made = self.launchers[key] = Launcher(
-        self.name, step, self.writes, names, self.sharing, checks and checks[0], partial(self.launcher, device, aligns),
-        partial(self.static, device, aligns))
+        self.name, step, self.writes, names, lambda: self.sharing, checks and checks[0], partial(self.launcher, device, aligns),
+        partial(self.static, device, aligns), reads=lambda: self.reads)
     return made.with_sizes(sizes) if sizes else made
 
   def static(self, device: str, aligns: Sizes, sizes: Sizes) -> Launcher | None:

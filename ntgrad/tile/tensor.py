@@ -7,7 +7,7 @@ import inspect
 import itertools
 import operator
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ntgrad.codegen.index import Dim, numbers
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement, full_key, key_text
 from ntgrad.graph import checked, no_flag
-from ntgrad.graph.origins import Line, at_lines, here
+from ntgrad.graph.origins import Line, at_lines, here, say_once
 from ntgrad.graph.symbol import Expr, Symbol, evaluate_size, symbols_of
 from ntgrad.graph.symbol_sympy import is_sympy
 
@@ -75,7 +75,10 @@ DTYPE_KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dty
 
 
 def _element(dtype: Any) -> DType | type | None:
-  """A declared dtype; Python's types as they are, None for any."""
+  """A declared dtype; Python's types as they are, None for any. A number says nothing, as NineToothed's JIT never looks at it."""
+  if isinstance(dtype, (int, float)) and not isinstance(dtype, DType):
+    say_once("tile.Tensor: dtype", f"tile.Tensor: dtype={dtype!r} is a number, no dtype: it is ignored, the argument's is taken")
+    return None
   return dtype if dtype is None or any(dtype is kind for kind in DTYPE_KINDS) else dtype_of(dtype)
 
 
@@ -123,7 +126,7 @@ class Tensor:
 
   @checked
   def __init__(self, ndim: int | None = None, shape: Sequence[Any] | None = None, dtype: Any = None, other: Any = None,
-               shape_options: Mapping[str, Any] | Sequence[Any] | None = None, constexpr: bool = False,
+               shape_options: Mapping[str, Any] | Iterable[Any] | None = None, constexpr: bool = False,
                value: Any = None, name: str | None = None, jagged_dim: int | None = None):
     if shape is None and ndim is None: raise ArgumentError("Tensor: the number of dimensions, or a shape")
     if shape is None and (isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0):

@@ -7,7 +7,7 @@ import types
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Container, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
@@ -24,6 +24,8 @@ from ntgrad.graph.origins import Line
 from . import block as _b
 from .block import BlockValue, DimSize, as_index, block, dim, plain_value, seen
 from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
+
+_RECOMPUTED = 8   # times as many nodes as there is, that statements may have without what they have in common being kept
 
 
 @dataclass
@@ -75,6 +77,7 @@ class Tracer:
     self.reached: dict[int, Line | None] = {}   # those that come to a parameter first, by its slot
     self.breakpoints: list[Any] = []            # of the application, in order
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
+    self.replaced: set[UOp] = set()             # values that are others but for a part: ``block[i] = v``
     self.tf32 = False                           # a product asks for factors rounded to tf32
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
     self.atomics = 0                            # those that were read
@@ -374,9 +377,27 @@ class Tracer:
       return new.replace((*u.src[:n], *[v for v, _ in kept]), arg=u.arg._replace(asked=tuple(i for _, i in kept)))
     return rewrite(statements, {Ops.ATOMIC: plain, Ops.FOLD: fewer})
 
+  def computed_once(self, statements: list[UOp]) -> list[UOp]:
+    """Statements whose values have so much in common that computing it in each would be most of the work, as the stages of a
+    Fourier transform that are written out have: the common parts are computed before."""
+    once, each = len(toposort(tuple(statements))), 0
+    for s in statements:
+      each += len(toposort((s,)))
+      if each > _RECOMPUTED * once: break
+    else: return statements
+    fixed = dict[UOp, bool]()   # whether no statement changes what a value is
+    for u in toposort(tuple(statements)):
+      fixed[u] = u.op is not Ops.DEFINE_LOCAL and u not in self.written and all([fixed[s] for s in u.src])
+    values = [s.src[2] for s in statements if s.op is Ops.STORE and not isinstance(s.arg, tuple)]
+    self.statements, self.known = [], {}
+    for u in _shared([v for v in values if fixed[v]], self): self.keep_node(u)
+    changed = substitute(statements, self.known)
+    self.done_at |= {new: self.done_at[old] for old, new in zip(statements, changed) if old in self.done_at}
+    return [*self.statements, *changed]
+
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
-    statements = self.asked(_needed(self.statements))
+    statements = self.computed_once(list(self.asked(_needed(self.statements))))
     own = [p for p in self.parameters if p.one is None]
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
     new: _Table = {}
@@ -487,7 +508,7 @@ def _reads_elsewhere(u: UOp, v: LocalArray) -> bool:
              n.op is Ops.REDUCE and own.intersection(n.arg[1]) and reads(n, v) for n in toposort((u,)))
 
 
-def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
+def costly(u: UOp, known: Container[UOp] = ()) -> bool:
   """Whether a value is more than a load and a little arithmetic, when those of ``known`` cost nothing."""
   alu = 0
   for n in toposort((u,), stop=lambda n: n.op in (Ops.LOAD, Ops.INDEX) or n in known):
@@ -505,11 +526,11 @@ def _shared(values: Sequence[UOp], t: Tracer) -> list[UOp]:
   users: dict[UOp, int] = dict.fromkeys(values, 1)
   for n in order:
     for s in dict.fromkeys(n.src): users[s] = users.get(s, 0) + 1
-  out: list[UOp] = []
+  out: dict[UOp, None] = {}
   for n in order:
     if n.dtype is dtypes.index or n.op not in (Ops.ALU, Ops.REDUCE, Ops.CAST) or users[n] < 2: continue
     # it is one of a sum's many summands
     if any(t.kind(r) is AxisKind.LOOP and r.arg[0] not in t.inside for r in n.ranges): continue
-    if costly(n, out): out.append(n)
-  return out
+    if costly(n, out): out[n] = None
+  return list(out)
 

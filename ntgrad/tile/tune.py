@@ -186,9 +186,10 @@ def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], st
   for p in sorted(points, key=distance): yield dict(zip(names, p))
 
 
-def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device,
-                  inputs: Sequence[Any]) -> tuple[_Values, list[str]]:
-  """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
+def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device, inputs: Sequence[Any],
+                  interrupted: Callable[[_Values], None] = lambda _: None) -> tuple[_Values, list[str]]:
+  """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot.
+  ``interrupted`` gets the fastest so far where Ctrl-C ends the search."""
   lines: list[str] = []
   target, clock = device.renderer.target, Clock(device.renderer.target)
   found = different(kernel, symbols, specialise, target, clock, lines)
@@ -201,13 +202,17 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
   with line(lambda: f"tuning {kernel.name}, {len(lines)} block sizes tried"):
     programs = compiled_candidates(ranked, device, lines, clock, bench)
     over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
-    for values, program in programs:
-      if best is not None and time.perf_counter() > over: break
-      with noting(lines, values):
-        seconds = bench.measure(program)
-        lines.append(f"{shown_values(values)}: {seconds * 1e6:.1f} µs")
-        if best is None or seconds < best[0]: best = seconds, values
-      line.draw()
+    try:
+      for values, program in programs:
+        if best is not None and time.perf_counter() > over: break
+        with noting(lines, values):
+          seconds = bench.measure(program)
+          lines.append(f"{shown_values(values)}: {seconds * 1e6:.1f} µs")
+          if best is None or seconds < best[0]: best = seconds, values
+        line.draw()
+    except KeyboardInterrupt:
+      if best is not None: interrupted(best[1])
+      raise
   return best[1] if best is not None else first[0], lines
 
 

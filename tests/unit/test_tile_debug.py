@@ -311,17 +311,22 @@ def together(x: Any, y: Any) -> Any:
   return x, y.tile((1,)).unsqueeze(1).expand((-1, x.shape[1]))
 
 
+def always(x: Any) -> Any:
+  """What is so in every program, as only its data tells: what is written then is no race that indices show."""
+  return tl.sum(x) >= 0
+
+
 def overwrites(x: Any, y: Any) -> None:
-  y = tl.sum(x, 1)  # noqa: F841
+  if always(x): y = tl.sum(x, 1)  # noqa: F841
 
 
 def adds(x: Any, y: Any) -> None:
-  y = y + tl.sum(x, 1)
+  if always(x): y = y + tl.sum(x, 1)
 
 
 def mixes(x: Any, y: Any) -> None:
   tl.atomic_add(y, tl.sum(x, 1))
-  y = tl.max(x, 1)  # noqa: F841
+  if always(x): y = tl.max(x, 1)  # noqa: F841
 
 
 def looks(x: Any, y: Any) -> None:
@@ -390,7 +395,8 @@ def test_no_race() -> None:
 
 @pytest.mark.usefixtures("unverified")
 def test_races_in_a_grid_of_five_dimensions() -> None:
-  def write(x: Any, y: Any) -> None: y = tl.sum(x)  # noqa: F841
+  def write(x: Any, y: Any) -> None:
+    if always(x): y = tl.sum(x)  # noqa: F841
   def arrangement(x: Any, y: Any) -> Any:
     x = x.tile((1,) * 5)
     return x, y.tile((1,) * 5).expand((-1, -1, x.shape[2], -1, -1))

@@ -248,12 +248,6 @@ def test_storing_a_part_of_a_tile() -> None:
   def at(x: Any, i: Any, y: Any) -> None: y[i] = tl.sum(x)   # outside of the tile nothing is written
   index = np.array([1, 4], np.int32)
   assert ran(at, X, index, arrangement=lambda x, i, y: (x.tile((4,)), i, y.tile((4,)))) == [0, 6, 0, 0, 0, 0, 0, 0]
-  with pytest.raises(ApplicationError, match="no assignment at an index"):
-    def into_block(x: Any, y: Any) -> None:
-      v = x + 1
-      v[0] = 2.0
-      y = v
-    ran(into_block, X)
   with pytest.raises(AxisError, match="index 4 in a dimension of 4"):
     def outside(x: Any, y: Any) -> None: y[4] = 1.0
     ran(outside, X)
@@ -468,7 +462,7 @@ def test_a_parameter_that_is_not_used_has_any_grid(device: str) -> None:
 
 
 @pytest.mark.parametrize("kind, good, bad", [(int, (np.int8, np.int64, np.uint16), np.float32), (bool, (np.bool_,), np.int32),
-                                             (float, (np.float16, np.float64), np.int32)])
+                                             (float, (np.float16, np.float64, np.int32), np.bool_)])
 def test_types_of_python_stand_for_dtypes_of_their_kind(device: str, kind: Any, good: Any, bad: Any) -> None:
   k = tile.make(fours, copy, (Tensor(1, dtype=kind), Tensor(1)))
   for dtype in good:
@@ -506,7 +500,7 @@ def test_build_as_it_is_called_elsewhere(device: str, tmp_path: Any) -> None:
   tile.load(folder)(X, y)
   assert y.tolist() == (X * 3).tolist() and len(tile.load(folder).kernels) == 1
   with pytest.raises(ArgumentError, match="a call could not tell apart|two configurations"):
-    tile.build(premake, configs, tmp_path / "b")
+    tile.build(premake, configs[:1] * 2, tmp_path / "b")
   with pytest.raises(ArgumentError, match="no option 'num_warp'; did you mean num_warps?"):
     tile.build(premake, [((3,), {}, {"num_warp": 4})], tmp_path / "c")
   with pytest.raises(ArgumentError, match="a tile.Config, or a tuple"): tile.build(premake, [3], tmp_path / "d")

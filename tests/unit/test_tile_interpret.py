@@ -270,10 +270,6 @@ def test_what_a_loop_or_condition_of_the_kernel_cannot_change() -> None:
     seen = {"first": x[0]}
     if tl.sum(x[0]) > 0: seen["first"] = y[0]
     y[0] = seen["first"]
-  def pair(x: Any, y: Any) -> None:
-    p = (x[0], y[0])
-    for _ in range(2): p = (p[1], p[0])
-    y[0] = p[0]
   def level(x: Any, y: Any) -> None:
     row = x
     for k in range(2):
@@ -285,9 +281,6 @@ def test_what_a_loop_or_condition_of_the_kernel_cannot_change() -> None:
     row[0] = x[1]
   refuse(grows, r"the loop at line \d+, which the kernel runs, changes a list that was made before it.*static_range")
   refuse(element, "an `if` whose condition is known only when the kernel runs changes a dict")
-  refuse(
-    pair, r"'p' has no value here: the loop at line \d+ changes it, and a loop of the kernel carries numbers and blocks only"
-  )
   refuse(level, "'row' has no value here")
   refuse(
     either,

@@ -345,8 +345,8 @@ def test_refusals_of_make() -> None:
     tile.make(triples, add_tiles, (Tensor(1), Tensor(1)))
   with pytest.raises(ArgumentError, match="<lambda> gives 1 values for the 2 parameters"):
     tile.make(lambda x, y: x, double, (Tensor(1), Tensor(1)))
-  with pytest.raises(ShapeError, match=r"the outermost level of y is \(1, 4\), that of x is"):
-    tile.make(lambda x, y: (x.tile((4,)), y.tile((8,)).unsqueeze(0)), double, (Tensor(shape=(32,)), Tensor(shape=(32,))))
+  with pytest.raises(ShapeError, match=r"the outermost level of y is \(1, 16\), that of x is"):
+    tile.make(lambda x, y: (x.tile((4,)), y.tile((2,)).unsqueeze(0)), double, (Tensor(shape=(32,)), Tensor(shape=(32,))))
   def wrong(x: Tensor, y: Tensor) -> Any:
     return x.tile((4, 4)), y.tile((4,))
   with pytest.raises(ShapeError) as e: tile.make(wrong, double, (Tensor(1), Tensor(1)))
@@ -361,7 +361,7 @@ def test_refusals_of_a_call() -> None:
   with pytest.raises(ArgumentError, match="no value for BLOCK; give BLOCK="): add(x, y, z)
   with pytest.raises(ArgumentError, match="no compile-time value 'BLOCKS'"): add(x, y, z, BLOCKS=32)
   with pytest.raises(ArgumentError, match="BLOCK is an int"): add(x, y, z, BLOCK=3.5)
-  with pytest.raises(ShapeError, match=r"outermost level of y is \(2,\), that of x is \(4,\)"): add(x, y[:50].copy(), z, BLOCK=32)
+  with pytest.raises(ShapeError, match=r"outermost level of y is \(4,\), that of x is \(2,\)"): add(x[:50].copy(), y, z, BLOCK=32)
   with pytest.raises(ShapeError, match="x has 1 dimensions, got a tensor of shape"): add(x[None], y, z, BLOCK=32)
   with pytest.raises(ArgumentError, match="z is written, and the array is read-only"):
     z.flags.writeable = False
@@ -455,6 +455,32 @@ def test_empty_tensors_run_nothing() -> None:
 
 # ---- the tuner
 
+def test_what_a_search_has_found_is_kept_on_ctrl_c(tmp_path: Any, monkeypatch: Any) -> None:
+  from ntgrad.tile import tune as module
+  asked: list[float] = []
+  def measure(self: Any, program: Any) -> float:
+    asked.append(0.5 ** len(asked))
+    if len(asked) == 3: raise KeyboardInterrupt
+    return asked[-1]
+  monkeypatch.setattr(module.Bench, "measure", measure)
+  B = block_size(8, 32)
+  def made() -> Any:
+    def halves(x: Any, y: Any) -> None:
+      total = x * 0
+      for _ in range(3): total = total * 0.5 + x
+      y += total
+    return tile.make(lambda x, y: (x.tile((B,)), y.tile((B,))), halves, (Tensor(1), Tensor(1)), kernel_name="halved")
+  x, start = vectors(64)
+  with config(tune=1, cache=1, cache_dir=str(tmp_path)):
+    first = made()
+    with pytest.raises(KeyboardInterrupt): first(x, start.copy())
+    for k in (first, made()):   # here, and in another process
+      y = start.copy()
+      k(x, y)
+      np.testing.assert_allclose(y, start + 1.75 * x, rtol=1e-4, atol=1e-5)
+    assert len(asked) == 3 and k.last.values == first.last.values
+
+
 def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> None:
   """Three block sizes are tried (on copies of what is written), the choice is kept on disk, and another process finds it."""
   from ntgrad.tile import kernel as module
@@ -508,7 +534,7 @@ def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
 def test_a_choice_made_on_one_device_serves_no_other(tmp_path: Any, monkeypatch: Any) -> None:
   from ntgrad.tile import kernel as module
   searched: list[str] = []
-  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any) -> Any:
+  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any, keep: Any) -> Any:
     searched.append(device.identity)
     return {str(symbols[0]): 8 * len(searched)}, []
   monkeypatch.setattr(module, "search_values", search)
@@ -569,7 +595,7 @@ def test_built_kernels_run_without_reading_or_compiling(tmp_path: Any) -> None:
     return pairs, scaled, (Tensor(1), Tensor(1))
   def one(n: int, scale: int, dtype: str = "float32") -> tile.Config:
     return tile.Config((scale,), {}, [((n,), dtype), ((n,), dtype)], {"BLOCK": 32})
-  folder = tile.build(premake, [one(100, 2), one(64, 3), one(100, 5, "float64")], tmp_path / "built", kernel_name="scaled")
+  folder = tile.build(premake, [one(100, 2), one(64, 3), one(100, 5, "float64")], tmp_path / "built", kernel_name="scaled").folder
   assert sorted(p.name for p in folder.iterdir())[-1] == "scaled_2.cl" and (folder / "manifest.json").exists()
   script = """
 import sys, numpy as np
@@ -595,7 +621,7 @@ except Exception as e: print(type(e).__name__, e)
     and "no kernel for float32(7,), float32(7,); there is float32(100,), float32(100,)" in done.stdout
   )
   with pytest.raises(ArgumentError, match="two configurations"):
-    tile.build(premake, [one(100, 2), one(100, 3)], tmp_path / "again")
+    tile.build(premake, [one(100, 2), one(100, 2)], tmp_path / "again")
   binary = folder / "scaled_1.bin"
   binary.write_bytes(binary.read_bytes()[:-9])
   with pytest.raises(NtgradError, match="is damaged; build it again"):

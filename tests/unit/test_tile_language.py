@@ -315,10 +315,9 @@ def changes(x: Any) -> Any:
 def only_inside(x: Any) -> Any:
   for k in range(3): last = x * k
   return last
-def jumps(x: Any) -> Any:
-  for _ in range(3):
-    break
-  return x
+def otherwise(x: Any) -> Any:
+  for _ in range(3): pass
+  else: return x
 def tries(x: Any) -> Any:
   try: return x
   finally: pass
@@ -342,7 +341,7 @@ REFUSALS: dict[Callable[..., Any], str] = {
   block_if: r"`if` takes one condition a program, got a block of shape \(5, 7\); tl.where",
   changes: "'out' has shape .* before the loop and",
   only_inside: "'last' has no value here: it is assigned only inside the loop",
-  jumps: "break at line",
+  otherwise: "a for loop of an application has no else",
   tries: "no try statement",
   one_side: "'found' has no value here: the `if` at line .* assigns it on one side only",
   recursion: "64 deep",
