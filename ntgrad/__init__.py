@@ -13,7 +13,6 @@ from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors, helpers, nn
-  from ntgrad.amp import GradScaler, autocast, get_autocast_dtype, is_autocast_available, is_autocast_enabled
   from ntgrad.capture.jit import TinyJit, jit
   from ntgrad.engine.profiling import profile
   from ntgrad.functions.files import *
@@ -30,6 +29,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
     set_grad_enabled,
   )
   from ntgrad.helpers import Context, GlobalCounters, getenv
+  from ntgrad.nn.amp import GradScaler, autocast, get_autocast_dtype, is_autocast_available, is_autocast_enabled
   from ntgrad.tensor.custom import Function
   from ntgrad.tensor.random import Generator, default_generator
   from ntgrad.tile.eject import override
@@ -40,7 +40,7 @@ Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 __version__ = "0.1.0"
 
 _LAZY = {name: module for module, names in (row.split(": ") for row in """
-ntgrad.amp: GradScaler autocast get_autocast_dtype is_autocast_available is_autocast_enabled
+ntgrad.nn.amp: GradScaler autocast get_autocast_dtype is_autocast_available is_autocast_enabled
 ntgrad.capture.jit: jit TinyJit
 ntgrad.tensor.custom: Function
 ntgrad.engine.profiling: profile

@@ -5,10 +5,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ntgrad.amp import GradScaler, autocast
 from ntgrad.codegen.ir import ArgumentError, DeviceError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device, DeviceName, Memory, get_device
+from ntgrad.nn.amp import GradScaler, autocast
 from ntgrad.tensor.random import default_generator
 
 

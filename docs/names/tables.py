@@ -42,7 +42,7 @@ MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional
            "optim.swa_utils.": "ntgrad.nn.optim.swa_utils", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
            "utils.data.": "ntgrad.utils.data", "utils.checkpoint.": "ntgrad.utils.checkpoint", "linalg.": "ntgrad.linalg",
            "special.": "ntgrad.special", "autograd.": "ntgrad.autograd", "autograd.functional.": "ntgrad.autograd.functional",
-           "func.": "ntgrad.func", "cuda.": "ntgrad.cuda", "amp.": "ntgrad.amp",
+           "func.": "ntgrad.func", "cuda.": "ntgrad.cuda", "amp.": "ntgrad.nn.amp",
            "nn.state.": "ntgrad.nn.state", "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
 TITLES = {"pytorch": "PyTorch", "tinygrad": "tinygrad"}
 # parameters that need no remark: they say where results go, how memory is laid out, or which kernel is taken

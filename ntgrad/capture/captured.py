@@ -19,7 +19,7 @@ from ntgrad.engine.traced_sizes import Trace, VariableValues, tracing
 from ntgrad.graph import Alias, BoundInt, live_aliases, mode, origins, through, waiting
 from ntgrad.graph.modes import autocast
 from ntgrad.graph.nodes import const
-from ntgrad.graph.reads import Reads, reads_of
+from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 
 from .arguments import VALUES, Call, Pieces, constant, put, take

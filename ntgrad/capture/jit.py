@@ -17,7 +17,7 @@ from ntgrad.engine.size_variants import names_beside
 from ntgrad.engine.traced_sizes import VariableValues
 from ntgrad.graph import BoundInt, checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
-from ntgrad.graph.reads import wrappers
+from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 
 from .arguments import Pieces

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from opcode import opmap
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 # a module, or a class -> what the names in it begin with in the lists of PyTorch's and tinygrad's names
+ELSEWHERE = {"ntgrad.amp": "ntgrad.nn.amp"}   # modules by their public names
 _PLACES = {"ntgrad": ("torch.", ""), "ntgrad.nn.optim": ("optim.", "nn.optim.")}
 
 
@@ -49,17 +51,25 @@ def show(name: str) -> None:
   sys.modules[name] = seen
 
 
-class _Absent:
-  """Asked for modules that nobody else finds, last of all: says why one of this package is not there (``import ntgrad.fft``)."""
+class _Elsewhere:
+  """Asked for modules that nobody else finds, last of all: finds those that lie elsewhere, and says why another one of ntgrad
+  is not there (``import ntgrad.fft``)."""
   @staticmethod
-  def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+  def create_module(spec: ModuleSpec) -> ModuleType: return import_module(ELSEWHERE[spec.name])
+  @staticmethod
+  def exec_module(module: ModuleType) -> None: pass
+
+  @staticmethod
+  def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    if name in ELSEWHERE: return ModuleSpec(name, _Elsewhere)   # type: ignore[arg-type]
     place, _, last = name.rpartition(".")
     # what only asks whether there is one (``importlib.util.find_spec``) gets no error
     if place.partition(".")[0] == "ntgrad" and sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
       if why := reason(place, last): raise ModuleNotFoundError(f"No module named {name!r}{why}", name=name)
+    return None
 
 
-sys.meta_path.append(_Absent)
+sys.meta_path.append(_Elsewhere)
 
 
 class Absent:

@@ -11,7 +11,7 @@ from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
 from ntgrad.graph import checked, mode, nodes as graph
-from ntgrad.graph.reads import wrappers
+from ntgrad.reads import wrappers
 
 from .derived_gradient import Derivations, RuleCall, once
 from .kernel import TileKernel

@@ -15,7 +15,7 @@ from ntgrad.codegen.index import Dim, same_size
 from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, UOp, dtypes, promote
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.graph.origins import Line
-from ntgrad.graph.reads.places import contents
+from ntgrad.reads.places import contents
 
 from . import control_flow as flow
 from .block import BlockValue, broadcast_shapes, dim, is_value, one, replaced, truth

@@ -23,8 +23,8 @@ from ntgrad.engine.device import default_device, get_device
 from ntgrad.graph import checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.origins import pointed
-from ntgrad.graph.reads import reads_of, wrappers
 from ntgrad.graph.symbol import Symbol, evaluate
+from ntgrad.reads import reads_of, wrappers
 
 from . import tune
 from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows

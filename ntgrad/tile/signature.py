@@ -11,8 +11,8 @@ from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, Recent, ShapeErr
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine import report
 from ntgrad.graph.origins import Line, at_lines
-from ntgrad.graph.reads import Reads
 from ntgrad.graph.symbol import Symbol, evaluate, evaluate_size, solved
+from ntgrad.reads import Reads
 
 from .assessments import Assessment, forgotten_expand, mended, no_empty_tiles
 from .launch import Argument, ByName, Positional

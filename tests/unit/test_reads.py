@@ -28,7 +28,7 @@ from ntgrad import Tensor, config, nn
 from ntgrad.capture import captured
 from ntgrad.errors import CaptureError
 from ntgrad.graph.change_counts import Stamped
-from ntgrad.graph.reads import reads_of
+from ntgrad.reads import reads_of
 
 X = np.arange(1, 5, dtype=np.float32)
 Way = tuple[Callable[..., Any], Callable[[], Any], Callable[[], Any]]   # a function of a tensor, a change, and how it is undone

@@ -19,9 +19,9 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, N
 from ntgrad.engine.device import DeviceName
 from ntgrad.engine.realize import write_from_host
 from ntgrad.graph import Alias, AliasView, checked
-from ntgrad.graph.reads import Reads
 from ntgrad.nn.common import number
 from ntgrad.nn.recipes import Recipes, write
+from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
 # options of PyTorch's and tinygrad's that change nothing here: every step is fused, may be captured, and keeps its state where

@@ -13,9 +13,10 @@ from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
 from ntgrad.graph import checked
 from ntgrad.graph.modes import Autocast, autocast as _now
-from ntgrad.nn.common import number
-from ntgrad.nn.optim.base import Flat, Optimizer, OptimizerGroup
 from ntgrad.tensor import Tensor
+
+from .common import number
+from .optim.base import Flat, Optimizer, OptimizerGroup
 
 _DEFAULT = {"cuda": dtypes.float16, "cpu": dtypes.bfloat16, "numpy": dtypes.bfloat16, "cl": dtypes.float16}
 
