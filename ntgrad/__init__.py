@@ -29,6 +29,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
     set_grad_enabled,
   )
   from ntgrad.helpers import Context, GlobalCounters, getenv
+  from ntgrad.nn import amp
   from ntgrad.nn.amp import GradScaler, autocast, get_autocast_dtype, is_autocast_available, is_autocast_enabled
   from ntgrad.tensor.custom import Function
   from ntgrad.tensor.random import Generator, default_generator
@@ -64,7 +65,8 @@ def __getattr__(name: str) -> Any:
 __all__ = [
   "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
   "override", "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
-  "set_default_dtype", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"
+  "set_default_dtype", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled", "amp", "GradScaler", "autocast",
+  "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled"
 ]
 
 show(__name__)

@@ -137,7 +137,7 @@ class _Amp(ModuleType):
 
 amp = sys.modules[f"{__name__}.amp"] = _Amp(f"{__name__}.amp")
 __all__ = """
-  amp current_device device_count empty_cache get_device_capability get_device_name is_available is_bf16_supported
+  current_device device_count empty_cache get_device_capability get_device_name is_available is_bf16_supported
   is_initialized manual_seed manual_seed_all max_memory_allocated mem_get_info memory_allocated memory_reserved
   reset_peak_memory_stats set_device synchronize""".split()  # noqa: PLE0605
 

@@ -42,8 +42,9 @@ MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional
            "optim.swa_utils.": "ntgrad.nn.optim.swa_utils", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
            "utils.data.": "ntgrad.utils.data", "utils.checkpoint.": "ntgrad.utils.checkpoint", "linalg.": "ntgrad.linalg",
            "special.": "ntgrad.special", "autograd.": "ntgrad.autograd", "autograd.functional.": "ntgrad.autograd.functional",
-           "func.": "ntgrad.func", "cuda.": "ntgrad.cuda", "amp.": "ntgrad.nn.amp",
+           "func.": "ntgrad.func", "cuda.": "ntgrad.cuda", "amp.": "ntgrad.amp",
            "nn.state.": "ntgrad.nn.state", "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
+CAST = ntgrad.Tensor.matmul.__code__   # of methods that autocasting is for
 TITLES = {"pytorch": "PyTorch", "tinygrad": "tinygrad"}
 # parameters that need no remark: they say where results go, how memory is laid out, or which kernel is taken
 PASSED_OVER = set("out memory_format layout pin_memory size_average reduce non_blocking implicit names foreach fused capturable "
@@ -104,6 +105,7 @@ def ours(x: Any) -> tuple[list[str], set[str], bool] | None:
   """Parameters that go by place, all of them, and whether any number goes by place; None for what is no function."""
   if not callable(x) or isinstance(x, property): return None
   f = x.__init__ if isinstance(x, type) else x
+  if getattr(f, "__code__", None) is CAST: f = f.__wrapped__   # takes what the method takes
   try: given = list(inspect.signature(f, follow_wrapped=False).parameters.values())
   except (TypeError, ValueError): return None
   given = [p for p in given if p.name != "self"]

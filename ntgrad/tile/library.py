@@ -226,6 +226,7 @@ class Library:
   def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
 
   def __fspath__(self) -> str: return str(self.folder)
+  def __str__(self) -> str: return str(self.folder)
   def __truediv__(self, name: str | os.PathLike[str]) -> Path: return self.folder / name
 
   def __call__(self, *args: Any, **values: Any) -> None:

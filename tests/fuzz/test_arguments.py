@@ -1014,6 +1014,7 @@ OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model
 OWN |= {(name, parameter, "function") for name, parameter in (
   ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
   ("nn.Transformer", "custom_decoder"))}
+OWN |= {("tile.Tensor", "dtype", number) for number in ("nan", "inf", "-inf", "-1", "0", "1", "1.5", "2.0", "2**70")}   # as there
 
 
 def _deep() -> Any:

@@ -21,6 +21,12 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "one command; progress on one line (command, backends/progress.py)": (390, 5_100),
   "the first NaN, check, reduce (engine/nan_checks.py, command/check.py, command/reduce.py)": (690, 9_300),
   "tl.device_print, breakpoint(), races in the kernel's words (tile/breakpoints.py, tile/races.py)": (320, 3_900),
+  "reductions and scans by any function, old values of atomics, batches in tl.dot (tile/combining.py)": (450, 5_000),
+  "assignments to parts of blocks, jumps, grids of their own, races that are refused, libraries that are called": (510, 5_900),
+  "gradients of applications by rule (tile/derived_gradient.py, tensor_code.py, pure_stores.py)": (720, 7_000),
+  "further names of tinygrad": (150, 1_500),
+  "hooks, weight norm and parametrizations, antialias, options of DataLoader (nn/hooks.py, nn/utils)": (880, 7_000),
+  "mixed precision (nn/amp.py, tensor/autocasting.py)": (340, 2_700),
   "what was said twice, or stood in a function of its own and was used once": (-400, -1_600),
 }
 SLACK = 1.005   # for what is mended

@@ -43,14 +43,14 @@ def test_the_package_has_the_reasons() -> None:
 
 @pytest.mark.parametrize(("code", "said"), [
   ("ntgrad.angle", "there are no complex numbers"), ("ntgrad.fft.fft(x)", "there are no complex numbers"),
-  ("ntgrad.distributed", "one process"), ("ntgrad.autocast", "16-bit weights"), ("nn.DataParallel", "one process"),
-  ("nn.LazyLinear", "sizes are given when a layer is made"), ("nn.ParameterList", "use a list"),
+  ("ntgrad.distributed", "one process"), ("nn.DataParallel", "one process"),
+  ("nn.LazyLinear", "sizes are given when a layer is made"),
   ("F.scaled_mm", "quantised weights"), ("F.abs", "Tensor has, x.abs(..)"), ("nn.optim.LBFGS", "subclasses"),
   ("ntgrad.optim.LBFGS", "subclasses `nn.optim.Optimizer`"),
   ("ntgrad.linalg.eig", "complex"), ("ntgrad.special.i0", "build it of what there is"), ("ntgrad.cuda.Stream", "one stream"),
-  ("ntgrad.utils.data.DistributedSampler", "one process"), ("nn.utils.fuse_conv_bn_eval", "weights are plain tensors"),
-  ("ntgrad.helpers.fetch", "nothing is fetched"), ("Tensor.stride", "no strides"), ("x.stride()", "no strides"),
-  ("x.byte()", 'use `x.cast("uint8")`'), ("nn.Linear(1, 1).register_forward_hook(print)", "wrap the layer")])
+  ("ntgrad.utils.data.DistributedSampler", "one process"),
+  ("ntgrad.helpers.fetch", "nothing is fetched"),
+  ("x.byte()", 'use `x.cast("uint8")`')])
 def test_a_missing_name_says_why(code: str, said: str) -> None:
   space = {"ntgrad": ntgrad, "nn": nn, "F": nn.functional, "Tensor": Tensor, "x": Tensor([1])}
   with pytest.raises(AttributeError) as e: eval(code, space)
