@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import wraps
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, Sequence
 from weakref import ref
@@ -19,6 +20,7 @@ from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checked_names, names_at, text
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
+from ntgrad.graph.modes import autocast
 
 _frame, _internal, _inside, _again = sys._getframe, origins.internal, origins.calling.get, origins.again
 _user: CodeType | None = None   # the user's code that made a tensor before
@@ -56,6 +58,13 @@ class Size(int):
 
 
 @checked
+def casting(fn: Callable[..., Any], within: Callable[..., Any]) -> Callable[..., Any]:
+  """A method that ``within`` calls where autocasting is on: ``within(fn, args, kwargs)``."""
+  @wraps(fn)
+  def call(*args: Any, **kwargs: Any) -> Any: return within(fn, args, kwargs) if autocast.get() else fn(*args, **kwargs)
+  return call
+
+
 class Base(Valued):
   """What a tensor holds: an Alias, which is the value that it shares with others, and the view of it that it shows.
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ntgrad.codegen.ir import DType, dtypes
-from ntgrad.core import Base
+from ntgrad.core import Base, casting
 from ntgrad.graph.modes import autocast
 
 LOW = """__matmul__ __rmatmul__ _convolved _projected _transposed addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d
@@ -42,20 +42,14 @@ def _cast(x: Any, now: dict[str, DType], low: bool) -> Any:
   return t.cast(dtype).contiguous() if low and t._state == 2 else t.cast(dtype)
 
 
-def _casting(fn: Callable[..., Any], low: bool) -> Callable[..., Any]:
-  """A method that computes in the low dtype, or in float32, where autocasting is on and no other method calls it."""
-  @wraps(fn)
-  def call(*args: Any, **kwargs: Any) -> Any:
-    if not (now := autocast.get()): return fn(*args, **kwargs)
-    caller = sys._getframe(1).f_code.co_filename
-    if caller.startswith(_HERE) and not caller.startswith(_FUNCTIONS): return fn(*args, **kwargs)
-    known = dict(now)
-    args = tuple([_cast(x, known, low) for x in args])
-    kwargs = {k: _cast(x, known, low) for k, x in kwargs.items()}
-    before = autocast.set(())
-    try: return fn(*args, **kwargs)
-    finally: autocast.reset(before)
-  return call
+def _call(low: bool, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+  """What a method gives that computes in the low dtype, or in float32, unless another method calls it."""
+  caller = sys._getframe(2).f_code.co_filename
+  if caller.startswith(_HERE) and not caller.startswith(_FUNCTIONS): return fn(*args, **kwargs)
+  now = dict(autocast.get())
+  before = autocast.set(())
+  try: return fn(*[_cast(x, now, low) for x in args], **{k: _cast(x, now, low) for k, x in kwargs.items()})
+  finally: autocast.reset(before)
 
 
 def cast_methods(cls: type) -> None:
@@ -64,5 +58,5 @@ def cast_methods(cls: type) -> None:
     for name in names:
       owner = next(c for c in cls.__mro__ if name in vars(c))
       fn = vars(owner)[name]
-      made = _casting(getattr(fn, "__func__", fn), low)
+      made = casting(getattr(fn, "__func__", fn), partial(_call, low))
       setattr(owner, name, type(fn)(made) if isinstance(fn, (classmethod, staticmethod)) else made)

@@ -334,7 +334,7 @@ class TileKernel(Signature):
     told = {n: vs[0] for n, vs in self.settings.items() if n in tune.COMPILER_OPTIONS} | known
     mine = tuple((n, told[n]) for n in tune.COMPILER_OPTIONS if n in told)
     kernel = tracer.kernel()
-    refuse_races(self.name, kernel, parameters, tracer.places)
+    if any(p.shared for p in parameters): refuse_races(self.name, kernel, parameters, tracer.places)
     if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
     def again(shared: Sequence[SlotPair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)

@@ -42,6 +42,11 @@ class Parameter:
   tiled: bool = False                            # some of its tiles are read or written, or asked where they are
 
   @property
+  def shared(self) -> bool:
+    """Whether several programs may write one element."""
+    return self.written and (self.anywhere or not self.arrangement.injective)
+
+  @property
   def shape(self) -> tuple[Dim, ...]:
     """The shape in memory; a single number has one element."""
     return self.memory or self.arrangement.source or (1,)

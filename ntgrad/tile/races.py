@@ -12,7 +12,7 @@ from ntgrad.backends.base import ProgramAround, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, below, evaluator
 from ntgrad.codegen.ir import BinaryOps, Ops, RaceError, UOp, toposort
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, gate_or_true, inner, is_variable, substitute
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, gate_or_true, inner, is_variable, orders, substitute
 
 from .parameters import Parameter
 
@@ -58,8 +58,8 @@ def refuse_races(name: str, kernel: Kernel, parameters: Sequence[Parameter],
   what is stored under a condition on the program may be one program's, and programs that look at what atomic operations found
   may wait for each other."""
   several = [a.rng for a in kernel.grid if a.size != 1]
-  suspect = {p.slot: p for p in parameters if p.written and (p.anywhere or not p.arrangement.injective)}
-  if not suspect or not several or any(u.op is Ops.ATOMIC and len(u.src) > 4 for u in kernel.nodes): return
+  suspect = {p.slot: p for p in parameters if p.shared}
+  if not suspect or not several or any(map(orders, kernel.nodes)): return
   effects = list(_effects(kernel.body))
   varying = _varying(effects)
   def axes(*us: UOp) -> set[UOp]:

@@ -303,7 +303,8 @@ class Tensor:
     v = _value(value)
     if self.is_leaf and isinstance(value, Tensor) and value.memory is self.memory: raise Undefined
     if not isinstance(value, Tensor): v = np.broadcast_to(v, self.shape)
-    elif v.shape != self.shape or v.dtype != self.dtype: raise AssignError("another shape or dtype")
+    elif not broadcasts(v.shape, self.shape) or v.dtype != self.dtype: raise AssignError("another shape or dtype")
+    v = np.broadcast_to(v, self.shape)
     self._write(self.index, np.array(v), isinstance(value, Tensor) and value.needs, True)
     return self
 

@@ -55,9 +55,9 @@ def matrices(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> 
   return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
 
 
-def powers(x: Any, y: Any) -> Any:
-  for _ in tl.static_range(2): x = x * 0.5
-  return x + y
+def halves(x: Any, y: Any) -> Any:
+  for _ in tl.static_range(2): x = x + y * 0.5
+  return x
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
@@ -121,7 +121,7 @@ def test_blocks_that_broadcast_and_dimensions_of_one(device: str) -> None:
 def test_functions_of_the_language_and_of_python(device: str) -> None:
   same(tile.apply(lambda x: tl.reduce(x, 0, tl.maximum), X), [X.max(0)])
   same(tile.apply(lambda x: tl.reduce(x, 0, min), X), [X.min(0)])
-  same(tile.apply(lambda x: tl.reduce(x, 0, powers), X), [combined(lambda a, b: a * 0.25 + b, (X,), 0)[0][-1]])
+  same(tile.apply(lambda x: tl.reduce(x, 0, halves), X), [combined(lambda a, b: a + b, (X,), 0)[0][-1]])
   half = 0.5
   same(tile.apply(lambda x: tl.reduce(x, 0, lambda a, b: a * half + b), X),
        [combined(lambda a, b: a * 0.5 + b, (X,), 0)[0][-1]])
@@ -132,8 +132,8 @@ def test_functions_of_the_language_and_of_python(device: str) -> None:
 def test_dtypes(dtype: str, device: str) -> None:
   kind = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
   x = (RNG.integers(0, 2, (3, 6)) if dtype == "bool" else RNG.integers(1, 4, (3, 6))).astype(kind)
-  fn: Callable[..., Any] = (lambda a, b: a & ~b) if dtype == "bool" else lambda a, b: a * b
-  plain: Callable[..., Any] = (lambda a, b: a and not b) if dtype == "bool" else lambda a, b: a * b
+  fn: Callable[..., Any] = (lambda a, b: a ^ b) if dtype == "bool" else lambda a, b: a * b
+  plain: Callable[..., Any] = (lambda a, b: a != b) if dtype == "bool" else lambda a, b: a * b
   with np.errstate(over="ignore"): last, down = combined(plain, (x,), 1)[0][:, -1], combined(plain, (x,), 0, True)
   same(tile.apply(lambda x: tl.reduce(x, 1, fn), x), [last])
   same(tile.apply(lambda x: tl.associative_scan(x, 0, fn, True), x), down)
