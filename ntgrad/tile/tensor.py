@@ -76,7 +76,7 @@ DTYPE_KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dty
 
 def _element(dtype: Any) -> DType | type | None:
   """A declared dtype; Python's types as they are, None for any. A number says nothing, as NineToothed's JIT never looks at it."""
-  if isinstance(dtype, (int, float)) and not isinstance(dtype, DType):
+  if isinstance(dtype, (int, float)) and not isinstance(dtype, (bool, DType)):
     say_once("tile.Tensor: dtype", f"tile.Tensor: dtype={shown(dtype)} is a number: ignored, the argument's is taken")
     return None
   return dtype if dtype is None or any(dtype is kind for kind in DTYPE_KINDS) else dtype_of(dtype)

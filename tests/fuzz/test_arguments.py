@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import re
 import tarfile
 import types
 import warnings
@@ -1014,8 +1015,8 @@ OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model
 OWN |= {(name, parameter, "function") for name, parameter in (
   ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
   ("nn.Transformer", "custom_decoder"))}
-OWN |= {("tile.Tensor", "dtype", number) for number in (   # which says nothing there
-  "nan", "inf", "-inf", "-1", "0", "1", "1.5", "2.0", "2**70", "2**31", "10**5000")}
+# a number says nothing there
+OWN |= {("tile.Tensor", "dtype", kind) for kind in BAD if re.match(r"(np\.\w+ )?-?(\d|inf|nan)", kind)}
 
 
 def _deep() -> Any:
