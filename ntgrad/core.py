@@ -358,6 +358,7 @@ class Base(Valued):
   def contiguous_backward(self) -> Self:
     """The same value (a hint in tinygrad; nothing here)."""
     return self._own()
+  @checked
   def clone(self, device: str | None = None, *, memory_format: memory_format | None = None) -> Self:
     """The same value as a tensor of its own (memory is copied when one of the two is written), on a device, or where it is;
     gradients pass. ``memory_format`` has no effect. Raises DeviceError."""

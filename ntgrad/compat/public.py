@@ -57,7 +57,7 @@ class _Elsewhere:
   @staticmethod
   def create_module(spec: ModuleSpec) -> ModuleType: return import_module(ELSEWHERE[spec.name])
   @staticmethod
-  def exec_module(module: ModuleType) -> None: pass
+  def exec_module(module: ModuleType) -> None: module.__spec__ = ModuleSpec(module.__name__, None)   # its own name stays
 
   @staticmethod
   def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

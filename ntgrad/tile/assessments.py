@@ -87,6 +87,12 @@ def check(condition: Any, message: str = "") -> None:
 
 # ---- grids
 
+def _less(a: Any, b: Any) -> Any:
+  """Whether a size is less than another; never of one name with options of two kinds, which says nothing."""
+  try: return (a == b) is not True and a < b
+  except ArgumentError: return False
+
+
 def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = ()) -> list[Assessment]:
   """That the outermost levels are the same, or have as many programs, which correspond in row-major order; the first dimension,
   or their number, may be smaller than that of the first parameter. Raises ShapeError if they never are, or only where a tensor is
@@ -111,7 +117,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
       if count is not False: out.append(Assessment(count, asked, where, name, fewer))
       elif name not in whole: raise ShapeError(refused + at_lines(line))
       continue
-    fewer = mine[0] < theirs[0] if mine else False
+    fewer = _less(mine[0], theirs[0]) if mine else False
     unequal = [d for d, (a, b) in enumerate(zip(mine, theirs)) if (a == b) is False]
     if name in whole and any([d or fewer is False for d in unequal]): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):

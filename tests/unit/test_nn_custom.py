@@ -115,7 +115,7 @@ def test_gradients_at_tensors_that_require_none() -> None:
   again = checkpoint(lambda t: (t * t).exp(), x)
   assert not again.requires_grad
   close(again.sum().gradient(x)[0], 2 * a * np.exp(a * a), 1e-4)
-  with ntgrad.no_grad(), pytest.raises(GradientError): Exp.apply(x).sum().gradient(x)
+  with ntgrad.no_grad(): close(Exp.apply(x).sum().gradient(x)[0], a * 0)   # no gradient goes through it
 
 
 def test_function_used_twice() -> None:

@@ -79,7 +79,7 @@ def test_ranks_and_dtypes() -> None:
     "product: y has 2 dimensions, got a tensor of shape (16,)"
   )
   named(ShapeError, ["named z"], NAMED, ones(32, 16), ones(16, 32), ones(32, 32, 1))
-  named(DTypeError, ["named y"], NAMED, ones(32, 16), ones(16, 32, dtype="int32"), ones(32, 32))
+  named(DTypeError, ["named y"], NAMED, ones(32, 16), ones(16, 32, dtype="float64"), ones(32, 32))
 
 
 def test_sizes_of_dimensions() -> None:
