@@ -275,6 +275,7 @@ class Base(Valued):
   def is_param(self) -> bool:
     """Whether an optimizer that is given this tensor trains it: True but where ``requires_grad`` is False."""
     return self._state >= 0
+  @checked
   def is_param_(self, is_param: bool = True) -> Self:
     """Say whether optimizers train this tensor, by tinygrad's name for ``requires_grad_``; the result of an operation and a
     tensor of ints stay as they are. Gives the tensor itself."""
@@ -352,6 +353,7 @@ class Base(Valued):
   def detach(self) -> Self:
     """The same memory; no gradient passes through it."""
     return self._seen((Ops.DETACH, None))
+  @checked
   def contiguous(self, memory_format: memory_format | None = None) -> Self:
     """The same value as a tensor of its own, realised in one piece when it is realised; ``memory_format`` has no effect."""
     return self._wrap(graph.contiguous(self.lazydata))

@@ -55,9 +55,13 @@ class _Elsewhere:
   """Asked for modules that nobody else finds, last of all: finds those that lie elsewhere, and says why another one of ntgrad
   is not there (``import ntgrad.fft``)."""
   @staticmethod
-  def create_module(spec: ModuleSpec) -> ModuleType: return import_module(ELSEWHERE[spec.name])
+  def create_module(spec: ModuleSpec) -> ModuleType:
+    found = import_module(ELSEWHERE[spec.name])
+    spec.loader_state = found.__spec__
+    return found
+
   @staticmethod
-  def exec_module(module: ModuleType) -> None: module.__spec__ = ModuleSpec(module.__name__, None)   # its own name stays
+  def exec_module(module: Any) -> None: module.__spec__ = module.__spec__.loader_state   # its own, as it has been executed
 
   @staticmethod
   def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

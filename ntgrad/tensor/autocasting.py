@@ -58,5 +58,6 @@ def cast_methods(cls: type) -> None:
     for name in names:
       owner = next(c for c in cls.__mro__ if name in vars(c))
       fn = vars(owner)[name]
-      made = casting(getattr(fn, "__func__", fn), partial(_call, low))
-      setattr(owner, name, type(fn)(made) if isinstance(fn, (classmethod, staticmethod)) else made)
+      made: Any = casting(getattr(fn, "__func__", fn), partial(_call, low))
+      if isinstance(fn, (classmethod, staticmethod)): made = type(fn)(made)
+      for alias in [n for n, f in vars(owner).items() if f is fn]: setattr(owner, alias, made)

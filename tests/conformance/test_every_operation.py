@@ -21,7 +21,7 @@ MADE = "empty empty_like from_dlpack from_numpy new_empty new_full new_tensor ne
 ABOUT = """
 allclose assign cpu cuda detach detach_ dim double element_size fill_ float_power half is_floating_point idiv item long
 named nbytes nelement replace requires_grad_ sequential to_ train type zero_ data_ptr is_contiguous is_param_ register_hook
-register_post_accumulate_grad_hook retain_grad stride to_numpy""".split()
+register_post_accumulate_grad_hook retain_grad to_numpy""".split()
 NAMES = [n for n in dir(Tensor) if n[0] != "_" and callable(getattr(Tensor, n))]
 
 

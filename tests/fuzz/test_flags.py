@@ -19,7 +19,7 @@ ELEMENTS = {"x", "other", "value", "val", "fill_value", "no", "weight", "min_", 
             "item", "batch", "sampler"}
 # layers keep these for their calls, which refuse them; what takes anything
 LATER = {*((f"nn.{layer}", "dim") for layer in ("GLU", "Softmax", "Softmin", "LogSoftmax", "CosineSimilarity")),
-         ("ntgrad.save", "pickle_protocol"),
+         ("ntgrad.save", "pickle_protocol"), ("nn.ParameterDict.get", "default"),
          ("nn.Flatten", "start_dim"), ("nn.Flatten", "end_dim"), ("nn.Unflatten", "dim"), ("nn.Identity", "*0"),
          ("ntgrad.result_type", "*1"), *((f"ntgrad.{kind}Tensor", "*0") for kind in (
            "BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"))}
