@@ -57,7 +57,6 @@ class Size(int):
     return t.shape if dim is None else t.shape[t._dim("size", dim)]
 
 
-@checked
 def casting(fn: Callable[..., Any], within: Callable[..., Any]) -> Callable[..., Any]:
   """A method that ``within`` calls where autocasting is on: ``within(fn, args, kwargs)``."""
   @wraps(fn)
@@ -65,6 +64,7 @@ def casting(fn: Callable[..., Any], within: Callable[..., Any]) -> Callable[...,
   return call
 
 
+@checked
 class Base(Valued):
   """What a tensor holds: an Alias, which is the value that it shares with others, and the view of it that it shows.
 
@@ -275,7 +275,6 @@ class Base(Valued):
   def is_param(self) -> bool:
     """Whether an optimizer that is given this tensor trains it: True but where ``requires_grad`` is False."""
     return self._state >= 0
-  @checked
   def is_param_(self, is_param: bool = True) -> Self:
     """Say whether optimizers train this tensor, by tinygrad's name for ``requires_grad_``; the result of an operation and a
     tensor of ints stay as they are. Gives the tensor itself."""
@@ -353,14 +352,12 @@ class Base(Valued):
   def detach(self) -> Self:
     """The same memory; no gradient passes through it."""
     return self._seen((Ops.DETACH, None))
-  @checked
   def contiguous(self, memory_format: memory_format | None = None) -> Self:
     """The same value as a tensor of its own, realised in one piece when it is realised; ``memory_format`` has no effect."""
     return self._wrap(graph.contiguous(self.lazydata))
   def contiguous_backward(self) -> Self:
     """The same value (a hint in tinygrad; nothing here)."""
     return self._own()
-  @checked
   def clone(self, device: str | None = None, *, memory_format: memory_format | None = None) -> Self:
     """The same value as a tensor of its own (memory is copied when one of the two is written), on a device, or where it is;
     gradients pass. ``memory_format`` has no effect. Raises DeviceError."""
