@@ -16,7 +16,8 @@ from ntgrad.graph.modes import Autocast, autocast as _now
 from ntgrad.tensor import Tensor
 
 from .common import number
-from .optim.base import Flat, Optimizer, OptimizerGroup
+from .optim.base import Optimizer, OptimizerGroup
+from .optim.flat import Flat
 
 _DEFAULT = {"cuda": dtypes.float16, "cpu": dtypes.bfloat16, "numpy": dtypes.bfloat16, "cl": dtypes.float16}
 

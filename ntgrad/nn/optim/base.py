@@ -4,258 +4,33 @@ Parameters live in one flat buffer a group, dtype and device: a step is one kern
 buffer, which the kernels read: changing one compiles nothing, and a captured step follows."""
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
-from itertools import accumulate
 from typing import Any, Callable
 
 import numpy as np
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.ir import DType, Ops, dtypes, promote
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
+from ntgrad.codegen.ir import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, StateError, shown
 from ntgrad.engine.device import DeviceName
-from ntgrad.engine.realize import write_from_host
-from ntgrad.graph import Alias, AliasView, checked
+from ntgrad.graph import checked
 from ntgrad.nn.common import number
-from ntgrad.nn.recipes import Recipes, write
+from ntgrad.nn.recipes import write
 from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
+
+from .flat import Flat
+from .groups import Numbers, ParamGroup, decayed
 
 # options of PyTorch's and tinygrad's that change nothing here: every step is fused, may be captured, and keeps its state where
 # the parameters are
 _WITHOUT_EFFECT = frozenset("foreach fused capturable differentiable device".split())
-_ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
 _NO_OPTIONS = frozenset("self __class__ params lr options b1 b2".split())   # among an optimizer's arguments
 _NUMBERS = frozenset("lr betas momentum".split())   # options that rules see as numbers in memory alone: schedules change them
 _RULES = dict.fromkeys("_update _up _direction _scalars _decays _recurrent".split()).keys()   # that a step asks
 _RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
-
-
-# ---- the memory that optimizers work on
-class Flat:
-  """Parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0.
-
-  A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees
-  it, or it is a part of something larger) has a Flat of its own, whose ``flat`` is a view of it. ``numbers`` are those of the
-  parameters among all that an optimizer has."""
-
-  def __init__(self, params: list[Tensor], numbers: list[int]):
-    self.params, self.numbers, self.moves = params, numbers, moves(params[0])
-    self.dtype, self.device = params[0].dtype, params[0].device
-    self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
-    step = max(1, _ALIGN // self.dtype.itemsize) if self.moves and len(params) > 1 else 1
-    sizes = [math.prod(p.shape) for p in params]
-    *begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
-    self.slices = [(at, at + n) for at, n in zip(begins, sizes)]
-    self.flat = own(self.join(params)) if self.moves else params[0].detach().reshape(-1).requires_grad_(False)
-    self.states, self.masks, self.recipes = dict[str, Tensor](), dict[tuple[bool, ...], Tensor](), Recipes()
-
-  def __getitem__(self, state: str) -> Tensor: return self.states[state]
-
-  def join(self, parts: Sequence[Tensor]) -> Tensor:
-    """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""
-    padded = []
-    for (begin, end), after, part in zip(self.slices, [b for b, _ in self.slices[1:]] + [self.size], parts):
-      part = part.reshape(end - begin)
-      padded.append(part.pad(((0, after - end),)) if after > end else part)
-    return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
-
-  def view(self, flat: Tensor, i: int) -> Tensor:
-    """Parameter ``i`` as a slice of ``flat``."""
-    return flat.shrink((self.slices[i],)).reshape(self.params[i].shape)
-
-  def move(self, given: bool = True) -> None:
-    """Make the parameters, with all that shares their memory, views of ``flat``; those that left it give it their new values."""
-    for i, p in enumerate(self.params) if self.moves else ():
-      if p._alias is self.flat._alias: continue
-      part = self.view(self.flat, i)
-      if given: part.assign(p.detach())
-      show(p, part._alias, part._view)
-
-  def full(self, value: float = 0.0) -> Tensor:
-    """State with a number everywhere: (size,), wide."""
-    return own(Tensor.full((self.size,), value, dtype=self.wide, device=self.device))
-
-  def gradients(self) -> list[Tensor | None]:
-    """Those of the parameters; [] if none has one. Raises ArgumentError and ShapeError."""
-    for p in self.params:
-      if (g := p.grad) is None: continue
-      if not isinstance(g, Tensor): raise ArgumentError(f"step: a gradient is {shown(g)}, expected a Tensor or None")
-      if g.lazydata.shape != p.lazydata.shape:
-        raise ShapeError(f"step: a gradient of shape {tuple(g.shape)} for a parameter of shape {tuple(p.shape)}; "
-                         "they must be the same")
-    found = [p.grad for p in self.params]
-    return found if any([g is not None for g in found]) else []
-
-  def show_gradients(self, grads: Sequence[Tensor | None], flat: Tensor) -> None:
-    """Make the gradients that may be views of the flat one."""
-    for (begin, end), g in zip(self.slices, grads):
-      if g is None or (u := g.lazydata).dtype is not self.dtype: continue
-      view: AliasView = ((Ops.RESHAPE, u.shape),) if u.shape != (end - begin,) else ()
-      if end - begin != self.size: view = (Ops.SHRINK, ((begin, end),)), *view
-      if not g._view and len(g._alias.tensors) == 1 and g._alias.memory is None: g._rehome(flat._alias, view)
-      elif moves(g): show(g, flat._alias, view)
-
-  def mask(self, have: tuple[bool, ...]) -> Tensor:
-    """Where there is a gradient, of some parameters that have one."""
-    if have not in self.masks:
-      self.masks[have] = self.join([Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device)
-                                    for h, p in zip(have, self.params)]).contiguous()
-    return self.masks[have]
-
-
-def moves(t: Tensor) -> bool:
-  """Whether a tensor's memory may be given another place: no other library sees it, and it is no part of something larger."""
-  memory = t._alias.memory
-  return (memory is None or not memory.storage.foreign) and (
-    len(t._alias.tensors) == 1 or all([op is Ops.DETACH for op, _ in t._view]))
-
-
-def show(t: Tensor, alias: Alias, view: AliasView) -> None:
-  """Make a tensor, with all that shares its memory, views of an Alias, where ``view`` shows its value."""
-  if not all([op is Ops.DETACH for op, _ in t._view]): t._view = ()   # it is alone
-  for x in list(t._alias.seen()): x._rehome(alias, view + x._view)
-
-
-def own(value: Tensor) -> Tensor:
-  """A value as a tensor of its own, that nothing trains."""
-  return value.detach().clone().requires_grad_(False)
-
-
-# ---- groups of parameters
-class Numbers:
-  """Numbers of small buffers by name, as Tensors of shape (1,)."""
-
-  def __init__(self, *parts: tuple[Tensor, tuple[str, ...]]): self._parts = parts
-
-  def __getattr__(self, name: str) -> Tensor:
-    for values, names in self._parts:
-      if name in names: return values[(i := names.index(name)):i + 1]
-    raise AttributeError(name)
-
-
-class ParamGroup(MutableMapping[str, Any]):
-  """Parameters that have the same options, as PyTorch's ``param_groups`` has them: ``group["lr"] = 0.01``, ``group["params"]``.
-
-  What the options come to as numbers (``numbers``: a name each, the learning rate first) lies in a buffer. Raises ArgumentError
-  for a value that an option does not take."""
-
-  def __init__(self, optimizer: Optimizer, params: list[Tensor], options: Mapping[str, Any]):
-    self.kind, self.params = type(optimizer), params
-    self.options: dict[str, Any] = {"params": params, **options}
-    self.known: Any = None         # the node that the buffer had when the numbers here were written
-    self.check()
-    groups = dict[tuple[DType, Any, int | None], list[int]]()
-    first = sum(len(g.params) for g in optimizer.param_groups)
-    for i, p in enumerate(params):
-      if not math.prod(p.shape): continue
-      groups.setdefault((p.dtype, p.device, id(p) if optimizer._alone or not moves(p) else None), []).append(i)
-    self.flats = [Flat([params[i] for i in at], [first + i for i in at]) for at in groups.values()]
-    self.device = params[0].device
-    self.dtype = promote(dtypes.float32, *(f.wide for f in self.flats))
-    self.names = tuple(self.numbers())
-    self.host = self._values()
-    self.buffer = Tensor(self.host, device=self.device)
-    self.scalar_names = tuple(self.kind._scalars_for(self))
-    self.scalars = self._small(len(self.scalar_names))
-    self.steps = self.scalars[:1] if self.kind._recurrent else self._small(1)
-    self.recipes = Recipes()   # of the scalars
-
-  def __getstate__(self) -> dict[str, Any]: return {**vars(self), "known": self.known is self.buffer._alias.node}
-  def __setstate__(self, state: dict[str, Any]) -> None:
-    vars(self).update(state)
-    self.known = self.buffer._alias.node if state["known"] else None
-
-  def _small(self, n: int) -> Tensor: return own(Tensor.zeros(n, dtype=self.dtype, device=self.device))
-  def _values(self) -> np.ndarray[Any, Any]: return np.array(list(self.numbers().values()), np.dtype(self.dtype.np))
-
-  def numbers(self) -> dict[str, float]:
-    """What kernels read, the learning rate first."""
-    lr = self.options["lr"]
-    return {"lr": 0.0 if isinstance(lr, Tensor) else lr, **self.kind._numbers(self)}
-
-  def check(self) -> None:
-    """Raises ArgumentError for a value that an option does not take."""
-    for option, value in self.options.items():
-      if option == "lr" and isinstance(value, Tensor): continue
-      if option in self.kind._checks: self.options[option] = self.kind._checks[option](self.kind.__name__, option, value)
-    self.kind._check(self)
-
-  def __getitem__(self, option: str) -> Any:
-    value = self.options[option]
-    if option != "lr" or (not isinstance(value, Tensor) and self.buffer._alias.node is self.known): return value
-    return float(self.buffer[:1].item())   # it was written as a Tensor
-
-  def __setitem__(self, option: str, value: Any) -> None:
-    if not isinstance(option, str): raise ArgumentError(f"{self.kind.__name__}: no option {shown(option)}")
-    options = self.options
-    if option == "lr" and isinstance(value, Tensor):
-      if math.prod(value.shape) != 1: raise ShapeError(f"lr: a Tensor of shape {tuple(value.shape)}, expected one element")
-      self.buffer[:1].assign(value.detach().reshape(1).cast(self.dtype).to(self.device))
-      options[option] = value
-      return
-    if option not in self.kind._checks:
-      options[option] = value
-      return
-    value = self.kind._checks[option](self.kind.__name__, option, value)
-    before, lr = options.get(option), self["lr"]
-    options["lr"], options[option] = lr, value
-    try: self.check()
-    except ArgumentError:
-      options[option] = before
-      raise
-    self.write()
-
-  def __delitem__(self, option: str) -> None: raise ArgumentError(f"{self.kind.__name__}: option {option!r} stays")
-  def __iter__(self) -> Iterator[str]: return iter(self.options)
-  def __len__(self) -> int: return len(self.options)
-
-  def write(self) -> None:
-    """Write the numbers to the buffer."""
-    before, values = self.host, self._values()
-    if not write_from_host(self.buffer._alias, values, "the options of an optimizer"):
-      self.buffer.assign(Tensor(values, device=self.device)).realize()
-    self.known, self.host = self.buffer._alias.node, values
-    if not np.array_equal(before[1:], values[1:]): self.write_scalars()
-
-  def write_scalars(self) -> None:
-    """Have the scalars be as if the options had always been what they are."""
-    if self.kind._recurrent:
-      self.scalars.assign(self.scalars_at(self.steps.clone().realize(), self.buffer, self.scalars)).realize()
-
-  def scalars_at(self, t: Tensor, buffer: Tensor, scalars: Tensor) -> Tensor:
-    """The scalars of step ``t``, after those of the one before, side by side, which a single kernel computes."""
-    found = self.kind._scalars(Numbers((buffer, self.names), (scalars, self.scalar_names)), t)
-    out = found[0]
-    if len(found) == 1: return out
-    i = Tensor.arange(len(found), device=out.device)
-    for k, s in enumerate(found[1:], 1): out = i.eq(k).where(s, out)
-    return out
-
-  def next_scalars(self, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """What a step makes of the numbers, scalars and count of steps."""
-    buffer, scalars, steps = inputs
-    if self.kind._recurrent:
-      many = len(self.scalar_names)
-      return {"scalars": buffer[1:many + 1] * scalars + buffer[many + 1:2 * many + 1]}
-    return {"steps": (t := steps + 1), "scalars": self.scalars_at(t, buffer, scalars)}
-
-  def tensors(self) -> list[Tensor]:
-    """All that a step writes, and the buffer."""
-    extra = [self.scalars] if self.kind._recurrent else [self.steps, self.scalars] if self.scalar_names else []
-    return [t for f in self.flats for t in (f.flat, *f.states.values())] + [*extra, self.buffer]
-
-  def __repr__(self) -> str:
-    return (f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: "
-            f"{', '.join(f'{k}={self[k]!r}' for k in self if k != 'params' and self[k] is not None)}")
-
-
-def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
-  """The gradient (or the direction of a step) with that of ``weight_decay / 2 · p²``."""
-  return g + n.weight_decay * p if group["weight_decay"] else g
 
 
 # ---- what options take

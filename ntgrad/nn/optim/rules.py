@@ -9,7 +9,9 @@ from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
 from ntgrad.nn.common import number, one_of
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, Flat, Numbers, Optimizer, ParamGroup, decayed
+from .base import AT_LEAST_0, BELOW_1, Optimizer
+from .flat import Flat
+from .groups import Numbers, ParamGroup, decayed
 
 New = tuple[Tensor, dict[str, Tensor]]
 

@@ -14,7 +14,8 @@ from ntgrad.nn.recipes import Recipes, write
 from ntgrad.nn.state import get_parameters
 from ntgrad.tensor import Tensor
 
-from .base import BELOW_1, own
+from .base import BELOW_1
+from .flat import own
 
 Average = Callable[[Tensor, Tensor, Tensor], Tensor]   # of the mean so far, the value, the number of values in it
 Averages = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], Any]
