@@ -26,6 +26,7 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "gradients of applications by rule (tile/derived_gradient.py, tensor_code.py, pure_stores.py)": (720, 7_000),
   "further names of tinygrad": (150, 1_500),
   "hooks, weight norm and parametrizations, antialias, options of DataLoader (nn/hooks.py, nn/utils)": (880, 7_000),
+  "heads of files that were parts of longer ones (optim/flat.py, optim/groups.py, tensor/patterns.py)": (50, 300),
   "mixed precision (nn/amp.py, tensor/autocasting.py)": (340, 2_700),
   "what was said twice, or stood in a function of its own and was used once": (-400, -1_600),
 }
