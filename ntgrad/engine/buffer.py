@@ -8,7 +8,7 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from ntgrad.codegen.ir import DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, prod
+from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, prod
 from ntgrad.codegen.ir.elementwise import make
 from ntgrad.graph import caller, live_aliases, values
 from ntgrad.graph.buffer_names import BufferNames
@@ -146,9 +146,9 @@ class Buffer:
     overwritten.add(self)
     for i in self.known:
       if (entry := values.known.get(i)) is None: continue
-      u = entry.value
-      while u.op is not Ops.BUFFER: u = u.src[0]
-      if u.arg is self: values.known.pop(i, None)   # not a younger node in an older one's place
+      u = entry.value   # of a younger node in an older one's place it is anything: an operation on memory, or on none
+      while u.src and (u.op in MOVEMENT or u.op is Ops.DETACH): u = u.src[0]
+      if u.arg is self: values.known.pop(i, None)
     self.known.clear()
     return self.again()
 

@@ -109,7 +109,8 @@ class Elementwise(Base):
     elif d.kind == "f" and fn in _BITS:
       raise DTypeError(f"{fn.name}: {d.name} tensors; it takes ints and bools (cast the floats, or bitcast them for their bits)")
     node = binary(fn, b, a) if reverse else binary(fn, a, b)
-    return self._wrap(node, 3) if x is None else (self if x._state <= self._state else x)._wrap(node, 3)._called(called)
+    if x is None: return self._wrap(node, 3)
+    return (self if x._state <= self._state else x)._wrap(node, 3, (self, x))._called(called)
 
   def add(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
     """``self + alpha * x``."""

@@ -22,6 +22,7 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.engine import memory_plan, plan_cache, planner, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
+from ntgrad.graph import values
 from support.machines import MACHINES
 from support.marks import long
 from support.work import events
@@ -88,6 +89,18 @@ def test_old_values_are_computed_before_they_are_overwritten(device: str) -> Non
   assert not ran.names   # it was in the schedule that wrote
   np.testing.assert_array_equal(view.numpy(), array(4)[1:3] + 1)   # a view sees the write
   np.testing.assert_array_equal((w * 2).numpy(), (array(4) + 1) * 2)
+
+
+def test_nodes_in_the_place_of_older_ones_keep_their_values(device: str) -> None:
+  """A Buffer knows by id which nodes' values it had; what lies there now may have any other value."""
+  w = Tensor(array(4)).realize()
+  y, z = (w + 1).lazydata, (w + 2).lazydata
+  one, memory = Tensor(1.0).lazydata, w.lazydata
+  values.put(y, one)
+  values.put(z, memory)
+  memory.arg.known += [id(y), id(z)]
+  w.assign(w + 5).realize()
+  assert values.pop(y) is one and z not in values
 
 
 def test_readers_with_assignments_of_their_own(device: str) -> None:
