@@ -16,6 +16,7 @@ from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
+from ntgrad.codegen.ir.rounding import is_marked
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero, substitute
 from ntgrad.codegen.kernel.kernel import Fold, buffers_written, fold_names, orders
@@ -482,7 +483,8 @@ class _TritonKernel(Expressions):
     axes = self.axes(self.dims[u])
     parts = [self.factor(a, k, [*own[:-1], k]), self.factor(b, k, [*own[:-2], k, own[-1]]),
              *(permuted(self.x(s), [axes.index(i) for i in own]) for s in u.src[2:])]
-    if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
+    if a.dtype is dtypes.float32:
+      parts.append(f'input_precision="{"tf32" if self.tf32 or is_marked((a, b)) else "ieee"}"')
     if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
     if u.dtype is not dtypes.float32: parts.append(f"out_dtype={triton_type(u.dtype)}")
     return permuted(f"tl.dot({', '.join(parts)})", [own.index(i) for i in axes]), ATOM

@@ -19,7 +19,7 @@ from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from .. import index as ix
 from ..index import Dim, greater, lesser, sizes_of
-from ..ir import COMPARE, BinaryOps, DType, Ops, Target, TernaryOps, UnaryOps, UOp, memoized, toposort
+from ..ir import COMPARE, TF32, BinaryOps, DType, Ops, Target, TernaryOps, UnaryOps, UOp, is_marked, memoized, toposort
 from ..kernel import ACCESSES, EFFECTS, Kernel, gate_or_true, is_masked, walk_statements
 from ..opts import split_axes
 
@@ -134,8 +134,8 @@ def work_of(kernel: Kernel) -> Work:
 def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tuple[Operations, ...]:
   """The operations of a launch, those of a unit and dtype together, in a fixed order."""
   found: dict[tuple[Unit, str], Dim] = {}
-  def note(unit: Unit, dtype: DType, over: Iterable[UOp], times: int = 1) -> None:
-    key = unit, dtype.scalar().name
+  def note(unit: Unit, dtype: DType | str, over: Iterable[UOp], times: int = 1) -> None:
+    key = unit, dtype if isinstance(dtype, str) else dtype.scalar().name
     found[key] = ix.plus(found.get(key, 0), ix.times(ix.product([sizes.get(r, 1) for r in over]), times))
   for nodes, around in parts:
     products = {u: p for u in nodes if u.op is Ops.REDUCE and (p := _product(u)) is not None}
@@ -173,7 +173,7 @@ def _of_data(u: UOp) -> bool:
   return u.op is Ops.LOAD or any(map(_of_data, u.src))
 
 
-def _product(u: UOp) -> tuple[UOp, DType] | None:
+def _product(u: UOp) -> tuple[UOp, str] | None:
   """The multiplication that a REDUCE adds up, and the dtype of its factors as they are in memory, where matrix units can do it:
   one factor has rows, the other columns, and both what is added along; else None."""
   value = u.src[0]
@@ -184,7 +184,8 @@ def _product(u: UOp) -> tuple[UOp, DType] | None:
   mine, others = a.ranges - b.ranges, b.ranges - a.ranges
   if not bound(a.ranges & b.ranges) or not mine - bound(mine) or not others - bound(others): return None
   x, y = [(s.src[0] if s.op is Ops.CAST else s).dtype.scalar() for s in (a, b)]
-  return value, x if x is y and x.kind == value.dtype.kind and x.kind in "fi" else value.dtype.scalar()
+  return value, TF32 if is_marked((a, b)) else (
+    x if x is y and x.kind == value.dtype.kind and x.kind in "fi" else value.dtype.scalar()).name
 
 
 # ---- bytes

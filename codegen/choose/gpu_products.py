@@ -5,7 +5,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Iterable, Iterator, Sequence
 
-from ..ir import Ops, Target, UOp, config, power_of_two, prod, toposort
+from ..ir import Ops, Target, UOp, may_round, power_of_two, prod, toposort
 from ..kernel import Kernel, access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
 from .roles import VECTOR_BYTES
@@ -36,7 +36,8 @@ class ProductWork:
   """A product as the model sees it: its rows, its columns, the length of its sums, and how many such products there are. Bytes of
   an element: of the factors as they are read and as they are multiplied, and of the result. Bytes of memory of both factors. For
   an element of the result, what the epilogue takes: bytes that it reads, and vector operations. Bytes of each factor that one
-  thread can read at a time. ``crossed``: the second factor lies along what is summed."""
+  thread can read at a time. ``crossed``: the second factor lies along what is summed; ``rounded``: factors of float32
+  may be rounded to tf32."""
   m: int
   n: int
   k: int
@@ -49,6 +50,7 @@ class ProductWork:
   operations: float = 0.0
   vectors: tuple[int, int] = VECTOR_BYTES, VECTOR_BYTES
   crossed: bool = False
+  rounded: bool = False
 
   @staticmethod
   def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:
@@ -62,12 +64,13 @@ class ProductWork:
     info = access_profile(kernel)
     beside = sum(x.itemsize for x in info.accesses if not x.write and x.node not in within and each <= x.axes)
     operations = sum(cost for axes, cost in info.work.items() if each <= axes and not axes & kernel.bound)
-    return ProductWork(*sizes, read, max(s.dtype.itemsize for s in sides), written, sum(known), beside, operations)
+    return ProductWork(*sizes, read, max(s.dtype.itemsize for s in sides), written, sum(known), beside, operations,
+                       rounded=may_round(sides))
 
   @property
   def exact(self) -> bool:
     """Whether it is one of float32 that rounds no factor: no matrix unit makes it."""
-    return self.multiplied == 4 and not config.allow_tf32
+    return self.multiplied == 4 and not self.rounded
 
   @property
   def memory(self) -> int:

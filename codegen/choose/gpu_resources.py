@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from .. import index as ix
-from ..ir import Ops, Target, UOp, config, dtypes, power_of_two, prod, toposort
+from ..ir import Ops, Target, UOp, dtypes, may_round, power_of_two, prod, toposort
 from ..kernel import Axis, Kernel, ids_of, is_variable
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, warps_for
 from .gpu_products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
@@ -49,7 +49,7 @@ def room_of(kernel: Kernel, warps: int = 0, stages: int = 0) -> Room:
   for r, sides, summed in dots:
     for u in {u for u in toposort(sides) if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL}:
       staged += block(u) * u.dtype.itemsize * (stages if any(x.arg[0] in loops for x in u.ranges) else 1)
-    if r.dtype is dtypes.float32 and not config.allow_tf32 and all(narrow_value(s).dtype.itemsize > 2 for s in sides):
+    if r.dtype is dtypes.float32 and not may_round(sides) and all(narrow_value(s).dtype.itemsize > 2 for s in sides):
       written_out += block(r) * summed // threads
   return Room(KEPT_REGISTERS + words // threads, staged, written_out)
 

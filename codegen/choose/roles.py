@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Iterable
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, UOp, dtypes, toposort
+from ..ir import TF32, BinaryOps, Ops, UOp, dtypes, toposort
 from ..kernel import ACCESSES, Axis, Kernel, MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths, rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
@@ -121,7 +121,7 @@ def product_of(kernel: Kernel) -> _Product | None:
 def narrow_value(u: UOp) -> UOp:
   """What a CAST widened, or a WHERE leaves out elements of."""
   while is_masked(u): u = u.src[1]
-  return u.src[0] if u.op is Ops.CAST else u
+  return u.src[0] if u.op is Ops.CAST and u.arg is not TF32 else u
 
 
 def flat(kernel: Kernel) -> Kernel:

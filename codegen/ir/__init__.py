@@ -7,6 +7,7 @@ from .errors import *
 from .functions import COMBINERS, FUNCTIONS, Fn, identity, refusal
 from .handlers import *
 from .recent import *
+from .rounding import *
 from .spelling import *
 from .target import *
 from .uop import *

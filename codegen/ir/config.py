@@ -59,6 +59,8 @@ class Settings:
   noopt: int = _setting("NOOPT", 0, "1 leaves every kernel as plain loops", key=True)
   allow_tf32: int = _setting(
     "ALLOW_TF32", 0, "1 lets CUDA round the factors of float32 products to tf32, which is faster", key=True)
+  conv_tf32: int = _setting(
+    "CONV_TF32", 1, "1 lets CUDA round the factors of float32 convolutions to tf32, as PyTorch does; 0 does not", key=True)
   dynamic: str = _setting("DYNAMIC", "auto",
     "when a size becomes one that kernels take at the launch: auto, where a structure is seen with another number; never; always",
     key=True, values=("auto", "never", "always"))

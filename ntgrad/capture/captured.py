@@ -58,7 +58,8 @@ def called(fn: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
 def signature(pieces: Pieces) -> tuple[Any, ...]:
   """What a capture is made for: how arguments are nested, what each Tensor is and its dimensions are called, what all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
-  numbers = dtypes.default_float, dtypes.default_int, autocast.get(), config.all_leaves
+  rounding = autocast.get(), config.allow_tf32, config.conv_tf32
+  numbers = dtypes.default_float, dtypes.default_int, *rounding, config.all_leaves
   settings = mode.training, mode.grad, Device.assigned, config.dev, *numbers, overrides.state()
   return tuple(pieces.marks), tensors, tuple(map(constant, pieces.others)), settings
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 from weakref import ref
 
-from ntgrad.codegen.ir import BinaryOps, DType, Ops, ShapeError, UOp, acc_dtype as acc_dtype, cast_number, dtypes
+from ntgrad.codegen.ir import TF32, BinaryOps, DType, Ops, ShapeError, UOp, acc_dtype as acc_dtype, cast_number, dtypes
 from ntgrad.codegen.ir.elementwise import *
 
 Window = tuple[int, int, int]
@@ -30,6 +30,11 @@ def cast(u: UOp, dtype: DType) -> UOp:
   if u.dtype is dtype: return u
   if (value := const_value(u)) is not None: return const(cast_number(value, u.dtype, dtype), dtype, u.shape)
   return make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
+
+
+def rounded(u: UOp) -> UOp:
+  """A float32 factor that products on a GPU may round to tf32."""
+  return make(Ops.CAST, u.dtype, (u,), TF32, u.shape, u.device)
 
 
 def _one(op: Ops, u: UOp, arg: Any, shape: Shape) -> UOp: return make(op, u.dtype, (u,), arg, shape, u.device)

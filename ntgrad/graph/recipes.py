@@ -224,7 +224,7 @@ def recalled(fn: _F) -> _F:
     if named: args = *args, *[named[k] if k in named else v for k, v in islice(defaults.items(), len(args), None)]
     kind: Any = type(args[0])
     if kind is not kind._class or variable.looks: return fn(*args)
-    key: list[Any] = [mode.grad, autocast.get(), dtypes.default_float, dtypes.default_int]
+    key: list[Any] = [mode.grad, autocast.get(), dtypes.default_float, dtypes.default_int, config.conv_tf32]
     nodes: list[UOp] = []
     for x in args:
       if type(x) is kind:

@@ -87,13 +87,13 @@ def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[t
   def free(f: BufferAccess) -> frozenset[UOp]: return axes_in(*f.at) - p.bound
   rows, columns = sorted(p.factors, key=lambda f: max([order.index(r) for r in free(f) if r in order], default=-1))
   itemsize = max(f.by.dtype.itemsize for f in p.factors)
-  a, b = both = [_factor(rows, p, itemsize == 1), _factor(columns, p, itemsize == 1, itemsize == 4 and not config.allow_tf32)]
+  a, b = both = [_factor(rows, p, itemsize == 1), _factor(columns, p, itemsize == 1, itemsize == 4 and not p.rounded)]
   if all(f.place is None for f in both): return
   x, y = free(rows), free(columns)
   m, n, k, others = map(axes_size, (x - y, y - x, p.bound, x & y))
   if min(m, n, k) < LEAST: return
   work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), sum(node_bytes(f.node) for f in p.factors),
-                     vectors=(a.vector, b.vector), crossed=b.crossed)
+                     vectors=(a.vector, b.vector), crossed=b.crossed, rounded=p.rounded)
   for f, copied in zip(both, worth_copying(work, [0 if f.place is None else node_bytes(f.access.node) for f in both], target)):
     if copied and f.place is not None: yield f.access, f.place
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, may_round, toposort
 from ntgrad.codegen.kernel import AxisKind, rewrite
 
 from .nodes import Idx, at_place, axes_in, axes_size
@@ -41,6 +41,7 @@ class Product:
   bound: frozenset[UOp]
   factors: tuple[BufferAccess, BufferAccess]
   count: int     # of products
+  rounded: bool  # whether factors of float32 may be rounded
 
   @cached_property
   def windows(self) -> list[UOp]:
@@ -175,7 +176,7 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
     if any(len(l) != 1 for l in loads): continue
     bound = frozenset(x for x in value.ranges if x.arg[0] in r.arg[1])
     a, b = [BufferAccess(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
-    yield Product(bound, (a, b), axes_size(value.ranges))
+    yield Product(bound, (a, b), axes_size(value.ranges), may_round(value.src))
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:

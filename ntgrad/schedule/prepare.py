@@ -6,7 +6,7 @@ from typing import Any, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import sum_parts
 from ntgrad.codegen.choose.gpu_products import ProductWork, split_k_parts
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, identity, power_of_two
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, identity, may_round, power_of_two
 from ntgrad.codegen.kernel import flat_index, rewrite, steps_of
 from ntgrad.graph import nodes as graph
 
@@ -191,7 +191,7 @@ def product_work(x: UOp, count: int, outputs: int) -> ProductWork:
   first, second = map(narrowest, sides)
   size, wide = max(2, first, second), max(s.dtype.itemsize for s in x.src)
   return ProductWork(rows, columns, count, max(outputs // (rows * columns), 1), size, wide if size > 2 else min(wide, 2),
-                     max(4, wide), few * first + many * second)
+                     max(4, wide), few * first + many * second, rounded=may_round(x.src))
 
 
 def is_contraction(x: UOp) -> bool:

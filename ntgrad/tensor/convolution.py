@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, acc_dtype, dtypes, shown
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, acc_dtype, config, dtypes, shown
 from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, merged, nodes as graph, of_kind, one_width, text
@@ -101,6 +101,9 @@ def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[
   return [(0, n + 2, *range(2, n + 2)), weight], n + 2
 
 
+_ROUNDING = "CUDA", "TRITON"   # devices whose matrix units round factors of float32, and what stands for them
+
+
 def _inside_out(u: UOp, rest: int, n: int) -> UOp:
   """(rest.., a.., b..) -> (rest.., b.., a..) of n dimensions each."""
   return permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
@@ -151,6 +154,8 @@ class Convolution(Elementwise, Movement):
     a = permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
     b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
+    if config.conv_tf32 and x.dtype is w.dtype is b.dtype is dtypes.float32 and (x.device or "").startswith(_ROUNDING):
+      a, b = graph.rounded(a), graph.rounded(b)
     node = cast(reshape(graph.total(a * b, tuple(range(3 + n, 4 + 2 * n))), (bs, sw[0], *full[3:3 + n])), out)
     return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else merged(
       name, (self, weight), *_convolution_places(n, 0, 1, groups), "factor")), bias)

@@ -347,7 +347,7 @@ class TileKernel(Signature):
       here = {n: v if isinstance(v, int) else evaluate(seen(v), sizes) for n, v in values.items()}
       shapes = [tuple(evaluate(e, here) for e in t._source.shape) for t in self.tensors]
       return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
-    return Specialised(self.name, kernel, tuple(parameters), known, mine, tuple(tracer.lines), self.output_dir, tracer.tf32,
+    return Specialised(self.name, kernel, tuple(parameters), known, mine, tuple(tracer.lines), self.output_dir,
                        tuple(tracer.asserts), None if shared else again, at if kernel.sizes else None,
                        tuple(tracer.breakpoints), tracer.places)
 

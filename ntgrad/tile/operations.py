@@ -299,13 +299,13 @@ def dot(input: Any, other: Any, acc: Any = None, input_precision: str | None = N
   """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given; of a batch of matrices
   (b, m, k) @ (b, k, n) -> (b, m, n).
 
-  ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
-  (the default) does not. Sums are never less precise than that: ``max_num_imprecise_acc`` says nothing.
+  ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32; "ieee" (the default) does not. Sums
+  are never less precise than that: ``max_num_imprecise_acc`` says nothing.
   """
   if input_precision not in (None, "ieee", "tf32", "tf32x3"):
     raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
-  if input_precision == "tf32" or allow_tf32: tracer().tf32 = True
-  return tracer().dot(input, other, acc, None if out_dtype is None else dtype_of(out_dtype))
+  dtype = None if out_dtype is None else dtype_of(out_dtype)
+  return tracer().dot(input, other, acc, dtype, input_precision == "tf32" or allow_tf32)
 
 
 # ---- memory

@@ -55,7 +55,6 @@ class Specialised:
   options: tuple[tuple[str, int], ...] = ()   # for the compiler: warps and stages
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | os.PathLike[str] | None = None               # where generated source is kept
-  tf32: bool = False                          # a product asks for it
   asserts: tuple[Check, ...] = ()             # what it checks while it runs
   again: Callable[[Sequence[SlotPair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
   # of one for many sizes: the kernel that has numbers for them
@@ -173,8 +172,7 @@ class Specialised:
     if shared: kernel = as_one(kernel, shared)
     kernel = with_aligns(kernel, aligns)
     started = perf_counter()
-    with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
-      made = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
+    made = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
     options, needs, parts = {**dict(made.spec.options), **dict(self.options)}, made.needs, made.parts
     spec = with_label(replace(kept(made, kernel, device, self.lines), options=tuple(options.items())), device)
     report.made_in(spec.label, perf_counter() - started)

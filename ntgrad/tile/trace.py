@@ -12,7 +12,7 @@ from typing import Any, Callable, Container, Iterator, Mapping, NamedTuple, Sequ
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
 from ntgrad.codegen.index import Dim, same_size, text_of
-from ntgrad.codegen.ir import COMPARE, FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
+from ntgrad.codegen.ir import COMPARE, FUNCTIONS, TF32, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
 from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
@@ -78,7 +78,6 @@ class Tracer:
     self.breakpoints: list[Any] = []            # of the application, in order
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
     self.replaced: set[UOp] = set()             # values that are others but for a part: ``block[i] = v``
-    self.tf32 = False                           # a product asks for factors rounded to tf32
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
     self.atomics = 0                            # those that were read
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
@@ -297,8 +296,9 @@ class Tracer:
     return self.keep(b) if costly(b.value) else b
 
   # ---- matrix products
-  def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> BlockValue:
-    """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64); with a batch in front, too."""
+  def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None, rounded: Any = False) -> BlockValue:
+    """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64); with a batch in front, too. Where it
+    is ``rounded``, factors of float32 may be rounded to tf32."""
     a, b = block(x), block(y)
     n = a.ndim
     if n not in (2, 3) or b.ndim != n or not all(map(same_size, (*a.dims[:-2], a.dims[-1]), (*b.dims[:-2], b.dims[-2]))):
@@ -307,7 +307,8 @@ class Tracer:
     a, b = self.stage(a), self.stage(b)
     big = max(a.dtype.itemsize, b.dtype.itemsize)
     narrow, wide = (dtypes.float32, dtypes.float64) if a.dtype.kind == "f" else (dtypes.int32, dtypes.int64)
-    left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (*b.axes[:-2], None, *b.axes[-2:]))
+    factor = UOp(Ops.CAST, a.dtype, (a.value,), TF32) if rounded and a.dtype is b.dtype is dtypes.float32 else a.value
+    left, right = BlockValue(factor, (*a.axes, None)), BlockValue(b.value, (*b.axes[:-2], None, *b.axes[-2:]))
     product = _b.block_binary(BinaryOps.MUL, left, right, dtype or (wide if big == 8 else narrow))
     out = _b.block_reduce(BinaryOps.ADD, product, n - 1, name="dot")
     return out if acc is None else _b.block_binary(BinaryOps.ADD, acc, out)

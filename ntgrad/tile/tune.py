@@ -94,7 +94,7 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
     try: s = read(fixed | values)
     except NtgradError: return None
     if s is None: return None
-    with rounding(s): return fn(s)
+    return fn(s)
 
   def cost(values: _Values) -> tuple[float, float] | None:
     """What a core lacks, and how far from the best it is; None where there is no such kernel."""
@@ -121,15 +121,10 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
   return values
 
 
-def rounding(s: Specialised) -> Any:
-  """Settings as its products ask for them."""
-  return config(allow_tf32=1 if s.tf32 else config.allow_tf32)
-
-
 def excess(s: Specialised, target: Target) -> float:
   """How many times as much of a core as there is a program takes."""
   told = dict(s.options)
-  with rounding(s): return room_of(s.kernel, told.get("num_warps", 0), told.get("num_stages", 0)).excess(target)
+  return room_of(s.kernel, told.get("num_warps", 0), told.get("num_stages", 0)).excess(target)
 
 
 # ---- what is remembered
@@ -254,7 +249,7 @@ def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list
   """The first candidate, and the others in order of the model's times; of kernels of blocks without those that cannot win."""
   seconds: dict[int, float] = {}
   for _, s in found:
-    with rounding(s): seconds[id(s.kernel)] = seconds.get(id(s.kernel)) or seconds_of(s.kernel, target)
+    seconds[id(s.kernel)] = seconds.get(id(s.kernel)) or seconds_of(s.kernel, target)
   most = HOPELESS * min(seconds.values()) if target.blocks else math.inf
   rest = [(seconds[id(s.kernel)], (v, s)) for v, s in found[1:]]
   lines += [f"{shown_values(v)}: {n * 1e6:.1f} µs by the model" for n, (v, _) in rest if n > most]

@@ -1,0 +1,23 @@
+"""Which products may round float32 factors to tf32 (10 bits of mantissa), as matrix units of GPUs multiply them: all of them by a
+setting, or those whose factors are marked. A mark is a CAST to the dtype that the value has: it changes nothing by itself."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .config import config
+from .uop import Ops, TernaryOps, UOp
+
+TF32 = "tf32"   # arg of such a CAST
+
+
+def is_marked(factors: Iterable[UOp]) -> bool:
+  """Whether one of a product's factors is marked. One is enough: gradients multiply a marked factor by others."""
+  for u in factors:
+    while u.arg is TernaryOps.WHERE: u = u.src[1]   # which leaves elements out
+    if u.op is Ops.CAST and u.arg is TF32: return True
+  return False
+
+
+def may_round(factors: Iterable[UOp]) -> bool:
+  """Whether a product of float32 factors may round them."""
+  return bool(config.allow_tf32) or is_marked(factors)
