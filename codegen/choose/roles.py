@@ -121,7 +121,7 @@ def product_of(kernel: Kernel) -> _Product | None:
 def narrow_value(u: UOp) -> UOp:
   """What a CAST widened, or a WHERE leaves out elements of."""
   while is_masked(u): u = u.src[1]
-  return u.src[0] if u.op is Ops.CAST and u.arg is not TF32 else u
+  return u.src[0] if u.op is Ops.CAST and u.arg != TF32 else u
 
 
 def flat(kernel: Kernel) -> Kernel:

@@ -14,7 +14,7 @@ def is_marked(factors: Iterable[UOp]) -> bool:
   """Whether one of a product's factors is marked. One is enough: gradients multiply a marked factor by others."""
   for u in factors:
     while u.arg is TernaryOps.WHERE: u = u.src[1]   # which leaves elements out
-    if u.op is Ops.CAST and u.arg is TF32: return True
+    if u.op is Ops.CAST and u.arg == TF32: return True
   return False
 
 

@@ -45,7 +45,7 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
     src = tuple([widen(s, width) if together else new[s] for s in u.src])
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
-    else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype and u.arg is not TF32 else u.replace(src, dtype=dtype)
+    else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype and u.arg != TF32 else u.replace(src, dtype=dtype)
     data = n.op is Ops.ALU and n.dtype.kind in "iu" and u not in index
     if data and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # it may wrap
       emit(one := UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA))

@@ -58,7 +58,7 @@ def test_others_do_not_round() -> None:
   a, b = Tensor.empty(512, 512, device="TRITON"), Tensor.empty(512, 512, device="TRITON")
   assert products([a @ b]) == ["ieee"]
   for results in (convolutions(dtype="float16"), convolutions(device="NUMPY")):
-    assert not any(u.op is Ops.CAST and u.arg is TF32 for t in results for u in t.lazydata.toposort())
+    assert not any(u.op is Ops.CAST and u.arg == TF32 for t in results for u in t.lazydata.toposort())
 
 
 def test_a_product_beside_a_convolution_is_exact() -> None:
