@@ -31,7 +31,7 @@ from .facts import placed, triton_type
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
-                descriptors=True, double_dots=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
+                descriptors=True, double_dots=True, warp_groups=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
 FP8_CAPABILITY = 89             # the first chips that multiply fp8
 DOUBLE_CAPABILITY = 80          # and float64
 SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of which it finds the first few
@@ -49,6 +49,7 @@ class TritonRenderer(Renderer):
 
   def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
     self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY,
+                          warp_groups=capability == CAPABILITY,
                           double_dots=capability >= DOUBLE_CAPABILITY)
     self.allow_tf32 = allow_tf32
     self.settings = allow_tf32,

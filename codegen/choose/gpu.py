@@ -3,6 +3,7 @@ Everything is an Opt, so a search may go on from here."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple
 
 from .. import index as ix
@@ -13,7 +14,7 @@ from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
 from .candidates import first, tried
 from .gpu_cost import NO_COPIES, STAGES, Streams, places
-from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
+from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, TURNED_WARPS, ProductWork, best_blocks, is_turned
 from .gpu_resources import LEAST_DOT
 from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, free, product_of, vector
 
@@ -42,13 +43,15 @@ def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
 def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
   """A kernel that is a matrix product with a block of rows, of columns and of what is summed. None for any other."""
   if (found := _product(kernel, target)) is None: return None
+  turned = (sides := product_of(kernel)) is not None and is_turned(kernel, sides.sides, target)
   kernel, dot = found
   product, (m, n, _) = product_of(kernel), dot
   others = volume(a for a in free(kernel) if a.id not in (m, n))
   sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
   work = ProductWork.around(kernel, sizes, frozenset((m, n)), product.stored if product is not None else ())
+  work = replace(work, turned=turned)
   for i, size in zip(dot, best_blocks(work, target)[1]): kernel = tile_axis(kernel, kernel.axis(i), size)
-  return kernel
+  return Warps(TURNED_WARPS).apply(kernel) if turned else kernel
 
 
 def grouped(kernel: Kernel, target: Target) -> Kernel:

@@ -5,10 +5,10 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Iterable, Iterator, Sequence
 
-from ..ir import Ops, Target, UOp, may_round, power_of_two, prod, toposort
+from ..ir import Ops, Target, UOp, dtypes, may_round, power_of_two, prod, toposort
 from ..kernel import Kernel, access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
-from .roles import VECTOR_BYTES
+from .roles import VECTOR_BYTES, fastest_axis
 
 _FEW = 32                 # rows or columns up to which a product is bound by memory
 _LONG = 4                 # times as much of the sum that a product bound by memory takes at a time
@@ -22,6 +22,8 @@ SPILLED = 4              # the power of how many times too many registers there 
 HALF = 2                 # bytes of an element for which rates are given
 EXACT = 0.75             # of the rate of vectors: products of float32 that are not rounded, in blocks of EXACT_BLOCK
 EXACT_BLOCK = 64         # rows and columns; smaller blocks read more of shared memory for each
+TURNED = 0.15            # of the rate of 16-bit products: those of tf32 by two warps each (110 to 128 TFLOP/s on an H100)
+TURNED_WARPS = 2
 CROSSED = 3              # times as long, where columns lie along what is summed: their threads read the same banks
 # loads a cycle that a core makes of rows which begin at no multiple of VECTOR_BYTES, so that no thread reads as many at once: of
 # fewer bytes than go past the registers, and of others (products of odd sizes on an H200: 1.1 to 3.8, and about 8)
@@ -37,7 +39,7 @@ class ProductWork:
   an element: of the factors as they are read and as they are multiplied, and of the result. Bytes of memory of both factors. For
   an element of the result, what the epilogue takes: bytes that it reads, and vector operations. Bytes of each factor that one
   thread can read at a time. ``crossed``: the second factor lies along what is summed; ``rounded``: factors of float32
-  may be rounded to tf32."""
+  may be rounded to tf32; ``turned``: and one of them does not lie along what is summed."""
   m: int
   n: int
   k: int
@@ -51,6 +53,7 @@ class ProductWork:
   vectors: tuple[int, int] = VECTOR_BYTES, VECTOR_BYTES
   crossed: bool = False
   rounded: bool = False
+  turned: bool = False
 
   @staticmethod
   def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:
@@ -79,6 +82,15 @@ class ProductWork:
     return factors + self.others * self.m * self.n * self.written
 
 
+def is_turned(kernel: Kernel, sides: Iterable[UOp], target: Target) -> bool:
+  """Whether warp groups would have to turn a factor of float32 around, as its elements do not lie along what is summed: a product
+  of 512 x 4608 x 4096 takes 0.09 ms where both do, and up to 0.8 where none does; by two warps each 0.17 (an H100)."""
+  if not target.warp_groups or not may_round(sides): return False
+  loads = {u for u in toposort(sides) if u.op is Ops.LOAD and u.dtype is dtypes.float32}
+  along = [fastest_axis(x, kernel.counts) for x in access_profile(kernel).accesses if x.node in loads]
+  return any(i is not None and i not in kernel.bound for i in along)
+
+
 def best_blocks(work: ProductWork, target: Target) -> tuple[float, Blocks]:
   """The least time, and the largest blocks that take hardly longer."""
   found = [(product_seconds(work, b, target), b) for b in _candidates(work, target)]
@@ -92,6 +104,9 @@ def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
     rows, columns, depth = target.double_dot if work.multiplied > 4 else target.exact_dot
     for r, c in ((rows, columns), (rows, columns // 2), (rows // 2, columns // 2)):
       if min(r, c) >= WARP // 2: yield r, c, depth
+    return
+  if work.turned:
+    yield target.turned_dot
     return
   depth = target.row_bytes // work.read
   wide = work.multiplied > HALF
@@ -109,6 +124,7 @@ def multiplied_a_second(work: ProductWork, rows: int, columns: int, target: Targ
   part = min(2 * rows * columns / (rows + columns) / EXACT_BLOCK, 1)
   if work.multiplied > 4: return target.double_flops / target.cores * part
   if work.exact: return EXACT * 2 * target.alu_lanes * target.clock * part / (CROSSED if work.crossed else 1)
+  if work.turned: return TURNED * target.dot_flops / target.cores * part
   return target.dot_flops / target.cores * HALF / max(work.multiplied, 1) * target.dot_rate(rows, columns)
 
 

@@ -55,6 +55,8 @@ class Target:
   descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
   fp8_dots: bool = False                 # blocks of fp8 can be multiplied
   double_dots: bool = False              # and of float64
+  # float32 is multiplied fastest by groups of four warps, which need both factors to lie along what is summed
+  warp_groups: bool = False
   # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
   accumulators: int = 128 << 10
   mapped: int = 1024                     # elements of a program that only maps elements
@@ -64,6 +66,7 @@ class Target:
   dots: tuple[tuple[int, int], ...] = (128, 256), (128, 128), (64, 256), (64, 128), (64, 64)
   exact_dot: tuple[int, int, int] = 64, 64, 32   # of a float32 product that rounds no factor, with what it sums at a time
   double_dot: tuple[int, int, int] = 64, 64, 16  # the same for float64
+  turned_dot: tuple[int, int, int] = 64, 64, 32  # and for float32 that is rounded, without warp groups
   row_bytes: int = 128                   # of a row of a factor, that a product reads at a time
   # rows of blocks whose programs run together: what they share of the other factor stays in the cache
   group: int = 8

@@ -50,8 +50,11 @@ def test_products() -> None:
   assert chosen(half(4096, 4096) @ half(4096, 4096), descriptors=False) == large
   assert chosen(half(16, 8192) @ half(8192, 8192)) == "a0.block(16) a1.block(64) a2.block(256)"
   assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(64) a1.block(64) a2.block(32) a0.swizzle(8)"
-  with config(allow_tf32=1):
-    assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(128) a1.block(256) a2.block(32) a0.swizzle(8)"
+  with config(allow_tf32=1):   # by warp groups, where both factors lie along what is summed
+    assert chosen(E(4096, 4096) @ E(4096, 4096).T) == "a0.block(128) a1.block(256) a2.block(32) a0.swizzle(8)"
+    turned = "a0.block(64) a1.block(64) a2.block(32) warps(2) a0.swizzle(8)"
+    for a, b in ((E(4096, 4096), E(4096, 4096)), (E(4096, 4096).T, E(4096, 4096).T)): assert chosen(a @ b) == turned
+    assert chosen(E(4096, 4096) @ E(4096, 4096), warp_groups=False) == "a0.block(128) a1.block(256) a2.block(32) a0.swizzle(8)"
 
 
 def test_the_axes_of_a_convolution() -> None:
