@@ -24,6 +24,7 @@ SECTOR = 32                       # bytes of a line that are moved by themselves
 MOST_VALUES = 3                   # blocks that were read and wait in registers
 JUMP_BYTES = 8                    # bytes that could be moved while memory goes to another place
 MANY_PROGRAMS = 8                 # programs a core, from which on it does not matter that some cores have one more
+ALONE = 2.0                        # times its share of the bandwidth that a core takes where others are idle
 ROUND, TOGETHER = 8192, 2         # elements that a program reads at a time, and programs that a core has at a time
 _WORTH = 0.95                     # of the time without: cutting a sum in parts must take less
 REST = 0.7                        # of the last cache is there for what is read again
@@ -158,8 +159,9 @@ class Streams:
     each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
     alone = target.start + phases * rounds * each_round + self.joins * target.join
     alone += alu / (programs * WARP * warps) / target.clock
+    share = max(1.0, cores / (ALONE * programs))
     return overlapped_time((
-      memory / target.bandwidth, cache / target.cache_bandwidth, lines / (cores * target.clock) * uneven,
+      memory / target.bandwidth * share, cache / target.cache_bandwidth * share, lines / (cores * target.clock) * uneven,
       alu / (cores * target.alu_lanes * target.clock) * uneven, -(-programs // (fit * cores)) * alone,
       programs / cores * target.starts))
 
@@ -179,7 +181,8 @@ def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, tar
     rounds = -(-elements // (programs * ROUND))
     alone = target.start + rounds * (target.latency + target.iteration) + target.join
     if parts > 1: alone += pass_seconds(2 * parts * outputs * 4, target)
-    return overlapped_time((size / target.bandwidth, -(-programs // (TOGETHER * target.cores)) * alone))
+    share = max(1.0, target.cores / (ALONE * programs))
+    return overlapped_time((size / target.bandwidth * share, -(-programs // (TOGETHER * target.cores)) * alone))
   best, least = 1, seconds(1)
   for parts in powers(2, most):
     if (now := seconds(parts)) < _WORTH * least: best, least = parts, now
