@@ -7,6 +7,7 @@ convolutions go along memory in all that they read and write. Buffers of the cal
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,17 +49,30 @@ class Product:
     """The indices of its factors that are windows."""
     return [i for f in self.factors for i in f.at if is_window(i)]
 
+  @cached_property
+  def sums_windows(self) -> bool:
+    """Whether it sums windows, as a convolution does, and not pixels, as the gradient of the weights. True without windows."""
+    a, b = [axes_in(*f.at) for f in self.factors]
+    summed, kept = reach(self.windows, self.bound, (a & b) - self.bound)
+    return summed <= kept
+
   def summed(self, a: BufferAccess) -> UOp | None:
     """The axis of a factor that it sums, where it sums no other but in windows: the channels of a convolution."""
     found = [i for i in a.at if i in self.bound and all_have(i, self.factors)]
-    return found[0] if len(found) == 1 and self.bound.difference(found) <= axes_in(*self.windows) else None
+    only = len(found) == 1 and self.bound.difference(found) <= axes_in(*self.windows)
+    return found[0] if only and self.sums_windows else None
+
+  def flattens(self) -> bool:
+    """Whether a factor has channels and windows in one dimension, stored as (n, groups, elements of a group), say: an
+    axis goes through several of its dimensions, and not through several of the other factor's, as merged axes do."""
+    a, b = [Counter(r for i in f.at for r in i.ranges) for f in self.factors]
+    return any(n > 1 and there[r] < 2 for here, there in ((a, b), (b, a)) for r, n in here.items())
 
   def channels(self) -> Iterator[tuple[BufferAccess, UOp]]:
     """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it sums windows, what it
     sums besides; where it sums pixels (the gradient of the weights), what only this factor has and it does not sum."""
-    if not self.windows: return
-    summed, kept = reach(self.windows, self.bound)
-    sums = summed <= kept
+    if not self.windows or self.flattens(): return
+    sums = self.sums_windows
     for f in self.factors:
       for i in f.at:
         if i.op is Ops.RANGE and (i in self.bound) is sums and all_have(i, self.factors) is sums: yield f, i
@@ -131,12 +145,15 @@ def is_window(index: UOp) -> bool:
   return False
 
 
-def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
-  """How far axes that are summed move an index of a window, and others do: of ``a0 + a1//3 % 3``, a0 < 7 summed: 6 and 2."""
+def reach(windows: Sequence[UOp], bound: frozenset[UOp], parts: frozenset[UOp]) -> tuple[int, int]:
+  """How far axes that are summed move an index of a window, and others do: of ``a0 + a1//3 % 3``, a0 < 7 summed: 6 and 2. Those
+  along which a sum is made in parts do not count; what several move together counts for the longer ones."""
   summed = kept = 0
   for index in windows:
     moves: dict[bool, int] = {True: 0, False: 0}
-    for term, step in ix.linear(index)[0]: moves[bound.issuperset(term.ranges)] += abs(step) * (ix.vmax(term) - ix.vmin(term))
+    for term, step in ix.linear(index)[0]:
+      if axes := term.ranges - parts:
+        moves[axes_size(axes & bound) > axes_size(axes - bound)] += abs(step) * (ix.vmax(term) - ix.vmin(term))
     summed, kept = max(summed, moves[True]), max(kept, moves[False])
   return summed, kept
 

@@ -51,9 +51,12 @@ def _difference(u: UOp) -> tuple[UOp, UOp] | None:
   """``x`` and ``shift`` of a sum of exp(x - shift) or (x - shift)²."""
   v = u.src[0]
   if v.arg is not UnaryOps.EXP and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
-  d = v.src[0]
-  if d.arg is not BinaryOps.SUB or d.src[1].op is not Ops.EXPAND or d.src[1].src[0].shape != u.shape: return None
-  return d.src[0], d.src[1].src[0]
+  d = v.src[0].src[0] if v.src[0].op is Ops.RESHAPE else v.src[0]   # computed in another shape (``round_trips``)
+  if d.arg is not BinaryOps.SUB: return None
+  x, shift = d.src
+  if shift.op is Ops.RESHAPE: shift = shift.src[0]
+  if shift.op is not Ops.EXPAND or shift.src[0].shape != u.shape: return None
+  return graph.reshape(x, v.shape), shift.src[0]
 
 
 def _shifted(u: UOp) -> Shifted | None:

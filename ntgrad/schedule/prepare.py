@@ -1,18 +1,20 @@
 """Rewrites of the graph before it is cut: movement is merged, long reductions with few outputs are split."""
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import sum_parts
 from ntgrad.codegen.choose.gpu_products import ProductWork, split_k_parts
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, identity, may_round, power_of_two
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, identity, may_round, power_of_two, toposort
 from ntgrad.codegen.kernel import flat_index, rewrite, steps_of
 from ntgrad.graph import nodes as graph
 
 from .nodes import LEAVES_WITHIN, Nodes, elements_of, is_fixed, leaves, movement, node_bytes, reduced_size, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
+from .round_trips import computed_in, find_round_trips
 from .scan import split_scan
 from .scatter_order import in_runs
 from .sort import split_sort
@@ -28,19 +30,54 @@ LITTLE_MORE = 16       # no part gets longer for that by more than one of so man
 def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp]) -> Nodes:
   """Rewrite the graph for a target. ``made`` gets what stands for each node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
+  parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
+  later = set[UOp]()   # SHRINKs of what is split: by them
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
     if old in shifted: return in_one_pass(shifted[old], u, target)
-    return of_nothing(u, identity(u.arg[0], u.dtype)) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
+    if (none := of_nothing(u, identity(u.arg[0], u.dtype))) is not None: return none
+    found = split_blocks(u, target) if target.blocks else split_reduce(u, target)
+    if found is None or old not in parts: return found
+    later.add(parts[old])
+    return None
+  def elementwise(old: UOp, u: UOp) -> UOp | None: return computed_in(u, trips[old]) if old in trips else None
+  def shrink(old: UOp, u: UOp) -> UOp | None:
+    if old not in later: return of_nothing(u, 0) or merge_movement(u)
+    return graph.reshape(reduce(r, r) or r, u.shape) if (r := shrunk_before(u)) is not None else None
   def contiguous(old: UOp, u: UOp) -> UOp | None:
     if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], u.arg[1], u.arg[2], old.device)
     return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
   return rewrite(sinks, {
-    **dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda _, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
+    **dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda _, u: u.src[0]), **dict.fromkeys((Ops.ALU, Ops.CAST), elementwise),
+    Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
     Ops.SCAN_AXIS: lambda _, u: split_scan(u, target), Ops.SORT_AXIS: lambda _, u: split_sort(u, target),
     Ops.COPY: lambda old, u: u.src[0] if is_number_now(old.src[0], u.src[0]) else None, Ops.LAUNCH: lambda _, u: with_memory(u),
     Ops.AFTER: lambda _, u: in_runs(u, target) if target.blocks else None,
-    **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u))}, made=made)
+    **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u)), Ops.SHRINK: shrink}, made=made)
+
+
+def find_shrunk(sinks: Nodes) -> dict[UOp, UOp]:
+  """The reductions of whose results only a part is used, and the SHRINKs that take it: the gradient of an input that is padded.
+  Split before that, they would compute all of it."""
+  order = toposort(sinks)
+  uses = Counter(s for u in order for s in u.src)
+  found: dict[UOp, UOp] = {}
+  for u in order:
+    if u.op is not Ops.SHRINK or uses[s := u.src[0]] != 1: continue
+    if s.op is Ops.RESHAPE and uses[s := s.src[0]] != 1: continue
+    if s.op is Ops.REDUCE_AXIS: found[s] = u
+  return found
+
+
+def shrunk_before(u: UOp) -> UOp | None:
+  """shrink(reshape(sum(x))), where only dimensions of one element come or go -> sum(shrink(x)), of the sum's shape. None for
+  others."""
+  r = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
+  left = [bounds for bounds, n in zip(u.arg, u.src[0].shape) if n != 1]
+  if r.op is not Ops.REDUCE_AXIS or [n for n in r.shape if n != 1] != [n for n in u.src[0].shape if n != 1]: return None
+  x, rest = r.src[0], iter(left)
+  return movement(Ops.REDUCE_AXIS, movement(Ops.SHRINK, x, tuple(
+    (0, n) if m == 1 else next(rest) for m, n in zip(r.shape, x.shape))), r.arg)
 
 
 def is_number_now(old: UOp, u: UOp) -> bool:

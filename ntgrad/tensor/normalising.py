@@ -164,8 +164,9 @@ class Normalising(Reduction):
     if num_groups < 1 or c % num_groups:
       raise ArgumentError(f"group_norm: {c} channels of input {text(self)} cannot be divided into {num_groups} groups")
     s = self.shape
-    rows = self.named().reshape(s[0], num_groups, math.prod(s[1:]) // num_groups)
-    return rows._normal("group_norm", (2,), eps).reshape(s)._own()._called(self._names)._by_channel(weight, bias)
+    groups = self.named().reshape(s[0], num_groups, c // num_groups, *s[2:])
+    axes = tuple(range(2, groups.ndim))
+    return groups._normal("group_norm", axes, eps).reshape(s)._own()._called(self._names)._by_channel(weight, bias)
 
   def local_response_norm(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Self:
     """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same. Channels

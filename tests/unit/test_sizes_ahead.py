@@ -1,6 +1,7 @@
 """The plan with run-time sizes is made before a second size comes: what another batch needs is there, and has the same bits."""
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from functools import lru_cache
@@ -233,3 +234,16 @@ def test_memory_is_not_kept(ahead: Ahead) -> None:
   for _ in range(3): (Tensor(np.ones((1 << 18, 4), np.float32)) * 3).exp().sum(1).numpy()
   later.wait()
   assert Device.memory().allocated - before < 1 << 20
+
+
+def test_who_waits_gets_its_turn_soon() -> None:
+  """While something is done later, threads that run Python take short turns, and what the program had set comes back."""
+  before, go, seen = sys.getswitchinterval(), threading.Event(), list[float]()
+  def work() -> None:
+    seen.append(sys.getswitchinterval())
+    go.wait(10)
+  for _ in range(3): later.do_later(work)
+  while len(seen) < 3: time.sleep(0.001)
+  go.set()
+  later.wait()
+  assert max(seen) <= 2 * later.TURN and sys.getswitchinterval() == before
