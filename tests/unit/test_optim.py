@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, jit, nn
+from ntgrad import Tensor, jit, nn, no_grad
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.engine import realize as engine
 from ntgrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from ntgrad.nn.optim import SGD, Adam, AdamW, Optimizer
+from ntgrad.nn.optim import LAMB, SGD, Adam, AdamW, Optimizer
 from ntgrad.nn.state import get_parameters, get_state_dict, load_state_dict
 
 SHAPES = [(3, 5), (), (17,), (2, 1, 4)]
@@ -295,3 +295,76 @@ def test_refusals_at_a_step() -> None:
   with pytest.raises(ShapeError, match="expected one element"): opt.lr = Tensor([1.0, 2.0])
   with pytest.raises(ArgumentError, match="lr is -1"): opt.lr = -1
   assert p.tolist() == [1, 2]
+
+
+# ---- parameters of 16 bits that are kept in float32
+
+MASTERED: list[Callable[..., Any]] = [
+  lambda p, **k: SGD(p, lr=1e-3, momentum=0.5, **k), lambda p, **k: AdamW(p, lr=1e-4, **k), lambda p, **k: LAMB(p, lr=1e-4, **k)]
+
+
+def gradient(step: int) -> np.ndarray:
+  return (np.random.default_rng(step).standard_normal((8, 8)) * 0.1 + 0.05).astype("f4")
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("make", MASTERED)
+def test_master_weights(make: Callable[..., Any], captured: bool) -> None:
+  """Small steps add up: what is kept is a float32 parameter's, bit for bit, and the parameter is it, rounded."""
+  start = Tensor(np.random.default_rng(7).standard_normal((8, 8)).astype("f4")).cast("bfloat16").realize()
+  low, kept, exact = start.clone().requires_grad_(True), start.clone().requires_grad_(True), start.float().requires_grad_(True)
+  optimizers = [make([low]), make([kept], master_weights=True), make([exact])]
+  def step(g: Tensor) -> None:
+    for p, o in zip((low, kept, exact), optimizers):
+      p.grad = g.cast(p.dtype)
+      o.step()
+  call = jit(step) if captured else step
+  for i in range(60): call(Tensor(gradient(i)).cast("bfloat16").realize())
+  master = optimizers[1].state_dict()["state"][0]["master_weights"]
+  assert master.dtype is dtypes.float32
+  np.testing.assert_array_equal(master.numpy(), exact.numpy())
+  np.testing.assert_array_equal(kept.float().numpy(), exact.cast("bfloat16").float().numpy())
+  assert np.mean(low.float().numpy() != kept.float().numpy()) > 0.4   # the steps of the other one were lost
+
+
+def test_a_parameter_that_was_written_has_its_new_value() -> None:
+  p = Tensor.full((8,), 2.0, dtype="bfloat16").contiguous().realize().requires_grad_(True)
+  o = SGD([p], lr=2.0 ** -12, master_weights=True)
+  def step() -> None:
+    p.grad = Tensor.ones(8, dtype="bfloat16")
+    o.step()
+  step()
+  assert p.float().numpy().tolist() == [2.0] * 8 and o.state_dict()["state"][0]["master_weights"].numpy()[0] == 2 - 2.0 ** -12
+  with no_grad(): p[:4] = 1.0
+  step()
+  assert o.state_dict()["state"][0]["master_weights"].numpy().tolist() == [1 - 2.0 ** -12] * 4 + [2 - 2.0 ** -11] * 4
+
+
+def test_master_weights_are_saved_and_loaded() -> None:
+  def made(**options: Any) -> tuple[Tensor, Any]:
+    p = Tensor.ones(4, dtype="bfloat16").contiguous().realize().requires_grad_(True)
+    return p, SGD([p], lr=2.0 ** -12, momentum=0.5, **options)
+  def step(p: Tensor, o: Any) -> None:
+    p.grad = Tensor.ones(4, dtype="bfloat16")
+    o.step()
+  p, o = made(master_weights=True)
+  for _ in range(3): step(p, o)
+  saved = o.state_dict()
+  (q, again), (r, without) = made(master_weights=True), made()
+  for t, other in ((q, again), (r, without)):
+    t.assign(p.detach()).realize()
+    other.load_state_dict(saved)
+    step(t, other)
+  step(p, o)
+  np.testing.assert_array_equal(o.state_dict()["state"][0]["master_weights"].numpy(),
+                                again.state_dict()["state"][0]["master_weights"].numpy())
+  again.load_state_dict(without.state_dict())   # which has none: the parameter is what counts
+  step(q, again)
+  assert again.state_dict()["state"][0]["master_weights"].numpy()[0] < 1
+  assert "master_weights" not in without.state_dict()["state"][0]
+
+
+def test_masters_of_float32_are_itself() -> None:
+  p = Tensor.ones(4).realize().requires_grad_(True)
+  assert "master_weights" not in SGD([p], momentum=0.5, master_weights=True).state_dict()["state"][0]
+  with pytest.raises(ArgumentError, match="SGD: master_weights is 'yes', expected True or False"): SGD([p], master_weights="yes")

@@ -21,7 +21,7 @@ from ntgrad.nn.recipes import write
 from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
-from .flat import Flat
+from .flat import Flat, own
 from .groups import Numbers, ParamGroup, decayed
 
 # options of PyTorch's and tinygrad's that change nothing here: every step is fused, may be captured, and keeps its state where
@@ -30,6 +30,7 @@ _WITHOUT_EFFECT = frozenset("foreach fused capturable differentiable device".spl
 _NO_OPTIONS = frozenset("self __class__ params lr options b1 b2".split())   # among an optimizer's arguments
 _NUMBERS = frozenset("lr betas momentum".split())   # options that rules see as numbers in memory alone: schedules change them
 _RULES = dict.fromkeys("_update _up _direction _scalars _decays _recurrent".split()).keys()   # that a step asks
+_MASTER = "master_weights"   # an option of each optimizer, and the state that it has
 _RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
 
 
@@ -56,7 +57,7 @@ AT_LEAST_0, BELOW_1 = number(), number(below=1.0)
 _CHECKS: dict[str, Check] = {   # by option
   **dict.fromkeys("lr momentum weight_decay eps lr_decay initial_accumulator_value momentum_decay tcoef lambd t0".split(),
                   AT_LEAST_0),
-  **dict.fromkeys("maximize nesterov classic centered amsgrad decoupled_weight_decay adam".split(), truth),
+  **dict.fromkeys("maximize nesterov classic centered amsgrad decoupled_weight_decay adam master_weights".split(), truth),
   "alpha": BELOW_1, "rho": BELOW_1, "betas": pair(BELOW_1), "etas": pair(number(beyond=True)), "step_sizes": pair(AT_LEAST_0),
   "dampening": number(-1e38)}
 
@@ -69,7 +70,9 @@ class Optimizer:
   Parameters become views of one flat buffer a group, dtype and device, with everything that shares their memory; those that
   another library sees, or that are parts of something larger, stay where they are. Those with ``requires_grad=False`` (running
   statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
-  value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
+  value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32. With
+  ``master_weights=True`` such parameters themselves are kept in float32 too, and rounded from there after each step: what a step
+  adds is not lost where it is less than half of what bfloat16 can tell apart. One that was written meanwhile begins with that.
 
   A Tensor that a list has twice counts once. ``options`` are this optimizer's, ``more`` those of PyTorch's that change nothing
   here. Raises ArgumentError for no parameter to train, one of two groups, or an option that is not what it takes, and DTypeError
@@ -95,10 +98,12 @@ class Optimizer:
   def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
                more: Mapping[str, Any] | None = None):
     name = type(self).__name__
-    for option in more or ():
+    more = dict(more or {})
+    master = {_MASTER: more.pop(_MASTER)} if _MASTER in more else {}
+    for option in more:
       if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
     if isinstance(params, Tensor): raise ArgumentError(f"{name}: params is one Tensor, expected a list of them")
-    self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
+    self.defaults: dict[str, Any] = {"lr": lr, **(options or {}), **master}
     self.param_groups, self.params, self.buffers = list[ParamGroup](), list[Tensor](), list[Tensor]()
     given = list(params)
     for g in given if any(isinstance(g, Mapping) for g in given) else [{"params": given}]: self._add(g, "params")
@@ -164,6 +169,7 @@ class Optimizer:
       names = *self._states, *[s for option, s in self._states_with.items() if g.get(option)]
       for f in g.flats:
         f.states.update({s: f.full(self._initial(g, s)) for s in names})
+        if g.get(_MASTER) and f.wide is not f.dtype: f.states[_MASTER] = own(f.flat.cast(f.wide))
         f.move(given=False)   # first: what is still a tensor's own would be kept beside it
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
     for g in groups:
@@ -276,11 +282,13 @@ class Optimizer:
     grads = iter(inputs[k + 2:])
     grad = flat.join([(next(grads) if h else Tensor.zeros(*p.shape, dtype=flat.dtype, device=flat.device)).cast(flat.dtype)
                       for h, p in zip(have, flat.params)]).detach().contiguous()
-    old, g = p.cast(flat.wide), grad.cast(flat.wide)
+    old, g, master = p.cast(flat.wide), grad.cast(flat.wide), flat.states.get(_MASTER)
+    if master is not None: old = (master.cast(flat.dtype) == p).where(master, old)
     n = Numbers(*[(x.to(flat.device).cast(flat.wide), names) for x, names in (
       (inputs[k], group.names), (inputs[k + 1], group.scalar_names))])
     if options.get("maximize"): g = -g
     new, states = self._update(options, flat, old, decayed(options, old, g, n) if self._decays else g, n)
+    if master is not None: states = {**states, _MASTER: new}
     if not all(have):
       mask = next(grads)
       new = mask.where(new, old)
@@ -328,10 +336,11 @@ class Optimizer:
       given = states.get(order[i], states.get(str(order[i]), {}))
       if not isinstance(given, Mapping) or not all([isinstance(k, str) for k in given]):
         raise StateError(f"{name}: the state of parameter {i} is {shown(given)}, expected a dict of tensors by name")
-      given = {k: v for k, v in given.items() if v is not None and (k in mine or k not in {"step", *self._scalars_of})}
+      given = {k: v for k, v in given.items() if v is not None and (k in mine or k not in {"step", _MASTER, *self._scalars_of})}
       if given and self._recurrent and not set(self._kept) <= set(given):   # PyTorch does not keep them
         given, computed = {**dict.fromkeys(self._kept, 0.0), **given}, True
       if given and "step" in mine: given.setdefault("step", 1.0)   # not all of PyTorch's count steps where these do
+      if given and _MASTER in mine: given.setdefault(_MASTER, mine[_MASTER].zeros_like())   # the parameters differ, and count
       if given and (wrong := set(mine) ^ set(given)):
         raise StateError(f"{name}: state {', '.join(map(repr, sorted(wrong)))} of parameter {i} is "
                          f"{'missing' if wrong <= set(mine) else 'not known'}; it is {', '.join(map(repr, mine)) or 'none'}")
