@@ -73,7 +73,7 @@ def cnn(torch: Any) -> Work:
                  schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000))
 
 
-def resnet(torch: Any) -> Work:
+def resnet(torch: Any, width: int = 16, batch: int = 32) -> Work:
   """A residual network of depth 18 (He et al., 2015), 16 channels wide at first, 32×32 pictures, batch 32."""
   nn, rng = torch.nn, np.random.default_rng(3)
 
@@ -89,16 +89,16 @@ def resnet(torch: Any) -> Work:
       out += self.short(x)
       return self.relu(out)
 
-  layers = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)]
-  for into, out in ((16, 16), (16, 32), (32, 64), (64, 128)): layers += [Block(into, out, out // into), Block(out, out, 1)]
-  model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(128, 10))
+  layers = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+  for a, b in ((1, 1), (1, 2), (2, 4), (4, 8)): layers += [Block(a * width, b * width, b // a), Block(b * width, b * width, 1)]
+  model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(8 * width, 10))
   work = trained(model, lambda x, y: nn.functional.cross_entropy(model(x), y),
                  torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4),
-                 drawn(32, normal(rng, 256, 3, 32, 32), rng.integers(0, 10, 256)))
+                 drawn(batch, normal(rng, 8 * batch, 3, 32, 32), rng.integers(0, 10, 8 * batch)))
   return replace(work, steady=3)   # the fourth is off by 1e-3 in torch itself, float32 against float64
 
 
-def transformer_layer(torch: Any, width: int, heads: int, context: int = 0) -> Any:
+def transformer_layer(torch: Any, width: int, heads: int, context: int = 0, written_out: bool = True) -> Any:
   """Attention and two linear layers, normalised before. Tokens of a ``context`` see those before them; without one, all."""
   nn, f = torch.nn, torch.nn.functional
 
@@ -110,7 +110,7 @@ def transformer_layer(torch: Any, width: int, heads: int, context: int = 0) -> A
       self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
       if context: self.register_buffer("mask", torch.tril(torch.ones(context, context)).view(1, 1, context, context))
     def mixed(self, q: Any, k: Any, v: Any) -> Any:
-      if not context: return f.scaled_dot_product_attention(q, k, v)
+      if not context or not written_out: return f.scaled_dot_product_attention(q, k, v, is_causal=bool(context))
       scores, n = (q @ k.transpose(-2, -1)) * (width // heads) ** -0.5, q.size(2)
       return f.softmax(scores.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf")), dim=-1) @ v
     def attention(self, x: Any) -> Any:
@@ -124,29 +124,30 @@ def transformer_layer(torch: Any, width: int, heads: int, context: int = 0) -> A
   return Layer()
 
 
-def gpt(torch: Any) -> Work:
+def gpt(torch: Any, width: int = 128, layers: int = 4, context: int = 64, words: int = 96, batch: int = 16,
+        written_out: bool = True) -> Work:
   """A decoder of four layers of width 128, context 64, batch 16; AdamW in two groups, clipping, warm-up."""
-  nn, f, rng, width, context = torch.nn, torch.nn.functional, np.random.default_rng(4), 128, 64
+  nn, f, rng, heads = torch.nn, torch.nn.functional, np.random.default_rng(4), max(4, width // 64)
 
   class Decoder(nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
       super().__init__()
-      self.tokens, self.places = nn.Embedding(96, width), nn.Embedding(context, width)
-      self.layers, self.norm = nn.ModuleList([transformer_layer(torch, width, 4, context) for _ in range(4)]), nn.LayerNorm(width)
-      self.head = nn.Linear(width, 96, bias=False)
+      self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(context, width)
+      self.layers = nn.ModuleList([transformer_layer(torch, width, heads, context, written_out) for _ in range(layers)])
+      self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
     def forward(self, x: Any) -> Any:
-      h = self.tokens(x) + self.places(torch.arange(x.size(1)))
+      h = self.tokens(x) + self.places(torch.arange(x.size(1), device=x.device))
       for layer in self.layers: h = layer(h)
       return self.head(self.norm(h))
 
   def loss(x: Any, y: Any) -> Any:
     logits = model(x)
     return f.cross_entropy(logits.view(-1, logits.size(-1)), y.view(-1))
-  model, text = Decoder(), rng.integers(0, 96, (256, context + 1))
+  model, text = Decoder(), rng.integers(0, words, (16 * batch, context + 1))
   wide, narrow = ([p for p in model.parameters() if (p.dim() >= 2) == big] for big in (True, False))
   groups = [{"params": wide, "weight_decay": 0.1}, {"params": narrow, "weight_decay": 0.0}]
   optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))
-  return trained(model, loss, optimizer, drawn(16, text[:, :-1], text[:, 1:]), nn.utils.clip_grad_norm_,
+  return trained(model, loss, optimizer, drawn(batch, text[:, :-1], text[:, 1:]), nn.utils.clip_grad_norm_,
                  torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s + 1) / 10)))
 
 
@@ -201,16 +202,17 @@ def gan(torch: Any) -> Work:
   return Work(nn.ModuleList([maker, judge]).train(), step, drawn(64, rng.random((1024, 64), np.float32), normal(rng, 1024, 16)))
 
 
-def unet(torch: Any) -> Work:
+def unet(torch: Any, width: int = 8, size: int = 32, batch: int = 8) -> Work:
   """Three levels of convolutions with one transposed and one bilinear way up, 32×32 pictures, batch 8; cross entropy and dice."""
   nn, f, rng = torch.nn, torch.nn.functional, np.random.default_rng(8)
   def pair(into: int, out: int) -> Any:
     units = [(nn.Conv2d(n, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()) for n in (into, out)]
     return nn.Sequential(*units[0], *units[1])
   model = nn.ModuleDict({
-    "down1": pair(1, 8), "down2": pair(8, 16), "down3": pair(16, 32), "join2": pair(32, 16), "join1": pair(24, 8),
-    "up2": nn.ConvTranspose2d(32, 16, 2, stride=2), "up1": nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
-    "out": nn.Conv2d(8, 1, 1)})
+    "down1": pair(1, width), "down2": pair(width, 2 * width), "down3": pair(2 * width, 4 * width),
+    "join2": pair(4 * width, 2 * width), "join1": pair(3 * width, width),
+    "up2": nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2),
+    "up1": nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False), "out": nn.Conv2d(width, 1, 1)})
   def loss(x: Any, y: Any) -> Any:
     one = model["down1"](x)
     two = model["down2"](f.max_pool2d(one, 2))
@@ -219,9 +221,9 @@ def unet(torch: Any) -> Work:
     out = model["out"](model["join1"](torch.cat([model["up1"](two), one], dim=1)))
     p = torch.sigmoid(out)
     return f.binary_cross_entropy_with_logits(out, y) + 1 - (2 * (p * y).sum() + 1) / (p.sum() + y.sum() + 1)
-  masks = (rng.random((128, 1, 32, 32)) < 0.2).astype(np.float32)
+  masks = (rng.random((16 * batch, 1, size, size)) < 0.2).astype(np.float32)
   pictures = masks + 0.3 * normal(rng, *masks.shape)
-  return trained(model, loss, torch.optim.Adam(model.parameters(), lr=1e-3), drawn(8, pictures, masks))
+  return trained(model, loss, torch.optim.Adam(model.parameters(), lr=1e-3), drawn(batch, pictures, masks))
 
 
 def ddpm(torch: Any) -> Work:
@@ -268,19 +270,20 @@ def encoder(torch: Any) -> Work:
                  drawn(16, x, padding, np.where(padding, -100, (x + 1) % 50)))
 
 
-def vit(torch: Any) -> Work:
+def vit(torch: Any, width: int = 128, layers: int = 4, size: int = 32, patch: int = 4, batch: int = 32) -> Work:
   """A vision transformer (Dosovitskiy et al., 2020) of four layers of width 128 over 64 patches of 32×32 pictures, batch 32."""
   nn, rng = torch.nn, np.random.default_rng(12)
-  model = nn.ModuleDict({"patches": nn.Conv2d(3, 128, 4, 4), "places": nn.Embedding(64, 128), "layers": nn.Sequential(
-    *[transformer_layer(torch, 128, 4) for _ in range(4)], nn.LayerNorm(128)), "out": nn.Linear(128, 100)})
+  places, heads = nn.Embedding((size // patch) ** 2, width), max(4, width // 64)
+  model = nn.ModuleDict({"patches": nn.Conv2d(3, width, patch, patch), "places": places, "layers": nn.Sequential(
+    *[transformer_layer(torch, width, heads) for _ in range(layers)], nn.LayerNorm(width)), "out": nn.Linear(width, 100)})
   def loss(x: Any, y: Any) -> Any:
     h = model["patches"](x).flatten(2).transpose(1, 2) + model["places"].weight
     return nn.functional.cross_entropy(model["out"](model["layers"](h).mean(1)), y)
   return trained(model, loss, torch.optim.AdamW(model.parameters(), lr=1e-3),
-                 drawn(32, normal(rng, 64, 3, 32, 32), rng.integers(0, 100, 64)))
+                 drawn(batch, normal(rng, 2 * batch, 3, size, size), rng.integers(0, 100, 2 * batch)))
 
 
-def convnext(torch: Any) -> Work:
+def convnext(torch: Any, width: int = 32, size: int = 64, batch: int = 16) -> Work:
   """Three stages of two blocks of a ConvNeXt (Liu et al., 2022), 32 channels wide at first, 64×64 pictures, batch 16."""
   nn, f, rng = torch.nn, torch.nn.functional, np.random.default_rng(13)
 
@@ -293,11 +296,11 @@ def convnext(torch: Any) -> Work:
       h = self.norm(self.around(x).permute(0, 2, 3, 1))
       return x + self.down(f.gelu(self.up(h))).permute(0, 3, 1, 2)
 
-  layers = [layer for into, out, size in ((3, 32, 4), (32, 64, 2), (64, 128, 2))
-            for layer in (nn.Conv2d(into, out, size, size), Block(out), Block(out))]
-  model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 100))
+  layers = [layer for into, out, step in ((3, width, 4), (width, 2 * width, 2), (2 * width, 4 * width, 2))
+            for layer in (nn.Conv2d(into, out, step, step), Block(out), Block(out))]
+  model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 100))
   return trained(model, lambda x, y: f.cross_entropy(model(x), y), torch.optim.AdamW(model.parameters(), lr=1e-3),
-                 drawn(16, normal(rng, 64, 3, 64, 64), rng.integers(0, 100, 64)))
+                 drawn(batch, normal(rng, 4 * batch, 3, size, size), rng.integers(0, 100, 4 * batch)))
 
 
 def everyday(torch: Any) -> Work:

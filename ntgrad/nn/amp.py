@@ -11,6 +11,7 @@ from typing import Any, Self
 from ntgrad.codegen.ir import ArgumentError, DType, StateError, dtypes, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
+from ntgrad.engine.report import note_line
 from ntgrad.graph import checked
 from ntgrad.graph.modes import Autocast, autocast as _now
 from ntgrad.tensor import Tensor
@@ -19,6 +20,7 @@ from .common import number
 from .optim.base import Optimizer, OptimizerGroup
 from .optim.flat import Flat
 
+_CONVERTS = "cpu", "numpy"   # types of devices without products of 16 bits
 _DEFAULT = {"cuda": dtypes.float16, "cpu": dtypes.bfloat16, "numpy": dtypes.bfloat16, "cl": dtypes.float16}
 
 
@@ -68,6 +70,9 @@ class autocast:
       self.enabled = False
 
   def __enter__(self) -> Self:
+    if self.enabled and self.device in _CONVERTS:
+      note_line(f"autocast: {self.device} multiplies {self.fast_dtype.name} as float32, to which each factor is converted first: "
+                "it takes less memory, and rather more time than float32")
     others = {k: v for k, v in _now.get() if k != self.device}
     self._before.append(_now.set(tuple((others | ({self.device: self.fast_dtype} if self.enabled else {})).items())))
     return self

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Tensor, dtypes, nn
+from ntgrad import Tensor, config, dtypes, nn
 from ntgrad.amp import GradScaler, autocast
 from ntgrad.errors import ArgumentError, NtgradError, StateError
 from ntgrad.nn import functional as F
@@ -327,3 +327,10 @@ def test_beside_pytorch(name: str) -> None:
     return out
   ntgrad.Device.assigned = "CPU" if not missing("CPU") else "NUMPY"
   np.testing.assert_allclose(losses(ntgrad), losses(torch), rtol=0.02)
+
+
+def test_a_cpu_says_that_it_converts(capsys: pytest.CaptureFixture[str]) -> None:
+  for debug, lines in ((0, 0), (1, 1)):
+    with config(debug=debug, color=0), ntgrad.autocast("cpu"): pass
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("autocast: cpu multiplies bfloat16 as float32") == lines

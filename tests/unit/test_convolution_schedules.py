@@ -1,5 +1,5 @@
-"""How convolutions and what stands between them are scheduled for a chip with blocks: only what is used is computed, in one shape,
-in an order of dimensions that the products like."""
+"""How convolutions and what stands between them are scheduled for a chip with blocks: only what is used is computed, in one
+shape, in an order of dimensions that the products like."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -47,7 +47,8 @@ def test_a_padded_input_gets_the_gradient_that_is_used() -> None:
 
 
 @pytest.mark.parametrize("shape, axes, left", [
-  ((3, 40000, 6), (1,), ((0, 3), (2, 5))), ((2, 1, 30000, 5), (2,), ((0, 2), (1, 2))), ((4, 4, 9, 4000), (2, 3), ((1, 3), (0, 2))),
+  ((3, 40000, 6), (1,), ((0, 3), (2, 5))), ((2, 1, 30000, 5), (2,), ((0, 2), (1, 2))),
+  ((4, 4, 9, 4000), (2, 3), ((1, 3), (0, 2))),
 ])
 def test_parts_of_long_sums(shape: tuple[int, ...], axes: tuple[int, ...], left: tuple[tuple[int, int], ...]) -> None:
   a = np.random.default_rng(0).integers(-3, 4, shape).astype("f4")
