@@ -72,8 +72,8 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   default device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a
   manifest. A configuration may be a tuple ``(args, kwargs, options)``, options being ``num_warps`` and ``num_stages`` for the
   compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: of those that
-  differ in nothing else one is kept. It is the fastest: measured for their shapes (of open sizes the hints) on this
-  machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the first.
+  differ in nothing else one is kept. It is the fastest: measured for their shapes (of open sizes the hints; of several by the
+  geometric mean) on this machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the first.
   A call tells configurations apart by the arguments' shapes and dtypes, by values of symbols, and by the parameters of
   ``premake``, in their order behind the tensors or by name: ``kernel(x, y, 3)``, ``kernel(x, y, factor=3)``.
   ``caller`` and ``lazy`` say nothing here: whoever has the folder calls it, and building takes no locks. Raises ArgumentError for
@@ -235,40 +235,45 @@ def fastest_config(kernels: Sequence[TileKernel], members: Sequence[Config], sai
                    here: bool) -> int:
   """The number of the fastest configuration: measured if the device is ``here``, else by the model. 0 with ``TUNE=0``."""
   if len(members) == 1 or not settings.tune or settings.noopt: return 0
-  made: dict[int, Specialised] = {}
+  made: dict[int, list[Specialised]] = {}   # by number, for each of the shapes
   lines: list[str] = []
   for i, (kernel, c) in enumerate(zip(kernels, members)):
-    with noting(lines, said[i]): made[i] = kernel.specialise(*sizes_for(kernel, c), **c.values)
+    with noting(lines, said[i]):
+      made[i] = [kernel.specialise(*sizes, **c.values) for sizes in sizes_for(kernel, replace(c, hints=members[0].hints))]
   if not made: return 0   # which says why when it is compiled
   seconds: dict[int, float] = {}
-  if not here:
-    seconds = {i: estimate(s.kernel, device.renderer.target) for i, s in made.items()}
-    lines += [f"{shown_values(said[i])}: {n * 1e6:.1f} µs by the model" for i, n in seconds.items()]
-  else:
-    with ExitStack() as held:
-      first = next(iter(made.values()))
-      bench = Bench(device, memory(first, device, held))
-      with settings(noopt=1): bench.reference(*device.compile([first.spec(device)]))
-      for i, s in made.items():
-        with noting(lines, said[i]):
-          seconds[i] = bench.measure(device.compile([s.spec(device)])[0])
-          lines.append(f"{shown_values(said[i])}: {seconds[i] * 1e6:.1f} µs")
+  with ExitStack() as held:
+    benches = []
+    for s in next(iter(made.values())) if here else ():
+      benches.append(Bench(device, memory(s, device, held)))
+      with settings(noopt=1): benches[-1].reference(*device.compile([s.spec(device)]))
+    for i, several in made.items():
+      with noting(lines, said[i]):
+        if here: times = [b.measure(p) for b, p in zip(benches, device.compile([s.spec(device) for s in several]))]
+        else: times = [estimate(s.kernel, device.renderer.target) for s in several]
+        seconds[i] = math.exp(sum([math.log(max(t, 1e-9)) for t in times]) / len(times))   # the geometric mean
+        lines.append(f"{shown_values(said[i])}: {seconds[i] * 1e6:.1f} µs{'' if here else ' by the model'}")
   best = min(seconds or made, key=lambda i: seconds.get(i, 0.0))
   report.tuned(kernels[best].name, said[best], lines)
   return best
 
 
-def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[Sizes, Any]]:
-  """The shape and dtype of each argument: those of a configuration, its hints (or some likely number) for what it leaves open."""
-  likely = {n: v if isinstance(v, int) else max(v) for n, v in c.hints.items()}
-  def number(n: Any, declared: Any) -> int:
+def sizes_for(kernel: TileKernel, c: Config) -> list[list[tuple[Sizes, Any]]]:
+  """The shape and dtype of each argument: those of a configuration, for what it leaves open each of its hints (or some likely
+  number)."""
+  given = kernel.takes
+  if c.arguments and len(c.arguments) != len(given):
+    raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")
+  def number(n: Any, declared: Any, likely: Mapping[str, int]) -> int:
     if isinstance(n, int): return n
     s = n if isinstance(n, Symbol) else Symbol(n) if isinstance(n, str) and n != "?" else declared
     return s if isinstance(s, int) else int(evaluate(s, {m.name: likely.get(m.name, likely_size(m)) for m in s.names()}))
-  given = kernel.takes
-  if not c.arguments: return [(tuple(number(None, e) for e in t.shape), t.element or "float32") for t in given]
-  if len(c.arguments) != len(given): raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")
-  return [(tuple(number(n, e) for n, e in zip(shape, t.shape)), dtype) for t, (shape, dtype) in zip(given, c.arguments)]
+  wanted = c.arguments or [((None,) * len(t.shape), t.element or "float32") for t in given]
+  out = []
+  for values in itertools.product(*[[v] if isinstance(v, int) else v for v in c.hints.values()]):
+    likely = dict(zip(c.hints, values))
+    out.append([(tuple(number(n, e, likely) for n, e in zip(shape, t.shape)), dtype) for t, (shape, dtype) in zip(given, wanted)])
+  return [sizes for i, sizes in enumerate(out) if sizes not in out[:i]]
 
 
 def memory(s: Specialised, device: Device, held: ExitStack) -> list[CandidateMemory]:
