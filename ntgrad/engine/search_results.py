@@ -1,5 +1,5 @@
-"""What searches have found (Opts by ``BEAM``, block sizes by the tuner of tile kernels), as the disk cache keeps it, and as a JSON
-file that another machine with such a device takes."""
+"""What searches have found (Opts by ``BEAM``, block sizes by the tuner of tile kernels), as the disk cache keeps it, and as JSON
+that another machine with such a device takes."""
 from __future__ import annotations
 
 import json
@@ -12,6 +12,7 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.index.records import PLAIN, STR, Between, Form, RecordError, Sequence, Table, TupleForm, packed
 from ntgrad.codegen.ir import StateError
 from ntgrad.codegen.ir.errors import shown
+from ntgrad.codegen.opts import read_opt
 
 BEAM, TUNER = "beam", "tile-tune"   # the tables of the disk cache
 LISTS = Sequence(Sequence(PLAIN))   # of Opts, one a part of a kernel
@@ -76,7 +77,8 @@ def take(text: str | bytes, device: Device) -> tuple[int, int]:
     for r in file["results"]:
       table, key, about = r["table"], r["key"], About(here, r["kernel"], cache.version() if r["table"] == BEAM else "")
       if not _KEY.fullmatch(key): raise RecordError(f"{shown(key)} is no key")
-      value = {str(n): v for n, v in r["choice"].items()} if table == TUNER else tuple(map(tuple, r["choice"]))
+      value = dict(r["choice"].items()) if table == TUNER else tuple(map(tuple, r["choice"]))
+      if table == BEAM: list(map(read_opt, [o for opts in value for o in opts]))
       packed(form_of(_CHOICES[table]), (tuple(about), value))
       if same or table == TUNER: entries.append((table, key, _CHOICES[table], value, about))
     count = len(file["results"])

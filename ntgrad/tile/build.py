@@ -73,7 +73,8 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   manifest. A configuration may be a tuple ``(args, kwargs, options)``, options being ``num_warps`` and ``num_stages`` for the
   compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: of those that
   differ in nothing else one is kept. It is the fastest: measured for their shapes (of open sizes the hints; of several by the
-  geometric mean) on this machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the first.
+  geometric mean) on this machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the
+  first.
   A call tells configurations apart by the arguments' shapes and dtypes, by values of symbols, and by the parameters of
   ``premake``, in their order behind the tensors or by name: ``kernel(x, y, 3)``, ``kernel(x, y, factor=3)``.
   ``caller`` and ``lazy`` say nothing here: whoever has the folder calls it, and building takes no locks. Raises ArgumentError for

@@ -365,14 +365,16 @@ class TileKernel(Signature):
   def tune(self, *calls: Sequence[Any], seconds: float = 10.0, **given: Any) -> list[dict[str, int]]:
     """Choose block sizes for several calls, each a tuple of arguments, in ``seconds`` for all: what one leaves is the next ones'.
 
-    ``given`` are compile-time values by name, for all calls. What is found is kept on disk, and is what calls with such shapes use;
-    what has been found before is not searched again. Nothing is written. Gives the values for each call. After Ctrl-C what was
-    found so far is kept. Raises ArgumentError for a kernel without Symbols that the tuner chooses, and for what is no call.
+    ``given`` are compile-time values by name, for all calls. What is found is kept on disk, and is what calls with such shapes
+    use; what has been found before is not searched again. Nothing is written. A compiler that is at work when the time is over
+    is waited for. Gives the values for each call. After Ctrl-C what was found so far is kept. Raises ArgumentError for a kernel
+    without Symbols that the tuner chooses, and for what is no call.
     """
     if not self.tuned: raise ArgumentError(f"{self.name}.tune: it has no block_size(), so there is nothing to choose")
     if wrong := [c for c in calls if not isinstance(c, (tuple, list))]:
       raise ArgumentError(f"{self.name}.tune: a call is a tuple of its arguments, got {shown(wrong[0])}")
-    if not seconds > 0: raise ArgumentError(f"{self.name}.tune: seconds is {shown(seconds)}; it is a number greater than 0")
+    if not isinstance(seconds, (int, float)) or not seconds > 0:
+      raise ArgumentError(f"{self.name}.tune: seconds is {shown(seconds)}; it is a number greater than 0")
     out, ends = [], time.perf_counter() + seconds
     with lock:
       for i, call in enumerate(calls):

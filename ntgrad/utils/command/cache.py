@@ -29,8 +29,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
   verify = command(inner, "verify", verified, "Read each entry, and name those that are damaged. The exit code is 1 where "
                    "there are some.", "cache verify", "cache verify --remove")
   verify.add_argument("--remove", action="store_true", help="remove those; else the first process that meets one does")
-  saved = command(inner, "export", exported, "Write what searches have found (BEAM, block sizes of tile kernels) for a device into "
-                  "a JSON file.", "cache export found.json")
+  saved = command(inner, "export", exported, "Write a JSON file of what searches have found for a device: by BEAM, and block "
+                  "sizes of tile kernels.", "cache export found.json")
   taken = command(inner, "import", imported, "Keep what such a file has. One of another device, or driver, is refused.",
                   "cache import found.json")
   for parser in saved, taken:
