@@ -24,7 +24,7 @@ from ntgrad.codegen.passes.parts import Mark, Parts
 
 from .buffer import Buffer
 from .measuring import Bench, CandidateMemory, candidates_of, compiled_in_time, kept_on_interrupt
-from .search_results import BEAM, LISTS, About, device_text, found, keep
+from .search_results import BEAM, LISTS, About, device_text, found_choice, keep_choice
 
 BUDGET = 30.0                 # seconds for one kernel
 _ROUNDS = 8   # rounds of a search, each from the best so far
@@ -46,12 +46,12 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), structure_text(parts.kernel), device.identity, str(target), config.key())
-  if (kept := _kept[key] or found(BEAM, key, LISTS)) is not None:
+  if (kept := _kept[key] or found_choice(BEAM, key, LISTS)) is not None:
     try: return parts.after([list(map(read_opt, opts)) for opts in kept])
     except Exception: cache.remove(BEAM, key)   # whatever they are, they are not this kernel's
   def remember(parts: Parts) -> Lists:
     lists = tuple(tuple(o.json() for o in opts) for opts in parts.opts)
-    keep(BEAM, key, LISTS, lists, About(device_text(device), label or name, cache.version()))
+    keep_choice(BEAM, key, LISTS, lists, About(device_text(device), label or name, cache.version()))
     return lists
   def interrupted(fastest: Parts) -> None: _kept[key] = remember(fastest)
   fastest = search_opts(parts, start, device, name, render, label or name, interrupted)

@@ -18,7 +18,7 @@ BEAM, TUNER = "beam", "tile-tune"   # the tables of the disk cache
 LISTS = Sequence(Sequence(PLAIN))   # of Opts, one a part of a kernel
 CHOICE = Table(STR, Between(1))     # values of symbols, and of options of the compiler
 _CHOICES: Mapping[str, Form[Any]] = {BEAM: LISTS, TUNER: CHOICE}
-_FORMAT = 1
+_FORMAT = 1   # of the file: another one is not read
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -36,36 +36,36 @@ def device_text(device: Device) -> str:
   return f"{device.identity} | {target.cores} cores | {sha256(str(target).encode()).hexdigest()[:8]}"
 
 
-def form_of(choice: Form[Any]) -> Form[Any]:
+def entry_form(choice: Form[Any]) -> Form[Any]:
   """How a choice lies in the disk cache, with what it was made for."""
   return TupleForm(TupleForm(STR, STR, STR), choice)
 
 
-def found(table: str, key: str, choice: Form[Any]) -> Any:
+def found_choice(table: str, key: str, choice: Form[Any]) -> Any:
   """The choice that is kept under a key, or None."""
-  kept = cache.get(table, key, form_of(choice))
+  kept = cache.get(table, key, entry_form(choice))
   return None if kept is None else kept[1]
 
 
-def keep(table: str, key: str, choice: Form[Any], value: Any, about: About) -> bool:
+def keep_choice(table: str, key: str, choice: Form[Any], value: Any, about: About) -> bool:
   """Keep a choice for other processes; whether it is kept."""
-  return cache.put(table, key, form_of(choice), (tuple(about), value))
+  return cache.put(table, key, entry_form(choice), (tuple(about), value))
 
 
-def export(device: Device) -> tuple[dict[str, Any], int]:
+def export_results(device: Device) -> tuple[dict[str, Any], int]:
   """All choices for a device that this ntgrad reads, as JSON has them, and how many others there are."""
   results, others, here = [], 0, device_text(device)
   for *_, path in sorted(cache.entries(cache.folder()), key=lambda e: e[2]):
     table, key = cache.entry_of(path)
-    if table not in _CHOICES or (kept := cache.get(table, key, form_of(_CHOICES[table]))) is None: continue
+    if table not in _CHOICES or (kept := cache.get(table, key, entry_form(_CHOICES[table]))) is None: continue
     about = About(*kept[0])
     if about.device != here or about.code not in ("", cache.version()): others += 1
     else: results.append({"table": table, "key": key, "kernel": about.kernel, "choice": kept[1]})
   return {"format": _FORMAT, "device": here, "code": cache.version(), "results": results}, others
 
 
-def take(text: str | bytes, device: Device) -> tuple[int, int]:
-  """Keep the choices of a file that ``export`` made, all or none: how many, and how many others, which were made by other
+def import_results(text: str | bytes, device: Device) -> tuple[int, int]:
+  """Keep the choices of a file that ``export_results`` made, all or none: how many, and how many others, which were made by other
   versions of the code generators. Raises StateError for a file of another device, or one that is damaged."""
   try:
     file = json.loads(text)
@@ -79,12 +79,12 @@ def take(text: str | bytes, device: Device) -> tuple[int, int]:
       if not _KEY.fullmatch(key): raise RecordError(f"{shown(key)} is no key")
       value = dict(r["choice"].items()) if table == TUNER else tuple(map(tuple, r["choice"]))
       if table == BEAM: list(map(read_opt, [o for opts in value for o in opts]))
-      packed(form_of(_CHOICES[table]), (tuple(about), value))
+      packed(entry_form(_CHOICES[table]), (tuple(about), value))
       if same or table == TUNER: entries.append((table, key, _CHOICES[table], value, about))
     count = len(file["results"])
   except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
     if isinstance(e, StateError): raise
     raise StateError(f"it is no file of search results, or damaged ({type(e).__name__}: {shown(str(e))})") from None
   for entry in entries:
-    if not keep(*entry): raise StateError(f"nothing is kept in {cache.folder()}; CACHE=0, or the disk cannot be written")
+    if not keep_choice(*entry): raise StateError(f"nothing is kept in {cache.folder()}; CACHE=0, or the disk cannot be written")
   return len(entries), count - len(entries)

@@ -375,7 +375,7 @@ def small(v: Variant) -> ProgramSpec:
   for i, s in enumerate(spec.sizes):
     tries = [1 << k for k in range(at[i].bit_length()) if 1 << k >= (s.lower or 1)]
     at[i] = next((n for n in tries if all(holds([*at[:i], n, *at[i + 1:]]))), at[i])
-  sizes = tuple(s._replace(lower=n) for s, n in zip(spec.sizes, at))
+  sizes = tuple(s._replace(lower=n, hint=n) for s, n in zip(spec.sizes, at))
   table = {a.node: b.node for a, b in zip(spec.sizes, sizes)}
   return replace(spec, sizes=sizes, grid=tuple(ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid))
 

@@ -21,7 +21,7 @@ from ntgrad.compat.notebook import table
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.engine.search_results import CHOICE, TUNER, About, device_text, keep
+from ntgrad.engine.search_results import CHOICE, TUNER, About, device_text, keep_choice
 from ntgrad.graph import checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.origins import pointed
@@ -297,7 +297,7 @@ class TileKernel(Signature):
     found = self._chosen[memo]
     if found is None:
       name, lines = tuning_key(self, full, numbers, values, opened), None
-      def remember(best: dict[str, int]) -> None: keep(table, name, CHOICE, best, About(device_text(opened), self.name))
+      def remember(best: dict[str, int]) -> None: keep_choice(table, name, CHOICE, best, About(device_text(opened), self.name))
       found = remembered(name, free, table)
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)

@@ -22,7 +22,7 @@ from ntgrad.codegen.index import count
 from ntgrad.codegen.ir import ArgumentError, NtgradError, Target, config
 from ntgrad.codegen.passes.tiles import lower_tiles
 from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, candidates_of, compiled_in_time, kept_on_interrupt
-from ntgrad.engine.search_results import CHOICE, TUNER, found as kept
+from ntgrad.engine.search_results import CHOICE, TUNER, found_choice
 from ntgrad.graph.symbol import Symbol
 
 from .open_sizes import bucket
@@ -144,7 +144,7 @@ def tuning_key(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[in
 
 def remembered(key: str, symbols: Sequence[Symbol], table: str = TUNER) -> _Values | None:
   """The choice of an earlier search. One that has other names, or values out of bounds, is removed."""
-  found: _Values | None = kept(table, key, CHOICE)
+  found: _Values | None = found_choice(table, key, CHOICE)
   if found is None: return None
   low, high = dict.fromkeys(COMPILER_OPTIONS, 1), dict.fromkeys(COMPILER_OPTIONS, MOST_TOLD)
   for s in symbols:

@@ -496,9 +496,9 @@ def test_choices_that_make_no_sense(root: Path) -> None:
   low, free = Symbol("a", meta=True, lower_bound=16, upper_bound=64), Symbol("b", meta=True)
   table = "tile-tune"
   def found(value: Any, form: Any = PLAIN) -> Any:
-    assert cache.put(table, KEY, search_results.form_of(form), (("this device", "k", ""), value))
+    assert cache.put(table, KEY, search_results.entry_form(form), (("this device", "k", ""), value))
     return tune.remembered(KEY, [low, free])
-  assert search_results.keep(table, KEY, search_results.CHOICE, {"a": 32, "b": 1024, "num_warps": 4},
+  assert search_results.keep_choice(table, KEY, search_results.CHOICE, {"a": 32, "b": 1024, "num_warps": 4},
                              search_results.About("this device", "k"))
   assert tune.remembered(KEY, [low, free]) == {"a": 32, "b": 1024, "num_warps": 4}
   for choice in ({"a": 32}, {"a": 8, "b": 8}, {"a": 128, "b": 8}, {"a": 32, "b": 1 << 40}, {"a": 32, "b": 8, "c": 1},
@@ -523,7 +523,7 @@ def test_opts_that_make_no_sense(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert best().opts == want and len(looked) == 1
     (_, name), = [at for at in bodies(root) if at[0] == "beam"]
     for wrong in ((), ((["nothing", 1],),), ((["split", "x", None],),), ((["upcast", 99, 4],),), (("abc",), (7,)), ((["pad"],),)):
-      assert search_results.keep("beam", name, search_results.LISTS, wrong, search_results.About("this device", "k"))
+      assert search_results.keep_choice("beam", name, search_results.LISTS, wrong, search_results.About("this device", "k"))
       looked.clear()
       assert best().opts == want and len(looked) == 1, wrong
       assert best().opts == want and len(looked) == 1

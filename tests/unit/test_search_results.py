@@ -30,7 +30,7 @@ def file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Any:
   """A file with a result of each search, made where there are also those of another device and another version; then an empty
   cache."""
   with config(cache=1, cache_dir=str(tmp_path / "there")):
-    keep = results.keep
+    keep = results.keep_choice
     assert keep(results.BEAM, KEYS[0], results.LISTS, OPTS, results.About(here(), "r_4_4", cache.version()))
     assert keep(results.TUNER, KEYS[1], results.CHOICE, CHOICE, results.About(here(), "matmul"))
     assert keep(results.TUNER, KEYS[2], results.CHOICE, CHOICE, results.About("another device", "matmul"))
@@ -49,8 +49,8 @@ def test_to_another_machine(file: Path, capfd: pytest.CaptureFixture[str]) -> No
   assert {r["kernel"]: r["choice"] for r in text["results"]} == {"r_4_4": json.loads(json.dumps(OPTS)), "matmul": CHOICE}
   assert text["device"] == here() and text["code"] == cache.version()
   assert main(["cache", "import", str(file)]) == 0 and "2 results are kept" in capfd.readouterr().out
-  assert results.found(results.BEAM, KEYS[0], results.LISTS) == OPTS
-  assert results.found(results.TUNER, KEYS[1], results.CHOICE) == CHOICE and kept() == 2
+  assert results.found_choice(results.BEAM, KEYS[0], results.LISTS) == OPTS
+  assert results.found_choice(results.TUNER, KEYS[1], results.CHOICE) == CHOICE and kept() == 2
   again = file.parent / "again.json"
   assert main(["cache", "export", str(again)]) == 0 and json.loads(again.read_text()) == text
 
@@ -64,7 +64,7 @@ def test_another_device_or_version(file: Path, capfd: pytest.CaptureFixture[str]
   file.write_text(json.dumps({**text, "code": "another version"}))
   assert main(["cache", "import", str(file), "--json"]) == 0
   assert json.loads(capfd.readouterr().out) == {"results": 1, "left_out": 1}
-  assert kept() == 1 and results.found(results.TUNER, KEYS[1], results.CHOICE) == CHOICE
+  assert kept() == 1 and results.found_choice(results.TUNER, KEYS[1], results.CHOICE) == CHOICE
 
 
 def test_files_that_are_refused(file: Path, capfd: pytest.CaptureFixture[str]) -> None:

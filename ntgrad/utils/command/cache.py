@@ -84,7 +84,7 @@ def verified(args: argparse.Namespace) -> int:
 
 def exported(args: argparse.Namespace) -> None:
   """Write a file of what searches have found."""
-  found, others = search_results.export(get_device(args.device or default_device()))
+  found, others = search_results.export_results(get_device(args.device or default_device()))
   with open(args.file, "w") as f: json.dump(found, f, indent=1)
   count = len(found["results"])
   tell(args, {"file": args.file, "device": found["device"], "results": count, "left_out": others},
@@ -95,7 +95,7 @@ def exported(args: argparse.Namespace) -> None:
 def imported(args: argparse.Namespace) -> None:
   """Keep what a file has."""
   with open(args.file, "rb") as f: text = f.read()
-  try: count, others = search_results.take(text, get_device(args.device or default_device()))
+  try: count, others = search_results.import_results(text, get_device(args.device or default_device()))
   except StateError as e: raise StateError(f"{args.file}: {e}") from None
   tell(args, {"results": count, "left_out": others},
        f"{args.file}: {count:,} results are kept in {disk.folder()}"
