@@ -45,6 +45,7 @@ _LONGEST = 1 << 14   # elements that a block has at most where nothing says how 
 SEED = 0             # of the numbers that configurations are measured on
 _SHORT = 16          # and what is short for a loop
 _MOST = 40           # hints that a kernel is compiled for
+_PROBES, _PROBES_BLOCKS = 256, 4096   # sizes that variants are looked for: where one takes what no other does; of blocks
 _LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
 
 
@@ -309,7 +310,8 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
   for _ in range(_MOST):
-    probes = itertools.product(*[_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)])
+    steps = [_steps(size, b, blocks) if _needed(program, size) else [] for size, b in zip(sizes, base)]
+    probes = probes_around(base, steps, _PROBES_BLOCKS if blocks else _PROBES)
     near = min((at for at in probes if at not in refused and not served(program, at)), key=distance, default=None)
     if near is None or complete(program): break
     try: _add(program, near)
@@ -319,6 +321,19 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   return program, {
     size.name: max([n for n in _steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
     for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)}
+
+
+def probes_around(base: Sizes, steps: Sequence[Sequence[int]], most: int) -> list[Sizes]:
+  """Sizes some of which are others than those in front, as ``steps`` has them: in one place, in two and so on, as long as these
+  are at most ``most``, for of many places there are more than anybody can try."""
+  out, others = [base], [[n for n in each if n != b] for each, b in zip(steps, base)]
+  for k in range(1, len(base) + 1):
+    more = [tuple(dict(zip(which, values)).get(i, b) for i, b in enumerate(base))
+            for which in itertools.combinations(range(len(base)), k)
+            for values in itertools.islice(itertools.product(*[others[i] for i in which]), most)]
+    if not more or len(out) + len(more) > most: break
+    out += more
+  return out
 
 
 def complete(program: SizedProgram) -> bool:
