@@ -9,7 +9,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -90,6 +90,15 @@ def compare(got: np.ndarray, want: np.ndarray) -> None:
   greatest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
   close = np.isclose(a, b, rtol=2e-2 if got.dtype.itemsize < 4 else 1e-3, atol=1e-3 * max(1.0, greatest), equal_nan=True)
   if not close.all(): raise ArgumentError(f"{(~close).sum()} of {close.size} results differ from the reference kernel's")
+
+
+@contextmanager
+def kept_on_interrupt(timed: Sequence[tuple[float, Any]], interrupted: Callable[[Any], None]) -> Iterator[None]:
+  """Where Ctrl-C ends the block, ``interrupted`` gets the fastest of what was ``timed``, if there is something."""
+  try: yield
+  except KeyboardInterrupt:
+    if timed: interrupted(min(timed, key=lambda t: t[0])[1])
+    raise
 
 
 def candidates_of(device: Device, specs: Specs) -> list[Program]:

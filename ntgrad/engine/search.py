@@ -16,21 +16,22 @@ from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import line
 from ntgrad.codegen.choose.chooser import choose
 from ntgrad.codegen.choose.gpu_cost import estimate
-from ntgrad.codegen.index import records
-from ntgrad.codegen.ir import NtgradError, Ops, Target, config, prod
+from ntgrad.codegen.ir import NtgradError, Ops, Recent, Target, config, prod
 from ntgrad.codegen.kernel import Kernel, structure_text
 from ntgrad.codegen.opts import OPTS, PLAIN_KINDS, Opts, SizedOpt, read_opt
 from ntgrad.codegen.passes.builder import chooses
 from ntgrad.codegen.passes.parts import Mark, Parts
 
 from .buffer import Buffer
-from .measuring import Bench, CandidateMemory, candidates_of, compiled_in_time
+from .measuring import Bench, CandidateMemory, candidates_of, compiled_in_time, kept_on_interrupt
+from .search_results import BEAM, LISTS, About, device_text, found_choice, keep_choice
 
 BUDGET = 30.0                 # seconds for one kernel
 _ROUNDS = 8   # rounds of a search, each from the best so far
 _STEP = 32                     # candidates of a round at most
 _GAIN = 0.02                   # less than this is noise
-LISTS = records.Sequence(records.Sequence(records.PLAIN))   # of Opts, as the disk cache has them
+Lists = tuple[tuple[Any, ...], ...]   # of Opts, as the disk cache has them
+_kept: Recent[str, Lists] = Recent(64)   # what searches had found that Ctrl-C has ended, by key: there may be no disk cache
 Render = Callable[[Kernel, Parts, Device, str], tuple[ProgramSpec, Any]]   # what ``compile.rendered`` does
 
 
@@ -45,21 +46,29 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), structure_text(parts.kernel), device.identity, str(target), config.key())
-  if (kept := cache.get("beam", key, LISTS)) is not None:
+  if (kept := _kept[key] or found_choice(BEAM, key, LISTS)) is not None:
     try: return parts.after([list(map(read_opt, opts)) for opts in kept])
-    except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
-  found = search_opts(parts, start, device, name, render, label or name)
-  cache.put("beam", key, LISTS, tuple(tuple(o.json() for o in opts) for opts in found.opts))
-  return found
+    except Exception: cache.remove(BEAM, key)   # whatever they are, they are not this kernel's
+  def remember(parts: Parts) -> Lists:
+    lists = tuple(tuple(o.json() for o in opts) for opts in parts.opts)
+    keep_choice(BEAM, key, LISTS, lists, About(device_text(device), label or name, cache.version()))
+    return lists
+  def interrupted(fastest: Parts) -> None: _kept[key] = remember(fastest)
+  fastest = search_opts(parts, start, device, name, render, label or name, interrupted)
+  remember(fastest)
+  return fastest
 
 
-def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str) -> Parts:
-  """The parts after the fastest Opts that were found within the budget."""
+def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str,
+                interrupted: Callable[[Parts], None]) -> Parts:
+  """The parts after the fastest Opts that were found within the budget. ``interrupted`` gets the fastest so far where Ctrl-C ends
+  the search."""
   kernel = parts.kernel
   buffers = [contents(device.name, p) for p in kernel.params]
   bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
   target = device.renderer.target
   known: dict[Any, float] = {}
+  timed: list[tuple[float, Parts]] = []
   started = time.perf_counter()
   def left() -> float: return BUDGET - (time.perf_counter() - started)
   def measured(candidates: Sequence[Parts]) -> list[tuple[float, Parts]]:
@@ -70,17 +79,17 @@ def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: R
         if (key := (s.source, s.grid, s.local, s.options)) not in known: new.setdefault(key, (k, s))
     programs = candidates_of(device, [s for _, s in new.values()])
     compiled_in_time(programs, left() / 2)
-    out = []
+    before = len(timed)
     for (key, (k, _)), p in zip(new.items(), programs):
       known[key] = float("inf")
       if left() < 0 and bench.best < float("inf"): break
       with suppress(NtgradError):
         if bench.want is None: bench.reference(p)
         known[key] = bench.measure(p)
-        out.append((known[key], k))
+        timed.append((known[key], k))
         line.draw()
-    return out
-  with line(lambda: f"searching {label}, {len(known)} kernels measured"):
+    return timed[before:]
+  with line(lambda: f"searching {label}, {len(known)} kernels measured"), kept_on_interrupt(timed, interrupted):
     if not (front := measured([start])): return start
     first = best = front[0][0]
     for _ in range(_ROUNDS):

@@ -14,6 +14,8 @@ from ntgrad.codegen.kernel import fold_node
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.graph.symbol import Symbol
 
+from .assigned import Assigned, chosen, place_of
+
 if TYPE_CHECKING:
   from .trace import Tracer
 
@@ -440,7 +442,14 @@ def getitem(x: Any, index: Any) -> BlockValue:
   """The elements that an index picks, as numpy has it; 0 where an index that only the kernel knows lies outside."""
   b = block(x)
   at, axes, inside = picks(b.axes, index)
-  if inside is ix.TRUE: return BlockValue(rename_axes(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
+  if inside is ix.TRUE:
+    t = tracer()
+    known, place = t.assigned.get(b.value), place_of(b.axes, at)
+    if known is None and place is not None and t.made_of_assigned(b.value): b = t.keep(b)
+    if known is not None and place is not None and known.of.takes(b.axes, place):
+      if (found := known.at(place)) is not None: return BlockValue(found, axes)
+      b = BlockValue(known.of.base, b.axes)
+    return BlockValue(rename_axes(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
   return block_gather(b, at, axes, inside)
 
 
@@ -457,10 +466,18 @@ def replaced(b: BlockValue, index: Any, value: Any) -> BlockValue:
   """The block with other elements at the places that an index picks, as numpy has ``b[index] = value``: single ones,
   or ones equally far from each other. What lies outside is left out."""
   t = tracer()
-  if b.value in t.replaced: b = t.keep(b)   # or each of many parts would be made of all before it
   at, axes, inside = picks(b.axes, index)
+  place, known = place_of(b.axes, at), t.assigned.get(b.value)
+  if known is not None and (place is None or not known.latest or not known.of.takes(b.axes, place)) or b.value in t.replaced:
+    b, known = t.keep(b), None   # or each of many parts would be made of all before it
   u = plain_value(to_axes("assigning a part of a block", block(value), axes), b.dtype)
   new = {a for a in axes if a is not None}
+  if place is not None:
+    u = t.stage(BlockValue(u, axes)).value
+    if known is None: b = t.stage(b)
+    if (new_value := chosen(b.axes, place, u, plain_value(b.value, b.dtype))) is not u:
+      t.assigned[new_value] = (Assigned(plain_value(b.value), b.axes) if known is None else known.of).put(place, u)
+    return BlockValue(new_value, b.axes)
   if moved := {a for a in new if a not in b.axes and a in u.ranges}: u = t.stage(BlockValue(u, axes)).value
   found: dict[UOp, UOp] = {}   # where along an axis of the index an element of the block is
   here = inside

@@ -45,6 +45,7 @@ _LONGEST = 1 << 14   # elements that a block has at most where nothing says how 
 SEED = 0             # of the numbers that configurations are measured on
 _SHORT = 16          # and what is short for a loop
 _MOST = 40           # hints that a kernel is compiled for
+_PROBES, _PROBES_BLOCKS = 256, 4096   # sizes that variants are looked for: where one takes what no other does; of blocks
 _LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
 
 
@@ -72,8 +73,9 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   default device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a
   manifest. A configuration may be a tuple ``(args, kwargs, options)``, options being ``num_warps`` and ``num_stages`` for the
   compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: of those that
-  differ in nothing else one is kept. It is the fastest: measured for their shapes (of open sizes the hints) on this
-  machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the first.
+  differ in nothing else one is kept. It is the fastest: measured for their shapes (of open sizes the hints; of several by the
+  geometric mean) on this machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the
+  first.
   A call tells configurations apart by the arguments' shapes and dtypes, by values of symbols, and by the parameters of
   ``premake``, in their order behind the tensors or by name: ``kernel(x, y, 3)``, ``kernel(x, y, factor=3)``.
   ``caller`` and ``lazy`` say nothing here: whoever has the folder calls it, and building takes no locks. Raises ArgumentError for
@@ -235,40 +237,45 @@ def fastest_config(kernels: Sequence[TileKernel], members: Sequence[Config], sai
                    here: bool) -> int:
   """The number of the fastest configuration: measured if the device is ``here``, else by the model. 0 with ``TUNE=0``."""
   if len(members) == 1 or not settings.tune or settings.noopt: return 0
-  made: dict[int, Specialised] = {}
+  made: dict[int, list[Specialised]] = {}   # by number, for each of the shapes
   lines: list[str] = []
   for i, (kernel, c) in enumerate(zip(kernels, members)):
-    with noting(lines, said[i]): made[i] = kernel.specialise(*sizes_for(kernel, c), **c.values)
+    with noting(lines, said[i]):
+      made[i] = [kernel.specialise(*sizes, **c.values) for sizes in sizes_for(kernel, replace(c, hints=members[0].hints))]
   if not made: return 0   # which says why when it is compiled
   seconds: dict[int, float] = {}
-  if not here:
-    seconds = {i: estimate(s.kernel, device.renderer.target) for i, s in made.items()}
-    lines += [f"{shown_values(said[i])}: {n * 1e6:.1f} µs by the model" for i, n in seconds.items()]
-  else:
-    with ExitStack() as held:
-      first = next(iter(made.values()))
-      bench = Bench(device, memory(first, device, held))
-      with settings(noopt=1): bench.reference(*device.compile([first.spec(device)]))
-      for i, s in made.items():
-        with noting(lines, said[i]):
-          seconds[i] = bench.measure(device.compile([s.spec(device)])[0])
-          lines.append(f"{shown_values(said[i])}: {seconds[i] * 1e6:.1f} µs")
+  with ExitStack() as held:
+    benches = []
+    for s in next(iter(made.values())) if here else ():
+      benches.append(Bench(device, memory(s, device, held)))
+      with settings(noopt=1): benches[-1].reference(*device.compile([s.spec(device)]))
+    for i, several in made.items():
+      with noting(lines, said[i]):
+        if here: times = [b.measure(p) for b, p in zip(benches, device.compile([s.spec(device) for s in several]))]
+        else: times = [estimate(s.kernel, device.renderer.target) for s in several]
+        seconds[i] = math.exp(sum([math.log(max(t, 1e-9)) for t in times]) / len(times))   # the geometric mean
+        lines.append(f"{shown_values(said[i])}: {seconds[i] * 1e6:.1f} µs{'' if here else ' by the model'}")
   best = min(seconds or made, key=lambda i: seconds.get(i, 0.0))
   report.tuned(kernels[best].name, said[best], lines)
   return best
 
 
-def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[Sizes, Any]]:
-  """The shape and dtype of each argument: those of a configuration, its hints (or some likely number) for what it leaves open."""
-  likely = {n: v if isinstance(v, int) else max(v) for n, v in c.hints.items()}
-  def number(n: Any, declared: Any) -> int:
+def sizes_for(kernel: TileKernel, c: Config) -> list[list[tuple[Sizes, Any]]]:
+  """The shape and dtype of each argument: those of a configuration, for what it leaves open each of its hints (or some likely
+  number)."""
+  given = kernel.takes
+  if c.arguments and len(c.arguments) != len(given):
+    raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")
+  def number(n: Any, declared: Any, likely: Mapping[str, int]) -> int:
     if isinstance(n, int): return n
     s = n if isinstance(n, Symbol) else Symbol(n) if isinstance(n, str) and n != "?" else declared
     return s if isinstance(s, int) else int(evaluate(s, {m.name: likely.get(m.name, likely_size(m)) for m in s.names()}))
-  given = kernel.takes
-  if not c.arguments: return [(tuple(number(None, e) for e in t.shape), t.element or "float32") for t in given]
-  if len(c.arguments) != len(given): raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")
-  return [(tuple(number(n, e) for n, e in zip(shape, t.shape)), dtype) for t, (shape, dtype) in zip(given, c.arguments)]
+  wanted = c.arguments or [((None,) * len(t.shape), t.element or "float32") for t in given]
+  out = []
+  for values in itertools.product(*[[v] if isinstance(v, int) else v for v in c.hints.values()]):
+    likely = dict(zip(c.hints, values))
+    out.append([(tuple(number(n, e, likely) for n, e in zip(shape, t.shape)), dtype) for t, (shape, dtype) in zip(given, wanted)])
+  return [sizes for i, sizes in enumerate(out) if sizes not in out[:i]]
 
 
 def memory(s: Specialised, device: Device, held: ExitStack) -> list[CandidateMemory]:
@@ -303,7 +310,8 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
   for _ in range(_MOST):
-    probes = itertools.product(*[_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)])
+    steps = [_steps(size, b, blocks) if _needed(program, size) else [] for size, b in zip(sizes, base)]
+    probes = probes_around(base, steps, _PROBES_BLOCKS if blocks else _PROBES)
     near = min((at for at in probes if at not in refused and not served(program, at)), key=distance, default=None)
     if near is None or complete(program): break
     try: _add(program, near)
@@ -313,6 +321,19 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   return program, {
     size.name: max([n for n in _steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
     for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)}
+
+
+def probes_around(base: Sizes, steps: Sequence[Sequence[int]], most: int) -> list[Sizes]:
+  """Sizes some of which are others than those in front, as ``steps`` has them: in one place, in two and so on, as long as these
+  are at most ``most``, for of many places there are more than anybody can try."""
+  out, others = [base], [[n for n in each if n != b] for each, b in zip(steps, base)]
+  for k in range(1, len(base) + 1):
+    more = [tuple(dict(zip(which, values)).get(i, b) for i, b in enumerate(base))
+            for which in itertools.combinations(range(len(base)), k)
+            for values in itertools.islice(itertools.product(*[others[i] for i in which]), most)]
+    if not more or len(out) + len(more) > most: break
+    out += more
+  return out
 
 
 def complete(program: SizedProgram) -> bool:
@@ -369,7 +390,7 @@ def small(v: Variant) -> ProgramSpec:
   for i, s in enumerate(spec.sizes):
     tries = [1 << k for k in range(at[i].bit_length()) if 1 << k >= (s.lower or 1)]
     at[i] = next((n for n in tries if all(holds([*at[:i], n, *at[i + 1:]]))), at[i])
-  sizes = tuple(s._replace(lower=n) for s, n in zip(spec.sizes, at))
+  sizes = tuple(s._replace(lower=n, hint=n) for s, n in zip(spec.sizes, at))
   table = {a.node: b.node for a, b in zip(spec.sizes, sizes)}
   return replace(spec, sizes=sizes, grid=tuple(ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import time
 import types
 from functools import lru_cache, partial
 from typing import Any, Callable, ClassVar, Mapping, Sequence
@@ -20,6 +21,7 @@ from ntgrad.compat.notebook import table
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.search_results import CHOICE, TUNER, About, device_text, keep_choice
 from ntgrad.graph import checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.origins import pointed
@@ -30,7 +32,7 @@ from . import tune
 from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
-from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch
+from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch, tune_for
 from .open_sizes import MOST_FORMS, Family, SizedKernel, agree_on_grid, bucket, equal_in, form_of, likely_size, names_in
 from .python_source import line_of, only_places, source_of
 from .races import refuse_races
@@ -38,7 +40,7 @@ from .signature import BeyondError, ByParameter, Constants, Found, MemoryOf, Sig
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
-from .tune import first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
+from .tune import first_choice, fitting, free_symbols, remembered, search_values, tuning_key
 
 
 @checked
@@ -152,6 +154,7 @@ class TileKernel(Signature):
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
+    self.seconds: float | None = None   # that a search may take, where ``tune`` says it
     try: text = source_of(application)
     except ApplicationError: text = repr((application.__code__.co_code, application.__code__.co_consts))
     self.identity = tune.fingerprint(name, text)
@@ -198,7 +201,7 @@ class TileKernel(Signature):
     try: values = self.bind(full, given)
     except BeyondError:
       if self.wider is None: raise
-      wider = self.wider()
+      (wider := self.wider()).seconds = self.seconds
       try: return wider._specialise(taken, arguments, given, device, buffers, numbers_only)
       finally: self.reads = wider.reads
     left, on = [s for n, s in self.symbols.items() if n not in values], device or default_device()
@@ -290,20 +293,21 @@ class TileKernel(Signature):
     def read(v: dict[str, int]) -> Specialised | None: return self.build(full, numbers, values | v)
     to_measure = buffers if config.tune and not config.noopt else None
     if to_measure is None and not target.blocks: return values | start
-    memo, table = (("first", key), "tile-first") if to_measure is None else (key, "tile-tune")
+    memo, table = (("first", key), "tile-first") if to_measure is None else (key, TUNER)
     found = self._chosen[memo]
     if found is None:
       name, lines = tuning_key(self, full, numbers, values, opened), None
+      def remember(best: dict[str, int]) -> None: keep_choice(table, name, CHOICE, best, About(device_text(opened), self.name))
       found = remembered(name, free, table)
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)
         elif (s := read(start)) is None or s.kernel.prints: return values | start   # each candidate would print
         else:
-          def keep(best: dict[str, int]) -> None:
-            remember_choice(name, best, table)
+          def interrupted(best: dict[str, int]) -> None:
+            remember(best)
             self._chosen[memo] = best
-          found, lines = search_values(self, free, read, opened, to_measure(s), keep)
-        remember_choice(name, found, table)
+          found, lines = search_values(self, free, read, opened, to_measure(s), interrupted, self.seconds)
+        remember(found)
         if lines is not None: report.tuned(self.name, found, lines)
       self._chosen[memo] = found
     return values | found
@@ -357,6 +361,29 @@ class TileKernel(Signature):
     """Run on tensors (ntgrad's, numpy's, what speaks DLPack), compile-time values by name; outputs are written in place."""
     if lock._is_owned(): enter()   # type: ignore[attr-defined]
     with lock: launch(self, args, given)
+
+  def tune(self, *calls: Sequence[Any], seconds: float = 10.0, **given: Any) -> list[dict[str, int]]:
+    """Choose block sizes for several calls, each a tuple of arguments, in ``seconds`` for all: what one leaves is the next ones'.
+
+    ``given`` are compile-time values by name, for all calls. What is found is kept on disk, and is what calls with such shapes
+    use; what has been found before is not searched again. Nothing is written. A compiler that is at work when the time is over
+    is waited for. Gives the values for each call. After Ctrl-C what was found so far is kept. Raises ArgumentError for a kernel
+    without Symbols that the tuner chooses, and for what is no call.
+    """
+    if not self.tuned: raise ArgumentError(f"{self.name}.tune: it has no block_size(), so there is nothing to choose")
+    if wrong := [c for c in calls if not isinstance(c, (tuple, list))]:
+      raise ArgumentError(f"{self.name}.tune: a call is a tuple of its arguments, got {shown(wrong[0])}")
+    if not isinstance(seconds, (int, float)) or not seconds > 0:
+      raise ArgumentError(f"{self.name}.tune: seconds is {shown(seconds)}; it is a number greater than 0")
+    out, ends = [], time.perf_counter() + seconds
+    with lock:
+      for i, call in enumerate(calls):
+        left = (ends - time.perf_counter()) / (len(calls) - i)
+        self.seconds = max(left, seconds / len(calls) / 2)   # one before may have taken longer than its share
+        try: found = tune_for(self, *self.called(call, given))
+        finally: self.seconds = None
+        out.append({n: v for n, v in found.values.items() if self.symbols[n].meta} if isinstance(found, Specialised) else {})
+    return out
 
   # ---- seeing
   def _seen(self, args: Positional, given: ByName, blocks: bool = False) -> Specialised:

@@ -212,7 +212,9 @@ def launch_borrowed(kernel: Signature, args: Positional, given: ByName) -> None:
     if stream: device.precede(stream)
     return
   with of(args, _PLAIN, kernel) as mine:
-    if all([a is b for a, b in zip(args, mine)]): return _prepare(kernel, args, given)
+    if all([a is b for a, b in zip(args, mine)]):
+      _prepare(kernel, args, given)
+      return
     others.update({type(a) for a, b in zip(args, mine) if a is not b and not isinstance(a, Jagged)})
     launch(kernel, mine, given)
 
@@ -247,8 +249,13 @@ _PLAIN = Tensor, np.ndarray, np.generic, bool, int, float, Jagged   # what no ot
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
-def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
-  """Everything that a first call, or one with other things than tensors in memory, needs."""
+def tune_for(kernel: Signature, args: Positional, given: ByName) -> Specialised | Built | None:
+  """The kernel that a call would run, whose block sizes the tuner chooses now. To be called with the lock held."""
+  with borrowed()[1](args, _PLAIN, kernel) as mine: return _prepare(kernel, mine, given, run=False)
+
+
+def _prepare(kernel: Signature, args: Positional, given: ByName, run: bool = True) -> Specialised | Built | None:
+  """Everything that a first call, or one with other things than tensors in memory, needs; the kernel, which is ``run``."""
   asked, args = args, converted_arguments(kernel, args)
   by_name = {t.name: a for t, a in zip(kernel.takes, args)}
   devices: dict[str, str] = {}
@@ -265,8 +272,9 @@ def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
     if not tensors: tensors.extend(settled(kernel, s, by_name, device, back))
     return [_memory_of(t) for t in tensors]
   found = kernel._specialise(describe_arguments(kernel, args), args, given, device, memory)
-  if found is None: return   # no programs: some argument is empty
+  if found is None: return None   # no programs: some argument is empty
   specialised, sizes, form = found
+  if not run: return specialised
   written = {p.name: p.dtype for p in specialised.parameters if p.written}
   for t, a, b in zip(kernel.takes, asked, args):
     if a is not b and t.name in written:
@@ -274,7 +282,7 @@ def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
                        f"{describe_argument(a).dtype}")
   kernel.last = specialised
   computed = all(base_of(a.lazydata).op is Ops.BUFFER and not a._alias.pending for a in args if isinstance(a, Tensor))
-  if not tensors and not computed and call_later(specialised, sizes, by_name, device): return
+  if not tensors and not computed and call_later(specialised, sizes, by_name, device): return specialised
   nodes = [b.node for b in memory(specialised)]
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
   same = [type(a) in _NUMBERS or isinstance(a, Tensor) and a.lazydata is n for a, n in zip(asked, nodes)]
@@ -288,6 +296,7 @@ def _prepare(kernel: Signature, args: Positional, given: ByName) -> None:
       kernel._sized[alike] = [*[f for f in kernel._sized[alike] or () if f[1] is not sized], (of_shapes, sized)]
   run_launch(launcher, tensors, nodes)
   for write_back in back: write_back()
+  return specialised
 
 
 def assert_flags(s: Specialised | Built, device: str) -> Tensor:

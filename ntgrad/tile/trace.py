@@ -22,6 +22,7 @@ from ntgrad.engine.device_asserts import WORD_VALUES, Check
 from ntgrad.graph.origins import Line
 
 from . import block as _b
+from .assigned import Version
 from .block import BlockValue, DimSize, as_index, block, dim, plain_value, seen
 from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
 
@@ -78,6 +79,7 @@ class Tracer:
     self.breakpoints: list[Any] = []            # of the application, in order
     self.looking: str | None = None             # the arg of LOADs that only a debugger sees
     self.replaced: set[UOp] = set()             # values that are others but for a part: ``block[i] = v``
+    self.assigned: dict[UOp, Version] = {}      # values that are others at places which are numbers
     self.asserts: dict[Check, int] = {}         # what it checks -> the number of its note
     self.atomics = 0                            # those that were read
     self.raw_loads = self._variables = 0        # loads at computed places: not to be done where a condition forbids them
@@ -287,8 +289,13 @@ class Tracer:
 
   def kind(self, r: UOp) -> AxisKind: return self.axes[r.arg[0]].kind
 
+  def made_of_assigned(self, u: UOp) -> list[UOp]:
+    """The blocks assigned by places that an expression reads."""
+    return [n for n in toposort((u,), stop=self.assigned.__contains__) if n in self.assigned] if self.assigned else []
+
   def refer(self, u: UOp) -> UOp:
     """An expression that reads from variables what lies in them."""
+    if found := self.made_of_assigned(u): u = substitute((u,), {n: self.assigned[n].whole() for n in found})[0]
     return substitute((u,), self.known)[0] if self.known else u
 
   def stage(self, b: BlockValue) -> BlockValue:

@@ -19,10 +19,10 @@ from ntgrad.backends.progress import line
 from ntgrad.codegen.choose.gpu_products import Blocks
 from ntgrad.codegen.choose.gpu_resources import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.index import count
-from ntgrad.codegen.index.records import STR, Between, Table
 from ntgrad.codegen.ir import ArgumentError, NtgradError, Target, config
 from ntgrad.codegen.passes.tiles import lower_tiles
-from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, candidates_of, compiled_in_time
+from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, candidates_of, compiled_in_time, kept_on_interrupt
+from ntgrad.engine.search_results import CHOICE, TUNER, found_choice
 from ntgrad.graph.symbol import Symbol
 
 from .open_sizes import bucket
@@ -42,7 +42,6 @@ UNOPTIMISED = 2e8                    # operations a second of a kernel without O
 _LONG = 0.1                          # of the search's seconds: a kernel without Opts that takes longer is not run to compare with
 _MOST = 1 << 20                      # the greatest value of a symbol without a bound
 MOST_TOLD = 64                       # the greatest number of warps, and of stages
-CHOICE = Table(STR, Between(1))      # as the disk cache has it
 FEWEST_TRIED_WARPS, MOST_TRIED_WARPS = 4, 8            # warps that are tried
 
 
@@ -52,8 +51,8 @@ class Clock:
   MEASURING = 0.2   # at least, for a compiler may take longer than it has
   SECONDS, SECONDS_BLOCKS = 6.0, 4.0
 
-  def __init__(self, target: Target):
-    self.seconds = self.SECONDS_BLOCKS if target.blocks else self.SECONDS
+  def __init__(self, target: Target, seconds: float | None = None):
+    self.seconds = (self.SECONDS_BLOCKS if target.blocks else self.SECONDS) if seconds is None else seconds
     self.started = time.perf_counter()
 
   def left(self, part: float = 1.0) -> float:
@@ -138,9 +137,9 @@ def tuning_key(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[in
                    getattr(device, "identity", ""), str(device.renderer.target), sorted(kernel.settings.items()), config.key())
 
 
-def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") -> _Values | None:
+def remembered(key: str, symbols: Sequence[Symbol], table: str = TUNER) -> _Values | None:
   """The choice of an earlier search. One that has other names, or values out of bounds, is removed."""
-  found = cache.get(table, key, CHOICE)
+  found: _Values | None = found_choice(table, key, CHOICE)
   if found is None: return None
   low, high = dict.fromkeys(COMPILER_OPTIONS, 1), dict.fromkeys(COMPILER_OPTIONS, MOST_TOLD)
   for s in symbols:
@@ -149,11 +148,6 @@ def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") ->
   if {*map(str, symbols)} <= {*found} <= {*low} and all(low[n] <= v <= high[n] for n, v in found.items()): return found
   cache.remove(table, key)
   return None
-
-
-def remember_choice(key: str, values: _Values, table: str = "tile-tune") -> None:
-  """Keep a choice for other processes."""
-  cache.put(table, key, CHOICE, values)
 
 
 # ---- the search
@@ -182,33 +176,29 @@ def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], st
 
 
 def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device, inputs: Sequence[Any],
-                  interrupted: Callable[[_Values], None] = lambda _: None) -> tuple[_Values, list[str]]:
+                  interrupted: Callable[[_Values], None] = lambda _: None,
+                  seconds: float | None = None) -> tuple[_Values, list[str]]:
   """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot.
-  ``interrupted`` gets the fastest so far where Ctrl-C ends the search."""
+  ``interrupted`` gets the fastest so far where Ctrl-C ends the search; it takes ``seconds``, or what a target usually has."""
   lines: list[str] = []
-  target, clock = device.renderer.target, Clock(device.renderer.target)
+  target, clock = device.renderer.target, Clock(device.renderer.target, seconds)
   found = different(kernel, symbols, specialise, target, clock, lines)
   if not found: raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
   if len(found) == 1: return found[0][0], lines
   ranked = likely(found, target, lines)[:kernel.settings.get("max_num_configs") or CONFIGS]
   first = ranked[0]
   bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
-  best: tuple[float, _Values] | None = None
-  with line(lambda: f"tuning {kernel.name}, {len(lines)} block sizes tried"):
+  timed: list[tuple[float, _Values]] = []
+  with line(lambda: f"tuning {kernel.name}, {len(lines)} block sizes tried"), kept_on_interrupt(timed, interrupted):
     programs = compiled_candidates(ranked, device, lines, clock, bench)
     over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
-    try:
-      for values, program in programs:
-        if best is not None and time.perf_counter() > over: break
-        with noting(lines, values):
-          seconds = bench.measure(program)
-          lines.append(f"{shown_values(values)}: {seconds * 1e6:.1f} µs")
-          if best is None or seconds < best[0]: best = seconds, values
-        line.draw()
-    except KeyboardInterrupt:
-      if best is not None: interrupted(best[1])
-      raise
-  return best[1] if best is not None else first[0], lines
+    for values, program in programs:
+      if timed and time.perf_counter() > over: break
+      with noting(lines, values):
+        timed.append((bench.measure(program), values))
+        lines.append(f"{shown_values(values)}: {timed[-1][0] * 1e6:.1f} µs")
+      line.draw()
+  return min(timed, key=lambda t: t[0], default=(0.0, first[0]))[1], lines
 
 
 def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, target: Target, clock: Clock,

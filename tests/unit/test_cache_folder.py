@@ -26,7 +26,7 @@ from ntgrad.codegen import pipeline
 from ntgrad.codegen.index import records
 from ntgrad.codegen.index.records import INT, PLAIN, STR, sealed, unpacked
 from ntgrad.codegen.ir.config import config
-from ntgrad.engine import compile as compiling, plan_cache, search as searching
+from ntgrad.engine import compile as compiling, plan_cache, search as searching, search_results
 from ntgrad.engine.device import get_device
 from ntgrad.graph.symbol import Symbol
 from ntgrad.schedule import create_schedule
@@ -496,13 +496,14 @@ def test_choices_that_make_no_sense(root: Path) -> None:
   low, free = Symbol("a", meta=True, lower_bound=16, upper_bound=64), Symbol("b", meta=True)
   table = "tile-tune"
   def found(value: Any, form: Any = PLAIN) -> Any:
-    assert cache.put(table, KEY, form, value)
+    assert cache.put(table, KEY, search_results.entry_form(form), (("this device", "k", ""), value))
     return tune.remembered(KEY, [low, free])
-  tune.remember_choice(KEY, {"a": 32, "b": 1024, "num_warps": 4})
+  assert search_results.keep_choice(table, KEY, search_results.CHOICE, {"a": 32, "b": 1024, "num_warps": 4},
+                             search_results.About("this device", "k"))
   assert tune.remembered(KEY, [low, free]) == {"a": 32, "b": 1024, "num_warps": 4}
   for choice in ({"a": 32}, {"a": 8, "b": 8}, {"a": 128, "b": 8}, {"a": 32, "b": 1 << 40}, {"a": 32, "b": 8, "c": 1},
                  {"a": 32, "b": 8, "num_warps": 1 << 20}, {}):
-    assert found(choice, tune.CHOICE) is None and cache.load(table, KEY) is None, choice
+    assert found(choice, search_results.CHOICE) is None and cache.load(table, KEY) is None, choice
   for other in (7, None, {"a": "x", "b": 8}, [["a", 32]]): assert found(other) is None and cache.load(table, KEY) is None
   assert tune.remembered(KEY, [low, free]) is None
 
@@ -522,7 +523,7 @@ def test_opts_that_make_no_sense(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert best().opts == want and len(looked) == 1
     (_, name), = [at for at in bodies(root) if at[0] == "beam"]
     for wrong in ((), ((["nothing", 1],),), ((["split", "x", None],),), ((["upcast", 99, 4],),), (("abc",), (7,)), ((["pad"],),)):
-      assert cache.put("beam", name, searching.LISTS, wrong)
+      assert search_results.keep_choice("beam", name, search_results.LISTS, wrong, search_results.About("this device", "k"))
       looked.clear()
       assert best().opts == want and len(looked) == 1, wrong
       assert best().opts == want and len(looked) == 1

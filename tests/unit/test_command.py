@@ -25,7 +25,7 @@ from ntgrad.utils.command.parser import PROGRAM
 from support.marks import long
 
 COMMANDS = ["devices", "env", "profile", "check", "reduce", "eject", "cache", "cache list", "cache size", "cache clear",
-            "cache verify", "passes", "size", "stubs"]
+            "cache verify", "cache export", "cache import", "passes", "size", "stubs"]
 
 
 class Said:
@@ -76,7 +76,7 @@ def test_version(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("args, sentence", [
   ("devcies", "'devcies' is not a command (did you mean 'devices'?): there are devices, env, "),
-  ("cache lst", "'lst' is not a command (did you mean 'list'?): there are list, size, clear, verify"),
+  ("cache lst", "'lst' is not a command (did you mean 'list'?): there are list, size, clear, verify, export, import"),
   ("xyz", "'xyz' is not a command: there are "),
   ("devices --jsn", "unrecognized arguments: --jsn"),
   ("profile", "the following arguments are required: script;"),

@@ -92,6 +92,28 @@ def test_wrong_and_broken_candidates_are_left_out() -> None:
   assert not {Warps(16), Warps(8)} & set(best(k, device).applied)
 
 
+@pytest.mark.parametrize("on_disk", [1, 0])
+def test_what_a_search_has_found_is_kept_on_ctrl_c(on_disk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+  k = kernel(E(64, 512, device="NUMPY") + 1 + on_disk)
+  device, times = Stopwatch(k), [5e-6, 3e-6, 4e-6]
+  def measure(*_: Any) -> float:
+    if not times: raise KeyboardInterrupt
+    return times.pop(0)
+  tried: list[Any] = []
+  real = search.candidates_of
+  monkeypatch.setattr(search, "candidates_of", lambda d, specs: tried.extend(specs) or real(d, specs))
+  monkeypatch.setattr(search.Bench, "measure", measure)
+  with config(cache=on_disk):
+    with pytest.raises(KeyboardInterrupt): best(k, device)
+    assert not times and len(tried) > 3
+    found = best(k, device)
+    search._kept.clear()   # as in another process
+    if on_disk: assert best(k, device).applied == found.applied
+    else:
+      with pytest.raises(KeyboardInterrupt): best(k, device)
+  with config(cache=0): assert spec(found, "k").grid == tried[1].grid and spec(found, "k").options == tried[1].options
+
+
 @long
 def test_a_damaged_entry_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)

@@ -514,6 +514,41 @@ def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> 
     assert third.last.values[str(B)] == 32 and len(searched) == 1
 
 
+def test_several_calls_share_one_budget(tmp_path: Any, monkeypatch: Any) -> None:
+  """What one search leaves is the next ones'; shapes that round up to the same are searched once; nothing is written."""
+  from ntgrad.tile import kernel as module
+  clock, given = [0.0], []
+  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any, interrupted: Any, seconds: float) -> Any:
+    given.append(seconds)
+    clock[0] += 2.0 if len(given) == 1 else 9.0
+    if len(given) == 4: raise KeyboardInterrupt
+    return {str(symbols[0]): 8 * len(given)}, []
+  monkeypatch.setattr(module, "search_values", search)
+  monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+  B = block_size(8, 64)
+  def doubled(x: Any, y: Any) -> None: y = x * 2  # noqa: F841
+  def made() -> Any: return tile.make(lambda x, y: (x.tile((B,)), y.tile((B,))), doubled, (Tensor(1), Tensor(1)))
+  def call(n: int) -> tuple[Any, Any]: return np.ones(n, np.float32), np.zeros(n, np.float32)
+  calls = [call(n) for n in (60, 64, 1000, 5000)]
+  with config(tune=1, cache=1, cache_dir=str(tmp_path)):
+    k = made()
+    found = k.tune(*calls, seconds=12)
+    assert [v[str(B)] for v in found] == [8, 8, 16, 24]
+    assert given == [3.0, 5.0, 1.5]   # (12 - 2) / 2, and after one that took 9 half an even share
+    assert not any(y.any() for _, y in calls)
+    for again in k, made():
+      for (x, y), values in zip(calls, found):
+        again(x, y)
+        assert again.last.values[str(B)] == values[str(B)] and (y == 2).all()
+    with pytest.raises(KeyboardInterrupt): k.tune(call(7), call(9), call(100000))
+    assert len(given) == 4 and k.seconds is None and k.tune(*calls) == found   # a call goes on as without
+    for wrong, match in (((call(64), 3), "a call is a tuple of its arguments, got 3"), (((1, 2, 3),), "takes 2 arguments")):
+      with pytest.raises(ArgumentError, match=match): k.tune(*wrong)
+    for seconds in (0, -1.0, float("nan"), "2"):
+      with pytest.raises(ArgumentError, match="seconds is .* greater than 0"): k.tune(call(64), seconds=seconds)
+    with pytest.raises(ArgumentError, match="add.tune: it has no block_size"): add.tune(call(64))
+
+
 def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
   from ntgrad.tile.launch import describe_argument
   from ntgrad.tile.tune import search_values
@@ -534,7 +569,7 @@ def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
 def test_a_choice_made_on_one_device_serves_no_other(tmp_path: Any, monkeypatch: Any) -> None:
   from ntgrad.tile import kernel as module
   searched: list[str] = []
-  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any, keep: Any) -> Any:
+  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, *_: Any) -> Any:
     searched.append(device.identity)
     return {str(symbols[0]): 8 * len(searched)}, []
   monkeypatch.setattr(module, "search_values", search)

@@ -43,6 +43,16 @@ def test_the_fastest_is_kept(shape: Any, tmp_path: Path, capsys: pytest.CaptureF
   np.testing.assert_allclose(y, x * 2)
 
 
+def test_for_several_sizes_by_the_geometric_mean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+  """One kernel serves all sizes: neither the best for the largest nor that with the least sum need be it."""
+  module = sys.modules["ntgrad.tile.build"]
+  times = {100: iter([1e-6, 2e-6, 9e-6]), 5000: iter([9e-4, 1.1e-4, 1e-4])}
+  monkeypatch.setattr(module.Bench, "measure", lambda self, program: next(times[self.memory[0].nbytes // 4]))
+  configs = [Config((2.0,), {"width": w}, [(("N",), "float32")] * 2, hints={"N": (100, 5000)}) for w in (16, 64, 256)]
+  with config(tune=1): tile.build(premake, configs, tmp_path, kernel_name="scaled", meta_parameters=("width",))
+  assert [k["binary"] for k in kept(tmp_path)] == ["scaled_1.bin"]
+
+
 def test_without_tuning_the_first_is_kept(tmp_path: Path) -> None:
   configs = [Config((2.0,), {"work": w}, [((64,), "float32")] * 2) for w in (30, 1)]
   with config(tune=0): tile.build(premake, configs, tmp_path, kernel_name="scaled", meta_parameters=("work",))

@@ -165,7 +165,54 @@ def places_of_a_sum(x: Any) -> Any:
   return b
 
 
-FUNCTIONS = [places_of_a_sum, at_scalar, slices, in_a_loop, computed, stops, skips, both, forever, while_with_both, unrolled,
+def single_places(x: Any) -> Any:
+  """Elements at numbers, some twice, read between; then all of it is used, and goes on."""
+  b = x * 2
+  b[0, 1] = x[3, 3] + b[0, 0]
+  b[3, -1] = b[0, 1] * b[2, 2] + x[1, 1] - b[3, 5]
+  b[0, 1] = b[0, 1] + b[3, 5]
+  whole = b.sum() if isinstance(b, np.ndarray) else tl.sum(b)
+  turned = b.T if isinstance(b, np.ndarray) else tl.trans(b)
+  b[1, 1] = turned[1, 0] + whole
+  b[1:, 0] = b[1, 1]
+  b[2, 0] = b[2, 0] + 1
+  return b * 1 + b[2, 0]
+
+
+def rows_by_number(x: Any) -> Any:
+  b = x * 1
+  for i in (0, 1, 2): b[i] = b[i + 1] * 2 + b[0] + b[i, 1]
+  c = b + 0
+  for i in (3, 1, 0): b[i] = c[i] - c[3 - i]
+  for i in (0, 1, 2, 3): b[i] = b[i] + b[i, 0]
+  return b
+
+
+def places_in_regions(x: Any) -> Any:
+  """Some are assigned where a condition holds, or in a loop of the kernel."""
+  b = x + 0
+  b[0, 0] = 1
+  b[0, 1] = b[0, 0] + 5
+  if x[1, 1] > 12: b[0, 2] = b[0, 1] * 2
+  else: b[0, 0] = b[0, 1] * 3
+  for i in range(3):
+    b[1, 0] = b[1, 0] + x[0, i]
+    b[1, 1] = b[1, 0] + b[0, 2]
+  b[2, 2] = b[0, 2] + b[1, 1] + b[0, 0]
+  b[2, 3] = b[2, 2] + 1
+  return b
+
+
+def columns_and_rows(x: Any) -> Any:
+  b = x + 0
+  b[:, 2] = b[:, 0] + b[:, 1]
+  b[1] = b[2] * 2
+  b[:, 3] = b[:, 2] - b[1, 1]
+  b[0, 0] = b[1, 3]
+  return b
+
+
+FUNCTIONS = [single_places, rows_by_number, places_in_regions, columns_and_rows, places_of_a_sum, at_scalar, slices, in_a_loop, computed, stops, skips, both, forever, while_with_both, unrolled,
              unrolled_stops, tuples, tuple_in_while, tuple_with_condition]
 
 
@@ -183,6 +230,54 @@ def test_a_block_is_a_value() -> None:
   c, b = tile.apply(named_twice, X)
   np.testing.assert_array_equal(c, X * 2)
   np.testing.assert_array_equal(b[0], np.zeros(6))
+
+
+def test_places_of_a_block_that_is_a_value(device: str) -> None:
+  """Each name keeps the block that it had, whatever is assigned under another; also where a parameter that it reads is written."""
+  def named(x: Any, y: Any) -> None:
+    b = x * 2
+    b[0] = 1.0
+    c = b
+    b[1] = c[0] + c[1]
+    c[2] = b[1] * 10
+    x = b
+    for i in tl.static_range(4): y[i] = c[i] + b[i] * 100
+  x, y = np.arange(1, 5, dtype=np.float32), np.zeros(4, np.float32)
+  tile.make(lambda x, y: (x.tile((4,)), y.tile((4,))), named, (tile.Tensor(1),) * 2)(x, y)
+  np.testing.assert_array_equal(x, [1, 5, 6, 8])
+  np.testing.assert_array_equal(y, np.array([1, 4, 50, 8]) + np.array([1, 5, 6, 8]) * 100)
+
+
+def assigned_stages(n: int, copied: bool) -> Any:
+  """The same in a block whose elements are assigned; each stage from a copy, or in pairs."""
+  def application(x: Any, y: Any) -> None:
+    b = x * 1.0
+    for s in tl.static_range(n.bit_length() - 1):
+      c = b + 0.0 if copied else b
+      for i in tl.static_range(n):
+        if not i >> s & 1:
+          u, v = (c if copied else b)[i], (c if copied else b)[i | 1 << s]
+          b[i] = u * 0.5 - v
+          b[i | 1 << s] = u + v * 0.5
+    y = b
+  return tile.make(lambda x, y: (x.tile((n,)), y.tile((n,))), application, (tile.Tensor(shape=(n,), dtype="float32"),) * 2)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_elements_that_are_assigned_cost_what_they_are(copied: bool, device: str) -> None:
+  """The kernel's length grows as the number of assignments does, n log n, not times the block's length."""
+  sizes = []
+  for n in (16, 32, 64, 128):
+    k, x, y = assigned_stages(n, copied), np.arange(n, dtype=np.float32) / n, np.zeros(n, np.float32)
+    sizes.append(len(toposort(k.index_form().body)) / (n * (n.bit_length() - 1)))
+    if n > 16: continue
+    want, at = x, np.arange(n)
+    for s in range(n.bit_length() - 1):
+      other = want[at ^ 1 << s]
+      want = np.where(at >> s & 1, other + want * 0.5, want * 0.5 - other)
+    k(x.copy(), y)
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)
+  assert max(sizes) < 1.5 * min(sizes) and max(sizes) < 20, sizes
 
 
 def test_outside_of_a_block() -> None:

@@ -1,13 +1,17 @@
-"""``cache list|size|clear|verify``: the disk cache (``backends/cache.py``). All are safe beside processes that use it."""
+"""``cache list|size|clear|verify|export|import``: the disk cache (``backends/cache.py``). All are safe beside processes that use
+it."""
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from typing import Any
 
 from ntgrad.backends import cache as disk
-from ntgrad.codegen.ir import config
+from ntgrad.codegen.ir import StateError, config
+from ntgrad.engine import search_results
+from ntgrad.engine.device import default_device, get_device
 
 from .parser import bytes_text, command, tell
 
@@ -25,6 +29,13 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
   verify = command(inner, "verify", verified, "Read each entry, and name those that are damaged. The exit code is 1 where "
                    "there are some.", "cache verify", "cache verify --remove")
   verify.add_argument("--remove", action="store_true", help="remove those; else the first process that meets one does")
+  saved = command(inner, "export", exported, "Write a JSON file of what searches have found for a device: by BEAM, and block "
+                  "sizes of tile kernels.", "cache export found.json")
+  taken = command(inner, "import", imported, "Keep what such a file has. One of another device, or driver, is refused.",
+                  "cache import found.json")
+  for parser in saved, taken:
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--device", help="its name; the default device else")
 
 
 def _days(text: str) -> float:
@@ -69,3 +80,23 @@ def verified(args: argparse.Namespace) -> int:
   said = f"damaged{' and removed' * args.remove}: {len(damaged):,} of {len(found):,} entries"
   tell(args, {"entries": len(found), "damaged": damaged}, "\n".join([f"{path}: {why}" for path, why in damaged.items()] + [said]))
   return bool(damaged)
+
+
+def exported(args: argparse.Namespace) -> None:
+  """Write a file of what searches have found."""
+  found, others = search_results.export_results(get_device(args.device or default_device()))
+  with open(args.file, "w") as f: json.dump(found, f, indent=1)
+  count = len(found["results"])
+  tell(args, {"file": args.file, "device": found["device"], "results": count, "left_out": others},
+       f"{args.file}: {count:,} results for {found['device']}"
+       f"{f'; {others:,} of other devices, settings or versions are left out' * bool(others)}")
+
+
+def imported(args: argparse.Namespace) -> None:
+  """Keep what a file has."""
+  with open(args.file, "rb") as f: text = f.read()
+  try: count, others = search_results.import_results(text, get_device(args.device or default_device()))
+  except StateError as e: raise StateError(f"{args.file}: {e}") from None
+  tell(args, {"results": count, "left_out": others},
+       f"{args.file}: {count:,} results are kept in {disk.folder()}"
+       f"{f'; {others:,} of BEAM are left out, which another version of ntgrad found' * bool(others)}")
