@@ -45,6 +45,8 @@ MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional
            "func.": "ntgrad.func", "cuda.": "ntgrad.cuda", "amp.": "ntgrad.amp",
            "nn.state.": "ntgrad.nn.state", "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
 CAST = ntgrad.Tensor.matmul.__code__   # of methods that autocasting is for
+MOVED = "squeeze swapaxes swapdims t transpose unsqueeze".split()
+COMPARED = "eq ge greater greater_equal gt le less less_equal lt ne not_equal".split()
 TITLES = {"pytorch": "PyTorch", "tinygrad": "tinygrad"}
 # parameters that need no remark: they say where results go, how memory is laid out, or which kernel is taken
 PASSED_OVER = set("out memory_format layout pin_memory size_average reduce non_blocking implicit names foreach fused capturable "
@@ -96,7 +98,9 @@ def found(name: str) -> Found | None:
     for place, written in places:
       if prefix and _opened(place, last): continue
       if hasattr(place, last): return Found(f"`{written.format(last)}`", getattr(place, last))
-      if place is Tensor and last.endswith("_") and hasattr(place, last[:-1]): return Found(f"`x.assign(x.{last[:-1]}(..))`")
+      if place is Tensor and last.endswith("_") and hasattr(place, last[:-1]):
+        if last[:-1] in MOVED: return Found(f"`x = x.{last[:-1]}(..)`")
+        return Found(f"`x.assign(x.{last[:-1]}(..){'.cast(x.dtype)' if last[:-1] in COMPARED else ''})`")
   return None
 
 

@@ -239,7 +239,7 @@ def _made(kernels: Sequence[Kernel], labels: Sequence[str], device: Elsewhere,
   for kernel, label in zip(kernels, labels):
     candidates.refusals.clear()
     new = program_spec(kernel, device, label=label)
-    if device.identity: new = new._replace(spec=replace(new.spec, uops=()), parts=None)   # nobody asks for more
+    if device.identity: new = new._replace(spec=replace(new.spec, uops=()), parts=None)   # nobody asks for more, nor runs them
     out.append(new._replace(refusals=tuple(candidates.refusals)))
   return out, build(device.name, [m.spec for m in out], True) if build is not None else None
 
@@ -281,7 +281,8 @@ def ahead(kernels: Sequence[Kernel], device: Device, soon: bool = False) -> None
 
 def _jobs(new: dict[Any, Kernel], device: Device) -> _Jobs:
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
-  there = Elsewhere(device.name, device.renderer, "" if needs_parts() else device.identity)
+  keeps = needs_parts() or device.renderer.target.name == "numpy"   # which runs UOps
+  there = Elsewhere(device.name, device.renderer, "" if keeps else device.identity)
   keys, out = list(new), _Jobs()
   for part in [keys[i:i + JOB_KERNELS] for i in range(0, len(keys), JOB_KERNELS)]:
     kernels = [new[key] for key in part]

@@ -15,6 +15,7 @@ from typing import Callable, Container, Iterator, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
+from ntgrad.codegen.choose.runtime_sizes import divisors
 from ntgrad.codegen.index import evaluator, sizes_of
 from ntgrad.codegen.ir import BinaryOps, Ops, Recent, UOp, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, substitute
@@ -166,6 +167,9 @@ class SizedProgram(Variants):
     unit = max(ALIGNED // min([p.dtype.itemsize for p in kernel.params], default=1), 1) if target.blocks else UNIT
     grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
     values = [a.size for a in kernel.axes if not a.varies]
+    # 20 - 4*s is the length of an axis, or divides, for some s only
+    by = [d for d in divisors(kernel) if all(u.op in (Ops.SIZE, Ops.CONST, Ops.ALU) for u in toposort([d]))]
+    self.positive = evaluator((1, *values, *by), kernel.sizes)
     extents = [*[ix.product(p.shape) for p in kernel.params], *values, ix.product(grid)]
     super().__init__(kernel.sizes, extents, ix.product(values),
                      [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written], strided, unit,
@@ -228,9 +232,14 @@ class SizedProgram(Variants):
     have = [v.units for v in self.variants]
     return units in have or len({*have, (1,) * len(units)}) < PATTERNS
 
+  def chosen_for(self, sizes: Sizes, free: bool) -> Sizes:
+    """What a variant's Opts are chosen for: one for any sizes, a ``free`` one, for large ones where an axis can be as long."""
+    large = tuple(max(n, LIKELY) for n in sizes)
+    return large if free and min(self.positive(large)) > 0 else sizes
+
   def new(self, sizes: Sizes, units: Sizes, wide: bool, blocks: _Blocks = NO_BLOCKS, free: bool = False) -> Variant:
     """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
-    likely = tuple(max(n, LIKELY) for n in sizes) if free else sizes
+    likely = self.chosen_for(sizes, free)
     program, needs = self.make(self.kernel_of(New(sizes, units, wide, blocks, free)))
     final, spec = self.final(likely, units, wide), program.spec  # type: ignore[attr-defined]
     counts, holds = in_units(self.sizes, units, final), evaluator(needs, tuple(final))
@@ -242,8 +251,7 @@ class SizedProgram(Variants):
 
   def kernel_of(self, new: New) -> Kernel:
     """The kernel of a variant that is not there yet."""
-    likely = tuple(max(n, LIKELY) for n in new.sizes) if new.free else new.sizes
-    return self.kernel_for(likely, new.units, new.wide).with_(free=new.free)
+    return self.kernel_for(self.chosen_for(new.sizes, new.free), new.units, new.wide).with_(free=new.free)
 
   def first_kernel(self, sizes: Sizes) -> Kernel:
     """The kernel of the variant that is compiled for sizes where there is none yet."""

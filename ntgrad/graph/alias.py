@@ -52,7 +52,7 @@ class Alias:
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
     self.differentiated, self.made = False, results[0]
-    if node.op is Ops.BUFFER: self.claim()
+    if node.op is Ops.BUFFER and node.arg is not None: self.claim()   # a node of a recipe is in no memory
     _add(ref(self, _drop))
 
   def claim(self) -> bool:

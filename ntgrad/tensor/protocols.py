@@ -247,7 +247,7 @@ class Protocols(Reduction):
 @lru_cache(64)
 def _called(kind: Any) -> Any:
   """The class of what ``data`` gives for a tensor of a class: that can be called."""
-  def call(self: Any) -> memoryview: return np.ascontiguousarray(self.numpy()).data
+  def call(self: Any) -> memoryview: return np.asarray(self.numpy(), order="C").data
   def new(cls: Any, *args: Any, **kwargs: Any) -> Any: return kind(*args, **kwargs)   # nobody else makes one
   return type(kind)(kind.__name__, (kind,), {"__slots__": (), "__call__": call, "__new__": new, "_plain": kind,
                                              "__module__": kind.__module__, "__doc__": kind.__doc__,

@@ -322,9 +322,12 @@ def test_workers_make_the_same_source(name: str, two: None, monkeypatch: pytest.
 
 def test_programs_of_workers(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
   """They compute what those of this process do; what no worker can do is done here."""
-  monkeypatch.setattr(programs, "MANY_KERNELS", 2)
   want = [t.numpy() for t in several("NUMPY")]
+  monkeypatch.setattr(programs, "MANY_KERNELS", 2)
   with config(dynamic="never"):
+    outs = [t * 3 for t in several("NUMPY")]   # which runs the UOps that a worker has made
+    Tensor.realize(*outs)
+    for got, w in zip(outs, want): np.testing.assert_allclose(got.numpy(), w * 3, 1e-5)
     for got, w in zip(several("CPU"), want): np.testing.assert_allclose(got.numpy(), w, 1e-5)
     outs = several("CPU")
     Tensor.realize(*outs)

@@ -41,6 +41,7 @@ def test_it_alone_can_be_called() -> None:
     for k, o in enumerate(others): assert not callable(o), (k, o)
     assert type(d * 2) is (Mine if type(t) is Mine else Tensor) and not callable(pickle.loads(pickle.dumps([d]))[0])
   assert bytes(Tensor([1, 2], dtype="uint8").data()) == b"\x01\x02"
+  assert Tensor(3).data().shape == () and Tensor(3).data().tolist() == 3
 
 
 WRITES: dict[str, tuple[Callable[[Tensor], Any], Callable[[np.ndarray], Any]]] = {

@@ -241,3 +241,14 @@ def test_products_that_change_by_one_have_room_for_their_panels() -> None:
   for k in (1024, 1025, 1500, 2000):
     a, b = rng.standard_normal((200, k)).astype(np.float32), rng.standard_normal((k, 300)).astype(np.float32)
     np.testing.assert_allclose((Tensor(a, device="CPU") @ Tensor(b, device="CPU")).numpy(), a @ b, rtol=1e-3, atol=1e-3)
+
+
+def test_a_size_that_makes_an_axis_shorter() -> None:
+  """Strides (2, 3), then (3, 2): the plan for both divides by 4 - s, so that Opts cannot be chosen for a large s."""
+  rng = np.random.default_rng(0)
+  x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 1, 3, 2), (1, 1, 3, 3)))
+  for pads, strides in (((1, 1), (2, 3)), ((2, 1), (3, 2))):
+    want = np.zeros([(n - 1) * s + 3 + p for n, s, p in zip(x.shape[2:], strides, pads)], np.float32)
+    for i, j in np.ndindex(3, 2): want[strides[0] * i:, strides[1] * j:][:3, :3] += x[0, 0, i, j] * w[0, 0]
+    got = Tensor(x).conv_transpose2d(Tensor(w), output_padding=pads, stride=strides)
+    np.testing.assert_allclose(got.numpy()[0, 0], want, 1e-5)
