@@ -46,7 +46,7 @@ _LONGEST = 1 << 14   # elements that a block has at most where nothing says how 
 SEED = 0             # of the numbers that configurations are measured on
 _SHORT = 16          # and what is short for a loop
 _MOST = 40           # hints that a kernel is compiled for
-_PROBES = 4096       # sizes that are looked at for such a hint
+_PROBES = 1 << 16    # sizes that are looked at for such a hint
 _SOURCE = 1 << 17    # characters of source, beyond which a CPU's kernel is compiled for no more hints: a convolution's has 60 000
 _LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
 
