@@ -3,6 +3,7 @@ configuration that leaves sizes open gives one kernel for all of them, in the va
 from __future__ import annotations
 
 import hashlib
+import heapq
 import itertools
 import json
 import math
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -45,7 +46,8 @@ _LONGEST = 1 << 14   # elements that a block has at most where nothing says how 
 SEED = 0             # of the numbers that configurations are measured on
 _SHORT = 16          # and what is short for a loop
 _MOST = 40           # hints that a kernel is compiled for
-_PROBES, _PROBES_BLOCKS = 256, 4096   # sizes that variants are looked for: where one takes what no other does; of blocks
+_PROBES = 1 << 16    # sizes that are looked at for such a hint
+_SOURCE = 1 << 17    # characters of source, beyond which a CPU's kernel is compiled for no more hints: a convolution's has 60 000
 _LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
 
 
@@ -307,13 +309,14 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   likely = [hints.get(size.name, [_within(size, ix.count(size.node))]) for size in sizes]
   for at in itertools.product(*likely): _add(program, at)
   base, refused = tuple(v[0] for v in likely), set[Sizes]()
-  def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
+  def long() -> bool: return sum(len(v.program.spec.source.text) for v in program.variants) > _SOURCE  # type: ignore[attr-defined]
   for _ in range(_MOST):
-    steps = [_steps(size, b, blocks) if _needed(program, size) else [] for size, b in zip(sizes, base)]
-    probes = probes_around(base, steps, _PROBES_BLOCKS if blocks else _PROBES)
-    near = min((at for at in probes if at not in refused and not served(program, at)), key=distance, default=None)
-    if near is None or complete(program): break
+    if complete(program) or not blocks and long(): break   # the variant for any sizes, below, serves what is left
+    steps = [_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)]
+    probes = itertools.islice(nearest(steps, base), _PROBES)
+    near = next((at for at in probes if at not in refused and not served(program, at)), None)
+    if near is None: break
     try: _add(program, near)
     except NtgradError: refused.add(near)
   if complete(program): return program, {}
@@ -323,17 +326,16 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
     for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)}
 
 
-def probes_around(base: Sizes, steps: Sequence[Sequence[int]], most: int) -> list[Sizes]:
-  """Sizes some of which are others than those in front, as ``steps`` has them: in one place, in two and so on, as long as these
-  are at most ``most``, for of many places there are more than anybody can try."""
-  out, others = [base], [[n for n in each if n != b] for each, b in zip(steps, base)]
-  for k in range(1, len(base) + 1):
-    more = [tuple(dict(zip(which, values)).get(i, b) for i, b in enumerate(base))
-            for which in itertools.combinations(range(len(base)), k)
-            for values in itertools.islice(itertools.product(*[others[i] for i in which]), most)]
-    if not more or len(out) + len(more) > most: break
-    out += more
-  return out
+def nearest(steps: Sequence[Sequence[int]], base: Sizes) -> Iterator[Sizes]:
+  """Each choice of one number of each of ``steps``, by how many doublings and halvings it is from ``base``, the nearest first."""
+  each = [sorted((abs(math.log2(n / b)), n) for n in ns) for ns, b in zip(steps, base)]
+  heap = [(sum(s[0][0] for s in each), (0,) * len(each), 0)]
+  while heap:
+    far, at, first = heapq.heappop(heap)
+    yield tuple(s[i][1] for s, i in zip(each, at))
+    for d in range(first, len(at)):   # those before stay as they are: each choice comes once
+      if (i := at[d] + 1) < len(each[d]):
+        heapq.heappush(heap, (far - each[d][i - 1][0] + each[d][i][0], (*at[:d], i, *at[d + 1:]), d))
 
 
 def complete(program: SizedProgram) -> bool:
@@ -390,7 +392,7 @@ def small(v: Variant) -> ProgramSpec:
   for i, s in enumerate(spec.sizes):
     tries = [1 << k for k in range(at[i].bit_length()) if 1 << k >= (s.lower or 1)]
     at[i] = next((n for n in tries if all(holds([*at[:i], n, *at[i + 1:]]))), at[i])
-  sizes = tuple(s._replace(lower=n, hint=n) for s, n in zip(spec.sizes, at))
+  sizes = tuple(s._replace(lower=n, hint=None) for s, n in zip(spec.sizes, at))
   table = {a.node: b.node for a, b in zip(spec.sizes, sizes)}
   return replace(spec, sizes=sizes, grid=tuple(ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid))
 

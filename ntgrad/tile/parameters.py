@@ -277,8 +277,8 @@ class Tile(Place):
     """The positions of the tile's elements along a dimension of the source; without one, where they are in memory, counted in
     elements from the source's first: of the tile's shape.
 
-    Along a dimension a block has the dimensions of the tile that the position varies along: those of rows of a matrix tile have
-    shape (rows,).
+    Along a dimension a block has the dimensions of the tile that the position varies along, those of one element too: those of
+    rows of a matrix tile have shape (rows,).
     """
     axes = self.axes()
     indices, _ = self.place(axes) if dim is None else self.pulled(axes)
@@ -287,9 +287,10 @@ class Tile(Place):
       for i, n in zip(indices, strides_of(self._parameter.shape)): at = ix.add(at, ix.mul(i, ix.node(n)))
       return BlockValue(at, axes)
     if not isinstance(dim, int): raise AxisError(f"{self!r}.offsets({dim!r}): a dimension is an int")
-    blocks = tuple(BlockValue(i, [a for a in axes if a is not None and a in i.ranges]) for i in indices)
-    if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
-    return blocks[dim]
+    if not -(n := len(indices)) <= dim < n: raise AxisError(f"{self!r}.offsets({dim}): the source has {n} dimensions")
+    longer = [tracer().axis(2) if a is None else a for a in axes]   # what varies along a dimension of one element, were it longer
+    along = (self.pulled(longer)[0] if None in axes else indices)[dim].ranges
+    return BlockValue(indices[dim], [a for a, b in zip(axes, longer) if b in along])
 
   def stride(self, dim: int) -> _b.DimSize: return self.source.stride(dim)
   def data_ptr(self) -> Pointer:

@@ -1,6 +1,7 @@
 """Libraries of kernels for all sizes: what they serve, what they refuse, and that they compile nothing."""
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -17,8 +18,10 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError
+from ntgrad.engine.device import get_device
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
+from ntgrad.tile.build import nearest
 from ntgrad.tile.library import BuiltProgram
 from support.devices import missing
 from support.marks import long
@@ -364,3 +367,21 @@ def test_a_library_takes_parameters_without_tiles(tmp_path: Path) -> None:
     library(places, y, np.arange(m, dtype=f32))
     np.testing.assert_array_equal(y, places)
   with pytest.raises(ShapeError, match="outermost level of y"): library(np.zeros(9, np.int32), zeros(4), zeros(5))
+
+
+@on_cpu
+def test_what_compiles_a_kernel_runs_it_with_small_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """With the likely ones the loops of a convolution would go past the memory that it is run on."""
+  packed: list[Any] = []
+  monkeypatch.setattr(type(get_device("CPU")), "pack", lambda self, specs: packed.extend(specs) or b"")
+  with config(dev="CPU"): tile.build(pairs(), [tile.Config(hints={"x_size_0": 1 << 14, "y_size_0": 1 << 14})], tmp_path)
+  assert packed and all(s.hint is None and s.lower <= 64 for spec in packed for s in spec.sizes)
+
+
+def test_nearest_sizes_come_first() -> None:
+  """Without a look at all choices, of which there may be any number."""
+  near = [*itertools.islice(nearest([[1, 2, 4, 64]] * 30, (2,) * 30), 62)]
+  assert near[0] == (2,) * 30 and len({*near}) == 62
+  assert all(sum(n != 2 for n in at) == 1 and 64 not in at for at in near[1:61])
+  every = [*nearest([[1, 4, 16], [8, 2]], (4, 2))]
+  assert sorted(every) == [(a, b) for a in (1, 4, 16) for b in (2, 8)] and every[0] == (4, 2)

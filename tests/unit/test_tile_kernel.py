@@ -19,6 +19,7 @@ from ntgrad.tile import Symbol, Tensor, block_size
 from support.devices import missing
 from support.machines import MACHINES
 from support.marks import long, long_where
+from support.triton import needs_triton
 
 RNG = np.random.default_rng(1)
 BLOCK = Symbol("BLOCK", constexpr=True)
@@ -783,6 +784,19 @@ def test_a_written_view() -> None:
   add(Lazy(x), Lazy(y), row[0], BLOCK=32)   # a whole piece of memory, in another shape
   np.testing.assert_array_equal(row.numpy()[0], x + y)
   assert not before.numpy().any()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("device", ["NUMPY", pytest.param("TRITON", marks=needs_triton)])
+def test_offsets_along_a_dimension_of_one_element(device: str, size: int) -> None:
+  """A tile of one element has its places in a block of one: code is the same for all sizes of blocks."""
+  def application(x: Any, y: Any) -> None:
+    tl.static_assert(x.offsets(0).shape == (size,) and x.offsets(-1).shape == (1,))
+    y = x.source[x.offsets(0)[:, None], 2 - x.offsets(1)[None, :]]
+  kernel = tile.make(lambda x, y: (x.tile((size, 1)), y.tile((size, 1))), application, (Tensor(2),) * 2)
+  x, y = np.arange(12, dtype=np.float32).reshape(4, 3), ntgrad.zeros(4, 3, device=device).realize()
+  kernel(ntgrad.Tensor(x, device=device).realize(), y)
+  assert y.tolist() == x[:, ::-1].tolist()
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
