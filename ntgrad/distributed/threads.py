@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError, DistributedError
+from ntgrad.codegen.ir import ArgumentError, DistributedError, config
 from ntgrad.graph.lock import lock
 
 from .transport import Bytes, Message, Reports, Transport, report
@@ -73,7 +73,7 @@ class Threads(Transport):
 
 def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeout: float = 60.0) -> list[Any]:
   """Call ``fn(*args)`` in ``world_size`` threads, each a rank of one group, and give what each returns, in the order of ranks.
-  The first error of a rank ends all, and is raised with the rank's number in front. ``timeout``: see ``init_process_group``."""
+  Functions of ``ntgrad.jit`` run plainly there, and no tensor that one rank writes may be another's. The first error of a rank ends all, and is raised with the rank's number in front. ``timeout``: see ``init_process_group``."""
   if world_size < 1: raise ArgumentError(f"distributed.run: world_size is {world_size}, expected 1 or more")
   room, results, errors = Room(world_size), [None] * world_size, list[tuple[int, BaseException]]()
 
@@ -81,8 +81,9 @@ def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeo
     transport = Threads(room, "world", range(world_size), rank, timeout, Reports())
     enter(World(transport, "threads", rank), thread=True)
     try:
-      results[rank] = fn(*args)
-      leave()
+      with config(jit=0):   # a recording is of all that the process computes, and others compute while a rank waits
+        results[rank] = fn(*args)
+        leave()
     except BaseException as e:
       with room.changed:
         errors.append((rank, e))

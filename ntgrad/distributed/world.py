@@ -6,6 +6,7 @@ import os
 import struct
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,6 +20,7 @@ from ntgrad.tensor import Tensor
 from .transport import Transport, report
 
 NOTES = "NTGRAD_LAUNCH_NOTES"   # the folder where ranks note who they are for ``python -m ntgrad launch``
+TOLD = 0.2     # seconds until what was printed has gone through a launcher, which ends everything at once
 _NOTE = struct.Struct("<qq")    # process, operations done
 
 
@@ -50,6 +52,7 @@ class World:
     folder = os.environ.get(NOTES)
     self.note = Path(folder, str(self.rank)) if folder and backend != "threads" else None
     self._file = None if self.note is None else open(self.note, "wb", buffering=0)
+    if self.note is not None and hasattr(sys.stdout, "reconfigure"): sys.stdout.reconfigure(line_buffering=True, write_through=False)
     self.done(0)
 
   def token(self, device: str) -> Tensor:
@@ -73,6 +76,7 @@ class World:
     text = f"rank {self.rank} of {self.size} failed after {self.steps} operations: {why}"
     print(f"ntgrad: {text}", file=sys.stderr, flush=True)
     if self.note is not None: self.note.with_suffix(".error").write_text(text)
+    time.sleep(TOLD)
     self.transport.abort(text)
 
 

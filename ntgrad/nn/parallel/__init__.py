@@ -1,0 +1,11 @@
+"""Models and optimizers over several ranks: gradients that are the mean of all, batch norm over all batches, an optimizer's state
+in parts. docs/distributed.md begins with a program."""
+from ntgrad.compat.public import show
+
+from .data_parallel import DistributedDataParallel
+from .norms import SyncBatchNorm
+from .sharded import ZeroRedundancyOptimizer
+
+__all__ = ["DistributedDataParallel", "SyncBatchNorm", "ZeroRedundancyOptimizer"]
+
+show(__name__)
