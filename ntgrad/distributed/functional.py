@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir import GradientError, ShapeError
+from ntgrad.compat.public import show
 from ntgrad.graph import checked
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import ruled
@@ -20,8 +21,8 @@ def _made(kind: str, x: Tensor, out: tuple[int, ...], group: Any, rule: Any, op:
 
 @checked
 def all_reduce(tensor: Tensor, op: str = "sum", group: Any = None) -> Tensor:
-  """The combination of all ranks' tensors, of the same shape. "sum" and "avg" have gradients. Raises as ``distributed.all_reduce``,
-  GradientError for those of others."""
+  """The combination of all ranks' tensors, of the same shape. "sum" and "avg" have gradients. Raises as
+  ``distributed.all_reduce``, and GradientError for gradients of others."""
   g, op = group_of(group), op_of(op)
   def rule(grad: Tensor) -> Tensor:
     if op not in ("sum", "avg"): raise GradientError(f"distributed.functional.all_reduce: {op} has no gradient; sum and avg have")
@@ -30,7 +31,8 @@ def all_reduce(tensor: Tensor, op: str = "sum", group: Any = None) -> Tensor:
 
 
 def _scaled(grad: Tensor, op: str, n: int) -> Tensor:
-  if op not in ("sum", "avg"): raise GradientError(f"distributed.functional.reduce_scatter: {op} has no gradient; sum and avg have")
+  if op not in ("sum", "avg"):
+    raise GradientError(f"distributed.functional.reduce_scatter: {op} has no gradient; sum and avg have")
   return grad / n if op == "avg" else grad
 
 
@@ -55,8 +57,8 @@ def reduce_scatter(tensor: Tensor, op: str = "sum", group: Any = None) -> Tensor
 
 @checked
 def all_to_all(tensor: Tensor, group: Any = None) -> Tensor:
-  """Part r along dim 0 goes to rank r, and that of rank r comes in its place: ``(ranks * n, ..) -> same``. Raises DistributedError,
-  and ShapeError where dim 0 has no equal parts."""
+  """Part r along dim 0 goes to rank r, and that of rank r comes in its place: ``(ranks * n, ..) -> same``. Raises
+  DistributedError, and ShapeError where dim 0 has no equal parts."""
   g = group_of(group)
   _part("all_to_all", tensor, g.size())
   return _made("all_to_all", tensor, tuple(tensor.shape), g, lambda grad: all_to_all(grad, g))
@@ -76,5 +78,11 @@ def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
 
 def _part(name: str, x: Tensor, n: int) -> tuple[int, ...]:
   if not x.ndim or x.shape[0] % n:
-    raise ShapeError(f"distributed.functional.{name}: a tensor of shape {tuple(x.shape)} for {n} ranks; dim 0 must be a multiple of that")
+    raise ShapeError(f"distributed.functional.{name}: a tensor of shape {tuple(x.shape)} for {n} ranks; dim 0 must be a "
+                     "multiple of that")
   return (x.shape[0] // n, *x.shape[1:])
+
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+
+show(__name__)

@@ -16,7 +16,8 @@ from .transport import Bytes, Doing, Message, Transport
 SMALL = 1 << 14   # bytes that every rank sends to every other as a whole: one round of messages in place of two
 
 Array = np.ndarray[Any, Any]
-_COMBINE: dict[str, Callable[..., Any]] = {"sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
+_COMBINE: dict[str, Callable[..., Any]] = {
+  "sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
 def as_bytes(x: Array) -> Bytes: return x.reshape(-1).view(np.uint8)

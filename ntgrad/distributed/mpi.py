@@ -18,7 +18,8 @@ REPORTS = 7      # the tag of reports, in a communicator of their own
 
 def load() -> Any:
   """mpi4py's ``MPI``. Raises DistributedError where it, or an MPI library, is not there."""
-  try: from mpi4py import MPI
+  try:
+    from mpi4py import MPI
   except (ImportError, RuntimeError) as e:
     raise DistributedError(f"backend mpi: {e}; pip install 'ntgrad[distributed]' (mpi4py, and mpich as its library)") from None
   return MPI

@@ -1,15 +1,15 @@
 """What programs call: collective operations that write tensors in place, with ``torch.distributed``'s names and arguments.
 
-They are ordered with everything else that reads and writes those tensors, and run when a value is needed, as every operation does.
-No gradients go through them; those of ``ntgrad.distributed.functional`` give new tensors, and have gradients."""
+They are ordered with everything else that reads and writes those tensors, and run when a value is needed, as every operation
+does. No gradients go through them; those of ``ntgrad.distributed.functional`` give new tensors, and have gradients."""
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError, DistributedError, ShapeError, shown
-from ntgrad.engine.recording import refuse_recording
+from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
 from ntgrad.engine.realize import realize
+from ntgrad.engine.recording import refuse_recording
 from ntgrad.graph import checked, no_grad
 from ntgrad.tensor import Tensor
 
@@ -26,7 +26,7 @@ OPS = frozenset({ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PRODUCT, ReduceOp.MIN, Red
 
 
 class Work:
-  """An operation that was asked for by ``async_op=True``. It is in its order already: waiting changes nothing but when it runs."""
+  """An operation that was asked for by ``async_op=True``. It is in its order already; waiting changes only when it runs."""
 
   def __init__(self, *tensors: Tensor): self._tensors = tensors
   def wait(self, timeout: Any = None) -> bool:
@@ -41,7 +41,8 @@ class Work:
 def group_of(group: Any) -> Group:
   """The group that is meant: None is all ranks. Raises ArgumentError for what is none."""
   if group is None: return here().whole
-  if not isinstance(group, Group): raise ArgumentError(f"{shown(group)} is no group; new_group(ranks) gives one, None is all ranks")
+  if not isinstance(group, Group):
+    raise ArgumentError(f"{shown(group)} is no group; new_group(ranks) gives one, None is all ranks")
   return group
 
 
@@ -126,14 +127,14 @@ def barrier(group: Any = None) -> None:
   """Return when every rank of a group has come here, and has done what it was asked for before. Raises DistributedError."""
   refuse_recording("distributed.barrier")
   g, device = group_of(group), next(iter(here().tokens), None)
-  collective("all_gather", Tensor.zeros(1, dtype="int32", device=device).contiguous(), (g.size(),), g).realize()
+  collective("all_gather", Tensor.zeros(1, dtype="int32", device=device).contiguous(), (g.size(),), g).numpy()
 
 
 # ---- operations
 @checked
 def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-  """Have ``tensor`` be the combination of all ranks' ones, in the order of ranks. float16 and bfloat16 are combined in float32 and
-  rounded once. Raises DistributedError, ArgumentError, DTypeError."""
+  """Have ``tensor`` be the combination of all ranks' ones, in the order of ranks. float16 and bfloat16 are combined in float32
+  and rounded once. Raises DistributedError, ArgumentError, DTypeError."""
   g = group_of(group)
   return _written(async_op, (tensor, collective("all_reduce", tensor.detach(), tuple(tensor.shape), g, op_of(op))))
 
@@ -142,12 +143,14 @@ def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Any = None, async_
 def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
   """Have ``tensor`` be that of rank ``src`` (of the world). Raises DistributedError and ArgumentError."""
   g = group_of(group)
-  return _written(async_op, (tensor, collective("broadcast", tensor.detach(), tuple(tensor.shape), g, root=root_of("broadcast", src, g))))
+  made = collective("broadcast", tensor.detach(), tuple(tensor.shape), g, root=root_of("broadcast", src, g))
+  return _written(async_op, (tensor, made))
 
 
 @checked
 def all_gather(tensor_list: Any, tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
-  """Have the tensors of a list, one for each rank, be the ranks' ``tensor``. Raises DistributedError, ArgumentError, ShapeError."""
+  """Have the tensors of a list, one for each rank, be the ranks' ``tensor``. Raises DistributedError, ArgumentError,
+  ShapeError."""
   g = group_of(group)
   outs = tensors_of("all_gather", tensor_list, g, tensor)
   made = collective("all_gather", tensor.detach(), (g.size(), *tensor.shape), g)
@@ -165,13 +168,14 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: A
 
 
 @checked
-def reduce_scatter(output: Tensor, input_list: Any, op: str = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
+def reduce_scatter(output: Tensor, input_list: Any, op: str = ReduceOp.SUM, group: Any = None,
+                   async_op: bool = False) -> Work | None:
   """Have ``output`` be the combination of what the ranks' lists have for this one. Raises DistributedError, ArgumentError,
   ShapeError, DTypeError."""
   g = group_of(group)
   parts = tensors_of("reduce_scatter", input_list, g, output)
-  return _written(async_op, (output, collective("reduce_scatter", Tensor.stack(*[t.detach() for t in parts]), tuple(output.shape), g,
-                                                op_of(op))))
+  joined = Tensor.stack(*[t.detach() for t in parts])
+  return _written(async_op, (output, collective("reduce_scatter", joined, tuple(output.shape), g, op_of(op))))
 
 
 @checked

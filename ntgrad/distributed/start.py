@@ -44,7 +44,8 @@ def place_of(rank: int, world_size: int, env: Mapping[str, str]) -> Place | None
     if names[0] not in env or names[1] not in env: continue
     try: number, size, local = [int(env.get(n, env[names[0]])) for n in names]
     except ValueError:
-      raise DistributedError(f"init_process_group: {by}'s {', '.join(f'{n}={env.get(n)!r}' for n in names)} are no numbers") from None
+      given = ", ".join([f"{n}={env.get(n)!r}" for n in names])
+      raise DistributedError(f"init_process_group: {by}'s variables are no numbers: {given}") from None
     if not 0 <= number < size: raise DistributedError(f"init_process_group: {by} says rank {number} of {size}")
     return Place(number, size, local, by)
   return None
@@ -72,15 +73,16 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
                        rank: int = -1) -> None:
   """Join the other processes of a job, which all call this once.
 
-  Who the process is comes from ``rank`` and ``world_size`` or from the variables of torchrun, Open MPI, MPICH (PMI) or SLURM. With
-  ``backend`` "mpi" it is MPI that knows, and what else says it must agree; "nccl" is for CUDA tensors, with a GPU for each
-  process; None takes "nccl" where the default device is CUDA, else "mpi". ``init_method`` ("tcp://host:port", else MASTER_ADDR and
-  MASTER_PORT) is where ranks meet for NCCL: rank 0 listens on that address alone, and only until all have come. ``timeout``:
+  Who the process is comes from ``rank`` and ``world_size`` or from the variables of torchrun, Open MPI, MPICH (PMI) or SLURM.
+  With ``backend`` "mpi" it is MPI that knows, and what else says it must agree; "nccl" is for CUDA tensors, with a GPU for each
+  process; None takes "nccl" where the default device is CUDA, else "mpi". ``init_method`` ("tcp://host:port", else MASTER_ADDR
+  and MASTER_PORT) is where ranks meet for NCCL: rank 0 listens on that address alone, and only until all have come. ``timeout``:
   seconds (or a timedelta) after which a rank that does not answer is an error.
 
   From then on an exception that nobody handles ends all processes, with the rank's number in the message. Raises DistributedError
   where processes do not find each other, or do not agree how many they are, and ArgumentError."""
-  if known() is not None: raise DistributedError("init_process_group: this process is in a group already; destroy_process_group() ends that")
+  if known() is not None:
+    raise DistributedError("init_process_group: this process is in a group already; destroy_process_group() ends that")
   seconds, place = _seconds(timeout), place_of(rank, world_size, os.environ)
   kind = backend or ("nccl" if Device.DEFAULT.startswith("CUDA") else "mpi")
   if kind not in BACKENDS: raise ArgumentError(f"init_process_group: backend {backend!r}; there are {', '.join(BACKENDS)}")
@@ -89,8 +91,8 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     transport = MPITransport.of_world(seconds)
     if place is not None and (place.rank, place.size) != (transport.rank, transport.size):
       raise DistributedError(
-        f"init_process_group: {place.by} says rank {place.rank} of {place.size}, MPI says {transport.rank} of {transport.size}; start "
-        "the script with mpirun (or srun --mpi=..) of the MPI library that mpi4py uses: python -m ntgrad launch does")
+        f"init_process_group: {place.by} says rank {place.rank} of {place.size}, MPI says {transport.rank} of {transport.size}; "
+        "start the script with mpirun (or srun --mpi=..) of the MPI library that mpi4py uses: python -m ntgrad launch does")
   else:
     if place is None:
       raise DistributedError("init_process_group: nothing says which rank this is; start the script by python -m ntgrad launch, "

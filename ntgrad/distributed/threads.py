@@ -73,7 +73,8 @@ class Threads(Transport):
 
 def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeout: float = 60.0) -> list[Any]:
   """Call ``fn(*args)`` in ``world_size`` threads, each a rank of one group, and give what each returns, in the order of ranks.
-  Functions of ``ntgrad.jit`` run plainly there, and no tensor that one rank writes may be another's. The first error of a rank ends all, and is raised with the rank's number in front. ``timeout``: see ``init_process_group``."""
+  Functions of ``ntgrad.jit`` run plainly there, and no tensor that one rank writes may be another's. The first
+  error of a rank ends all, and is raised with a note of the rank's number. ``timeout``: see ``init_process_group``."""
   if world_size < 1: raise ArgumentError(f"distributed.run: world_size is {world_size}, expected 1 or more")
   room, results, errors = Room(world_size), [None] * world_size, list[tuple[int, BaseException]]()
 

@@ -48,15 +48,15 @@ class Reports:
       self.waiting[rank] = *(now := (group, number, Doing(text, line))), times + 1 if tuple(known) == now else 1
 
 
-def report(kind: str, rank: int, group: str = "", number: int = 0, doing: Doing = Doing("", "")) -> bytes:
+def report(kind: str, rank: int, group: str = "", number: int = 0, doing: Doing | None = None) -> bytes:
   """A report as bytes."""
-  text, line = doing.text[:300], doing.line[-200:]
+  text, line = (doing.text[:300], doing.line[-200:]) if doing is not None else ("", "")
   return json.dumps([kind, rank, group, number, text, line]).encode()[:REPORT_BYTES].ljust(REPORT_BYTES)
 
 
 class Transport:
-  """A group of processes: ``ranks`` are their numbers in the world, of which this one has number ``rank`` in the group. ``counts``:
-  how many operations of the group were begun here, by channel: "" is that of all ranks, and each pair has its own."""
+  """A group of processes: ``ranks`` are their numbers in the world, of which this one has number ``rank`` in the group.
+  ``counts``: how many operations of the group were begun here, by channel: "" is that of all ranks, and each pair has its own."""
 
   def __init__(self, name: str, ranks: Sequence[int], rank: int, timeout: float, reports: Reports):
     self.name, self.ranks, self.rank, self.timeout, self.reports = name, tuple(ranks), rank, timeout, reports

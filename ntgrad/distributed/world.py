@@ -52,7 +52,8 @@ class World:
     folder = os.environ.get(NOTES)
     self.note = Path(folder, str(self.rank)) if folder and backend != "threads" else None
     self._file = None if self.note is None else open(self.note, "wb", buffering=0)
-    if self.note is not None and hasattr(sys.stdout, "reconfigure"): sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    if self.note is not None and hasattr(sys.stdout, "reconfigure"):   # a line at a time
+      sys.stdout.reconfigure(line_buffering=True, write_through=False)
     self.done(0)
 
   def token(self, device: str) -> Tensor:
@@ -73,6 +74,7 @@ class World:
     """Tell how this rank has ended, and end the others."""
     if self.failed: return
     self.failed = True
+    sys.stdout.flush()
     text = f"rank {self.rank} of {self.size} failed after {self.steps} operations: {why}"
     print(f"ntgrad: {text}", file=sys.stderr, flush=True)
     if self.note is not None: self.note.with_suffix(".error").write_text(text)

@@ -60,6 +60,7 @@ def statistics(x: Any) -> tuple[Any, Any]:
 
 @recalled
 def normalised(x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
+  """By a mean and variance of each channel, in the dtype of ``x``."""
   return x._wide().batchnorm(weight, bias, mean, (var + eps).rsqrt()).cast(x.dtype)
 
 

@@ -124,7 +124,8 @@ class DistributedDataParallel(Module):
     """Raises DistributedError where ranks have other models."""
     mine = zlib.crc32(repr([(name, tuple(t.shape), t.dtype.name) for name, t in named.items()]).encode())
     device = next(iter(named.values())).device
-    told = collective("all_gather", Tensor([mine], dtype=dtypes.int64, device=device), (self._group.size(),), self._group).tolist()
+    told = collective("all_gather", Tensor([mine], dtype=dtypes.int64, device=device), (self._group.size(),), self._group)
+    told = told.tolist()
     if wrong := [self._group.ranks[i] for i, n in enumerate(told) if n != told[0]]:
       raise DistributedError(f"DistributedDataParallel: the parameters of rank{'s' * (len(wrong) > 1)} "
                              f"{', '.join(map(str, wrong))} have other names, shapes or dtypes than those of rank "

@@ -6,7 +6,6 @@ from typing import Any
 from ntgrad.distributed import functional
 from ntgrad.distributed.operations import group_of
 from ntgrad.distributed.world import known
-from ntgrad.graph import checked
 from ntgrad.nn.module import Module, placed
 from ntgrad.nn.norms import BatchNorm, normalised, statistics
 from ntgrad.tensor import Tensor
@@ -27,7 +26,8 @@ class SyncBatchNorm(BatchNorm):
   def convert_sync_batchnorm(cls, module: Any, process_group: Any = None) -> Any:
     """Have each BatchNorm in a model be a SyncBatchNorm, with its parameters and statistics. Gives the model."""
     for m in list(module.modules()) if isinstance(module, Module) else []:
-      if isinstance(m, BatchNorm) and not isinstance(m, cls): m.__class__, m.process_group = cls, process_group   # type: ignore[attr-defined]
+      if not isinstance(m, BatchNorm) or isinstance(m, cls): continue
+      m.__class__, m.process_group = cls, process_group   # type: ignore[attr-defined]
     return module
 
   def __call__(self, x: Tensor) -> Tensor:

@@ -54,11 +54,12 @@ class _Shard:
     grads = self.flat.gradients()
     if not grads or any([g is None for g in grads]):
       missing = [self.flat.numbers[i] for i, p in enumerate(self.flat.params) if p.grad is None]
-      raise GradientError(f"ZeroRedundancyOptimizer.step: parameters number {shown(missing)} have no gradient; all need one at every "
-                          "step: leave out, or set requires_grad=False on, those that the loss is not made of")
+      raise GradientError(f"ZeroRedundancyOptimizer.step: parameters number {shown(missing)} have no gradient; all need one at "
+                          "every step: leave out, or set requires_grad=False on, those that the loss is not made of")
     with no_grad():
       whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in grads]).detach())
-      self.part.grad = self.mine(whole) if self.averaged() else collective("reduce_scatter", whole, (self.count,), self.group, "avg")
+      if self.averaged(): self.part.grad = self.mine(whole)
+      else: self.part.grad = collective("reduce_scatter", whole, (self.count,), self.group, "avg")
 
 
 @checked
@@ -75,8 +76,8 @@ class ZeroRedundancyOptimizer:
     if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, Optimizer)):
       raise ArgumentError(f"ZeroRedundancyOptimizer: {shown(optimizer_class)} is no class of optimizers")
     if optimizer_class._alone:
-      raise ArgumentError(f"ZeroRedundancyOptimizer: {optimizer_class.__name__} looks at each parameter as a whole; a rank has parts "
-                          "of some: take an optimizer that treats each element by itself")
+      raise ArgumentError(f"ZeroRedundancyOptimizer: {optimizer_class.__name__} looks at each parameter as a whole; a rank has "
+                          "parts of some: take an optimizer that treats each element by itself")
     self.group = group_of(process_group)
     given = list(params) if isinstance(params, Iterable) and not isinstance(params, Tensor) else params
     # an optimizer without state has the groups, their options checked, and the flat buffers

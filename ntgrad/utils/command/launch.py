@@ -29,8 +29,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
   """``launch``."""
   parser = command(
     commands, "launch", launched,
-    "Run a script as N processes of this machine, the ranks of one group. Each line of theirs has the rank in front; signals go to "
-    "all; where one fails all end, and the reason of the first is told. Several machines: mpirun, torchrun or srun.",
+    "Run a script as N processes of this machine, the ranks of one group. Each line of theirs has the rank in front; signals go "
+    "to all; where one fails all end, and the reason of the first is told. Several machines: mpirun, torchrun or srun.",
     "launch -n 4 train.py --epochs 1", json=False)
   parser.add_argument("-n", type=int, default=2, metavar="N", help="how many processes (2)")
   parser.add_argument("--backend", choices=["mpi", "nccl"], default="mpi",
@@ -39,7 +39,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def mpiexec() -> str:
-  """The program that starts MPI's processes: of the environment that Python runs in, else of the path. Raises DistributedError."""
+  """The program that starts MPI's processes: of the environment that Python runs in, else of the path. Raises
+  DistributedError."""
   for found in Path(sys.executable).with_name("mpiexec"), *map(Path, filter(None, [shutil.which("mpiexec")])):
     if found.exists(): return str(found)
   raise DistributedError("launch: there is no mpiexec; pip install 'ntgrad[distributed]' brings one")
@@ -79,7 +80,7 @@ def launched(args: argparse.Namespace) -> int:
 
 
 class Job:
-  """Processes that belong together. ``folder`` is where they note who they are. ``signal``: what they were ended by, from outside."""
+  """Processes that belong together. ``folder`` is where they note who they are. ``signal``: what ended them from outside."""
 
   def __init__(self, folder: Path):
     self.folder, self.processes, self.signal, self.killed = folder, list[subprocess.Popen[bytes]](), 0, 0
@@ -129,7 +130,8 @@ class Job:
     if not ended(PATIENCE): self._tell(signal.SIGKILL)
     for pid, _ in notes(self.folder).values():
       try:
-        if self.folder.name.encode() in Path(f"/proc/{pid}/environ").read_bytes(): os.kill(pid, signal.SIGKILL)   # it is that process
+        # it is that process, not another one of its number
+        if self.folder.name.encode() in Path(f"/proc/{pid}/environ").read_bytes(): os.kill(pid, signal.SIGKILL)
       except OSError: pass
     for reader in self._readers: reader.join(PATIENCE)
 
