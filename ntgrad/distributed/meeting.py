@@ -39,8 +39,9 @@ def _give(size: int, address: tuple[str, int], data: bytes, timeout: float) -> b
       server.settimeout(max(end - time.monotonic(), 0.001))
       try: s, _ = server.accept()
       except TimeoutError:
-        raise DistributedError(f"init_process_group: of {size} ranks {', '.join(map(str, sorted(left)))} have not come to {where} "
-                               f"in {timeout:.0f} s") from None
+        missing = ", ".join(map(str, sorted(left)))
+        raise DistributedError(f"init_process_group: of {size} ranks {missing} have not come to {where} in {timeout:.0f} "
+                               "s") from None
       with s:
         s.settimeout(5.0)
         try:

@@ -41,8 +41,11 @@ def load() -> Any:
   spec = find_spec("nvidia")
   wheels = [p / "nccl/lib/libnccl.so.2" for p in map(Path, (spec and spec.submodule_search_locations) or ())]
   for path in [*[str(p) for p in wheels if p.exists()], "libnccl.so.2"]:
-    try: return ctypes.CDLL(path)
+    try: library = ctypes.CDLL(path)
     except OSError as e: why = e
+    else:
+      library.ncclGetErrorString.restype = ctypes.c_char_p
+      return library
   raise DistributedError(f"backend nccl: {why}; pip install nvidia-nccl-cu13, or -cu12 for a driver of CUDA 12")
 
 
@@ -177,6 +180,4 @@ class NCCLTransport(Transport):
 def _ok(library: Any, result: int, what: str) -> None:
   """Raises DistributedError for a result that says so."""
   if result in (0, _PROGRESS): return
-  library.ncclGetErrorString.restype = ctypes.c_char_p
-  said = library.ncclGetErrorString(result)
-  raise DistributedError(f"NCCL: {what}: {said.decode() if isinstance(said, bytes) else result}; NCCL_DEBUG=WARN says more")
+  raise DistributedError(f"NCCL: {what}: {library.ncclGetErrorString(result).decode()}; NCCL_DEBUG=WARN says more")

@@ -41,7 +41,8 @@ class Reports:
   def take(self, data: bytes) -> None:
     """Note a report; what is none is left out."""
     try: kind, rank, group, number, text, line = json.loads(data.decode().rstrip())
-    except (ValueError, UnicodeDecodeError): return
+    except (ValueError, TypeError): return
+    if list(map(type, (rank, group, number, text, line))) != [int, str, int, str, str]: return
     if kind == "ended": self.ended[rank] = text
     else:
       *known, times = self.waiting.get(rank, (None, 0))

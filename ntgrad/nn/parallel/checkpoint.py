@@ -28,9 +28,9 @@ _PLAIN = bool, int, float, str, type(None)
 @checked
 def save_checkpoint(state: Mapping[str, Any], folder: str | os.PathLike[str], process_group: Any = None) -> None:
   """Write nested dicts, lists and tuples of tensors and plain values (numbers, text, None), the same on all ranks of a group,
-  into a folder. All ranks call it; each writes its part of the tensors. What was in the folder is replaced when all of it is written.
-  In a process that is in no group it writes everything. Raises StateError for what cannot be written, and where a rank could not
-  write."""
+  into a folder. All ranks call it; each writes its part of the tensors. What was in the folder is replaced when all of it is
+  written. In a process that is in no group it writes everything. Raises StateError for what cannot be written, DistributedError
+  where another rank could not write."""
   tensors = dict[str, Tensor]()
   text = json.dumps(_described("", state, tensors))
   group = None if known() is None and process_group is None else group_of(process_group)

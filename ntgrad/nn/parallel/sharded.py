@@ -49,14 +49,16 @@ class _Shard:
     return all([(hooks := of_leaf(p)) is not None and any([isinstance(h.fn, Buckets) and h.fn.on for h in hooks.all])
                 for p in self.flat.params])
 
-  def take_gradient(self) -> None:
-    """Give the part the mean of the ranks' gradients. Raises GradientError where a parameter has none."""
+  def take(self) -> None:
+    """Give the part the parameters' values, which others may have written, and the mean of the ranks' gradients. Raises GradientError where a parameter has none."""
     grads = self.flat.gradients()
     if not grads or any([g is None for g in grads]):
       missing = [self.flat.numbers[i] for i, p in enumerate(self.flat.params) if p.grad is None]
       raise GradientError(f"ZeroRedundancyOptimizer.step: parameters number {shown(missing)} have no gradient; all need one at "
                           "every step: leave out, or set requires_grad=False on, those that the loss is not made of")
+    self.flat.move()
     with no_grad():
+      self.part.assign(self.mine(self.flat.flat))
       whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in grads]).detach())
       if self.averaged(): self.part.grad = self.mine(whole)
       else: self.part.grad = collective("reduce_scatter", whole, (self.count,), self.group, "avg")
@@ -116,13 +118,11 @@ class ZeroRedundancyOptimizer:
   def schedule_step(self) -> list[Tensor]:
     """As :meth:`step`, lazily: gives the tensors to realise for it."""
     shards = [s for group in self.shards for s in group]
-    for s in shards: s.take_gradient()
+    for s in shards: s.take()
     tensors = self.optim.schedule_step()
     for p in self.optim.params: p.grad = None
     with no_grad():
-      for s in shards:
-        s.flat.move()
-        s.flat.flat.assign(s.gathered(s.part))
+      for s in shards: s.flat.flat.assign(s.gathered(s.part))
     return [*tensors, *[s.flat.flat for s in shards]]
 
   def state_dict(self) -> dict[str, Any]:
