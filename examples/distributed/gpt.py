@@ -42,7 +42,8 @@ class GPT(nn.Module):
   def __init__(self) -> None:
     super().__init__()
     self.letter, self.place = nn.Embedding(128, WIDTH), nn.Embedding(LENGTH, WIDTH)
-    self.blocks, self.norm, self.head = nn.ModuleList([Block() for _ in range(BLOCKS)]), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 128)
+    self.blocks = nn.ModuleList([Block() for _ in range(BLOCKS)])
+    self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 128)
 
   def forward(self, letters: Tensor) -> Tensor:
     x = self.letter(letters) + self.place.weight[:letters.shape[1]]

@@ -24,8 +24,8 @@ def model_of(width: int) -> nn.Sequential:
   """``(n, 1, 28, 28) -> (n, 10)``, logits."""
   return nn.Sequential(
     nn.Conv2d(1, width, 5), nn.ReLU(), nn.Conv2d(width, width, 5, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(width, 2 * width, 3), nn.ReLU(), nn.Conv2d(2 * width, 2 * width, 3, bias=False), nn.BatchNorm2d(2 * width), nn.ReLU(),
-    nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18 * width, 10)).train()
+    nn.Conv2d(width, 2 * width, 3), nn.ReLU(), nn.Conv2d(2 * width, 2 * width, 3, bias=False), nn.BatchNorm2d(2 * width),
+    nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18 * width, 10)).train()
 
 
 def main(argv: list[str] | None = None) -> float:

@@ -22,11 +22,12 @@ def shared(rank: int, size: int, address: tuple[str, int], nbytes: int, make: Ca
 
 
 def _exactly(s: socket.socket, n: int) -> bytes:
-  out = b""
-  while len(out) < n:
-    if not (more := s.recv(n - len(out))): raise OSError("the connection was closed")
-    out += more
-  return out
+  out = memoryview(bytearray(n))
+  done = 0
+  while done < n:
+    if not (more := s.recv_into(out[done:])): raise OSError("the connection was closed")
+    done += more
+  return bytes(out)
 
 
 def _give(size: int, address: tuple[str, int], data: bytes, timeout: float) -> bytes:

@@ -24,8 +24,8 @@ from ntgrad.utils.command.main import main
 from ntgrad.utils.command.parser import PROGRAM
 from support.marks import long
 
-COMMANDS = ["devices", "env", "profile", "check", "reduce", "eject", "cache", "cache list", "cache size", "cache clear",
-            "cache verify", "passes", "size", "stubs"]
+COMMANDS = ["devices", "env", "profile", "check", "reduce", "launch", "eject", "cache", "cache list", "cache size",
+            "cache clear", "cache verify", "passes", "size", "stubs"]
 
 
 class Said:

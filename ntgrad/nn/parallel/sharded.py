@@ -50,7 +50,8 @@ class _Shard:
                 for p in self.flat.params])
 
   def take(self) -> None:
-    """Give the part the parameters' values, which others may have written, and the mean of the ranks' gradients. Raises GradientError where a parameter has none."""
+    """Give the part the parameters' values, which others may have written, and the mean of the ranks' gradients. Raises
+    GradientError where a parameter has none."""
     grads = self.flat.gradients()
     if not grads or any([g is None for g in grads]):
       missing = [self.flat.numbers[i] for i, p in enumerate(self.flat.params) if p.grad is None]
