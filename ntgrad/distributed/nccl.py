@@ -85,9 +85,9 @@ class NCCLTransport(Transport):
       raise DistributedError(f"{o.kind} of a tensor on {device.name}: backend nccl of this rank has {self.device}")
     if o.dtype not in _DTYPES: raise DTypeError(f"{o.kind}: NCCL has no {o.dtype.name}; cast it first")
     device.enter()
-    doing, stream = o.doing(self.rank), device.stream_handle()
+    doing, stream = o.doing(self.rank), device.stream_handle() or 0
     if doing.text not in self.known and o.kind not in ("send", "recv"):
-      self._compare(doing, device, stream)
+      self._see_same(doing, device, stream)
       self.known.add(doing.text)
     self.enqueue(o.kind, out, x, prod(o.shape), prod(o.out), _DTYPES[o.dtype], o.dtype.itemsize, o.op, o.root, stream)
     event = device.driver.cuEventCreate(2)[1]   # type: ignore[attr-defined]   # 2: without times
@@ -116,7 +116,7 @@ class NCCLTransport(Transport):
           call("ncclRecv", at(out + r * part * itemsize), n(part), dtype, r)
         _ok(lib, lib.ncclGroupEnd(), "ncclGroupEnd")
 
-  def _compare(self, doing: Doing, device: Device, stream: int) -> None:
+  def _see_same(self, doing: Doing, device: Device, stream: int) -> None:
     """Before the first operation of a kind: see that all ranks are about to do that. Raises DistributedError with both lines."""
     nbytes = _RECORD * self.size
     raw = device.alloc(nbytes + _RECORD)
@@ -142,7 +142,7 @@ class NCCLTransport(Transport):
     """End this process, and with it the job, where an operation takes longer than ``timeout``: the device waits for it, and
     whoever waits for the device cannot be told."""
     while not self.closed.wait(0.2):
-      driver = get_device(self.device).driver
+      driver: Any = get_device(self.device).driver   # type: ignore[attr-defined]
       while self.watched and int(driver.cuEventQuery(self.watched[0][0])[0]) == 0:
         driver.cuEventDestroy(self.watched.popleft()[0])
       if self.watched and time.monotonic() - self.watched[0][2] > self.timeout:

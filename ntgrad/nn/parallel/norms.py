@@ -27,7 +27,7 @@ class SyncBatchNorm(BatchNorm):
     """Have each BatchNorm in a model be a SyncBatchNorm, with its parameters and statistics. Gives the model."""
     for m in list(module.modules()) if isinstance(module, Module) else []:
       if not isinstance(m, BatchNorm) or isinstance(m, cls): continue
-      m.__class__, m.process_group = cls, process_group   # type: ignore[attr-defined]
+      m.__class__, m.process_group = cls, process_group
     return module
 
   def __call__(self, x: Tensor) -> Tensor:

@@ -53,14 +53,15 @@ class _Shard:
     """Give the part the parameters' values, which others may have written, and the mean of the ranks' gradients. Raises
     GradientError where a parameter has none."""
     grads = self.flat.gradients()
-    if not grads or any([g is None for g in grads]):
+    there = [g for g in grads if g is not None]
+    if len(there) < len(self.flat.params):
       missing = [self.flat.numbers[i] for i, p in enumerate(self.flat.params) if p.grad is None]
       raise GradientError(f"ZeroRedundancyOptimizer.step: parameters number {shown(missing)} have no gradient; all need one at "
                           "every step: leave out, or set requires_grad=False on, those that the loss is not made of")
     self.flat.move()
     with no_grad():
       self.part.assign(self.mine(self.flat.flat))
-      whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in grads]).detach())
+      whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in there]).detach())
       if self.averaged(): self.part.grad = self.mine(whole)
       else: self.part.grad = collective("reduce_scatter", whole, (self.count,), self.group, "avg")
 
@@ -86,7 +87,8 @@ class ZeroRedundancyOptimizer:
     # an optimizer without state has the groups, their options checked, and the flat buffers
     self._all = _Groups(given, optimizer_class, defaults)
     self.shards = [[_Shard(f, self.group) for f in g.flats] for g in self._all.param_groups]
-    self.optim = optimizer_class([
+    make: Any = optimizer_class
+    self.optim: Optimizer = make([
       {**{k: v for k, v in g.options.items() if k != "params"}, "params": [s.part for s in shards]}
       for g, shards in zip(self._all.param_groups, self.shards)])
 
@@ -172,6 +174,7 @@ class _Groups(Optimizer):
   """Groups of parameters with the options of a class of optimizers, and their flat buffers; no state."""
 
   def __init__(self, params: Any, kind: type[Optimizer], defaults: Mapping[str, Any]):
-    example = kind([Tensor.zeros(1, requires_grad=True)], **defaults)
+    make: Any = kind
+    example = make([Tensor.zeros(1, requires_grad=True)], **defaults)
     options = dict(example.defaults)
     Optimizer.__init__(self, params, options.pop("lr"), options)
