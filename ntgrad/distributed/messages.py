@@ -23,14 +23,19 @@ _COMBINE: dict[str, Callable[..., Any]] = {
 def as_bytes(x: Array) -> Bytes: return x.reshape(-1).view(np.uint8)
 
 
-def reduced(parts: list[Array], op: str) -> Array:
-  """Parts combined in their order; "avg" divides by how many there are."""
-  dtype = parts[0].dtype
-  wide = np.dtype(np.float32) if dtype.itemsize < 4 and dtype.kind not in "biu" else dtype
-  out = parts[0].astype(wide)
-  for p in parts[1:]: _COMBINE[op](out, p if p.dtype == wide else p.astype(wide), out=out)
-  if op == "avg": out /= wide.type(len(parts))
-  return out.astype(dtype, copy=False)
+def reduce_into(out: Array, parts: list[Array], op: str) -> None:
+  """``out`` is the parts combined in their order; "avg" divides by how many there are."""
+  dtype, combine = out.dtype, _COMBINE[op]
+  if dtype.itemsize < 4 and dtype.kind not in "biu":
+    total = parts[0].astype(np.float32)
+    for p in parts[1:]: combine(total, p.astype(np.float32), out=total)
+    if op == "avg": total /= np.float32(len(parts))
+    out[...] = total.astype(dtype)
+    return
+  if len(parts) == 1: out[...] = parts[0]
+  else: combine(parts[0], parts[1], out=out)
+  for p in parts[2:]: combine(out, p, out=out)
+  if op == "avg": out /= dtype.type(len(parts))
 
 
 def _others(t: Transport) -> list[int]: return [r for r in range(t.size) if r != t.rank]
@@ -46,19 +51,19 @@ def _from_all(t: Transport, doing: Doing, sends: list[Message], mine: Array) -> 
 def all_reduce(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:
   """``out`` is the combination of all ranks' ``x``."""
   if x.nbytes <= SMALL or t.size == 1:
-    out[...] = reduced(_from_all(t, doing, [(r, as_bytes(x)) for r in _others(t)], x), op)
+    reduce_into(out, _from_all(t, doing, [(r, as_bytes(x)) for r in _others(t)], x), op)
     return
   ends = [x.size * i // t.size for i in range(t.size + 1)]
   pieces = [slice(a, b) for a, b in pairwise(ends)]
   mine = pieces[t.rank]
-  out[mine] = reduced(_from_all(t, doing, [(r, as_bytes(x[pieces[r]])) for r in _others(t)], x[mine]), op)
+  reduce_into(out[mine], _from_all(t, doing, [(r, as_bytes(x[pieces[r]])) for r in _others(t)], x[mine]), op)
   t.exchange(doing, [(r, as_bytes(out[mine])) for r in _others(t)], [(r, as_bytes(out[pieces[r]])) for r in _others(t)])
 
 
 def reduce_scatter(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:
   """``out`` is this rank's part of the combination of all ranks' ``x``."""
   x = x.reshape(t.size, -1)
-  out[...] = reduced(_from_all(t, doing, [(r, as_bytes(x[r])) for r in _others(t)], x[t.rank]), op)
+  reduce_into(out, _from_all(t, doing, [(r, as_bytes(x[r])) for r in _others(t)], x[t.rank]), op)
 
 
 def all_gather(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 import ntgrad
 from ntgrad import Tensor, distributed as dist, nn
-from ntgrad.nn.parallel import DistributedDataParallel, SyncBatchNorm, ZeroRedundancyOptimizer
+from ntgrad.nn.parallel import DistributedDataParallel, SyncBatchNorm, ZeroRedundancyOptimizer, checkpoint, save_checkpoint
+from ntgrad.nn.state import safe_save
 
 STEPS, BATCH = 20, 8
 
@@ -134,10 +135,23 @@ def fault(what: str) -> None:
   x.numpy()
 
 
+def killed_while_saving(folder: str) -> None:
+  """Two checkpoints, of which one rank is killed in the middle of the second."""
+  save_checkpoint({"x": Tensor([1, 2]), "y": Tensor([3])}, folder)
+
+  def die(tensors: Any, path: Any) -> None:
+    if dist.get_rank() == 1:
+      path.write_bytes(b"half")
+      os.kill(os.getpid(), signal.SIGKILL)
+    safe_save(tensors, path)
+  checkpoint.safe_save = die   # type: ignore[attr-defined]
+  save_checkpoint({"x": Tensor([5, 6]), "y": Tensor([7])}, folder)
+
+
 if __name__ == "__main__":
   name, *args = sys.argv[1:]
   dist.init("mpi", timeout=3 if args[:1] == ["stop"] else 60)
-  found = {"train": train, "operations": operations, "fault": fault}[name](*args)   # type: ignore[operator]
+  found = {"train": train, "operations": operations, "fault": fault, "saving": killed_while_saving}[name](*args)   # type: ignore[operator]
   text = json.dumps(found)
   if folder := os.environ.get("RANKS_OUT"):
     with open(f"{folder}/{dist.get_rank()}.json", "w") as f: f.write(text)

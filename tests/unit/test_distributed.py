@@ -505,6 +505,32 @@ def test_ctrl_c_ends_all() -> None:
   assert ranks == []
 
 
+@needs_mpi
+@pytest.mark.long
+def test_ranks_that_have_lost_mpiexec_end() -> None:
+  p = subprocess.Popen([str(Path(sys.executable).with_name("mpiexec")), "-n", "2", sys.executable, str(SCRIPT), "fault", "sleep"],
+                       env={**os.environ, "PYTHONPATH": PATHS}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+  def ranks() -> int:
+    begin = "\0".join([sys.executable, str(SCRIPT), "fault", "sleep"]).encode()
+    return sum([_line(d).startswith(begin) for d in Path("/proc").iterdir() if d.name.isdigit()])
+  end = time.monotonic() + 60
+  while ranks() < 2 and time.monotonic() < end: time.sleep(0.1)
+  assert ranks() == 2
+  p.kill()
+  p.wait()
+  end = time.monotonic() + 10
+  while ranks() and time.monotonic() < end: time.sleep(0.1)
+  assert ranks() == 0
+
+
+@needs_mpi
+@pytest.mark.long
+def test_a_rank_that_is_killed_while_it_saves_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+  found = started(2, "saving", str(tmp_path), launcher="launch")
+  assert found.returncode != 0 and re.search(r"rank 1 of 2 \(process \d+\) was killed", found.stderr), found.stderr
+  assert load_checkpoint(tmp_path)["x"].tolist() == [1, 2] and load_checkpoint(tmp_path)["y"].tolist() == [3]
+
+
 def _line(process: Path) -> bytes:
   try: return (process / "cmdline").read_bytes()
   except OSError: return b""
