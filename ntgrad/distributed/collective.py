@@ -102,6 +102,7 @@ def _on_host(device: Device, raw: Raw, nbytes: int) -> tuple[np.ndarray, bool]:
 
 class _Launcher(Launcher):
   """A launcher that no plan on disk knows: the operation is another process's too."""
+  sizeless = True
   __repr__ = object.__repr__
 
 

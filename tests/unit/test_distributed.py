@@ -10,14 +10,16 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, distributed as dist, nn
+from ntgrad import Tensor, config, distributed as dist, nn
 from ntgrad.distributed.meeting import shared
 from ntgrad.distributed.nccl import NCCLTransport
 from ntgrad.distributed.start import place_of
@@ -104,6 +106,25 @@ def test_results_nobody_reads_come_before_those_that_are_read() -> None:
     for x in xs: dist.all_reduce(x)
     return xs[3 - dist.get_rank()].item()   # each rank reads another one first
   assert dist.run(program, 2) == [7, 5]
+
+
+@pytest.mark.parametrize("dynamic", ["auto", "always", "never"])
+def test_batches_of_other_sizes(dynamic: str) -> None:
+  """From the third size on nothing is made anew."""
+  w = Tensor(np.ones((5, 4), np.float32)).realize()
+
+  def program() -> list[bool]:
+    new = []
+    for i in range(6):
+      printed, rows = StringIO(), 8 + i % 4 + dist.get_rank()
+      x = Tensor(np.ones((rows, 5), np.float32)).realize()
+      with redirect_stdout(printed), config(debug=1, dynamic=dynamic):
+        y = dist.functional.all_reduce((x @ w * (1.5 + i)).sum(0)) * (0.25 + i)
+        assert y.tolist() == [rows * 5 * (1.5 + i) * (0.25 + i)] * 4
+      new.append(", new, " in printed.getvalue())
+    return new
+  new, = dist.run(program, 1)
+  assert dynamic == "never" or not any(new[2:])
 
 
 @pytest.mark.parametrize(("kind", "how"), [("mlp", "ddp"), ("mlp", "zero"), ("mlp", "both")])
