@@ -52,8 +52,6 @@ class World:
     folder = os.environ.get(NOTES)
     self.note = Path(folder, str(self.rank)) if folder and backend != "threads" else None
     self._file = None if self.note is None else open(self.note, "wb", buffering=0)
-    if self.note is not None and hasattr(sys.stdout, "reconfigure"):   # a line at a time
-      sys.stdout.reconfigure(line_buffering=True, write_through=False)
     self.done(0)
 
   def token(self, device: str) -> Tensor:
@@ -80,6 +78,11 @@ class World:
     if self.note is not None: self.note.with_suffix(".error").write_text(text)
     time.sleep(TOLD)
     self.transport.abort(text)
+
+
+def joining(place: Any) -> None:
+  """Note that this process (a ``start.Place``) waits for the others."""
+  if (folder := os.environ.get(NOTES)) and place is not None: Path(folder, f"{place.rank}.joining").touch()
 
 
 def notes(folder: Path) -> dict[int, tuple[int, int]]:

@@ -514,6 +514,20 @@ def test_faults_end_the_job(what: str, said: str) -> None:
 
 @needs_mpi
 @pytest.mark.long
+@pytest.mark.parametrize(("how", "said"), [
+  ("raise ValueError('no data')", "rank 1 of 2 failed before it joined the others: ValueError: no data"),
+  ("sys.exit(0)", "rank 1 has ended before it joined the others, which wait for it")])
+def test_a_rank_that_never_joins_ends_the_job(tmp_path: Path, how: str, said: str) -> None:
+  script = tmp_path / "script.py"
+  script.write_text(f"import os, sys\nif os.environ['PMI_RANK'] == '1': {how}\n"
+                    "from ntgrad import distributed\ndistributed.init()\n")
+  found = subprocess.run([sys.executable, "-m", "ntgrad", "launch", "-n", "2", str(script)], capture_output=True, text=True,
+                         env={**os.environ, "PYTHONPATH": PATHS}, timeout=60, check=False)
+  assert found.returncode != 0 and f"python -m ntgrad launch: {said}" in found.stderr, found.stderr
+
+
+@needs_mpi
+@pytest.mark.long
 def test_ctrl_c_ends_all() -> None:
   env = {**os.environ, "PYTHONPATH": PATHS}
   p = subprocess.Popen([sys.executable, "-m", "ntgrad", "launch", "-n", "2", str(SCRIPT), "fault", "sleep"], env=env,

@@ -21,7 +21,8 @@ from ntgrad.distributed.world import NOTES, notes
 
 from .parser import add_script, command
 
-PATIENCE = 5.0   # seconds that processes have to end by themselves
+PATIENCE = 5.0   # seconds that processes have to end by themselves, or that others have to join them
+RANK = f"{__package__}.rank"
 _KILLED = re.compile(rb"PID (\d+) RUNNING AT")   # what MPICH's mpiexec says of a process that was killed
 
 
@@ -70,7 +71,8 @@ def launched(args: argparse.Namespace) -> int:
     job = Job(Path(folder))
     handlers = {s: signal.signal(s, job.pass_on) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-      for prefix, line, env in _commands(args, [sys.executable, args.script, *args.args]): job.start(prefix, line, env)
+      script = [sys.executable, "-m", RANK, args.script, *args.args]
+      for prefix, line, env in _commands(args, script): job.start(prefix, line, env)
       code = job.wait()
     finally:
       job.end()
@@ -88,7 +90,8 @@ class Job:
 
   def start(self, prefix: str, line: Sequence[str], env: dict[str, str]) -> None:
     """Start one, in a session of its own: Ctrl-C in a terminal comes here first."""
-    p = subprocess.Popen(line, env={**os.environ, **env, NOTES: str(self.folder)}, stdin=subprocess.DEVNULL,
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}   # lines come whole
+    p = subprocess.Popen(line, env={**own, **env, NOTES: str(self.folder)}, stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     self.processes.append(p)
     for source, to in (p.stdout, sys.stdout), (p.stderr, sys.stderr):
@@ -113,12 +116,25 @@ class Job:
 
   def wait(self) -> int:
     """Wait until all have ended, or one has failed, or all were told to end; the exit code of the first that failed."""
+    since = 0.0
     while not self.signal:
       codes = [p.poll() for p in self.processes]
       if failed := [c for c in codes if c]: return failed[0]
       if all([c == 0 for c in codes]): return 0
+      if not self.reason_to_end(): since = 0.0
+      elif not since: since = time.monotonic()
+      elif time.monotonic() - since > PATIENCE: return 1
       time.sleep(0.05)
     return 0
+
+  def reason_to_end(self) -> str:
+    """Why the others cannot go on, who may not know it: a rank has failed, or has ended while some wait for all to join."""
+    there = sorted(self.folder.iterdir(), key=lambda p: p.stat().st_mtime_ns)
+    if failed := [p for p in there if p.suffix == ".error"]: return failed[0].read_text()
+    names = {p.name for p in there}
+    ended, waiting = [[p.stem for p in there if p.suffix == suffix] for suffix in (".ended", ".joining")]
+    if not ended or names.issuperset(waiting): return ""
+    return f"rank {ended[0]} has ended before it joined the others, which wait for it"
 
   def end(self) -> None:
     """End all that are left: asked first, then killed; ranks too that have lost whoever started them."""
@@ -138,7 +154,7 @@ class Job:
   def reason(self, code: int, size: int) -> str:
     """What ended them, of the first that noted it, or was killed."""
     if self.signal: return f"ended by {signal.Signals(self.signal).name}"
-    if found := sorted(self.folder.glob("*.error"), key=lambda p: p.stat().st_mtime_ns): return found[0].read_text()
+    if found := self.reason_to_end(): return found
     ranks = notes(self.folder)
     dead = self.killed or next((p.pid for p in self.processes if (p.returncode or 0) < 0), 0)
     for rank, (pid, steps) in ranks.items():
