@@ -90,9 +90,7 @@ class NCCLTransport(Transport):
       self._see_same(doing, device, stream)
       self.known.add(doing.text)
     self.enqueue(o.kind, out, x, prod(o.shape), prod(o.out), _DTYPES[o.dtype], o.dtype.itemsize, o.op, o.root, stream)
-    event = device.driver.cuEventCreate(2)[1]   # type: ignore[attr-defined]   # 2: without times
-    device.driver.cuEventRecord(event, stream)  # type: ignore[attr-defined]
-    self.watched.append((event, str(doing), time.monotonic()))
+    self.watched.append((device.events.record(), str(doing), time.monotonic()))   # type: ignore[attr-defined]
     self._poll(str(doing))
 
   def enqueue(self, kind: str, out: int, x: int, count: int, out_count: int, dtype: int, itemsize: int, op: str, root: int,
@@ -141,10 +139,10 @@ class NCCLTransport(Transport):
   def _watch(self) -> None:
     """End this process, and with it the job, where an operation takes longer than ``timeout``: the device waits for it, and
     whoever waits for the device cannot be told."""
+    device: Any = get_device(self.device)
+    device.enter()
     while not self.closed.wait(0.2):
-      driver: Any = get_device(self.device).driver   # type: ignore[attr-defined]
-      while self.watched and int(driver.cuEventQuery(self.watched[0][0])[0]) == 0:
-        driver.cuEventDestroy(self.watched.popleft()[0])
+      while self.watched and self.watched[0][0].is_done: device.events.give(self.watched.popleft()[0])
       if self.watched and time.monotonic() - self.watched[0][2] > self.timeout:
         print(f"ntgrad: rank {self.ranks[self.rank]} of {self.size}: {self.watched[0][1]}: not done after {self.timeout:.0f} s; "
               "some rank is stopped or slow, or does something else", file=sys.stderr, flush=True)

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import redirect_stdout
+from dataclasses import replace
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
@@ -19,7 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, config, distributed as dist, nn
+from ntgrad import GradScaler, Tensor, config, distributed as dist, dtypes, nn
+from ntgrad.distributed.collective import Operation
 from ntgrad.distributed.meeting import shared
 from ntgrad.distributed.nccl import NCCLTransport
 from ntgrad.distributed.start import place_of
@@ -262,6 +265,21 @@ def test_what_an_optimizer_in_parts_refuses() -> None:
   with pytest.raises(ArgumentError, match="LAMB looks at each parameter as a whole"): dist.run(program, 1, (nn.optim.LAMB,))
 
 
+def test_a_schedule_of_an_optimizer_in_parts() -> None:
+  def program() -> Any:
+    model = nn.Linear(4, 4)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), nn.optim.SGD, lr=1.0)
+    schedule, before = nn.optim.lr_scheduler.StepLR(optimizer, 1, 0.5), model.bias.numpy()
+    for _ in range(2):
+      optimizer.zero_grad()
+      model(Tensor.ones(1, 4)).sum().backward()
+      optimizer.step()
+      schedule.step()
+    with pytest.raises(ArgumentError, match="GradScaler cannot look"): GradScaler().step(optimizer)
+    return (before - model.bias.numpy()).tolist()
+  assert dist.run(program, 2) == [[1.5] * 4] * 2
+
+
 def test_sampler() -> None:
   rows = list(range(10))
   plain = [list(DistributedSampler(rows, 3, r, shuffle=False)) for r in range(3)]
@@ -445,6 +463,41 @@ def test_arguments_of_nccl() -> None:
     ("ncclSend", 100, 2, 7, 0, 77, 9), ("ncclRecv", 200, 2, 7, 0, 77, 9), ("ncclSend", 108, 2, 7, 1, 77, 9),
     ("ncclRecv", 208, 2, 7, 1, 77, 9), ("ncclGroupEnd",), ("ncclSend", 100, 4, 7, 1, 77, 9)]
   with pytest.raises(DistributedError, match="ncclBroadcast: error 5"): t.enqueue("broadcast", 200, 100, 6, 6, 7, 4, "", 1, 9)
+
+
+class FakeGPU:
+  """A device whose memory has what two ranks have said that they are about to do."""
+  name, other = "CUDA", b""
+
+  def __init__(self) -> None: self.events, self.said = self, np.zeros(0, np.uint8)
+  def enter(self) -> None: pass
+  def record(self) -> str: return "an event"
+  def stream_handle(self) -> int: return 9
+  def alloc(self, nbytes: int) -> int: return 1000
+  def free(self, raw: int, nbytes: int) -> None: pass
+  def at(self, raw: int, offset: int) -> int: return raw + offset
+  def copyin(self, raw: int, data: np.ndarray) -> None: self.said = data
+  def copyout(self, raw: int, nbytes: int) -> np.ndarray:
+    theirs = np.frombuffer(self.other.ljust(512), np.uint8) if self.other else self.said
+    return np.concatenate([self.said, theirs])
+
+
+def test_nccl_compares_before_the_first_operation_of_a_kind() -> None:
+  library, device = FakeNCCL(), FakeGPU()
+  t: Any = object.__new__(NCCLTransport)
+  t.library, t.comm, t.size, t.rank, t.ranks, t.name, t.device = library, 77, 2, 0, (0, 1), "world", "CUDA"
+  t.known, t.watched = set(), deque()
+  o = Operation("all_reduce", dtypes.float32, (3,), (3,), "CUDA", "world", "sum", 0, "a.py:1")
+  t.native(o, device, 200, 100)
+  t.native(o, device, 200, 100)
+  names = [name for name, *_ in library.calls]
+  assert names == ["ncclAllGather", "ncclAllReduce", "ncclCommGetAsyncError", "ncclAllReduce", "ncclCommGetAsyncError"]
+  assert library.calls[1] == ("ncclAllReduce", 100, 200, 3, 7, 0, 77, 9) and [e for e, *_ in t.watched] == ["an event"] * 2
+  device.other = b"broadcast from rank 0 of float32 (3,)\nb.py:2"
+  with pytest.raises(DistributedError, match=FROM) as e: t.native(replace(o, op="max"), device, 200, 100)
+  assert "rank 0: all_reduce (max) of float32 (3,) (a.py:1)\n" in str(e.value) and "(3,) (b.py:2)" in str(e.value)
+  with pytest.raises(DTypeError, match="NCCL has no"): t.native(replace(o, dtype=dtypes.uint16), device, 200, 100)
+  with pytest.raises(DistributedError, match="carries tensors on CUDA alone"): t.start(1, [], [])
 
 
 def test_reports_that_are_none_are_left_out() -> None:

@@ -7,7 +7,7 @@ The parts are pieces of the flat buffers that optimizers work on (``nn/optim/fla
 collective operations for each group, dtype and device."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ntgrad.backends.process import uninterrupted
@@ -16,7 +16,7 @@ from ntgrad.distributed.collective import collective
 from ntgrad.distributed.operations import group_of
 from ntgrad.graph import checked, no_grad
 from ntgrad.graph.hooks import of_leaf
-from ntgrad.nn.optim.base import Optimizer
+from ntgrad.nn.optim.base import Optimizer, OptimizerGroup
 from ntgrad.nn.optim.flat import Flat, own
 from ntgrad.tensor import Tensor
 
@@ -67,13 +67,15 @@ class _Shard:
 
 
 @checked
-class ZeroRedundancyOptimizer:
+class ZeroRedundancyOptimizer(OptimizerGroup):
   """An optimizer whose state lies in parts on the ranks of a group: ``ZeroRedundancyOptimizer(params, nn.optim.AdamW, lr=1e-3)``.
 
   ``params`` as for any optimizer, groups too; ``defaults`` are options of ``optimizer_class``, which must treat each element by
   itself (not Muon, LARS, LAMB). A step takes the mean of all ranks' gradients; where DistributedDataParallel has made that
-  already it is not made again. Parameters begin as those of the group's first rank. ``parameters_as_bucket_view`` and
-  ``overlap_with_ddp`` are taken as PyTorch has them, without effect. Raises ArgumentError and DistributedError."""
+  already it is not made again. Without it ``.grad`` is this rank's own until then, so limits of the norm need it. Schedules take
+  this optimizer: its ``param_groups`` are those of this rank's parts. Parameters begin as those of the group's first rank.
+  ``parameters_as_bucket_view`` and ``overlap_with_ddp`` are taken as PyTorch has them, without effect. Raises ArgumentError and
+  DistributedError."""
 
   def __init__(self, params: Any, optimizer_class: Any, process_group: Any = None, parameters_as_bucket_view: bool = False,
                overlap_with_ddp: bool = False, **defaults: Any):
@@ -88,14 +90,15 @@ class ZeroRedundancyOptimizer:
     self._all = _Groups(given, optimizer_class, defaults)
     self.shards = [[_Shard(f, self.group) for f in g.flats] for g in self._all.param_groups]
     make: Any = optimizer_class
-    self.optim: Optimizer = make([
+    self.optim: Optimizer = make([   # of this rank's parts
       {**{k: v for k, v in g.options.items() if k != "params"}, "params": [s.part for s in shards]}
       for g, shards in zip(self._all.param_groups, self.shards)])
+    super().__init__(self.optim)
 
-  @property
-  def param_groups(self) -> list[Any]:
-    """The groups of options; their ``params`` are this rank's parts."""
-    return self.optim.param_groups
+  def __iter__(self) -> Iterator[Any]:
+    raise ArgumentError("ZeroRedundancyOptimizer: it reduces gradients within a step, so GradScaler cannot look at them before; "
+                        "compute in bfloat16, which needs no scale")
+
   @property
   def params(self) -> list[Tensor]:
     """All parameters that are trained."""
