@@ -60,6 +60,10 @@ setup(
       "cuda-core>=0.6",  # memory, launches, graphs
       "cuda-bindings",   # what cuda-core does not wrap
     ],
+    "distributed": [
+      "mpi4py",   # MPI's buffers
+      "mpich",    # an MPI library, and mpiexec, for one machine without a cluster
+    ],
     "examples": examples,
     "test": test,
     "dev": ["ruff", "mypy", "build", *test],

@@ -106,8 +106,9 @@ class Renderer:
 
 class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took. ``quick``:
-  whether it was built without optimisation, and an optimised one may take its place."""
-  quick = False
+  whether it was built without optimisation, and an optimised one may take its place; ``apart``: whether each launch is made by
+  itself, as part of no :class:`Graph`."""
+  quick = apart = False
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch with a raw allocation a param, in slot order, and an int for each size of the spec; of an empty grid nothing."""

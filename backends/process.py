@@ -117,3 +117,9 @@ class uninterrupted:
     if self.handler is None: return
     _signal.signal(_signal.SIGINT, self.handler)
     if self.caught: self.handler(*self.caught[-1])
+
+
+def interrupt_waits() -> bool:
+  """Whether Ctrl-C has come in a block that it must not interrupt: work there that waits for others ends then."""
+  block = getattr(_signal.getsignal(_signal.SIGINT), "__self__", None)
+  return isinstance(block, uninterrupted) and bool(block.caught)

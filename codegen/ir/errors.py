@@ -114,6 +114,9 @@ class NotFiniteError(NtgradError, FloatingPointError):
 class StateError(NtgradError, ValueError): """A state dictionary or safetensors file that does not fit or is damaged."""
 
 
+class DistributedError(NtgradError): """Processes that do not fit together, that are gone, or that cannot be reached."""
+
+
 class MissingFileError(NtgradError, FileNotFoundError): """A file or folder that is not there."""
 
 

@@ -48,8 +48,9 @@ class LaunchList:
   def make_graphs(self, accesses: Sequence[memory_plan.MemoryUse]) -> None:
     """Have each run of kernels be one call, where its device makes graphs. ``accesses`` says what each step touches."""
     graphs = []
-    for start, end in runs([s.device for s in self.steps]):
-      mine, device = self.steps[start:end], self.steps[start].device
+    devices = [None if s.device is None or s.program.apart else s.device for s in self.steps]
+    for start, end in runs(devices):
+      mine, device = self.steps[start:end], devices[start]
       run = _Run(start, end, {k: i for i, k in enumerate(dict.fromkeys([a.memory for s in mine for a in s.args]))})
       if device is not None:
         after = reduced(memory_plan.dependencies(accesses[start:end])[0])
@@ -122,7 +123,7 @@ def plan_launch(plan: Plan) -> PlanLaunch | None:
   memory than releasing each buffer after its last use does."""
   steps, end = plan.steps, len(plan.steps)
   programs = [s.program.clone() for s in steps if s.program is not None and s.device == steps[0].device]
-  if not steps or len(programs) < end: return None
+  if not steps or len(programs) < end or any([p.apart for p in programs]): return None
   life: dict[int, memory_plan.Lifetime] = {}   # of what the plan makes
   for i, step in enumerate(steps):
     for s in [s for s in step.slots if s >= plan.inputs]:

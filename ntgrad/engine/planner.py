@@ -320,7 +320,8 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     if keeping.outdated(plan := _plans[general]): plan = None
     again = general in _plans or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES
   # kernels that somebody wrote may be for these sizes
-  if plan is None and config.dynamic != "never" and not any([u.op is Ops.CALL and not u.arg[0].sizes for u in order]):
+  calls = [u.arg[0] for u in order if u.op is Ops.CALL]
+  if plan is None and config.dynamic != "never" and all([c.sizes or c.sizeless for c in calls]):
     sized = _Sized(sinks, graph, keeping, numbers, declared, rest)
     if keeping.outdated(known := sized.known()): known = None
     plan = sized.new() if known is None else known

@@ -15,7 +15,7 @@ from ntgrad.compat.signatures import each_layer
 if TYPE_CHECKING:
   from ntgrad.tensor.custom import checkpoint
 
-  from . import data, datasets, functional, init, optim, state, utils
+  from . import data, datasets, functional, init, optim, parallel, state, utils
   from .activations import *
   from .attention import *
   from .containers import *
@@ -53,7 +53,7 @@ _NAMES = {   # by file
     "UpsamplingBilinear2d UpsamplingNearest2d",
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary"}
-_FILES = "data datasets functional init optim state utils".split()
+_FILES = "data datasets functional init optim parallel state utils".split()
 _FILE_OF = {row.partition("(")[0]: "layers" for row in each_layer()} | {
   name: file for file, names in _NAMES.items() for name in names.split()}
 

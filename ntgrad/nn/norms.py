@@ -49,7 +49,7 @@ class _Tracking(Module):
 def _towards(running: Any, now: Any, new: Any) -> Any: return (1 - new) * running + new * now.detach().cast(running.dtype)
 
 
-def _statistics(x: Any) -> tuple[Any, Any]:
+def statistics(x: Any) -> tuple[Any, Any]:
   """The mean and biased variance of each channel, in float32 at least."""
   x, axes = x._wide(), tuple(i for i in range(x.ndim) if i != 1)
   mean = x.mean(axis=axes)
@@ -59,16 +59,17 @@ def _statistics(x: Any) -> tuple[Any, Any]:
 
 
 @recalled
-def _normalised(x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
+def normalised(x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
+  """By a mean and variance of each channel, in the dtype of ``x``."""
   return x._wide().batchnorm(weight, bias, mean, (var + eps).rsqrt()).cast(x.dtype)
 
 
 @recalled
 def _in_training(x: Any, weight: Any, bias: Any, mean: Any, var: Any, eps: float, momentum: float) -> Any:
   """The running mean and variance, moved towards those of the batch, and what that is by its own."""
-  own, n = _statistics(x), x.numel() // x.shape[1]
+  own, n = statistics(x), x.numel() // x.shape[1]
   return (_towards(mean, own[0], momentum), _towards(var, own[1] * (n / (n - 1)), momentum),
-          _normalised(x, weight, bias, *own, eps))
+          normalised(x, weight, bias, *own, eps))
 
 
 @placed
@@ -97,14 +98,18 @@ class BatchNorm(_Tracking):
   def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
     """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""
     if self.track_running_stats and not self._trains(_RUNNING): return self.running_mean, self.running_var
-    return _statistics(x)
+    return statistics(x)
+
+  def _fits(self, x: Tensor) -> None:
+    """Raises ShapeError for another sz or number of dimensions."""
+    if x.ndim < 2 or x.shape[1] != self.sz or (self._ranks and x.ndim not in self._ranks):
+      wanted = " or ".join(f"(n, {self.sz}{', ' * (n > 2)}{spatial(n - 2)})" for n in self._ranks) or f"(n, {self.sz}, ..)"
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected {wanted}")
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another sz or number of dimensions, in training ArgumentError for one
     value a channel."""
-    if x.ndim < 2 or x.shape[1] != self.sz or (self._ranks and x.ndim not in self._ranks):
-      wanted = " or ".join(f"(n, {self.sz}{', ' * (n > 2)}{spatial(n - 2)})" for n in self._ranks) or f"(n, {self.sz}, ..)"
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected {wanted}")
+    self._fits(x)
     tracks = self.track_running_stats and self._trains(_RUNNING)
     if tracks: self._enough(x, n := x.numel() // self.sz)
     if tracks and self.momentum is not None and type(self).calc_stats is BatchNorm.calc_stats:
@@ -115,7 +120,7 @@ class BatchNorm(_Tracking):
       return out
     mean, var = self.calc_stats(x)
     if tracks: self._track(mean, var * (n / (n - 1)))
-    return _normalised(x, self.weight, self.bias, mean, var, self.eps)
+    return normalised(x, self.weight, self.bias, mean, var, self.eps)
 
 
 class BatchNorm1d(BatchNorm):

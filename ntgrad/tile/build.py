@@ -310,7 +310,7 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   for at in itertools.product(*likely): _add(program, at)
   base, refused = tuple(v[0] for v in likely), set[Sizes]()
   blocks = device.renderer.target.blocks
-  def long() -> bool: return sum(len(v.program.spec.source.text) for v in program.variants) > _SOURCE  # type: ignore[attr-defined]
+  def long() -> bool: return sum([len(v.program.spec.source.text) for v in program.variants]) > _SOURCE  # type: ignore
   for _ in range(_MOST):
     if complete(program) or not blocks and long(): break   # the variant for any sizes, below, serves what is left
     steps = [_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)]

@@ -71,6 +71,7 @@ class Launcher:
   sizes: Sizes = ()
   reads: Callable[[], Sequence[Span]] | None = None   # gives what is read of each argument; None where nobody knows
   known: Recent[Sizes, Launcher] = field(default_factory=lambda: Recent(64), init=False)   # by sizes
+  sizeless = False   # of a class: whether its arguments have the same sizes in all graphs that call it
 
   def with_sizes(self, sizes: Sizes) -> Launcher:
     """The launcher for certain run-time sizes, the same one each time; of expressions of sizes, one for a plan of any."""

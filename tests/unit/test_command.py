@@ -24,7 +24,7 @@ from ntgrad.utils.command.main import main
 from ntgrad.utils.command.parser import PROGRAM
 from support.marks import long
 
-COMMANDS = ["devices", "env", "profile", "check", "reduce", "eject", "cache", "cache list", "cache size", "cache clear",
+COMMANDS = ["devices", "env", "profile", "check", "reduce", "launch", "eject", "cache", "cache list", "cache size", "cache clear",
             "cache verify", "cache export", "cache import", "passes", "size", "stubs"]
 
 

@@ -21,7 +21,7 @@ FLOORS = {"codegen": ("ntgrad.codegen",), "backends": ("ntgrad.codegen", "ntgrad
 OTHERS = {
   "codegen": {"numpy", "sympy", "ml_dtypes"},
   "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda"},
-  "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib", "PIL"},
+  "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib", "PIL", "mpi4py"},
 }
 LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend", "matplotlib", "PIL"}  # not loaded by ``import ntgrad``
 

@@ -43,12 +43,11 @@ def test_the_package_has_the_reasons() -> None:
 
 @pytest.mark.parametrize(("code", "said"), [
   ("ntgrad.angle", "there are no complex numbers"), ("ntgrad.fft.fft(x)", "there are no complex numbers"),
-  ("ntgrad.distributed", "one process"), ("nn.DataParallel", "one process"),
+  ("nn.DataParallel", "one process a device"),
   ("nn.LazyLinear", "sizes are given when a layer is made"),
   ("F.scaled_mm", "quantised weights"), ("F.abs", "Tensor has, x.abs(..)"), ("nn.optim.LBFGS", "subclasses"),
   ("ntgrad.optim.LBFGS", "subclasses `nn.optim.Optimizer`"),
   ("ntgrad.linalg.eig", "complex"), ("ntgrad.special.i0", "build it of what there is"), ("ntgrad.cuda.Stream", "one stream"),
-  ("ntgrad.utils.data.DistributedSampler", "one process"),
   ("ntgrad.helpers.fetch", "nothing is fetched"),
   ("x.byte()", 'use `x.cast("uint8")`')])
 def test_a_missing_name_says_why(code: str, said: str) -> None:
@@ -70,8 +69,9 @@ def test_a_name_that_is_nowhere_is_a_plain_error() -> None:
 
 
 PUBLIC = ["ntgrad", *[f"ntgrad.{name}" for name in (
-  "array_api autograd autograd.functional config cuda errors func helpers linalg nn nn.data nn.datasets nn.functional nn.init "
-  "nn.optim nn.optim.lr_scheduler nn.optim.swa_utils nn.state nn.utils nn.utils.checkpoint nn.utils.data optim "
+  "array_api autograd autograd.functional config cuda distributed distributed.functional errors func helpers linalg nn nn.data "
+  "nn.datasets nn.functional nn.init "
+  "nn.optim nn.optim.lr_scheduler nn.optim.swa_utils nn.parallel nn.state nn.utils nn.utils.checkpoint nn.utils.data optim "
   "optim.lr_scheduler optim.swa_utils random special tile tile.language utils utils.checkpoint utils.data").split()]]
 
 
@@ -89,7 +89,7 @@ def test_a_public_module_shows_its_own_names_alone(name: str) -> None:
 
 
 def test_a_missing_module_says_why() -> None:
-  for name, said in (("ntgrad.distributed", "one process"), ("ntgrad.fft", "complex"), ("ntgrad.nn.parallel", "one process"),
+  for name, said in (("ntgrad.multiprocessing", "one process"), ("ntgrad.fft", "complex"),
                      ("ntgrad.utils.tensorboard", "the script's own"), ("ntgrad.nn.utils.stateless", "functional_call")):
     with pytest.raises(ModuleNotFoundError, match=f"No module named '{name}': .*{said}") as e: exec(f"import {name} as x", {})
     assert e.value.name == name and importlib.util.find_spec(name) is None

@@ -114,6 +114,32 @@ class RandomSampler(_Ordered):
 
 
 @checked
+class DistributedSampler(_Ordered):
+  """The rows of ``dataset`` that are rank ``rank``'s of ``num_replicas``: every so-manieth, in an order that is the same on all
+  ranks, and with ``shuffle`` another one each epoch, drawn by ``seed``. All ranks have as many rows: the first come again at the
+  end, or the last are left out with ``drop_last``. Without ``num_replicas`` and ``rank`` it is the rank of this process in
+  ``ntgrad.distributed``. Raises ArgumentError."""
+
+  def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
+               drop_last: bool = False):
+    super().__init__(seed_of("DistributedSampler", None, seed))
+    if num_replicas is None or rank is None:
+      from ntgrad import distributed
+      num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
+      rank = distributed.get_rank() if rank is None else rank
+    if not 0 <= rank < num_replicas: raise ArgumentError(f"DistributedSampler: rank {rank} of {num_replicas}; ranks begin at 0")
+    self.dataset, self.num_replicas, self.rank, self.shuffle, self.drop_last = dataset, num_replicas, rank, shuffle, drop_last
+    if not count_of("DistributedSampler", dataset): raise ArgumentError("DistributedSampler: a dataset that has no rows")
+
+  def __len__(self) -> int: return batch_count(count_of("DistributedSampler", self.dataset), self.num_replicas, self.drop_last)
+
+  def order(self) -> Rows:
+    n, all_of = count_of("DistributedSampler", self.dataset), len(self) * self.num_replicas
+    rows = self.rng().permutation(n) if self.shuffle else np.arange(n)
+    return np.resize(rows, all_of)[self.rank::self.num_replicas]
+
+
+@checked
 class SubsetRandomSampler(_Ordered):
   """The rows ``indices`` in an order drawn by ``generator`` (see RandomSampler), another one each epoch. Raises ArgumentError."""
 
@@ -172,7 +198,7 @@ def begin(sampler: Any, epoch: int) -> None:
 def batches(sampler: BatchSampler, skip: int = 0) -> Iterator[Any]:
   """The batches of a BatchSampler without the first ``skip``: arrays of the numbers of our samplers, lists of those of others."""
   size, inner = sampler.batch_size, sampler.sampler
-  if type(inner) not in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, SequentialSampler):
+  if type(inner) not in (RandomSampler, DistributedSampler, SubsetRandomSampler, WeightedRandomSampler, SequentialSampler):
     yield from batched(inner, size, sampler.drop_last, skip)
     return
   order: Any = range(len(inner)) if isinstance(inner, SequentialSampler) else inner.order()  # type: ignore[attr-defined]

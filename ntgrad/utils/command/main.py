@@ -8,10 +8,10 @@ from typing import Sequence
 
 from ntgrad.codegen.ir import NtgradError
 
-from . import about, cache, check, code, reduce, scripts
+from . import about, cache, check, code, launch, reduce, scripts
 from .parser import PROGRAM, Parser
 
-ADD = about.add, scripts.add_profile, check.add, reduce.add, scripts.add_eject, cache.add, code.add
+ADD = about.add, scripts.add_profile, check.add, reduce.add, launch.add, scripts.add_eject, cache.add, code.add
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -1,0 +1,135 @@
+"""A collective operation as a node of the tensor graph: a CALL (see ``tile/launch.py``) whose program talks to other ranks.
+
+  out, token = CALL(out, x, token)
+
+Each writes the world's token on its device and so comes after the one that wrote it before: all ranks do them in the order in
+which their programs ask for them, whatever is needed first. Whoever needs a value has those done that were asked for before it.
+A plan and a captured function launch it between kernels, as they launch these."""
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Raw, Sizes
+from ntgrad.codegen.choose.bound import Work
+from ntgrad.codegen.ir import DistributedError, DType, DTypeError, Ops, dtypes
+from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.device import get_device
+from ntgrad.engine.plan import Step
+from ntgrad.engine.realize import rebased
+from ntgrad.graph import caller, nodes as graph, origins
+from ntgrad.graph.lock import synchronized
+from ntgrad.tensor import Tensor
+from ntgrad.tile.launch import Launcher
+
+from .messages import OPERATIONS
+from .transport import Doing
+from .world import Group, here
+
+_PAIRS = "send", "recv"   # what two ranks do
+
+
+@dataclass(frozen=True)
+class Operation:
+  """What ranks do together: ``kind`` of ``messages.OPERATIONS``, on ``shape`` -> ``out`` of ``dtype``, ``op`` of a reduction, and
+  ``root``, the rank (in the group) from or to which. ``line``: the user's."""
+  kind: str
+  dtype: DType
+  shape: tuple[int, ...]
+  out: tuple[int, ...]
+  device: str
+  group: str
+  op: str
+  root: int
+  line: str
+
+  @property
+  def name(self) -> str: return f"{self.kind}_{'x'.join(map(str, self.shape)) or 'scalar'}"
+
+  def doing(self, rank: int) -> Doing:
+    """What it is, the same words on every rank of which it is one operation."""
+    of = f"{self.dtype.name} {self.shape}"
+    if self.kind in _PAIRS:
+      a, b = (rank, self.root) if self.kind == "send" else (self.root, rank)
+      return Doing(f"a message of {of} from rank {a} to {b}", self.line)
+    how = f" ({self.op})" if self.op else f" from rank {self.root}" if self.kind == "broadcast" else ""
+    return Doing(f"{self.kind}{how} of {of}", self.line)
+
+
+class Collective(Program):
+  """The program of an operation. Memory of the host is read and written where it lies, that of another device by copies."""
+  apart = True
+
+  def __init__(self, operation: Operation):
+    o = self.operation = operation
+    self.device: Device = get_device(o.device)
+    nbytes = tuple([prod(s) * o.dtype.itemsize for s in (o.out, o.shape)])
+    self.nbytes = nbytes
+    self.spec = ProgramSpec(o.name, KernelSource(f"# {o.doing(-1)}\n"), (1,), (1,), 3, work=Work(sum(nbytes), (), nbytes))
+
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
+    """Do it: (out, x, token). Raises DistributedError."""
+    o, world, start = self.operation, here(), time.perf_counter()
+    transport = world.groups[o.group].transport
+    assert transport is not None
+    device = self.device
+    if wait: device.synchronize()
+    if (native := getattr(transport, "native", None)) is not None: native(o, device, buffers[0], buffers[1])
+    else:
+      (out, back), (x, _) = [_on_host(device, raw, n) for raw, n in zip(buffers, self.nbytes)]
+      np_dtype = o.dtype.np
+      OPERATIONS[o.kind](transport, o.doing(transport.rank), x.view(np_dtype), out.view(np_dtype), o.op, o.root)
+      if back: device.copyin(buffers[0], out)
+    world.done()
+    if wait: device.synchronize()
+    return time.perf_counter() - start if wait else None
+
+
+def _on_host(device: Device, raw: Raw, nbytes: int) -> tuple[np.ndarray, bool]:
+  """The bytes of an allocation, after everything launched; and whether they are a copy."""
+  whole, begin = raw if type(raw) is tuple or hasattr(raw, "offset") and hasattr(raw, "raw") else (raw, 0)
+  if device.dlpack[0] == 1 and (address := device.address(whole, begin + nbytes)):
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address + begin)), False
+  return device.copyout(raw, nbytes), True
+
+
+class _Launcher(Launcher):
+  """A launcher that no plan on disk knows: the operation is another process's too."""
+  sizeless = True
+  __repr__ = object.__repr__
+
+
+@lru_cache(maxsize=1024)
+def _launcher(o: Operation) -> Launcher:
+  step = Step(Collective(o), (), (0, 2), (), o.device)
+  return _Launcher(o.name, step, (0, 2), ("out", "x", "token"), tuple)
+
+
+@synchronized
+def collective(kind: str, x: Tensor, out: tuple[int, ...], group: Group, op: str = "", root: int = 0) -> Tensor:
+  """The result, of shape ``out``, of an operation on tensors without gradients, as part of the graph. Raises DTypeError, and
+  DistributedError in a process that is not in the group."""
+  world = here()
+  if group.transport is None:
+    raise DistributedError(f"{kind}: rank {world.rank} is not in {group}; only its ranks call its operations")
+  if op and (x.dtype is dtypes.bool and op not in ("min", "max") or op == "avg" and x.dtype.kind != "f"):
+    raise DTypeError(f"{kind}: {op} of {x.dtype.name}; cast it first")
+  if not prod(out) or not x.numel(): return Tensor.zeros(*out, dtype=x.dtype, device=x.device)
+  device, token = str(x.device), world.token(str(x.device))
+  o = Operation(kind, x.dtype, tuple(map(int, x.shape)), out, device, group.name, op, root, caller())
+  launcher = _launcher(o)
+  nodes = Buffer(device, out, x.dtype).node, rebased(x.lazydata), rebased(token.lazydata)
+
+  def result(slot: int) -> Any:
+    u = nodes[slot]
+    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, (0,)), u.shape, device))
+  made = Tensor._from_node(result(0))
+  token._write(kind, result(2))
+  return made

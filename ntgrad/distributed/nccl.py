@@ -1,0 +1,181 @@
+"""NCCL as the carrier between GPUs: its own collective operations, in the device's stream, by its C interface."""
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ntgrad.backends.base import Device, Raw
+from ntgrad.codegen.ir import DistributedError, DTypeError, dtypes, prod
+from ntgrad.engine.device import Device as Devices, get_device
+
+from .meeting import PATIENCE, shared
+from .transport import Doing, Message, Reports, Transport
+
+ID_BYTES = 128    # of what ranks agree on before they are a group
+_RECORD = 512     # bytes in which a rank says what it is about to do, before the first time
+_PROGRESS = 7     # ncclInProgress: no error
+_DTYPES = {d: i for i, d in enumerate((
+  dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64, dtypes.float16, dtypes.float32,
+  dtypes.float64, dtypes.bfloat16))} | {dtypes.bool: 1}
+_OPS = {"sum": 0, "product": 1, "max": 2, "min": 3, "avg": 4}
+
+
+class _Id(ctypes.Structure):
+  _fields_ = [("internal", ctypes.c_char * ID_BYTES)]
+
+
+@cache
+def load() -> Any:
+  """libnccl: of the wheel nvidia-nccl-cu13 or -cu12, else of the system. Raises DistributedError."""
+  spec = find_spec("nvidia")
+  wheels = [p / "nccl/lib/libnccl.so.2" for p in map(Path, (spec and spec.submodule_search_locations) or ())]
+  for path in [*[str(p) for p in wheels if p.exists()], "libnccl.so.2"]:
+    try: library = ctypes.CDLL(path)
+    except OSError as e: why = e
+    else:
+      library.ncclGetErrorString.restype = ctypes.c_char_p
+      return library
+  raise DistributedError(f"backend nccl: {why}; pip install nvidia-nccl-cu13, or -cu12 for a driver of CUDA 12")
+
+
+class NCCLTransport(Transport):
+  """A group of processes with a GPU each. ``watched``: what was put into the stream and is not known to have ended."""
+
+  def __init__(self, library: Any, comm: Any, device: str, name: str, ranks: Sequence[int], rank: int, timeout: float,
+               reports: Reports):
+    super().__init__(name, ranks, rank, timeout, reports)
+    self.library, self.comm, self.device = library, comm, device
+    self.known = set[str]()
+    self.watched = deque[tuple[Any, str, float]]()
+    self.closed = threading.Event()
+    threading.Thread(target=self._watch, name=f"ntgrad {name}", daemon=True).start()
+
+  @classmethod
+  def of_world(cls, rank: int, size: int, local_rank: int, address: tuple[str, int], timeout: float) -> NCCLTransport:
+    """The group of all processes; GPU number ``local_rank`` is this one's, and its default device."""
+    library = load()
+    name = f"CUDA:{local_rank}" if local_rank else "CUDA"
+    Devices.DEFAULT = name
+    device = get_device(name)
+    device.enter()
+    def make() -> bytes:
+      made = _Id()
+      _ok(library, library.ncclGetUniqueId(ctypes.byref(made)), "ncclGetUniqueId")
+      return ctypes.string_at(ctypes.addressof(made), ID_BYTES)
+    unique = _Id.from_buffer_copy(shared(rank, size, address, ID_BYTES, make, min(timeout, PATIENCE)))
+    comm = ctypes.c_void_p()
+    _ok(library, library.ncclCommInitRank(ctypes.byref(comm), size, unique, rank), "ncclCommInitRank")
+    return cls(library, comm, name, "world", range(size), rank, timeout, Reports())
+
+  # ---- operations
+  def native(self, o: Any, device: Device, out: Raw, x: Raw) -> None:
+    """Put an operation into the device's stream. Raises DistributedError and DTypeError."""
+    if device.name != self.device:
+      raise DistributedError(f"{o.kind} of a tensor on {device.name}: backend nccl of this rank has {self.device}")
+    if o.dtype not in _DTYPES: raise DTypeError(f"{o.kind}: NCCL has no {o.dtype.name}; cast it first")
+    device.enter()
+    doing, stream = o.doing(self.rank), device.stream_handle() or 0
+    if doing.text not in self.known and o.kind not in ("send", "recv"):
+      self._see_same(doing, device, stream)
+      self.known.add(doing.text)
+    self.enqueue(o.kind, out, x, prod(o.shape), prod(o.out), _DTYPES[o.dtype], o.dtype.itemsize, o.op, o.root, stream)
+    self.watched.append((device.events.record(), str(doing), time.monotonic()))   # type: ignore[attr-defined]
+    self._poll(str(doing))
+
+  def enqueue(self, kind: str, out: int, x: int, count: int, out_count: int, dtype: int, itemsize: int, op: str, root: int,
+              stream: int) -> None:
+    """One operation of NCCL's: addresses, elements of ``x`` and of ``out``, NCCL's number of the dtype, the reduction."""
+    lib, comm, at, how = self.library, self.comm, ctypes.c_void_p, _OPS.get(op, 0)
+    def call(name: str, *args: Any) -> None: _ok(lib, getattr(lib, name)(*args, comm, at(stream)), name)
+    n = ctypes.c_size_t
+    match kind:
+      case "all_reduce": call("ncclAllReduce", at(x), at(out), n(count), dtype, how)
+      case "reduce_scatter": call("ncclReduceScatter", at(x), at(out), n(out_count), dtype, how)
+      case "all_gather": call("ncclAllGather", at(x), at(out), n(count), dtype)
+      case "broadcast": call("ncclBroadcast", at(x), at(out), n(count), dtype, root)
+      case "send": call("ncclSend", at(x), n(count), dtype, root)
+      case "recv": call("ncclRecv", at(out), n(count), dtype, root)
+      case _:   # all_to_all
+        part = count // self.size
+        _ok(lib, lib.ncclGroupStart(), "ncclGroupStart")
+        for r in range(self.size):
+          call("ncclSend", at(x + r * part * itemsize), n(part), dtype, r)
+          call("ncclRecv", at(out + r * part * itemsize), n(part), dtype, r)
+        _ok(lib, lib.ncclGroupEnd(), "ncclGroupEnd")
+
+  def _see_same(self, doing: Doing, device: Device, stream: int) -> None:
+    """Before the first operation of a kind: see that all ranks are about to do that. Raises DistributedError with both lines."""
+    nbytes = _RECORD * self.size
+    raw = device.alloc(nbytes + _RECORD)
+    try:
+      device.copyin(raw, np.frombuffer(f"{doing.text}\n{doing.line}".encode()[:_RECORD].ljust(_RECORD), np.uint8))
+      self.enqueue("all_gather", raw + _RECORD, raw, _RECORD, nbytes, _DTYPES[dtypes.uint8], 1, "", 0, stream)
+      told = device.copyout(device.at(raw, _RECORD), nbytes).reshape(self.size, _RECORD)
+    finally: device.free(raw, nbytes + _RECORD)
+    for r, row in enumerate(told):
+      text, _, line = row.tobytes().decode(errors="replace").rstrip().partition("\n")
+      if text == doing.text: continue
+      raise DistributedError(f"ranks do different things in group {self.name}:\n  rank {self.ranks[self.rank]}: {doing}\n"
+                             f"  rank {self.ranks[r]}: {Doing(text, line)}\nevery rank of a group calls the same operations in "
+                             "the same order, with tensors of one shape and dtype")
+
+  # ---- what goes wrong
+  def _poll(self, doing: str) -> None:
+    state = ctypes.c_int()
+    _ok(self.library, self.library.ncclCommGetAsyncError(self.comm, ctypes.byref(state)), "ncclCommGetAsyncError")
+    if state.value not in (0, _PROGRESS): _ok(self.library, state.value, doing)
+
+  def _watch(self) -> None:
+    """End this process, and with it the job, where an operation takes longer than ``timeout``: the device waits for it, and
+    whoever waits for the device cannot be told."""
+    device: Any = get_device(self.device)
+    device.enter()
+    while not self.closed.wait(0.2):
+      while self.watched and self.watched[0][0].is_done: device.events.give(self.watched.popleft()[0])
+      if self.watched and time.monotonic() - self.watched[0][2] > self.timeout:
+        print(f"ntgrad: rank {self.ranks[self.rank]} of {self.size}: {self.watched[0][1]}: not done after {self.timeout:.0f} s; "
+              "some rank is stopped or slow, or does something else", file=sys.stderr, flush=True)
+        self.library.ncclCommAbort(self.comm)
+        os._exit(1)
+
+  def start(self, tag: int, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
+    """Refused: NCCL carries tensors of GPUs."""
+    raise DistributedError("backend nccl carries tensors on CUDA alone; use backend mpi for those on the CPU")
+
+  def tell(self, rank: int, data: bytes) -> None: """Others are not told: their launcher ends them."""
+  def listen(self) -> None: """Nothing is told."""
+
+  def subgroup(self, name: str, ranks: Sequence[int]) -> Transport | None:
+    """See :class:`Transport`."""
+    me, comm = self.ranks[self.rank], ctypes.c_void_p()
+    order = list(ranks).index(me) if me in ranks else 0
+    color = 0 if me in ranks else -1   # NCCL_SPLIT_NOCOLOR
+    _ok(self.library, self.library.ncclCommSplit(self.comm, color, order, ctypes.byref(comm), None), "ncclCommSplit")
+    return NCCLTransport(self.library, comm, self.device, name, ranks, order, self.timeout, self.reports) if color == 0 else None
+
+  def abort(self, why: str) -> None:
+    self.library.ncclCommAbort(self.comm)
+    os._exit(1)
+
+  def close(self) -> None:
+    """End the group, after all that was put into the stream."""
+    get_device(self.device).synchronize()
+    self.closed.set()
+    self.library.ncclCommDestroy(self.comm)
+
+
+def _ok(library: Any, result: int, what: str) -> None:
+  """Raises DistributedError for a result that says so."""
+  if result in (0, _PROGRESS): return
+  raise DistributedError(f"NCCL: {what}: {library.ncclGetErrorString(result).decode()}; NCCL_DEBUG=WARN says more")

@@ -1,0 +1,183 @@
+"""``ZeroRedundancyOptimizer``: each rank keeps the optimizer's state of a part of the parameters (ZeRO 1,
+https://arxiv.org/abs/1910.02054).
+
+  gradients of all ranks --reduce_scatter--> a part of the mean --step--> the part of the parameters --all_gather--> parameters
+
+The parts are pieces of the flat buffers that optimizers work on (``nn/optim/flat.py``), so a step is a few kernels and two
+collective operations for each group, dtype and device."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ntgrad.backends.process import uninterrupted
+from ntgrad.codegen.ir import ArgumentError, GradientError, StateError, shown
+from ntgrad.distributed.collective import collective
+from ntgrad.distributed.operations import group_of
+from ntgrad.graph import checked, no_grad
+from ntgrad.graph.hooks import of_leaf
+from ntgrad.nn.optim.base import Optimizer, OptimizerGroup
+from ntgrad.nn.optim.flat import Flat, own
+from ntgrad.tensor import Tensor
+
+from .data_parallel import Buckets, synchronise
+
+
+class _Shard:
+  """The part of a Flat that this rank steps. ``whole`` has zeros behind the parameters, to a multiple of the number of ranks."""
+
+  def __init__(self, flat: Flat, group: Any):
+    self.flat, self.group, n = flat, group, group.size()
+    self.count = -(-flat.size // n)
+    self.after = self.count * n - flat.size
+    self.begin = self.count * max(group.rank(), 0)
+    synchronise([flat.flat], group)
+    flat.move(given=False)
+    self.part = own(self.mine(flat.flat)).realize()
+    self.part.requires_grad = True
+
+  def padded(self, whole: Tensor) -> Tensor: return whole.pad(((0, self.after),)) if self.after else whole
+  def mine(self, whole: Tensor) -> Tensor: return self.padded(whole)[self.begin:self.begin + self.count]
+
+  def gathered(self, part: Tensor) -> Tensor:
+    """The whole of all ranks' parts, without what is behind the parameters."""
+    made = collective("all_gather", part.detach(), (self.count * self.group.size(),), self.group)
+    return made[:self.flat.size] if self.after else made
+
+  def averaged(self) -> bool:
+    """Whether DistributedDataParallel has the parameters' gradients be the mean already."""
+    return all([(hooks := of_leaf(p)) is not None and any([isinstance(h.fn, Buckets) and h.fn.on for h in hooks.all])
+                for p in self.flat.params])
+
+  def take(self) -> None:
+    """Give the part the parameters' values, which others may have written, and the mean of the ranks' gradients. Raises
+    GradientError where a parameter has none."""
+    grads = self.flat.gradients()
+    there = [g for g in grads if g is not None]
+    if len(there) < len(self.flat.params):
+      missing = [self.flat.numbers[i] for i, p in enumerate(self.flat.params) if p.grad is None]
+      raise GradientError(f"ZeroRedundancyOptimizer.step: parameters number {shown(missing)} have no gradient; all need one at "
+                          "every step: leave out, or set requires_grad=False on, those that the loss is not made of")
+    self.flat.move()
+    with no_grad():
+      self.part.assign(self.mine(self.flat.flat))
+      whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in there]).detach())
+      if self.averaged(): self.part.grad = self.mine(whole)
+      else: self.part.grad = collective("reduce_scatter", whole, (self.count,), self.group, "avg")
+
+
+@checked
+class ZeroRedundancyOptimizer(OptimizerGroup):
+  """An optimizer whose state lies in parts on the ranks of a group: ``ZeroRedundancyOptimizer(params, nn.optim.AdamW, lr=1e-3)``.
+
+  ``params`` as for any optimizer, groups too; ``defaults`` are options of ``optimizer_class``, which must treat each element by
+  itself (not Muon, LARS, LAMB). A step takes the mean of all ranks' gradients; where DistributedDataParallel has made that
+  already it is not made again. Without it ``.grad`` is this rank's own until then, so limits of the norm need it. Schedules take
+  this optimizer: its ``param_groups`` are those of this rank's parts. Parameters begin as those of the group's first rank.
+  ``parameters_as_bucket_view`` and ``overlap_with_ddp`` are taken as PyTorch has them, without effect. Raises ArgumentError and
+  DistributedError."""
+
+  def __init__(self, params: Any, optimizer_class: Any, process_group: Any = None, parameters_as_bucket_view: bool = False,
+               overlap_with_ddp: bool = False, **defaults: Any):
+    if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, Optimizer)):
+      raise ArgumentError(f"ZeroRedundancyOptimizer: {shown(optimizer_class)} is no class of optimizers")
+    if optimizer_class._alone:
+      raise ArgumentError(f"ZeroRedundancyOptimizer: {optimizer_class.__name__} looks at each parameter as a whole; a rank has "
+                          "parts of some: take an optimizer that treats each element by itself")
+    self.group = group_of(process_group)
+    given = list(params) if isinstance(params, Iterable) and not isinstance(params, Tensor) else params
+    # an optimizer without state has the groups, their options checked, and the flat buffers
+    self._all = _Groups(given, optimizer_class, defaults)
+    self.shards = [[_Shard(f, self.group) for f in g.flats] for g in self._all.param_groups]
+    make: Any = optimizer_class
+    self.optim: Optimizer = make([   # of this rank's parts
+      {**{k: v for k, v in g.options.items() if k != "params"}, "params": [s.part for s in shards]}
+      for g, shards in zip(self._all.param_groups, self.shards)])
+    super().__init__(self.optim)
+
+  def __iter__(self) -> Iterator[Any]:
+    raise ArgumentError("ZeroRedundancyOptimizer: it reduces gradients within a step, so GradScaler cannot look at them before; "
+                        "compute in bfloat16, which needs no scale")
+
+  @property
+  def params(self) -> list[Tensor]:
+    """All parameters that are trained."""
+    return self._all.params
+  @property
+  def lr(self) -> Any:
+    """See :class:`nn.optim.Optimizer`."""
+    return self.optim.lr
+  @lr.setter
+  def lr(self, value: Any) -> None: self.optim.lr = value
+
+  def zero_grad(self, set_to_none: bool = True) -> None:
+    """See :class:`nn.optim.Optimizer`."""
+    self._all.zero_grad(set_to_none)
+
+  def step(self, closure: Any = None) -> Any:
+    """Update the parameters of all ranks, which all call this. Raises GradientError where a parameter has no gradient."""
+    out = None if closure is None else closure()
+    with uninterrupted(): tensors = self.schedule_step()
+    Tensor.realize(*tensors)
+    return out
+
+  def schedule_step(self) -> list[Tensor]:
+    """As :meth:`step`, lazily: gives the tensors to realise for it."""
+    shards = [s for group in self.shards for s in group]
+    for s in shards: s.take()
+    tensors = self.optim.schedule_step()
+    for p in self.optim.params: p.grad = None
+    with no_grad():
+      for s in shards: s.flat.flat.assign(s.gathered(s.part))
+    return [*tensors, *[s.flat.flat for s in shards]]
+
+  def state_dict(self) -> dict[str, Any]:
+    """The whole state, as one optimizer over all parameters has it: all ranks call this together."""
+    with no_grad():
+      mine = self.optim.state_dict()
+      state, groups, n, first = dict[int, dict[str, Tensor]](), [], 0, 0
+      for g, group, shards in zip(mine["param_groups"], self._all.param_groups, self.shards):
+        groups.append({**g, "params": list(range(first, first + len(group.params)))})
+        first += len(group.params)
+        for s in shards:
+          part = mine["state"].get(n, {})
+          n += 1
+          whole = {k: s.gathered(v) if v.ndim else v for k, v in part.items()}
+          for i, number in enumerate(s.flat.numbers):
+            state[number] = {k: s.flat.view(v, i) if v.ndim else v for k, v in whole.items()}
+    Tensor.realize(*[v for s in state.values() for v in s.values()])
+    return {"state": {i: s for i, s in sorted(state.items()) if s}, "param_groups": groups}
+
+  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    """Take what :meth:`state_dict` gave, of any number of ranks, or of one optimizer. Raises StateError."""
+    states, groups = state_dict.get("state"), state_dict.get("param_groups")
+    if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or len(groups) != len(self.shards):
+      raise StateError(f"ZeroRedundancyOptimizer.load_state_dict: {shown(state_dict)}; expected a dict with 'state' and "
+                       f"{len(self.shards)} 'param_groups'")
+    mine, options = dict[int, dict[str, Any]](), []
+    with no_grad():
+      for g, shards in zip(groups, self.shards):
+        options.append({**g, "params": list(range(len(mine), len(mine) + len(shards)))})
+        for s in shards:
+          given = [states.get(i, states.get(str(i), {})) for i in s.flat.numbers]
+          part = dict[str, Any]()
+          for k in given[0]:
+            parts = [x.get(k) for x in given]
+            if k == "step" or k in self.optim._kept: part[k] = parts[0]
+            elif not all([isinstance(p, Tensor) for p in parts]):
+              raise StateError(f"ZeroRedundancyOptimizer.load_state_dict: not every parameter has the state {k!r}")
+            else: part[k] = own(s.mine(s.flat.join([p.to(s.flat.device).cast(s.flat.wide) for p in parts])))
+          mine[len(mine)] = part
+    self.optim.load_state_dict({"state": mine, "param_groups": options})
+
+  def __repr__(self) -> str: return f"ZeroRedundancyOptimizer({self.group}, {self.optim!r})"
+
+
+class _Groups(Optimizer):
+  """Groups of parameters with the options of a class of optimizers, and their flat buffers; no state."""
+
+  def __init__(self, params: Any, kind: type[Optimizer], defaults: Mapping[str, Any]):
+    make: Any = kind
+    example = make([Tensor.zeros(1, requires_grad=True)], **defaults)
+    options = dict(example.defaults)
+    Optimizer.__init__(self, params, options.pop("lr"), options)

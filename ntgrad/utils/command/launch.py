@@ -1,0 +1,162 @@
+"""``launch``: a script as several processes of one machine."""
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ntgrad.codegen.ir import DistributedError
+from ntgrad.distributed.world import NOTES, notes
+
+from .parser import add_script, command
+
+PATIENCE = 5.0   # seconds that processes have to end by themselves, or that others have to join them
+RANK = f"{__package__}.rank"
+_KILLED = re.compile(rb"PID (\d+) RUNNING AT")   # what MPICH's mpiexec says of a process that was killed
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+  """``launch``."""
+  parser = command(
+    commands, "launch", launched,
+    "Run a script as N processes of this machine, the ranks of one group. Each line of theirs has the rank in front; signals go "
+    "to all; where one fails all end, and the reason of the first is told. Several machines: mpirun, torchrun or srun.",
+    "launch -n 4 train.py --epochs 1", json=False)
+  parser.add_argument("-n", type=int, default=2, metavar="N", help="how many processes (2)")
+  parser.add_argument("--backend", choices=["mpi", "nccl"], default="mpi",
+                      help="mpi: by mpiexec, for CPUs (the default); nccl: a GPU for each process")
+  add_script(parser)
+
+
+def mpiexec() -> str:
+  """The program that starts MPI's processes: of the environment that Python runs in, else of the path. Raises
+  DistributedError."""
+  for found in Path(sys.executable).with_name("mpiexec"), *map(Path, filter(None, [shutil.which("mpiexec")])):
+    if found.exists(): return str(found)
+  raise DistributedError("launch: there is no mpiexec; pip install 'ntgrad[distributed]' brings one")
+
+
+def _free_port() -> int:
+  with socket.socket() as s:
+    s.bind(("127.0.0.1", 0))
+    return int(s.getsockname()[1])
+
+
+def _commands(args: argparse.Namespace, script: Sequence[str]) -> list[tuple[str, list[str], dict[str, str]]]:
+  """What to start: what its lines begin with, the command, and variables."""
+  if args.backend == "mpi":
+    program = mpiexec()
+    told = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    prefix = ["--tag-output"] if "Open MPI" in told or "OpenRTE" in told else ["-prepend-rank"]
+    return [("", [program, *prefix, "-n", str(args.n), *script], {})]
+  every = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(args.n)}
+  return [(f"[{r}] ", list(script), {**every, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(args.n)]
+
+
+def launched(args: argparse.Namespace) -> int:
+  """Start the processes, and wait for all; gives the exit code of the first that failed. Raises DistributedError."""
+  if args.n < 1: raise DistributedError(f"launch: -n {args.n}; expected 1 or more")
+  with tempfile.TemporaryDirectory(prefix="ntgrad-launch-") as folder:
+    job = Job(Path(folder))
+    handlers = {s: signal.signal(s, job.pass_on) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+      script = [sys.executable, "-m", RANK, args.script, *args.args]
+      for prefix, line, env in _commands(args, script): job.start(prefix, line, env)
+      code = job.wait()
+    finally:
+      job.end()
+      for s, handler in handlers.items(): signal.signal(s, handler)
+    if code or job.signal: print(f"python -m ntgrad launch: {job.reason(code, args.n)}", file=sys.stderr, flush=True)
+    return 128 + job.signal if job.signal else code if code >= 0 else 128 - code
+
+
+class Job:
+  """Processes that belong together. ``folder`` is where they note who they are. ``signal``: what ended them from outside."""
+
+  def __init__(self, folder: Path):
+    self.folder, self.processes, self.signal, self.killed = folder, list[subprocess.Popen[bytes]](), 0, 0
+    self._readers: list[threading.Thread] = []
+
+  def start(self, prefix: str, line: Sequence[str], env: dict[str, str]) -> None:
+    """Start one, in a session of its own: Ctrl-C in a terminal comes here first."""
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}   # lines come whole
+    p = subprocess.Popen(line, env={**own, **env, NOTES: str(self.folder)}, stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    self.processes.append(p)
+    for source, to in (p.stdout, sys.stdout), (p.stderr, sys.stderr):
+      reader = threading.Thread(target=self._read, args=(source, to, prefix), daemon=True)
+      reader.start()
+      self._readers.append(reader)
+
+  def _read(self, source: BinaryIO, to: Any, prefix: str) -> None:
+    for line in source:
+      if (found := _KILLED.search(line)) is not None: self.killed = self.killed or int(found[1])
+      to.write(prefix + line.decode(errors="replace"))
+      to.flush()
+
+  def pass_on(self, number: int, frame: Any) -> None:
+    """Give all a signal that has come."""
+    self.signal = number
+    self._tell(number)
+
+  def _tell(self, number: int) -> None:
+    for p in self.processes:
+      if p.poll() is None: os.killpg(p.pid, number)
+
+  def wait(self) -> int:
+    """Wait until all have ended, or one has failed, or all were told to end; the exit code of the first that failed."""
+    since = 0.0
+    while not self.signal:
+      codes = [p.poll() for p in self.processes]
+      if failed := [c for c in codes if c]: return failed[0]
+      if all([c == 0 for c in codes]): return 0
+      if not self.reason_to_end(): since = 0.0
+      elif not since: since = time.monotonic()
+      elif time.monotonic() - since > PATIENCE: return 1
+      time.sleep(0.05)
+    return 0
+
+  def reason_to_end(self) -> str:
+    """Why the others cannot go on, who may not know it: a rank has failed, or has ended while some wait for all to join."""
+    there = sorted(self.folder.iterdir(), key=lambda p: p.stat().st_mtime_ns)
+    if failed := [p for p in there if p.suffix == ".error"]: return failed[0].read_text()
+    names = {p.name for p in there}
+    ended, waiting = [[p.stem for p in there if p.suffix == suffix] for suffix in (".ended", ".joining")]
+    if not ended or names.issuperset(waiting): return ""
+    return f"rank {ended[0]} has ended before it joined the others, which wait for it"
+
+  def end(self) -> None:
+    """End all that are left: asked first, then killed; ranks too that have lost whoever started them."""
+    def ended(seconds: float) -> bool:
+      end = time.monotonic() + seconds
+      while any([p.poll() is None for p in self.processes]) and time.monotonic() < end: time.sleep(0.02)
+      return all([p.poll() is not None for p in self.processes])
+    if not self.signal or not ended(PATIENCE): self._tell(signal.SIGTERM)
+    if not ended(PATIENCE): self._tell(signal.SIGKILL)
+    for pid, _ in notes(self.folder).values():
+      try:
+        # it is that process, not another one of its number
+        if self.folder.name.encode() in Path(f"/proc/{pid}/environ").read_bytes(): os.kill(pid, signal.SIGKILL)
+      except OSError: pass
+    for reader in self._readers: reader.join(PATIENCE)
+
+  def reason(self, code: int, size: int) -> str:
+    """What ended them, of the first that noted it, or was killed."""
+    if self.signal: return f"ended by {signal.Signals(self.signal).name}"
+    if found := self.reason_to_end(): return found
+    ranks = notes(self.folder)
+    dead = self.killed or next((p.pid for p in self.processes if (p.returncode or 0) < 0), 0)
+    for rank, (pid, steps) in ranks.items():
+      if pid == dead: return f"rank {rank} of {size} (process {pid}) was killed after {steps} operations"
+    return f"ended with exit code {code}"
