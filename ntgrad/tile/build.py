@@ -305,8 +305,8 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   base, refused = tuple(v[0] for v in likely), set[Sizes]()
   blocks = device.renderer.target.blocks
   for _ in range(_MOST):
-    written: int = sum([len(v.program.spec.source.text) for v in program.variants])  # type: ignore[attr-defined]
-    if complete(program) or not blocks and written > _SOURCE: break   # the variant for any sizes, below, serves what is left
+    written = "".join([v.program.spec.source.text for v in program.variants])  # type: ignore[attr-defined]
+    if complete(program) or not blocks and len(written) > _SOURCE: break   # the variant for any sizes, below, serves what is left
     steps = [_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)]
     probes = itertools.islice(nearest(steps, base), _PROBES)
     near = next((at for at in probes if at not in refused and not served(program, at)), None)
