@@ -310,11 +310,11 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   for at in itertools.product(*likely): _add(program, at)
   base, refused = tuple(v[0] for v in likely), set[Sizes]()
   blocks = device.renderer.target.blocks
-  def long() -> bool: return sum([len(v.program.spec.source.text) for v in program.variants]) > _SOURCE  # type: ignore
   for _ in range(_MOST):
-    if complete(program) or not blocks and long(): break   # the variant for any sizes, below, serves what is left
+    written = "".join([v.program.spec.source.text for v in program.variants])  # type: ignore[attr-defined]
+    if complete(program) or not blocks and len(written) > _SOURCE: break   # the variant for any sizes, below, serves what is left
     steps = [_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)]
-    probes = itertools.islice(nearest(steps, base), _PROBES)
+    probes = itertools.islice(nearest_sizes(steps, base), _PROBES)
     near = next((at for at in probes if at not in refused and not served(program, at)), None)
     if near is None: break
     try: _add(program, near)
@@ -326,7 +326,7 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
     for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)}
 
 
-def nearest(steps: Sequence[Sequence[int]], base: Sizes) -> Iterator[Sizes]:
+def nearest_sizes(steps: Sequence[Sequence[int]], base: Sizes) -> Iterator[Sizes]:
   """Each choice of one number of each of ``steps``, by how many doublings and halvings it is from ``base``, the nearest first."""
   each = [sorted((abs(math.log2(n / b)), n) for n in ns) for ns, b in zip(steps, base)]
   heap = [(sum(s[0][0] for s in each), (0,) * len(each), 0)]

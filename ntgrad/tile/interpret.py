@@ -125,6 +125,7 @@ class Interpreter(Expressions):
         mark = len(held)
         base, at = self.value(target.value, scope), self.value(target.slice, scope)
         del held[mark - 1:]
+        if isinstance(base, Tile): base, at = base.reached(at)
         if isinstance(base, (Tile, SourceTensor)):
           if isinstance(base, Tile) and base.innermost: base.store_at(at, value)
           else: base[at].store(value)

@@ -65,24 +65,26 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
                         "tensors; one for each")
   renamed = iter(named(symbolic, [*names[:len(symbolic)], *[t.name for t in symbolic[count:]]]))
   check_takes("make", arrangement, len(tensors))
+  written = arrangement.func if isinstance(arrangement, partial) else arrangement   # whose lines errors show
+  called = getattr(written, "__name__", type(written).__name__)
   try:
     with asking() as asked: arranged = arrangement(*[next(renamed) if isinstance(t, Tensor) else t for t in tensors])
-  except NtgradError as e: raise at_line(e, arrangement) from None
+  except NtgradError as e: raise at_line(e, written) from None
   except Exception as e:
     other = next((t for t in tensors if not isinstance(t, Tensor)), None)
     what = f" cannot do with {shown(other)}, which is no tensor" if other is not None else ""
-    said = ArgumentError(f"make: {arrangement.__name__}{what}: {type(e).__name__}: {e}").with_traceback(e.__traceback__)
-    raise at_line(said, arrangement) from e
+    said = ArgumentError(f"make: {called}{what}: {type(e).__name__}: {e}").with_traceback(e.__traceback__)
+    raise at_line(said, written) from e
   arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
   if len(tensors) > count: arranged = arranged[:count]
   arranged = tuple(Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged)
   if len(arranged) != count or not all(isinstance(t, Tensor) for t in arranged):
-    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {count} parameters of "
+    raise ArgumentError(f"make: {called} gives {len(arranged)} values for the {count} parameters of "
                         f"{application.__name__}; it returns one arranged tensor for each")
   order = [t.name for t in arranged]
   if order != names:
     if len(symbolic) == count:
-      raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
+      raise ArgumentError(f"make: {called} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
     arranged = named(arranged, names)   # which of the tensors are parameters is known now
   options = zip(tune.COMPILER_OPTIONS, (num_warps, num_stages))
   settings: dict[str, Any] = {n: tuple(v) if isinstance(v, (list, tuple)) else (v,) for n, v in options if v is not None}

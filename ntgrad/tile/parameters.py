@@ -154,9 +154,18 @@ class Tile(Place):
   def __len__(self) -> int: return operator.index(self.shape[0])
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
+  def reached(self, index: Any) -> tuple[Tile, Any]:
+    """The tile that an index goes to through several levels, and what of the index is left: x[i, j] is x[i][j] there."""
+    tile = self
+    while not tile.innermost and isinstance(index, tuple) and len(index) > (n := tile.ndim):
+      tile, index = tile[index[:n]], index[n:]
+    return tile, index
+
   def __getitem__(self, index: Any) -> Any:
     p = self._parameter
     if p.whole: return self.source[index]
+    tile, index = self.reached(index)
+    if tile is not self: return tile[index]
     if self.innermost:
       at, axes, inside = self.part(index)
       if inside is ix.TRUE: return block(self)[index]

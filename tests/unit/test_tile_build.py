@@ -21,7 +21,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, S
 from ntgrad.engine.device import get_device
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
-from ntgrad.tile.build import nearest
+from ntgrad.tile.build import nearest_sizes
 from ntgrad.tile.library import BuiltProgram
 from support.devices import missing
 from support.marks import long
@@ -380,8 +380,8 @@ def test_what_compiles_a_kernel_runs_it_with_small_sizes(tmp_path: Path, monkeyp
 
 def test_nearest_sizes_come_first() -> None:
   """Without a look at all choices, of which there may be any number."""
-  near = [*itertools.islice(nearest([[1, 2, 4, 64]] * 30, (2,) * 30), 62)]
+  near = [*itertools.islice(nearest_sizes([[1, 2, 4, 64]] * 30, (2,) * 30), 62)]
   assert near[0] == (2,) * 30 and len({*near}) == 62
   assert all(sum(n != 2 for n in at) == 1 and 64 not in at for at in near[1:61])
-  every = [*nearest([[1, 4, 16], [8, 2]], (4, 2))]
+  every = [*nearest_sizes([[1, 4, 16], [8, 2]], (4, 2))]
   assert sorted(every) == [(a, b) for a in (1, 4, 16) for b in (2, 8)] and every[0] == (4, 2)

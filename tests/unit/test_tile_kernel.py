@@ -1,6 +1,7 @@
 """Making tile kernels, calling them in every way, what they refuse, and where they stand among lazy tensors."""
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -346,6 +347,9 @@ def test_refusals_of_make() -> None:
     tile.make(triples, add_tiles, (Tensor(1), Tensor(1)))
   with pytest.raises(ArgumentError, match="<lambda> gives 1 values for the 2 parameters"):
     tile.make(lambda x, y: x, double, (Tensor(1), Tensor(1)))
+  def halved(x: Any, y: Any, n: int) -> Any: return x.tile((8 // n,)), y.tile((4,) * n)
+  for n, match in ((0, r"make: halved: ZeroDivisionError.*\n.*, in halved\n"), (2, r"tile size a dimension.*\n.*, in halved\n")):
+    with pytest.raises(NtgradError, match=match): tile.make(partial(halved, n=n), double, (Tensor(1), Tensor(1)))
   with pytest.raises(ShapeError, match=r"the outermost level of y is \(1, 16\), that of x is"):
     tile.make(lambda x, y: (x.tile((4,)), y.tile((2,)).unsqueeze(0)), double, (Tensor(shape=(32,)), Tensor(shape=(32,))))
   def wrong(x: Tensor, y: Tensor) -> Any:
@@ -784,6 +788,22 @@ def test_a_written_view() -> None:
   add(Lazy(x), Lazy(y), row[0], BLOCK=32)   # a whole piece of memory, in another shape
   np.testing.assert_array_equal(row.numpy()[0], x + y)
   assert not before.numpy().any()
+
+
+@pytest.mark.parametrize("device", ["NUMPY", pytest.param("TRITON", marks=needs_triton)])
+def test_an_index_goes_through_several_levels(device: str) -> None:
+  def blocks(t: Any) -> Any:   # one program has the rows of blocks, each of which has its blocks
+    t = t.tile((2, 2)).tile((1, -1))
+    t.dtype = t.dtype.squeeze(0)
+    return t.squeeze(1).tile((-1,))
+  def application(x: Any, y: Any) -> None:
+    last = x.dtype.shape[0] - 1
+    for i in range(x.shape[0]):
+      for j in range(last + 1): y[i, j] = x[i, last - j] + x[0, 0, 1, 1]
+  kernel = tile.make(lambda *xs: tuple(map(blocks, xs)), application, (Tensor(2),) * 2)
+  x, y = np.arange(24, dtype=np.float32).reshape(4, 6), ntgrad.zeros(4, 6, device=device).realize()
+  kernel(ntgrad.Tensor(x, device=device).realize(), y)
+  assert y.tolist() == (x.reshape(4, 3, 2)[:, ::-1].reshape(4, 6) + x[1, 1]).tolist()
 
 
 @pytest.mark.parametrize("size", [1, 2])
