@@ -33,7 +33,7 @@ def _about(size: UOp) -> int:
   return -(-n // step) * step // unit
 
 
-def divisors(kernel: Kernel) -> tuple[UOp, ...]:
+def size_divisors(kernel: Kernel) -> tuple[UOp, ...]:
   """What is divided by, where that depends on run-time sizes."""
   divide = BinaryOps.IDIV, BinaryOps.MOD
   return tuple(dict.fromkeys(u.src[1] for u in kernel.nodes if u.arg in divide and ix.has_sizes(u.src[1])))
@@ -43,7 +43,8 @@ def with_numbers(kernel: Kernel) -> Kernel:
   """The twin of a kernel: each run-time size about what it is, or exactly that where a divisor would not be positive else."""
   sizes = [s.node for s in kernel.sizes]
   table = {u: ix.const(_about(u)) for u in sizes}
-  if any(ix.vmin(d) < 1 for d in substitute(divisors(kernel), table)): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
+  by = substitute(size_divisors(kernel), table)
+  if any(ix.vmin(d) < 1 for d in by): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
   # an axis of several elements stays one: its RANGE must not vanish
   def numbered(a: Axis) -> Axis:

@@ -15,7 +15,7 @@ from typing import Callable, Container, Iterator, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Sizes
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.choose.runtime_sizes import divisors
+from ntgrad.codegen.choose.runtime_sizes import size_divisors
 from ntgrad.codegen.index import evaluator, sizes_of
 from ntgrad.codegen.ir import BinaryOps, Ops, Recent, UOp, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, substitute
@@ -168,7 +168,7 @@ class SizedProgram(Variants):
     grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
     values = [a.size for a in kernel.axes if not a.varies]
     # 20 - 4*s is the length of an axis, or divides, for some s only
-    by = [d for d in divisors(kernel) if all(u.op in (Ops.SIZE, Ops.CONST, Ops.ALU) for u in toposort([d]))]
+    by = [d for d in size_divisors(kernel) if all(u.op in (Ops.SIZE, Ops.CONST, Ops.ALU) for u in toposort([d]))]
     self.positive = evaluator((1, *values, *by), kernel.sizes)
     extents = [*[ix.product(p.shape) for p in kernel.params], *values, ix.product(grid)]
     super().__init__(kernel.sizes, extents, ix.product(values),

@@ -382,7 +382,8 @@ def test_reduction_dtypes() -> None:
   same(Tensor([1, 2]).sum(dtype="float64"), 3, dtypes.float64)
   same(Tensor.ones(2, 0).sum(), 0.0)
   same(Tensor.ones(2, 0).prod(1), [1.0, 1.0])
-  assert Tensor.ones(4, 1).sum(1, keepdim=True).lazydata is Tensor.ones(4, 1).lazydata
+  x = Tensor.ones(4, 1)
+  assert x.sum(1, keepdim=True).lazydata is x.lazydata
 
 
 def test_extreme_shares_between_ties() -> None:
