@@ -1,5 +1,5 @@
 """Blocks whose elements, rows or pieces are assigned one by one at places that are numbers, as in stages of a Fourier transform
-that are written out: which value lies where is looked up. Through a chain of choices, one an assignment, each read would go anew."""
+that are written out: which value lies where is looked up. Through a chain of choices, one an assignment, each read goes anew."""
 from __future__ import annotations
 
 import math
