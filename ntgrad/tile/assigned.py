@@ -9,26 +9,26 @@ from typing import Callable, NamedTuple, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import TernaryOps, UOp
 
-Axes = Sequence["UOp | None"]
-Place = tuple["tuple[int, int] | None", ...]   # first element and number of elements in each dimension; None for all of them
-Value = tuple[UOp, tuple["UOp | None", ...]]   # an expression, with the axes of its block in the dimensions of the other
-Rename = Callable[[UOp, "dict[UOp, UOp]"], UOp]
+DimensionAxes = Sequence["UOp | None"]
+FixedPlace = tuple["tuple[int, int] | None", ...]   # first element and number of elements in each dimension; None for all of them
+PlacedValue = tuple[UOp, tuple["UOp | None", ...]]   # an expression, with the axes of its block in the dimensions of the other
+RenameAxes = Callable[[UOp, "dict[UOp, UOp]"], UOp]
 
 
 class Assigned:
   """A block's values by place, version after version: each assignment makes one more. ``base`` is what it was before."""
 
-  def __init__(self, base: UOp, axes: Axes):
+  def __init__(self, base: UOp, axes: DimensionAxes):
     self.base, self.axes, self.count = base, tuple(axes), 0
-    self.places: dict[Place, tuple[list[int], list[Value]]] = {}
+    self.places: dict[FixedPlace, tuple[list[int], list[PlacedValue]]] = {}
 
-  def takes(self, axes: Axes, place: Place) -> bool:
+  def takes(self, axes: DimensionAxes, place: FixedPlace) -> bool:
     """Whether a place, of a block with these axes, lies among the others: it is one of them, or apart from each."""
     def apart(p: tuple[int, int] | None, q: tuple[int, int] | None) -> bool:
       return p is q if p is None or q is None else p[1] == q[1] and (p[0] - q[0]) % p[1] == 0
     return tuple(axes) == self.axes and all(map(apart, place, next(iter(self.places), place)))
 
-  def put(self, place: Place, value: Value) -> Version:
+  def put(self, place: FixedPlace, value: PlacedValue) -> Version:
     """Assign; the new version."""
     self.count += 1
     versions, values = self.places.setdefault(place, ([], []))
@@ -45,13 +45,13 @@ class Version(NamedTuple):
   @property
   def latest(self) -> bool: return self.number == self.of.count
 
-  def at(self, place: Place) -> Value | None:
+  def at(self, place: FixedPlace) -> PlacedValue | None:
     """What lies at a place; None where nothing was assigned."""
     versions, values = self.of.places.get(place, ((), ()))
     n = bisect_right(versions, self.number)
     return values[n - 1] if n else None
 
-  def values(self) -> dict[Place, Value]:
+  def values(self) -> dict[FixedPlace, PlacedValue]:
     """What was assigned, by place."""
     return {place: value for place in self.of.places if (value := self.at(place)) is not None}
 
@@ -62,14 +62,14 @@ class Version(NamedTuple):
     each = math.prod([n[1] for n in place if n is not None])
     return all([isinstance(n, int) for n in sizes]) and len(self.values()) * each == math.prod(sizes)
 
-  def whole(self, rename: Rename) -> UOp:
+  def whole(self, rename: RenameAxes) -> UOp:
     """The block as one value, with a choice for each place."""
     out = self.of.base
     for place, value in self.values().items(): out = chosen(self.of.axes, place, value, out, rename)
     return out
 
 
-def chosen(axes: Axes, place: Place, value: Value, other: UOp, rename: Rename) -> UOp:
+def chosen(axes: DimensionAxes, place: FixedPlace, value: PlacedValue, other: UOp, rename: RenameAxes) -> UOp:
   """A value at a place of a block, and another one elsewhere."""
   here, found = ix.TRUE, dict[UOp, UOp]()
   for a, n, own in zip(axes, place, value[1]):
@@ -81,7 +81,7 @@ def chosen(axes: Axes, place: Place, value: Value, other: UOp, rename: Rename) -
   return u if here is ix.TRUE else UOp.alu(TernaryOps.WHERE, here, u, other)
 
 
-def place_of(axes: Axes, at: Sequence[UOp], picked: Axes) -> Place | None:
+def fixed_place(axes: DimensionAxes, at: Sequence[UOp], picked: DimensionAxes) -> FixedPlace | None:
   """The place that an index picks of a block with these axes, as a block with others; None where it is none that is known, or all
   of it."""
   out: list[tuple[int, int] | None] = []

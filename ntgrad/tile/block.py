@@ -14,7 +14,7 @@ from ntgrad.codegen.kernel import fold_node
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.graph.symbol import Symbol
 
-from .assigned import Assigned, chosen, place_of
+from .assigned import Assigned, chosen, fixed_place
 
 if TYPE_CHECKING:
   from .trace import Tracer
@@ -444,7 +444,7 @@ def getitem(x: Any, index: Any) -> BlockValue:
   at, axes, inside = picks(b.axes, index)
   if inside is ix.TRUE:
     t = tracer()
-    known, place = t.assigned.get(b.value), place_of(b.axes, at, axes)
+    known, place = t.assigned.get(b.value), fixed_place(b.axes, at, axes)
     if known is not None and place is not None and known.of.takes(b.axes, place):
       if (found := known.at(place)) is not None: return _in_dims(found, at, axes)
       b = BlockValue(known.of.base, b.axes)
@@ -474,7 +474,7 @@ def replaced(b: BlockValue, index: Any, value: Any) -> BlockValue:
   or ones equally far from each other. What lies outside is left out."""
   t = tracer()
   at, axes, inside = picks(b.axes, index)
-  place, known = place_of(b.axes, at, axes), t.assigned.get(b.value)
+  place, known = fixed_place(b.axes, at, axes), t.assigned.get(b.value)
   if known is not None and (place is None or not known.latest or not known.of.takes(b.axes, place)) or b.value in t.replaced:
     b, known = t.keep(b), None   # or each of many parts would be made of all before it
   u = plain_value(to_axes("assigning a part of a block", block(value), axes), b.dtype)

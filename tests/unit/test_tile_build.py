@@ -19,6 +19,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
+from ntgrad.tile.build import probes_around
 from ntgrad.tile.library import BuiltProgram
 from support.devices import missing
 from support.marks import long
@@ -145,6 +146,42 @@ def runs(library: tile.Library, n: int, factor: int = 2) -> None:
   x, y = np.arange(n, dtype=f32), np.full(n, -1, f32)
   library(x, y)
   assert (y == factor * x).all()
+
+
+def windows(x: Any, filter: Any, out: Any) -> Any:
+  """A convolution as a product of matrices: rows of windows by filters."""
+  rows = x.tile((1, *filter.shape[1:]), strides=(-1, -1, 1, 1), floor_mode=True).squeeze(1)
+  rows.dtype = rows.dtype.squeeze(0)
+  rows = rows.ravel().flatten(end_dim=3).flatten(start_dim=1)
+  columns = filter.flatten(start_dim=1).permute((1, 0))
+  return panels(rows, columns, out.permute((0, 2, 3, 1)).flatten(end_dim=3))
+
+
+@long
+@on_cpu
+@pytest.mark.parametrize("hints", [{}, {"N": 4, "C": 8, "H": 28, "W": 28, "K": 16, "R": 3, "S": 3, "P": 26, "Q": 26}],
+                         ids=["open", "hints"])
+def test_a_convolution_of_any_sizes(hints: Any, tmp_path: Path) -> None:
+  """What is run to pack it is small: for sizes that nobody has hinted at it would be far beyond all memory."""
+  named = [(("N", "C", "H", "W"), "float32"), (("K", "C", "R", "S"), "float32"), (("N", "K", "P", "Q"), "float32")]
+  c = tile.Config(arguments=named, hints=hints) if hints else tile.Config()
+  library = built(tmp_path, pairs(windows, product, (Tensor(4),) * 3), [c], kernel_name="conv")
+  for n, ch, h, w, k, r, s in ((2, 3, 9, 10, 5, 3, 2), (1, 1, 4, 4, 1, 1, 1), (4, 16, 20, 31, 33, 3, 3), (3, 7, 11, 5, 2, 5, 5)):
+    x, f = rng.standard_normal((n, ch, h, w), f32), rng.standard_normal((k, ch, r, s), f32)
+    want = np.einsum("nchwrs,kcrs->nkhw", np.lib.stride_tricks.sliding_window_view(x, (r, s), axis=(2, 3)), f)
+    out = np.full(want.shape, np.nan, f32)
+    library(x, f, out)
+    np.testing.assert_allclose(out, want, rtol=1e-3, atol=1e-3)
+  with pytest.raises(ShapeError): library(x, f, zeros(3, 3, 7, 1))
+
+
+def test_sizes_that_variants_are_looked_for() -> None:
+  """All that differ from the likely ones, or with many sizes those that differ in few: no more than can be tried."""
+  all_of_two = probes_around((4, 4), [[1, 4, 16], [1, 4]], 256)
+  assert sorted(all_of_two) == [(1, 1), (1, 4), (4, 1), (4, 4), (16, 1), (16, 4)] and all_of_two[0] == (4, 4)
+  assert probes_around((4, 5), [[1, 4, 16], []], 256) == [(4, 5), (1, 5), (16, 5)]
+  many = probes_around((4,) * 12, [[1, 4, 16, 64]] * 12, 256)
+  assert len(many) == 37 and max(sum(n != 4 for n in at) for at in many) == 1
 
 
 @long
