@@ -94,8 +94,8 @@ def _less(a: Any, b: Any) -> Any:
 
 
 def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = ()) -> list[Assessment]:
-  """That the outermost levels are the same, or have as many programs, which correspond in row-major order; the first dimension,
-  or their number, may be smaller than that of the first parameter. Raises ShapeError if they never are, or only where a tensor is
+  """That the outermost levels are the same, or have as many programs, which correspond in row-major order; there may be
+  fewer of them than of the first parameter. Raises ShapeError if they never are, or only where a tensor is
   square; of a tensor that is not arranged, the application's use of it decides. Those in ``aside`` have no grid."""
   grids = [(t.name, t.levels[0]) for t in arranged if t.levels != ((),) and t.name not in aside]
   whole = {t.name for t in arranged if not t.operations}
@@ -117,11 +117,12 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
       if count is not False: out.append(Assessment(count, asked, where, name, fewer))
       elif name not in whole: raise ShapeError(refused + at_lines(line))
       continue
-    fewer = _less(mine[0], theirs[0]) if mine else False
+    fewer = _less(math.prod(mine), math.prod(theirs)) if mine else False
+    if forgotten_expand(grid, want, lambda a, b: (a == b) is True): fewer = False
     unequal = [d for d, (a, b) in enumerate(zip(mine, theirs)) if (a == b) is False]
-    if name in whole and any([d or fewer is False for d in unequal]): continue
+    if name in whole and unequal and fewer is False: continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
-      same = fewer if not d and (a == b) is False else a == b
+      same = fewer if (a == b) is False else a == b
       if same is False: raise ShapeError(refused + at_lines(line))
       if pair := names_that_agree(a, b): alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
@@ -131,14 +132,14 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
             f"the size of another dimension, or give both dimensions one name{at_lines(line)}")
       known = True if not isinstance(same, Condition) else same
-      out.append(Assessment(known, f"dimension {d} of the grid: {said}", where, name, fewer if not d else False))
+      out.append(Assessment(known, f"dimension {d} of the grid: {said}", where, name, fewer))
   return out
 
 
 def forgotten_expand(grid: Sequence[Any], want: Sequence[Any], same: Callable[[Any, Any], bool]) -> bool:
   """Whether a grid has dimensions of another, in order, and the others not, or of 1: there all programs shall see the same."""
   left = iter(want)
-  real = [n for n in grid if not (isinstance(n, int) and n == 1)]
+  real = [n for n in grid if not same(n, 1)]
   return bool(real) and len(real) < len(want) and all(any(same(n, m) for m in left) for n in real)
 
 

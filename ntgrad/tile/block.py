@@ -14,7 +14,7 @@ from ntgrad.codegen.kernel import fold_node
 from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.graph.symbol import Symbol
 
-from .assigned import Assigned, chosen, place_of
+from .assigned import Assigned, chosen, fixed_place
 
 if TYPE_CHECKING:
   from .trace import Tracer
@@ -444,13 +444,20 @@ def getitem(x: Any, index: Any) -> BlockValue:
   at, axes, inside = picks(b.axes, index)
   if inside is ix.TRUE:
     t = tracer()
-    known, place = t.assigned.get(b.value), place_of(b.axes, at)
-    if known is None and place is not None and t.made_of_assigned(b.value): b = t.keep(b)
+    known, place = t.assigned.get(b.value), fixed_place(b.axes, at, axes)
     if known is not None and place is not None and known.of.takes(b.axes, place):
-      if (found := known.at(place)) is not None: return BlockValue(found, axes)
+      if (found := known.at(place)) is not None: return _in_dims(found, at, axes)
       b = BlockValue(known.of.base, b.axes)
+    elif any([i is not a for a, i in zip(b.axes, at)]) and t.made_of_assigned(b.value): b = t.keep(b)
     return BlockValue(rename_axes(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
   return block_gather(b, at, axes, inside)
+
+
+def _in_dims(found: tuple[UOp, Sequence[_Axis]], at: Sequence[UOp], axes: Sequence[_Axis]) -> BlockValue:
+  """A value that lies at a place of a block, as what an index gives that picks the place."""
+  u, own = found
+  table = {a: next(iter(r for r in i.ranges if r in axes)) for a, i in zip(own, at) if a is not None and a is not i}
+  return BlockValue(rename_axes(u, table) if table else u, axes)
 
 
 def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -> BlockValue:
@@ -467,16 +474,16 @@ def replaced(b: BlockValue, index: Any, value: Any) -> BlockValue:
   or ones equally far from each other. What lies outside is left out."""
   t = tracer()
   at, axes, inside = picks(b.axes, index)
-  place, known = place_of(b.axes, at), t.assigned.get(b.value)
+  place, known = fixed_place(b.axes, at, axes), t.assigned.get(b.value)
   if known is not None and (place is None or not known.latest or not known.of.takes(b.axes, place)) or b.value in t.replaced:
     b, known = t.keep(b), None   # or each of many parts would be made of all before it
   u = plain_value(to_axes("assigning a part of a block", block(value), axes), b.dtype)
   new = {a for a in axes if a is not None}
   if place is not None:
-    u = t.stage(BlockValue(u, axes)).value
+    kept = t.stage(BlockValue(u, axes)).value, tuple([next(iter(i.ranges.intersection(new)), None) for i in at])
     if known is None: b = t.stage(b)
-    if (new_value := chosen(b.axes, place, u, plain_value(b.value, b.dtype))) is not u:
-      t.assigned[new_value] = (Assigned(plain_value(b.value), b.axes) if known is None else known.of).put(place, u)
+    if (new_value := chosen(b.axes, place, kept, plain_value(b.value, b.dtype), rename_axes)) is not kept[0]:
+      t.assigned[new_value] = (Assigned(plain_value(b.value), b.axes) if known is None else known.of).put(place, kept)
     return BlockValue(new_value, b.axes)
   if moved := {a for a in new if a not in b.axes and a in u.ranges}: u = t.stage(BlockValue(u, axes)).value
   found: dict[UOp, UOp] = {}   # where along an axis of the index an element of the block is

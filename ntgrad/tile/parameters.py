@@ -246,9 +246,9 @@ class Tile(Place):
     shape = p.levels[-1] if self.innermost else ()
     each = t.assigned.get(b.value) if b.shape == shape and all([q.one is None for q in t.parameters]) else None
     if each is not None and each.of.axes == tuple(b.axes) and each.complete() and p.uop not in t.sources(b.value):
-      for place, u in each.values().items():
-        rest = [a for a, n in zip(b.axes, place) if n is None]
-        self.store_at(tuple([slice(None) if n is None else n for n in place]), BlockValue(u, rest))
+      for place, (u, own) in each.values().items():
+        rest = [a if n is None else o for a, n, o in zip(b.axes, place, own)]
+        self.store_at(tuple([slice(None) if n is None else slice(n[0], sum(n)) for n in place]), BlockValue(u, rest))
       return
     own = ((None,) * (len(shape) - b.ndim) + b.axes)[-len(shape):]
     axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own, shape)])

@@ -254,14 +254,16 @@ def unbounded(t: Any) -> Tensor | None:
 
 def in_grid(a: Arrangement, want: Sequence[Dim]) -> Arrangement | None:
   """An arrangement with its programs in another grid: those of the same number, counted in row-major order. Where the grid has
-  more, the others have masked tiles. None where it has fewer, or other dimensions behind the first, or where one would rather
-  expand the arrangement (see ``forgotten_expand``)."""
+  more, the others have masked tiles. None where it has fewer, or as many in as many dimensions of other sizes, or where one would
+  rather expand the arrangement (see ``forgotten_expand``)."""
   grid = a.levels[0]
   apart = len(grid) != len(want)
   (n, *rest), (most, *others) = ((ix.product(grid),), (ix.product(want),)) if apart or not grid else (grid, want)
-  equal = all(map(same_size, rest, others)) and same_size(n, most)
-  if not equal and (not all(map(same_size, rest, others)) or below(most, n) or forgotten_expand(grid, want, same_size)):
-    return None
+  if unlike := not all(map(same_size, rest, others)):
+    n, most, rest, others, apart = ix.product(grid), ix.product(want), [], [], True
+    if not below(n, most): return None
+  equal = not unlike and same_size(n, most)
+  if not equal and (below(most, n) or forgotten_expand(grid, want, same_size)): return None
   if apart:
     if not a.levels[0]: a = a.unsqueeze(0)
     if len(a.levels[0]) > 1: a = a.flatten()

@@ -295,7 +295,7 @@ class Tracer:
 
   def refer(self, u: UOp) -> UOp:
     """An expression that reads from variables what lies in them."""
-    if found := self.made_of_assigned(u): u = substitute((u,), {n: self.assigned[n].whole() for n in found})[0]
+    if found := self.made_of_assigned(u): u = substitute((u,), {n: self.assigned[n].whole(_b.rename_axes) for n in found})[0]
     return substitute((u,), self.known)[0] if self.known else u
 
   def stage(self, b: BlockValue) -> BlockValue:

@@ -150,6 +150,29 @@ def runs(library: tile.Library, n: int, factor: int = 2) -> None:
   assert (y == factor * x).all()
 
 
+def windows(x: Any, filter: Any, out: Any) -> Any:
+  """A convolution as a product of matrices: rows of windows by filters."""
+  rows = x.tile((1, *filter.shape[1:]), strides=(-1, -1, 1, 1), floor_mode=True).squeeze(1)
+  rows.dtype = rows.dtype.squeeze(0)
+  rows = rows.ravel().flatten(end_dim=3).flatten(start_dim=1)
+  columns = filter.flatten(start_dim=1).permute((1, 0))
+  return panels(rows, columns, out.permute((0, 2, 3, 1)).flatten(end_dim=3))
+
+
+@long
+@on_cpu
+def test_a_convolution_of_any_sizes(tmp_path: Path) -> None:
+  """What is run to pack it is small: at sizes that nobody has hinted at it would be far beyond all memory."""
+  library = built(tmp_path, pairs(windows, product, (Tensor(4),) * 3), [tile.Config()], kernel_name="conv")
+  for n, ch, h, w, k, r, s in ((2, 3, 9, 10, 5, 3, 2), (1, 1, 4, 4, 1, 1, 1), (4, 16, 20, 31, 33, 3, 3), (3, 7, 11, 5, 2, 5, 5)):
+    x, f = rng.standard_normal((n, ch, h, w), f32), rng.standard_normal((k, ch, r, s), f32)
+    want = np.einsum("nchwrs,kcrs->nkhw", np.lib.stride_tricks.sliding_window_view(x, (r, s), axis=(2, 3)), f)
+    out = np.full(want.shape, np.nan, f32)
+    library(x, f, out)
+    np.testing.assert_allclose(out, want, rtol=1e-3, atol=1e-3)
+  with pytest.raises(ShapeError): library(x, f, zeros(3, 3, 7, 1))
+
+
 @long
 @on_cpu
 def test_arguments_are_taken_as_others_are(tmp_path: Path) -> None:

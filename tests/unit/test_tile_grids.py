@@ -87,11 +87,39 @@ def test_of_other_dimensions_they_are_counted_row_by_row(device: str) -> None:
   np.testing.assert_array_equal(few, [0, 1, 2, 10])
 
 
+def test_in_as_many_dimensions_they_are_counted_row_by_row(device: str) -> None:
+  """With numbers, with names, and with sizes that are known at the launch."""
+  def numbered(x: Any, y: Any, few: Any) -> None:
+    y = x + few  # noqa: F841
+    few = tl.program_id(0) * 10.0 + tl.program_id(1)  # noqa: F841
+  def by(*xs: Any) -> Any: return tuple(t.tile((1, 1)) for t in xs)
+  grids = [((2, 3), (2, 2)), ((3, 4), (5, 2)), ((4, 3), (2, 5)), ((3, 3), (3, 1)), ((2, 3), (2, 3))]
+  anything = tile.make(by, numbered, (Tensor(2),) * 3)
+  named = tile.make(by, numbered, (Tensor(shape=("M", "N")), Tensor(shape=("M", "N")), Tensor(shape=("P", "Q"))))
+  for grid, own in grids:
+    fixed = [] if own == (3, 1) else [tile.make(by, numbered, (Tensor(shape=grid), Tensor(shape=grid), Tensor(shape=own)))]
+    for k in (*fixed, anything, named):
+      x, y, few = np.ones(grid, f32), np.zeros(grid, f32), np.arange(np.prod(own), dtype=f32).reshape(own)
+      if own == (3, 1):   # which looks as if expand was forgotten
+        with pytest.raises(ShapeError, match=r"outermost level of few is \(3, 1\), that of x is \(3, 3\)"): k(x, y, few)
+        continue
+      k(x, y, few)
+      each = np.zeros(x.size)
+      each[:few.size] = np.arange(few.size)
+      np.testing.assert_array_equal(y, 1 + each.reshape(grid))   # outside it reads 0
+      at = np.arange(few.size)
+      np.testing.assert_array_equal(few.ravel(), at // grid[1] * 10 + at % grid[1])
+
+
 def test_a_grid_that_differs_otherwise_is_refused() -> None:
   def copies(x: Any, y: Any) -> None: y = x  # noqa: F841
   def by(x: Any, y: Any) -> Any: return x.tile((1, 1)), y.tile((1, 1))
-  with pytest.raises(ShapeError, match=r"outermost level of y is \(2, 2\), that of x is \(2, 3\).*\n.*test_tile_grids.py:\d+"):
-    tile.make(by, copies, (Tensor(shape=(2, 3)), Tensor(shape=(2, 2))))
+  for own in ((2, 4), (3, 2), (3, 3), (6, 1)):   # more, or as many
+    said = rf"outermost level of y is \({own[0]}, {own[1]}\), that of x is \(2, 3\).*\n.*test_tile_grids.py:\d+"
+    with pytest.raises(ShapeError, match=said): tile.make(by, copies, (Tensor(shape=(2, 3)), Tensor(shape=own)))
+    for dynamic in ("auto", "always"):
+      with config(dynamic=dynamic), pytest.raises(ShapeError, match=rf"outermost level of y is \({own[0]}, {own[1]}\)"):
+        tile.make(by, copies, (Tensor(2), Tensor(2)))(np.zeros((2, 3), f32), np.zeros(own, f32))
   with pytest.raises(ShapeError, match=r"outermost level of y is \(7,\), that of x is \(4,\)"):
     tile.make(lambda x, y: (x.tile((1, 1)).squeeze(1), y.tile((1,))), copies, (Tensor(2), Tensor(1)))(
       np.zeros((4, 1), f32), np.zeros(7, f32))
