@@ -4,6 +4,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DistributedError, config
@@ -93,7 +94,8 @@ def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeo
     finally:
       for r in range(world_size): transport.tell(r, report("ended", rank))
 
-  threads = [threading.Thread(target=rank_of, args=(r,), name=f"rank {r}", daemon=True) for r in range(world_size)]
+  threads = [threading.Thread(target=copy_context().run, args=(rank_of, r), name=f"rank {r}", daemon=True)
+             for r in range(world_size)]
   for t in threads: t.start()
   try:
     for t in threads: t.join()
