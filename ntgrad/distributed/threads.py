@@ -9,6 +9,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DistributedError, config
 from ntgrad.graph.lock import lock
+from ntgrad.tensor.random import sequence_of_thread
 
 from .transport import Bytes, Message, Reports, Transport, report
 from .world import World, enter, leave
@@ -82,6 +83,7 @@ def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeo
   def rank_of(rank: int) -> None:
     transport = Threads(room, "world", range(world_size), rank, timeout, Reports())
     enter(World(transport, "threads", rank), thread=True)
+    sequence_of_thread()
     try:
       with config(jit=0):   # a recording is of all that the process computes, and others compute while a rank waits
         results[rank] = fn(*args)

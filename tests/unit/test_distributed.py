@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ntgrad
 from ntgrad import GradScaler, Tensor, config, distributed as dist, dtypes, nn
 from ntgrad.distributed.collective import Operation
 from ntgrad.distributed.meeting import shared
@@ -101,6 +102,20 @@ def test_a_gradient_that_there_is_not() -> None:
   x = Tensor([1.0], requires_grad=True)
   def program() -> None: dist.functional.all_reduce(x, "max").sum().backward()
   with pytest.raises(GradientError, match="max has no gradient"): dist.run(program, 2)
+
+
+def test_random_numbers_of_a_rank_are_its_own() -> None:
+  """Whatever other threads draw meanwhile."""
+  def program() -> Any:
+    Tensor.manual_seed(3)
+    found = []
+    for _ in range(5):
+      found.append(Tensor.rand(2).tolist())
+      dist.barrier()
+    return found
+  Tensor.manual_seed(3)
+  alone, before = [Tensor.rand(2).tolist() for _ in range(5)], ntgrad.get_rng_state().tolist()
+  assert dist.run(program, 3) == [alone] * 3 and ntgrad.get_rng_state().tolist() == before
 
 
 def test_results_nobody_reads_come_before_those_that_are_read() -> None:
