@@ -91,7 +91,7 @@ _of_thread: ContextVar[Generator | None] = ContextVar("generator", default=None)
 def _shared(name: str) -> Any:
   """An attribute of the default generator: that of the thread's own one where it has one."""
   at: Any = getattr(Generator, name)
-  def get(self: Generator) -> int: return at.__get__(_of_thread.get() or self)   # type: ignore[no-any-return]
+  def get(self: Generator) -> int: return at.__get__(_of_thread.get() or self)
   def put(self: Generator, value: int) -> None: at.__set__(_of_thread.get() or self, value)
   return property(get, put)
 
