@@ -4,10 +4,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DistributedError, config
 from ntgrad.graph.lock import lock
+from ntgrad.tensor.random import sequence_of_thread
 
 from .transport import Bytes, Message, Reports, Transport, report
 from .world import World, enter, leave
@@ -81,6 +83,7 @@ def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeo
   def rank_of(rank: int) -> None:
     transport = Threads(room, "world", range(world_size), rank, timeout, Reports())
     enter(World(transport, "threads", rank), thread=True)
+    sequence_of_thread()
     try:
       with config(jit=0):   # a recording is of all that the process computes, and others compute while a rank waits
         results[rank] = fn(*args)
@@ -93,7 +96,8 @@ def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeo
     finally:
       for r in range(world_size): transport.tell(r, report("ended", rank))
 
-  threads = [threading.Thread(target=rank_of, args=(r,), name=f"rank {r}", daemon=True) for r in range(world_size)]
+  threads = [threading.Thread(target=copy_context().run, args=(rank_of, r), name=f"rank {r}", daemon=True)
+             for r in range(world_size)]
   for t in threads: t.start()
   try:
     for t in threads: t.join()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextvars import ContextVar
 from typing import Any, Callable, Self
 
 import numpy as np
@@ -84,7 +85,31 @@ class Generator:
 def _entropy() -> int: return int.from_bytes(os.urandom(8), "little")
 
 
-default_generator = Generator()
+_of_thread: ContextVar[Generator | None] = ContextVar("generator", default=None)
+
+
+def _shared(name: str) -> Any:
+  """An attribute of the default generator: that of the thread's own one where it has one."""
+  at: Any = getattr(Generator, name)
+  def get(self: Generator) -> int: return at.__get__(_of_thread.get() or self)
+  def put(self: Generator, value: int) -> None: at.__set__(_of_thread.get() or self, value)
+  return property(get, put)
+
+
+class _Default(Generator):
+  """The generator of whoever names none."""
+  __slots__ = ()
+  _seed, _counter = _shared("_seed"), _shared("_counter")
+
+
+def sequence_of_thread() -> None:
+  """Have this thread go on in the default sequence by itself: what other threads draw changes nothing for it."""
+  mine = Generator(default_generator._seed)
+  mine._counter = default_generator._counter
+  _of_thread.set(mine)
+
+
+default_generator: Generator = _Default()
 
 
 def manual_seed(seed: int = 0) -> None:

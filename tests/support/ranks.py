@@ -1,5 +1,6 @@
 """Programs for several ranks, which tests run in threads and, as this script, in MPI's processes:
-``mpiexec -n 2 python ranks.py NAME``. What a rank found is printed as a line of JSON, or written where one prints."""
+``mpiexec -n 2 python ranks.py NAME``. With RANKS_THREADS=n it has n threads. What ranks found is printed as JSON, or written to a
+folder."""
 from __future__ import annotations
 
 import json
@@ -150,9 +151,11 @@ def killed_while_saving(folder: str) -> None:
 
 if __name__ == "__main__":
   name, *args = sys.argv[1:]
-  dist.init("mpi", timeout=3 if args[:1] == ["stop"] else 60)
-  found = {"train": train, "operations": operations, "fault": fault, "saving": killed_while_saving}[name](*args)   # type: ignore[operator]
-  text = json.dumps(found)
-  if folder := os.environ.get("RANKS_OUT"):
-    with open(f"{folder}/{dist.get_rank()}.json", "w") as f: f.write(text)
-  else: print(text)
+  program: Any = {"train": train, "operations": operations, "fault": fault, "saving": killed_while_saving}[name]
+  if threads := os.environ.get("RANKS_THREADS"): print(json.dumps(dist.run(program, int(threads), args)))
+  else:
+    dist.init("mpi", timeout=3 if args[:1] == ["stop"] else 60)
+    text = json.dumps(program(*args))
+    if folder := os.environ.get("RANKS_OUT"):
+      with open(f"{folder}/{dist.get_rank()}.json", "w") as f: f.write(text)
+    else: print(text)

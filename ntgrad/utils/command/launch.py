@@ -23,6 +23,7 @@ from .parser import add_script, command
 
 PATIENCE = 5.0   # seconds that processes have to end by themselves, or that others have to join them
 RANK = f"{__package__}.rank"
+_LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}   # where MPI's own transports listen, of ranks of one machine
 _KILLED = re.compile(rb"PID (\d+) RUNNING AT")   # what MPICH's mpiexec says of a process that was killed
 
 
@@ -59,7 +60,7 @@ def _commands(args: argparse.Namespace, script: Sequence[str]) -> list[tuple[str
     program = mpiexec()
     told = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
     prefix = ["--tag-output"] if "Open MPI" in told or "OpenRTE" in told else ["-prepend-rank"]
-    return [("", [program, *prefix, "-n", str(args.n), *script], {})]
+    return [("", [program, *prefix, "-n", str(args.n), *script], {k: v for k, v in _LOOPBACK.items() if k not in os.environ})]
   every = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(args.n)}
   return [(f"[{r}] ", list(script), {**every, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(args.n)]
 
