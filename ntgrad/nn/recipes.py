@@ -6,7 +6,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import Ops, Recent, UOp, dtypes
 from ntgrad.engine.device import Device
-from ntgrad.graph.nodes import const, detach
+from ntgrad.graph.nodes import detach
 from ntgrad.graph.origins import origin_now
 from ntgrad.graph.recipes import Recipe, unequalled
 from ntgrad.graph.variable import looks
@@ -35,9 +35,7 @@ class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
     for i, u in enumerate(nodes):
       base = u
       while base.op in _THROUGH: base = base.src[0]
-      if base.op is Ops.CONST:   # it is folded into what reads it
-        nodes[i] = const(base.arg, u.dtype, u.shape)
-        at.append(nodes[i])
+      if base.op is Ops.CONST: at.append(u)   # it is folded into what reads it
       else:
         at += u.op, u.is_unique, base.op, u.dtype, u.shape, u.device
         inputs[i] = u

@@ -10,7 +10,7 @@ import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir import BinaryOps, DType, UOp, acc_dtype, config, dtypes, held, sum_dtype, to_narrow
-from ntgrad.codegen.ir.elementwise import const, const_value, eq, le, lt, where
+from ntgrad.codegen.ir.elementwise import const, eq, le, lt, where
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.core import MAX_SIZE, Base, axis_of, memory_format, real_number, shape_of, whole_number
 from ntgrad.engine.buffer import Buffer
@@ -175,12 +175,9 @@ class Creation(Elementwise, Movement):
     t = cls._from_node(node)
     return t._made_leaf(requires_grad)
   def _made_leaf(self, requires_grad: bool | None) -> Self:
-    """This new tensor, a leaf if that is said, or the setting ALL_LEAVES says it of what the user's line makes. Of a number the
-    user's tensor has a node of its own, so that a gradient with respect to it is not that of every equal number."""
-    if requires_grad is None and mode.grad and self._state == 0 and self.dtype.kind == "f":
-      if config.all_leaves: requires_grad = origins.asked_for() or None
-      elif const_value(node := self._alias.node) is not None and not self._view and origins.asked_for():
-        self._alias.node = self._node = graph.stand_in(node)
+    """This new tensor, a leaf if that is said, or the setting ALL_LEAVES says it of what the user's line makes."""
+    if requires_grad is None and config.all_leaves and mode.grad and self._state == 0 and self.dtype.kind == "f":
+      requires_grad = origins.asked_for() or None
     if requires_grad is not None: self.requires_grad = requires_grad
     return self
 
