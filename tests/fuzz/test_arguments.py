@@ -880,6 +880,7 @@ OTHERS |= {
   "data.SubsetRandomSampler": lambda: call(nn.data.SubsetRandomSampler, [0, 1], 0),
   "data.WeightedRandomSampler": lambda: call(nn.data.WeightedRandomSampler, [0.5, 1.0], 2, True, 0),
   "data.BatchSampler": lambda: call(nn.data.BatchSampler, [0, 1], 2, False),
+  "data.DistributedSampler": lambda: call(nn.data.DistributedSampler, _two(), 2, 1, True, 0, False),
   "datasets.fashion_mnist": lambda: call(nn.datasets.fashion_mnist, _digits()),
   "datasets.cifar10": lambda: call(nn.datasets.cifar10, _cifar("data_batch_1", "test_batch", labels=1)),
   "datasets.cifar100": lambda: call(nn.datasets.cifar100, _cifar("train", "test", labels=2), True),

@@ -29,7 +29,7 @@ FINITE = {
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "",
   "binaries.folder": "",
   "cache.version": "", "cache._platform_folder": "", "cache.sources": "", "compiler.available": "",
-  "compiler.version": "", "captured._numbers": "", "public._reasons": "",
+  "compiler.version": "", "captured._numbers": "", "public._reasons": "", "nccl.load": "",
 }
 
 

@@ -29,6 +29,9 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "heads of files that were parts of longer ones (optim/flat.py, optim/groups.py, tensor/patterns.py)": (50, 300),
   "mixed precision, rounding to tf32, master weights (nn/amp.py, tensor/autocasting.py, ir/rounding.py)": (420, 3_500),
   "convolutions beside GroupNorm, products of tf32 on GPUs (schedule/round_trips.py, layout.py, prepare.py)": (180, 2_100),
+  "results of searches kept on Ctrl-C, for several calls, exported (engine/search_results.py); parts by place (tile/assigned.py)":
+    (380, 4_600),
+  "several processes: collectives, data parallel, checkpoints, launch (ntgrad/distributed, nn/parallel.py)": (2_270, 21_500),
   "what was said twice, or stood in a function of its own and was used once": (-400, -1_600),
 }
 SLACK = 1.005   # for what is mended
