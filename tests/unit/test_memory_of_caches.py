@@ -57,7 +57,8 @@ def containers() -> dict[str, Any]:
     for key, value in vars(module).items():
       if key.startswith("__"): continue
       if isinstance(value, kinds): found[f"{name}.{key}"] = value
-      elif type(value).__module__.startswith("ntgrad.") and hasattr(value, "__dict__") and not isinstance(value, type):
+      elif isinstance(value, (type, ModuleType)): continue
+      elif type(value).__module__.startswith("ntgrad.") and hasattr(value, "__dict__"):
         found.update({f"{name}.{key}.{k}": v for k, v in vars(value).items() if isinstance(v, kinds)})
   return found
 
