@@ -97,6 +97,17 @@ def test_infinities(little: Any, at: int, value: float, rest: str) -> None:
       np.testing.assert_allclose(computed(how, x), plain(how), rtol=1e-5)
 
 
+def test_a_part_of_negative_infinities_beside_very_negative_elements(little: Any) -> None:
+  """The sum of such a part is 0, and its correction may not be infinite: 0 * exp(0 + 200) would be NaN."""
+  x = np.random.default_rng(0).standard_normal((2, 320)).astype(np.float32) - 200
+  x[:, 64:200] = -math.inf
+  kept = np.where(np.isinf(x), -np.inf, x).astype(np.float64)
+  most = kept.max(1, keepdims=True)
+  want = np.log(np.exp(kept - most).sum(1)) + most[:, 0]
+  np.testing.assert_allclose(computed(lambda t: t.logsumexp(1), x), want, rtol=1e-6)
+  np.testing.assert_allclose(computed(lambda t: t.softmax(1), x), np.exp(kept - want[:, None]), rtol=1e-4)
+
+
 # ---- what an index chooses
 
 def test_the_logit_of_a_class_is_read_alone() -> None:
