@@ -3,32 +3,36 @@
 A softmax's sum needs the greatest element first, a variance the mean. Where a row is too long for registers, each part of it is
 shifted by its own statistic, and corrected when the parts are joined:
 
-    s = sum(exp(x - m)), m of max(x)    ->   mp = max(part of x), sp = sum(exp(part - mp)), in one kernel
+    s = sum(w exp(x - m)), m of max(x)  ->   mp = max(part of x), sp = sum(w exp(part - mp)), in one kernel
                                              m = max(mp), s = sum(sp * exp(mp - m))
     v = sum((x - m)²), m of sum(x)      ->   tp = sum(part of x), vp = sum((part - tp / n)²), in one kernel
                                              m of sum(tp), v = sum(vp + n (tp / n - m)²)
 
-The first is the online softmax of Milakov and Gimelshein (2018), the second the update of Chan, Golub and LeVeque (1979).
+``w`` are any weights, or none; exp2 does as well as exp, and several sums may have one m. The first is the online softmax of
+Milakov and Gimelshein (2018), the second the update of Chan, Golub and LeVeque (1979).
 """
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import BinaryOps, Ops, Target, UnaryOps, UOp, config, dtypes, identity, toposort
 from ntgrad.graph import nodes as graph
 
-from .nodes import is_fixed, leaves, movement, node_bytes, reduced_size
+from .nodes import LEAVES_WITHIN, is_fixed, leaves, movement, node_bytes, reduced_size
 
 _LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
 LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
+_EXPONENTIALS = UnaryOps.EXP, UnaryOps.EXP2
 _MORE = 2                                     # times as many parts as are needed, at most, where their blocks are fuller
 
 
 class Shifted(NamedTuple):
-  """A sum of ``f(x - shift)``, and the statistic of ``x`` that shift is made of. ``exponential``: f is exp, else it squares."""
+  """A sum of ``f(x - shift)``, and the statistic of ``x`` that shift is made of. ``exponential``: f is exp or exp2, perhaps
+  with weights, else it squares."""
   sum: UOp
   x: UOp
   statistic: UOp
@@ -40,17 +44,28 @@ def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
   found: dict[UOp, Shifted] = {}
   if config.noopt: return found
   for u in toposort(sinks):
-    if (s := _shifted(u)) is None or s.statistic in found: continue
+    # several sums may be shifted by one statistic; one that is such a sum itself needs a pass before
+    if (s := _shifted(u)) is None or found.get(s.statistic, s).statistic is not s.statistic: continue
     # else what is read does not wait for the second pass: in registers, or in the cache
     if reduced_size(u) > _longest_part(s.x, u.arg[1], target) and node_bytes(s.x) > _LITTLE * target.cache:
       found[u] = found[s.statistic] = s
   return found
 
 
+def _factors(v: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+  """The first exponential that a product of elements has, and its other factors; a value that has none as it is."""
+  queue, others, exponential = [v], list[UOp](), None
+  for x in queue:
+    if x.arg is BinaryOps.MUL and x.src[0] is not x.src[1] and len(queue) < LEAVES_WITHIN: queue += x.src
+    elif x.arg in _EXPONENTIALS and exponential is None: exponential = x
+    else: others.append(x)
+  return (v, ()) if exponential is None else (exponential, tuple(others))
+
+
 def _difference(u: UOp) -> tuple[UOp, UOp] | None:
-  """``x`` and ``shift`` of a sum of exp(x - shift) or (x - shift)²."""
-  v = u.src[0]
-  if v.arg is not UnaryOps.EXP and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
+  """``x`` and ``shift`` of a sum of w exp(x - shift), w exp2(x - shift) or (x - shift)²."""
+  v, _ = _factors(u.src[0])
+  if v.arg not in _EXPONENTIALS and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
   d = v.src[0].src[0] if v.src[0].op is Ops.RESHAPE else v.src[0]   # computed in another shape (``round_trips``)
   if d.arg is not BinaryOps.SUB: return None
   x, shift = d.src
@@ -64,7 +79,10 @@ def _shifted(u: UOp) -> Shifted | None:
   if u.op is not Ops.REDUCE_AXIS or u.arg[0] is not BinaryOps.ADD or u.dtype.kind != "f": return None
   if (found := _difference(u)) is None or not is_fixed(found[0].shape): return None
   x, shift = found
-  exponential = u.src[0].arg is UnaryOps.EXP
+  v, weights = _factors(u.src[0])
+  exponential = v.arg in _EXPONENTIALS
+  # a weight made of another reduction, as 1 / sum(exp(x - shift)), is there only after a pass
+  if any(n.op is Ops.REDUCE_AXIS for w in weights for n, _ in leaves(w)): return None
   arg = BinaryOps.MAX if exponential else BinaryOps.ADD, u.arg[1]
   statistic = next((n for n, _ in leaves(shift) if n.op is Ops.REDUCE_AXIS and n.arg == arg and n.src[0] is x), None)
   return None if statistic is None else Shifted(u, x, statistic, exponential)
@@ -142,7 +160,7 @@ def in_one_pass(s: Shifted, u: UOp, target: Target) -> UOp | None:
   parts, fn = _Parts(s, target), u.arg[0]
   if fn is BinaryOps.MAX or u.arg != s.sum.arg or not (now := _difference(u)):
     return parts.joined(fn, parts.stored(_statistic(parts, fn, u.src[0])))
-  return (_exponentials if s.exponential else _squares)(parts, *now)
+  return _exponentials(parts, *now, *_factors(u.src[0])) if s.exponential else _squares(parts, *now)
 
 
 def _statistic(p: _Parts, fn: BinaryOps, x: UOp) -> UOp:
@@ -150,15 +168,17 @@ def _statistic(p: _Parts, fn: BinaryOps, x: UOp) -> UOp:
   return p.reduced(fn, p.filled(p.of(x), identity(fn, x.dtype)) if fn is BinaryOps.MAX else p.of(x))
 
 
-def _exponentials(p: _Parts, x: UOp, shift: UOp) -> UOp:
-  """sum(exp(x - shift)), each part shifted by its greatest element."""
+def _exponentials(p: _Parts, x: UOp, shift: UOp, like: UOp, weights: Sequence[UOp]) -> UOp:
+  """sum(w exp(x - shift)), each part shifted by its greatest element. ``like``: an exponential of its function."""
+  def exp(y: UOp) -> UOp: return graph.unary(like.arg, y)
   most = _statistic(p, BinaryOps.MAX, x)
   def zero_for(test: UOp, x: UOp) -> UOp: return graph.where(graph.lt(test, math.inf), x, 0)
   by = p.spread(zero_for(graph.absolute(most), most))       # a part of -inf alone has the sum 0
-  sums = p.reduced(BinaryOps.ADD, graph.exp(graph.sub(p.filled(p.of(x), -math.inf), by)))
+  terms = reduce(graph.mul, map(p.of, weights), exp(graph.sub(p.filled(p.of(x), -math.inf), by)))
+  sums = p.reduced(BinaryOps.ADD, terms)
   most = p.stored(most)
   by = graph.sub(zero_for(most, most), graph.expand(shift, p.joint))
-  return p.joined(BinaryOps.ADD, graph.mul(p.stored(sums), graph.exp(by)))
+  return p.joined(BinaryOps.ADD, graph.mul(p.stored(sums), exp(by)))
 
 
 def _squares(p: _Parts, x: UOp, shift: UOp) -> UOp:

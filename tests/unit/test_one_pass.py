@@ -97,6 +97,37 @@ def test_infinities(little: Any, at: int, value: float, rest: str) -> None:
       np.testing.assert_allclose(computed(how, x), plain(how), rtol=1e-5)
 
 
+def test_a_part_of_negative_infinities_beside_very_negative_elements(little: Any) -> None:
+  """The sum of such a part is 0, and its correction may not be infinite: 0 * exp(0 + 200) would be NaN."""
+  x = np.random.default_rng(0).standard_normal((2, 320)).astype(np.float32) - 200
+  x[:, 64:200] = -math.inf
+  kept = np.where(np.isinf(x), -np.inf, x).astype(np.float64)
+  most = kept.max(1, keepdims=True)
+  want = np.log(np.exp(kept - most).sum(1)) + most[:, 0]
+  np.testing.assert_allclose(computed(lambda t: t.logsumexp(1), x), want, rtol=1e-6)
+  np.testing.assert_allclose(computed(lambda t: t.softmax(1), x), np.exp(kept - want[:, None]), rtol=1e-4)
+
+
+def weighted(x: Tensor, w: Tensor) -> Tensor:
+  """The mean of w with the weights of a softmax, written out by hand: two sums with one shift."""
+  e = (x - x.max(axis=1, keepdim=True)).exp2()
+  return (e * w).sum(1) / e.sum(1)
+
+
+def test_weighted_sums_read_memory_once() -> None:
+  x, w = Tensor.empty(8192, 50257), Tensor.empty(8192, 50257)
+  assert passes(weighted(x, w), *x.shape) == 2   # x and w
+
+
+@pytest.mark.parametrize("shape", [(3, 320), (2, 331), (1, 100)])
+def test_weighted_sums(little: Any, shape: tuple[int, int]) -> None:
+  rng = np.random.default_rng(0)
+  x, w = (rng.standard_normal(shape).astype(np.float32) * 9 - 200 for _ in range(2))
+  x[0, 40:90] = -math.inf
+  e = np.exp2(x.astype(np.float64) - x.max(1, keepdims=True))
+  np.testing.assert_allclose(computed(lambda t: weighted(t, Tensor(w)), x), (e * w).sum(1) / e.sum(1), rtol=1e-5)
+
+
 # ---- what an index chooses
 
 def test_the_logit_of_a_class_is_read_alone() -> None:
