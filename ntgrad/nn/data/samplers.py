@@ -115,9 +115,9 @@ class RandomSampler(_Ordered):
 
 @checked
 class DistributedSampler(_Ordered):
-  """The rows of ``dataset`` that are rank ``rank``'s of ``num_replicas``: every so-manieth, in an order that is the same on all
-  ranks, and with ``shuffle`` another one each epoch, drawn by ``seed``. All ranks have as many rows: the first come again at the
-  end, or the last are left out with ``drop_last``. Without ``num_replicas`` and ``rank`` it is the rank of this process in
+  """The rows of ``dataset`` that are rank ``rank``'s of ``num_replicas``: every ``num_replicas``-th of an order that all ranks
+  share, and that with ``shuffle`` is another one each epoch, drawn by ``seed``. All ranks have equally many rows: the first ones
+  are repeated at the end, or with ``drop_last`` the last ones are left out. Without ``num_replicas`` and ``rank`` it is the rank of this process in
   ``ntgrad.distributed``. Raises ArgumentError."""
 
   def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
