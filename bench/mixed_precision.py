@@ -2,7 +2,7 @@
 """Training steps in mixed precision beside torch: steps of larger models (captured), and the losses of 200 steps of small ones.
 
     python bench/mixed_precision.py                  # on the CPU, small sizes
-    python bench/mixed_precision.py --device cuda    # the table of bench/RESULTS-mixed-precision.md
+    python bench/mixed_precision.py --device cuda    # on a GPU, large models (bench/RESULTS-mixed-precision.md has more)
     python bench/mixed_precision.py --compiled       # torch.compile as well; the faster one counts (minutes more)
     python bench/mixed_precision.py --only losses,GPT --quick
 
