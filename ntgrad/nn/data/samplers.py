@@ -117,8 +117,8 @@ class RandomSampler(_Ordered):
 class DistributedSampler(_Ordered):
   """The rows of ``dataset`` that are rank ``rank``'s of ``num_replicas``: every ``num_replicas``-th of an order that all ranks
   share, and that with ``shuffle`` is another one each epoch, drawn by ``seed``. All ranks have equally many rows: the first ones
-  are repeated at the end, or with ``drop_last`` the last ones are left out. Without ``num_replicas`` and ``rank`` it is the rank of this process in
-  ``ntgrad.distributed``. Raises ArgumentError."""
+  are repeated at the end, or with ``drop_last`` the last ones are left out. Without ``num_replicas`` and ``rank`` it is the rank
+  of this process in ``ntgrad.distributed``. Raises ArgumentError."""
 
   def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
                drop_last: bool = False):
