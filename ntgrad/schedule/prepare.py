@@ -65,7 +65,7 @@ def find_shrunk(sinks: Nodes) -> dict[UOp, UOp]:
   for u in order:
     if u.op is not Ops.SHRINK or uses[s := u.src[0]] != 1: continue
     if s.op is Ops.RESHAPE and uses[s := s.src[0]] != 1: continue
-    if s.op is Ops.REDUCE_AXIS: found[s] = u
+    if s.op is Ops.REDUCE_AXIS and shrunk_before(u) is not None: found[s] = u
   return found
 
 
@@ -73,9 +73,10 @@ def shrunk_before(u: UOp) -> UOp | None:
   """shrink(reshape(sum(x))), where only dimensions of one element come or go -> sum(shrink(x)), of the sum's shape. None for
   others."""
   r = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
-  left = [bounds for bounds, n in zip(u.arg, u.src[0].shape) if n != 1]
-  if r.op is not Ops.REDUCE_AXIS or [n for n in r.shape if n != 1] != [n for n in u.src[0].shape if n != 1]: return None
-  x, rest = r.src[0], iter(left)
+  if r.op is not Ops.REDUCE_AXIS or not elements_of(u): return None
+  left = [(bounds, n) for bounds, n in zip(u.arg, u.src[0].shape) if n != 1]
+  if [n for n in r.shape if n != 1] != [n for _, n in left]: return None
+  x, rest = r.src[0], iter([bounds for bounds, _ in left])
   return movement(Ops.REDUCE_AXIS, movement(Ops.SHRINK, x, tuple(
     (0, n) if m == 1 else next(rest) for m, n in zip(r.shape, x.shape))), r.arg)
 

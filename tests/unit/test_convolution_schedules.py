@@ -60,6 +60,17 @@ def test_parts_of_long_sums(shape: tuple[int, ...], axes: tuple[int, ...], left:
     np.testing.assert_array_equal(as_prepared(part + whole.sum()), want + a.sum())   # which needs all of it
 
 
+def test_sums_that_are_reshaped_before_a_part_is_taken_are_split_as_ever() -> None:
+  """Where more than dimensions of one element come or go, or nothing is left, the sum is made first."""
+  a = np.random.default_rng(0).integers(-3, 4, (3, 40000, 6)).astype("f4")
+  x = Tensor(a, device="NUMPY").realize()
+  merged = x.sum(1, keepdim=True).reshape(18).shrink(((2, 9),))
+  none = x.sum((0, 1), keepdim=True).reshape(1, 6).shrink(((0, 0), (0, 6)))
+  assert len(kernels([x.sum(1)])) == len(kernels([merged])) == 2
+  np.testing.assert_array_equal(as_prepared(merged), a.sum(1).reshape(18)[2:9])
+  assert as_prepared(none).shape == (0, 6)
+
+
 def normalised(x: Tensor, groups: int) -> Tensor: return (x * 2).group_norm(groups).relu()
 
 
