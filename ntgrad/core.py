@@ -22,7 +22,7 @@ from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checke
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
 from ntgrad.graph.modes import autocast
 
-_frame, _internal, _inside, _again = sys._getframe, origins.internal, origins.calling.get, origins.again
+_frame, _internal, _inside, _again = sys._getframe, origins.internal, origins.calling, origins.again
 _user: CodeType | None = None   # the user's code that made a tensor before
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
   Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,
@@ -132,7 +132,7 @@ class Base(Valued):
           while _internal[code.co_filename]: code = (f := f.f_back).f_code
         except (KeyError, AttributeError): code = (f := origins.user_frame()).f_code   # a file that was not seen before
         _user = code
-      line = code, f.f_lasti, _inside().path
+      line = code, f.f_lasti, _inside.path
       if node.origin is None: node.origin = line
     if self._state <= 0: t._hold(node, 0)
     elif mode.grad: t._hold(node, 1)

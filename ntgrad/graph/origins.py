@@ -22,9 +22,9 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from functools import lru_cache
 from itertools import islice
+from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -51,13 +51,12 @@ _QUIET = MOVEMENT - {Ops.PAD}
 _QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
 
 
-class Calling:
-  """The path of the Module that a thread is in."""
+class Calling(local):
+  """The path of the Module that this thread is in. No ContextVar, whose value threads and tasks with a copied context share."""
   path = ""
 
 
-NOWHERE = Calling()
-calling: ContextVar[Calling] = ContextVar("calling", default=NOWHERE)
+calling = Calling()
 again: dict[ref[Any], Origin] = {}     # values (Aliases) whose node another line had made before: their own line
 uses: NodeTable[dict[Origin, Origin]] = NodeTable()   # what reads a node that several lines made -> which of them it reads
 internal: dict[str, bool] = {}   # whether a file is one of ntgrad's
@@ -127,7 +126,7 @@ def origin_now(depth: int = 2) -> Origin | None:
   try:
     while internal[f.f_code.co_filename]: f = f.f_back
   except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
-  return f.f_code, f.f_lasti, calling.get().path
+  return f.f_code, f.f_lasti, calling.path
 
 
 def note_origin(node: UOp) -> UOp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import local
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -18,8 +19,8 @@ _Paths = dict[int, tuple[ref[ModuleBase], str]]
 _known: WeakKeyDictionary[ModuleBase, _Paths] = WeakKeyDictionary()
 
 
-class _Calls(origins.Calling):
-  """The calls of Modules that a thread is in: the outermost Module, the one before it, and the paths of those in that."""
+class _Calls(local):
+  """The calls of Modules that this thread is in: the outermost Module, the one before it, and the paths of those in that."""
   outermost: ModuleBase | None = None
   last: ref[ModuleBase] | None = None
   paths: _Paths
@@ -39,18 +40,20 @@ class _Calls(origins.Calling):
     return self.find(module)
 
 
+_here = _Calls()
+
+
 def within(call: _F) -> _F:
   """A method that calls a Module: what is made meanwhile is noted as made within it. The outermost one runs hooks."""
+  here, calling = _here, origins.calling
   @functools.wraps(call)
   def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-    here: Any = origins.calling.get()
-    if here is origins.NOWHERE: origins.calling.set(here := _Calls())
-    before = here.outermost, here.path
+    before = here.outermost, calling.path
     if here.outermost is None: here.outermost, here.looked = self, False
-    else: here.path = here.find(self)
+    else: calling.path = here.find(self)
     try:
       if self._hooks is not None and type(self).__call__ is called: return run(self, call, args, kwargs)
       return call(self, *args, **kwargs)
-    finally: here.outermost, here.path = before
+    finally: here.outermost, calling.path = before
   called.__around__ = within   # type: ignore[attr-defined]
   return called  # type: ignore[return-value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import re
 import weakref
+from contextvars import Context, copy_context
 from operator import methodcaller
 from typing import Any, Callable
 
@@ -189,12 +190,14 @@ def test_modules_stand_beside_the_line(known: bool) -> None:
   assert modules(net(x)) == inner
   assert modules(nn.Sequential(net)(x)) == {"", "0", *[f"0.{path}" for path in inner if path]}
   with pytest.raises(NtgradError): net(Tensor.empty(3, 3))
-  assert origins.calling.get().path == "" and modules(x * 2) == {""}
+  assert origins.calling.path == "" and modules(x * 2) == {""}
 
 
-def test_modules_of_two_threads() -> None:
-  """Each is in its own."""
+@pytest.mark.parametrize("copied", [False, True], ids=["own context", "copied context"])
+def test_modules_of_two_threads(copied: bool) -> None:
+  """Each is in its own, also where the context of a thread that has called Modules is copied (ranks, asyncio.to_thread)."""
   import threading
+  nn.Sequential(nn.Identity())(Tensor.empty(2))
   net, there, found = _Net(), threading.Barrier(2), list[set[str]]()
   class Waits(nn.Module):
     def __init__(self) -> None: self.inner = net.layers[0]
@@ -206,9 +209,11 @@ def test_modules_of_two_threads() -> None:
   def run(name: str) -> None:
     model = nn.Sequential(*[nn.Identity()] * (name == "b"), Waits())
     found.append(modules(model(Tensor.empty(2, 4))))
-  threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
+  contexts = [copy_context() for _ in "ab"] if copied else [Context(), Context()]
+  threads = [threading.Thread(target=context.run, args=(run, name)) for context, name in zip(contexts, "ab")]
   for t in threads: t.start()
   for t in threads: t.join()
+  assert origins.calling.path == ""
   assert sorted(map(sorted, found)) == [["", "0.inner", "0.inner.q"], ["", "1.inner", "1.inner.q"]]
 
 
