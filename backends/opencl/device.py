@@ -38,6 +38,7 @@ from .tiers import BothWays
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
+_LEAST_SCORES = 8 << 20   # bytes: a loop over blocks of scores takes a second to compile; fewer fit caches, and are stored
 _LOOKED = 1e-3                # seconds that a wait looks again and again: being woken takes up to 0.08 ms
 _LEVEL_2 = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 _driver = Driver("OpenCL")
@@ -151,7 +152,8 @@ def target_of(d: Any, vector_bits: int) -> Target:
   if not is_cpu(d): return replace(gpu, rates=rates.of_units(gpu.cores, hertz))
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
   cpu = pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, long_index=True,
-                          local_memory=min(memory, _MOST_LOCAL), core_cache=core_cache() or gpu.core_cache))
+                          local_memory=min(memory, _MOST_LOCAL), core_cache=core_cache() or gpu.core_cache,
+                          least_scores=_LEAST_SCORES))
   return replace(cpu, rates=rates.of_cpu(cpu.cores, cpu.lanes, hertz))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .config import config
-from .uop import Ops, TernaryOps, UOp
+from .dtype import dtypes
+from .uop import MOVEMENT, Ops, TernaryOps, UOp
 
 TF32 = "tf32"   # arg of such a CAST
 
@@ -21,3 +22,12 @@ def is_marked(factors: Iterable[UOp]) -> bool:
 def may_round(factors: Iterable[UOp]) -> bool:
   """Whether a product of float32 factors may round them."""
   return bool(config.allow_tf32) or is_marked(factors)
+
+
+def multiplied_exactly(product: UOp) -> bool:
+  """Whether two values of float32 are multiplied as such: neither has fewer bits, or may be rounded to them."""
+  if product.dtype is not dtypes.float32 or may_round(product.src): return False
+  for u in product.src:
+    while (u.op in MOVEMENT or u.op is Ops.CAST) and u.dtype.itemsize > 2: u = u.src[0]
+    if u.dtype.itemsize <= 2: return False
+  return True

@@ -48,6 +48,8 @@ class Target:
   cache: int = 1 << 20                   # of the last cache, which all cores share
   stream: int = 16 << 20                 # outputs from this size on do not stay in a cache anyway
   bandwidth: float = 20e9                # bytes a second between memory and cores
+  # of values between products that need not be stored, from which on they are made in one pass (schedule/chains.py)
+  least_scores: int = 1 << 14
   # ---- for bounds only: neither part of what a target is, nor of any cache key
   rates: Rates = field(default_factory=Rates, repr=False, compare=False)
   # ---- blocks: TILE axes that the target's own compiler makes all at once

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Iterable, Mapping, Sequence
 
 from ntgrad.codegen.ir import NtgradError, Ops, Target, UOp, VerifyError, toposort
+from ntgrad.codegen.passes.one_pass import lower_one_pass
 from ntgrad.graph.lock import stand_aside
 from ntgrad.graph.origins import blame, of, worth_naming
 from ntgrad.graph.recipes import written_out
@@ -19,7 +20,7 @@ from .placement import GRAPH_EFFECTS, Placing, Sink, made_by, number_of, storage
 from .prepare import prepare_graph
 from .schedule_text import Schedule
 
-_ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
+_ANY = Target("any", cores=2, lanes=8)   # what kernels are made for where nothing is known of a device
 
 
 def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
@@ -31,16 +32,26 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
   if any([u.op is Ops.OUTPUT for u in toposort(values)]): given = list(zip(written_out(values), [memory for _, memory in asked]))
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
   alone, late, apart = stages = set[int](), set[int](), set[int]()
+  refused = set[UOp]()       # sums that are not made in one pass with what they need
+  kept = set[UOp]()          # sums that are not exchanged: no kernel makes others in one pass with what they would become
   while True:
     stand_aside()
-    placing, made = Placing(given, late, apart), dict[UOp, UOp]()
-    ready = placing.owned(prepare_graph(placing.place(), target, made))
+    placing, made, exchanged = Placing(given, late, apart), dict[UOp, UOp](), dict[UOp, UOp]()
+    ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged, kept))
     stand_aside()
-    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone)
+    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone, refused)
+    if new := {old for total, old in exchanged.items() if total not in part.within}:
+      kept |= new
+      continue
     lowering = Lowering(part)
     nodes = given_nodes(placing, made, part)
     parts = _computed(part, nodes)
-    items = [item for g in part.groups.all if g.stores for item in _items(lowering, g, parts.get(g, {}), placing.order)]
+    made_by_group = {g: _items(lowering, g, parts.get(g, {}), placing.order) for g in part.groups.all if g.stores}
+    if left := {u for g, found in made_by_group.items() if g.joined is not None and not is_one_pass(found, target)
+               for u in g.joined.sums}:
+      refused |= left
+      continue
+    items = [item for found in made_by_group.values() for item in found]
     items += lowering.copies.values()
     for u in part.order:
       if u.op is Ops.COPY and elements_of(u):
@@ -52,6 +63,11 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
       if (stage := next((s for s in stages if not c.effects <= s), None)) is None:
         raise VerifyError("the kernels of a schedule wait for each other") from None
       stage |= c.effects
+
+
+def is_one_pass(items: Sequence[ScheduleItem], target: Target) -> bool:
+  """Whether one of the kernels of a group is made in one pass over the axis of its sums."""
+  return any(item.ast is not None and lower_one_pass(item.ast, target) is not item.ast for item in items)
 
 
 def _items(lowering: Lowering, g: Group, given: Mapping[UOp, UOp], order: Sequence[UOp]) -> list[ScheduleItem]:

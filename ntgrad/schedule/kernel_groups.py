@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import Ops, UOp
 
-from .nodes import Idx, Nodes
+from .chains import Joined
+from .nodes import LEAVES, Idx, Nodes
 from .placement import made_by
 
-LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
 MAX_ALU = 500     # operations of a kernel
 MAX_PARAMS = 60   # buffers that a kernel reads and writes
 MAX_STORES = 16   # stores of kernels that do not need each other's values
@@ -35,6 +35,9 @@ class Group:
   bound: list[UOp] = field(default_factory=list)  # RANGEs bound by reductions
   kept: frozenset[UOp] | None = None              # axes that every reduction keeps
   product: bool = False                           # whether the reduction is a large product of a target with blocks
+  joined: Joined | None = None                    # the reductions that it makes in one pass along an ``axis``
+  axis: UOp = ix.ZERO
+  places: dict[UOp, Idx] = field(default_factory=dict)   # where inner reductions of these are read
   # the axis that its running sums go along, whether backwards, anew after; or its sort
   scan: tuple[UOp, bool, int] | UOp | None = None
   alu: int = 0

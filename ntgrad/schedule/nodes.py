@@ -7,6 +7,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Shape, pull
 from ntgrad.codegen.ir import MOVEMENT, Ops, UOp
 
+LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
 LEAVES_WITHIN = 64   # nodes that are looked at for what a value is made of
 Nodes = tuple[UOp, ...]
 Idx = Nodes

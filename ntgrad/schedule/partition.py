@@ -15,8 +15,9 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
 from ntgrad.graph.lock import stand_aside
 
-from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
-from .nodes import Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed
+from .chains import find_joined
+from .kernel_groups import MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
+from .nodes import LEAVES, Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
 from .prepare import is_contraction
 from .scan import join_scan
@@ -34,6 +35,7 @@ FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 LARGE_PRODUCT = 1 << 20
 TINY = 256           # elements of a space up to which kernels over it are joined even if they share nothing
 MUCH, FEW = 1 << 18, 1 << 13   # elements that such kernels sum, at most; of bare sums, which are often larger elsewhere
+MASK = 40            # ALU cost up to which what is made of indices alone is computed where scores of attention are
 INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
 _NEVER = 1 << 40   # operations: a cost at which nothing is computed again
 _ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
@@ -94,7 +96,7 @@ def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
 class Partition:
   """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel."""
 
-  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int]):
+  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int], refused: Collection[UOp] = ()):
     self.order = toposort(sinks)
     self.target, self.blocks = target, target.blocks
     self.alone = {u for u in self.order if alone and u.op in GRAPH_EFFECTS and number_of(u) in alone}
@@ -114,6 +116,12 @@ class Partition:
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
+    # blocks between products stay in registers, or in a core's own cache where programs compute by vectors
+    fast = target.blocks or target.lanes > 1 and not target.locals
+    self.joined = find_joined(self.order, self.users, self.must, refused, target) if fast else {}
+    self.passes: dict[UOp, list[Group]] = {}   # the kernels that make a reduction within such sums
+    self.within = {n for j in self.joined.values() for n in j.within}
+    self.with_sums = {n: j for j in self.joined.values() for n in j.along}
     for u in reversed(self.order): self._visit(u)
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
@@ -167,6 +175,9 @@ class Partition:
 
   def _fuses(self, u: UOp, ds: list[Use]) -> bool:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
+    if u.device is None and self.cost[u] <= MASK and all(g.joined is not None for g, _, _ in ds): return True
+    if u in self.within and u not in self.with_sums and all(g.joined is not None and u in g.joined.within for g, _, _ in ds):
+      return u.op is not Ops.REDUCE_AXIS or all(self._bind(u, d) for d in ds)
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     if u.op is Ops.CAST and not narrows(u): return True   # what it is made of takes no more memory
     if u.op in _ROWS: return len(ds) == 1 and (u, *ds[0]) not in self.around and self._join(u, ds[0])
@@ -206,6 +217,7 @@ class Partition:
   def _bind(self, u: UOp, d: Use) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds: every output axis that the
     kernel's reductions do not keep, as the row of a softmax."""
+    if u in self.joined or u in self.within: return self._join_pass(u, d)
     g, idx, valid = d
     free, product = axes_in(valid, *idx), self._is_product(u)
     if g.kept is not None and (free != g.kept or product) or g.product: return False   # blocks are chosen for one product
@@ -224,6 +236,52 @@ class Partition:
     self._take(u, d, at, taken, fresh)
     g.kept, g.product = free, product
     return True
+
+  def _join_pass(self, u: UOp, d: Use) -> bool:
+    """Compute a reduction in the kernel of sums, with which it is made in one pass over their axis, or such a sum itself."""
+    g, idx, valid = d
+    dims = [dim for dim in sorted(u.arg[1]) if u.src[0].shape[dim] != 1]
+    mine = self.joined.get(u)
+    if g.joined is None:
+      joined, free = mine or self.with_sums.get(u), axes_in(valid, *idx)
+      if joined is None or g.kept is not None or not free.isdisjoint(g.bound): return False
+      if mine and (valid is not ix.TRUE or free != set(g.out) or axes_size(free) != elements_of(u)): return False
+      g.joined, g.kept, g.product, g.axis = joined, frozenset(g.out), True, g.new_axis(u.src[0].shape[dims[0]])
+    elif mine and u not in g.joined.sums:
+      if not self._in_pass(u, idx, g): return False
+      g.joined = g.joined.with_(mine)
+    if u in g.joined.inner: self._take(u, d, list(idx), [], dims)
+    elif u in g.joined.along or mine:
+      at = [*idx[:dims[0]], g.axis, *idx[dims[0] + 1:]]
+      self._take(u, d, at, [g.axis], [])
+      if mine:
+        g.places.update(mine.places(tuple(at)))
+        for r in mine.dear: self.passes.setdefault(r, []).append(g)
+    else: return False
+    return True
+
+  def _pass_with(self, u: UOp, readers: Collection[Group]) -> Use | None:
+    """A use of a sum by a kernel that makes what lies within it anyway, whose results may lie in another order."""
+    mine = self.joined[u]
+    for g in dict.fromkeys(g for r in mine.dear for g in self.passes.get(r, ())[-_SEVERAL:]):
+      table: dict[UOp, UOp] = {}
+      for r in mine.dear & g.places.keys(): table.update(zip(mine.at[r], g.places[r]))
+      left = [a for a in g.out if a not in table.values()]
+      for i in mine.start:   # along what the inner reductions do not vary
+        if i.op is Ops.RANGE and i not in table: table[i] = next((a for a in left if a.arg[1] == i.arg[1]), i)
+      at = tuple(table.get(i, i) for i in mine.start)
+      idx = tuple(ix.ZERO if d in u.arg[1] else i for d, i in enumerate(at))
+      if axes_in(*idx) != set(g.out) or not index_covers(idx, u.shape) or any(r.device != u.device for r in g.roots): continue
+      if g not in readers and self._takes(u, (g, idx, ix.TRUE), readers): return g, idx, ix.TRUE
+    return None
+
+  def _in_pass(self, u: UOp, idx: Idx, g: Group) -> bool:
+    """Whether a sum shares what lies within with those that a kernel makes in one pass, read at the same places."""
+    mine, dim = self.joined[u], next(dim for dim in u.arg[1] if u.src[0].shape[dim] != 1)
+    if g.joined is None or u.src[0].shape[dim] != g.axis.arg[1] or mine.along - g.joined.along: return False
+    if u in g.joined.reads or not mine.reads.isdisjoint(g.joined.sums): return False
+    places = mine.places((*idx[:dim], g.axis, *idx[dim + 1:]))
+    return any(r in g.places for r in places) and all(g.places.get(r, at) == at for r, at in places.items())
 
   def _merge(self, u: UOp, d: Use) -> bool:
     """A sum asked for only by another sum, through movement alone, is one sum over both (the input gradient of a convolution)."""
@@ -282,6 +340,7 @@ class Partition:
     here = None if u.op in _ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
     near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
     if here is None and u.op not in _ROWS: here = self._sibling(u, readers, near)
+    if here is None and u in self.joined: here = self._pass_with(u, readers)
     if here is None: self._begin(u, here := self.groups.new(u.shape).here)
     if asking == {here[0]: 1} and u not in self.must: return   # computed where it is needed
     self._store(u, here, near, asking)
@@ -343,18 +402,24 @@ class Partition:
     mine = reduction(u)[0]   # sums of much would be no more programs together than one of them, and wait for what others read
     small = elements_of(u) <= TINY and (mine is None or elements_of(mine.src[0]) <= (FEW if u is mine else MUCH))
     for g in self.groups.candidates(u, None if small else near):
-      if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU: continue
+      if any(r.device != u.device for r in g.roots): continue
+      if g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU and (g.joined is None or mine not in self.joined): continue
       if self._alike(u, g) and g not in readers and self._takes(u, g.here, readers): return g.here
     return None
 
   def _takes(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
     """Whether a kernel that needs, or has, each element of ``u`` may store it; a reduction is bound in it then."""
     g = d[0]
-    if not self._may_join(u, g) or g.kept is not None and self._of_product(u) or self.groups.depends(g, readers): return False
+    if not self._may_join(u, g) or self.groups.depends(g, readers): return False
+    if g.kept is not None and g.joined is None and self._of_product(u): return False
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
 
   def _alike(self, u: UOp, g: Group) -> bool:
     """Reductions join those of the same axes whose results lie in the same order, all else joins what is no reduction."""
+    if (mine := reduction(u)[0]) in self.joined and g.joined is not None:
+      idx, x = g.at, u
+      while x is not mine: idx, x = pulled(x, idx)[0] if x.op in MOVEMENT else idx, x.src[0]
+      return self._in_pass(x, idx, g)
     others, (mine, order) = [(r, other) for r, other in map(reduction, g.roots) if r is not None], reduction(u)
     if mine is None: return not others
     if mine is not u and self._is_product(mine): return False

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
@@ -11,6 +12,7 @@ from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, ide
 from ntgrad.codegen.kernel import flat_index, rewrite, steps_of
 from ntgrad.graph import nodes as graph
 
+from .exchanged_sums import find_exchanges
 from .nodes import LEAVES_WITHIN, Nodes, elements_of, is_fixed, leaves, movement, node_bytes, reduced_size, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
@@ -27,13 +29,20 @@ WHOLE_BLOCK = 8192     # elements: a long part along memory is a multiple of it,
 LITTLE_MORE = 16       # no part gets longer for that by more than one of so many
 
 
-def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp]) -> Nodes:
-  """Rewrite the graph for a target. ``made`` gets what stands for each node."""
+def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged: dict[UOp, UOp] | None = None,
+                  kept: Collection[UOp] = ()) -> Nodes:
+  """Rewrite the graph for a target. ``made`` gets what stands for each node, ``exchanged`` the sums of ``find_exchanges`` by what
+  is made in their place, but for those that are ``kept``."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
+  exchanges = {u: e for u, e in find_exchanges(sinks).items() if u not in kept}
+  first = tuple(dict.fromkeys(e.y for e in exchanges.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
+    if old in exchanges and (new := exchanges[old].made(u, made)) is not None:
+      if exchanged is not None: exchanged[new[0]] = old
+      return new[1]
     if old in shifted: return in_one_pass(shifted[old], u, target)
     if (none := of_nothing(u, identity(u.arg[0], u.dtype))) is not None: return none
     found = split_blocks(u, target) if target.blocks else split_reduce(u, target)
@@ -47,13 +56,13 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp]) -> Nodes:
   def contiguous(old: UOp, u: UOp) -> UOp | None:
     if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], u.arg[1], u.arg[2], old.device)
     return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
-  return rewrite(sinks, {
+  return rewrite((*first, *sinks), {
     **dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda _, u: u.src[0]), **dict.fromkeys((Ops.ALU, Ops.CAST), elementwise),
     Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
     Ops.SCAN_AXIS: lambda _, u: split_scan(u, target), Ops.SORT_AXIS: lambda _, u: split_sort(u, target),
     Ops.COPY: lambda old, u: u.src[0] if is_number_now(old.src[0], u.src[0]) else None, Ops.LAUNCH: lambda _, u: with_memory(u),
     Ops.AFTER: lambda _, u: in_runs(u, target) if target.blocks else None,
-    **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u)), Ops.SHRINK: shrink}, made=made)
+    **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u)), Ops.SHRINK: shrink}, made=made)[len(first):]
 
 
 def find_shrunk(sinks: Nodes) -> dict[UOp, UOp]:

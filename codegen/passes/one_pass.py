@@ -1,0 +1,238 @@
+"""Pass: reductions along one axis that need each other -> one loop over that axis, which makes them all.
+
+A softmax's sum needs the greatest score, and a product with the weights needs both. Each score is made once, and what was added
+so far is corrected when the greatest grows (``one_pass_rule`` has the rule):
+
+    y[i, d] = sum[j](exp(s - max[j](s)) * v[j, d]) / sum[j](exp(s - max[j](s))),  s = sum[k](q[i, k] * k[j, k])
+
+    ->  most = -inf, total = 0, sums = 0
+        for each block of j:
+          s = sum[k](q[i, k] * k[j, k])
+          next = max(most, max[j](s)),  w = exp(s - next),  by = exp(most - next)
+          total = total * by + sum[j](w),  sums = sums * by + sum[j](w * v[j, d])
+          most = next
+        y[i, d] = sums / total
+
+This is the online softmax of Milakov and Gimelshein (2018), which FlashAttention (Dao et al., arXiv 2205.14135) keeps blocks of
+in fast memory; as a rule for any such reductions it is in Neptune (arXiv 2510.08726).
+"""
+from __future__ import annotations
+
+import math
+from functools import reduce
+
+from .. import index as ix
+from ..ir import FUNCTIONS, BinaryOps, Ops, Target, UnaryOps, UOp, identity, multiplied_exactly, power_of_two, toposort, union
+from ..ir.alu import add, less, mul
+from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, substitute, volume
+from ..opts import Warps
+from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
+from .one_pass_rule import Chain, Member, Shift, counted_where, find_chain, times
+
+RECOMPUTED = 6                                  # operations up to which a value is computed again
+MULTIPLIED_ROWS, MULTIPLIED_COLUMNS = 128, 64   # of a block of scores, at most, where blocks are multiplied
+CPU_ROWS, CPU_COLUMNS = 64, 64                  # the same on a CPU, whose own cache holds them
+MOST_BESIDE = 256          # elements beside rows and columns that a program has all of: the width of a head of attention
+LANES = 16                 # elements that blocks on a CPU are multiples of
+LEAST_MULTIPLIED = 16      # elements of a block that is multiplied, along each axis
+LEAST_CORES = 4            # programs for one of so many cores, at least, on a target with blocks
+SEVERAL_BLOCKS_WARPS = 8   # of a program that has several blocks of scores at a time, in registers
+
+
+def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
+  """Reductions along one axis that need each other -> a loop over its blocks: max[j](s), sum[j](exp(s - max[j](s)) * v) -> FOR(j,
+  m = max(m, s), sum = sum * exp(old m - m) + exp(s - m) * v)."""
+  if (chain := find_chain(kernel)) is None or (rows := chain.rows(kernel)) is None: return kernel
+  beside = [a for a in kernel.axes if a is not rows and a.rng is not chain.axis and a.rng not in chain.common]
+  if not all(isinstance(a.size, int) and a.size <= MOST_BESIDE for a in beside): return kernel
+  if target and target.blocks and any(map(_multiplied_exactly, kernel.reduces)): return kernel
+  found = _Blocks(kernel, target, chain, rows, beside)
+  # one query and a long cache would be read by a few programs, each from the first to the last key
+  if found.blocks and found.started * LEAST_CORES < found.cores: return kernel
+  return found.made_in_blocks()
+
+
+def _multiplied_exactly(r: UOp) -> bool:
+  """Whether no matrix unit makes a sum of products, which takes the registers that the blocks between products are to stay in."""
+  x = r.src[0]
+  return x.arg is BinaryOps.MUL and all(any(a.arg[0] in r.arg[1] for a in s.ranges) for s in x.src) and multiplied_exactly(x)
+
+
+class _Blocks(Builder):
+  """A kernel whose chain is made by a loop: a program has a block of rows, and goes along the blocks of the chain's axis."""
+
+  def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis, beside: list[Axis]):
+    super().__init__(kernel, target)
+    self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
+    self.blocks = bool(target and target.blocks)
+    self.height = self.size(rows.size, MULTIPLIED_ROWS if self.blocks else CPU_ROWS)
+    self.width = self.size(self.columns.size, MULTIPLIED_COLUMNS if self.blocks else CPU_COLUMNS)
+    self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in beside]
+    rows_in_all = volume(self.axes) * ix.count(rows.size)
+    while self.blocks and self.height > LEAST_MULTIPLIED and rows_in_all < self.height * self.cores: self.height //= 2
+    self.at, self.row = self.new(ix.rounds(rows.size, self.height), AxisKind.GRID), self.new(self.height, AxisKind.TILE)
+    self.started = volume(a for a in self.axes if a.kind is AxisKind.GRID)
+    self.step = self.new(ix.rounds(self.columns.size, self.width), AxisKind.LOOP)
+    self.axes += [Axis(a.id, a.size, AxisKind.TILE) for a in beside]
+    self.column = self.new(self.width, AxisKind.TILE)   # behind the others: blocks lie along it
+    i = ix.add(ix.mul(self.at.rng, self.height), self.row.rng)
+    self.table = {rows.rng: i}
+    begin, self.end = self.trimmed()
+    j = ix.add(ix.mul(ix.add(self.step.rng, begin), self.width), self.column.rng)
+    self.table[chain.axis] = j
+    self.there = {self.row.rng: ix.lt(i, rows.size), self.column.rng: ix.lt(j, self.columns.size)}
+    self.before: list[UOp] = []        # what stands before the loop
+    self.kept: dict[UOp, UOp] = {}     # the variable of each member
+    self.newest: dict[UOp, UOp] = {}   # of a statistic that others are shifted by, in the round
+
+  def size(self, n: ix.Dim, most: int) -> int:
+    """The elements of a block along an axis of ``n``: at most so many, few of which are behind the last."""
+    if not isinstance(n, int): return most
+    if self.blocks: return min(most, max(power_of_two(n), LEAST_MULTIPLIED))
+    each = -(-n // -(-n // most))
+    return n if n <= LANES else min(-(-each // LANES) * LANES, most)
+
+  def made_in_blocks(self) -> Kernel:
+    """The kernel with its loop."""
+    body = self.statements()
+    several = sum(r.ranges >= self.common for r in self.chain.inner) > 1
+    return self.made((*self.before, for_(self.step, self.end, *body), *self.stored()),
+                     applied=(Warps(SEVERAL_BLOCKS_WARPS),) if self.blocks and several else ())
+
+  def trimmed(self) -> tuple[UOp, ix.Dim]:
+    """The first block of the chain's axis that a program needs, and how many: those of which nothing counts are left out."""
+    begin, end = ix.ZERO, ix.node(self.step.size)
+    first, *others = [dict.fromkeys(counted_where(m)) for m in self.chain.members]
+    for c in [c for c in first if all(c in other for other in others)]:   # below 0, or nothing counts
+      terms, n = ix.linear(self.here(c))
+      along = dict(terms).get(self.chain.axis, 0)
+      rest = ix.const(n)   # the least that it is for the rows of a program
+      for t, k in terms:
+        if t is self.row.rng: rest = ix.add(rest, min(k, 0) * (self.height - 1))
+        elif t is not self.chain.axis: rest = ix.add(rest, ix.mul(t, k))
+      if not along or any(r in rest.ranges for r in (self.chain.axis, self.row.rng)): continue
+      if along > 0: end = ix.least(end, ix.greatest(ix.cdiv(ix.mul(rest, -1), along * self.width), 0))
+      else: begin = ix.greatest(begin, ix.fdiv(ix.add(ix.fdiv(rest, -along), 1), self.width))
+    return begin, ix.number(end if begin is ix.ZERO else ix.greatest(ix.sub(end, begin), 0))
+
+  # ---- values
+
+  def value(self, u: UOp) -> UOp:
+    """A value by the new axes, read where it is there."""
+    def load(old: UOp, u: UOp) -> UOp | None:
+      gates = [gate for r, gate in self.there.items() if gate is not ix.TRUE and r in u.ranges]
+      return u.replace((*u.src[:2], ix.both(*u.src[2:], *gates))) if gates and u.src[0].op is Ops.DEFINE_GLOBAL else None
+    return rewrite((self.here(u),), {Ops.LOAD: load})[0]
+
+  def axes_of(self, *ranges: UOp) -> list[Axis]:
+    """The tile axes of what is a function of axes of the kernel."""
+    return self.among(union([self.here(r).ranges for r in ranges]))
+
+  def among(self, ranges: frozenset[UOp]) -> list[Axis]:
+    """The tile axes that are some ranges."""
+    return [a for a in self.axes if a.kind is AxisKind.TILE and a.rng in ranges]
+
+  def counted(self, x: UOp, fn: BinaryOps) -> UOp:
+    """What is reduced, without what is behind the last element."""
+    gate = self.there[self.column.rng]
+    return x if gate is ix.TRUE else gate.where(x, UOp.const(x.dtype, identity(fn, x.dtype)))
+
+  def finite(self, v: UOp, other: UOp | None = None) -> UOp:
+    """What a sum is shifted by: a maximum, or 0 where that is not finite."""
+    inside = less(UOp.alu(UnaryOps.ABS, v), UOp.const(v.dtype, math.inf))
+    return inside.where(v, UOp.const(v.dtype, 0) if other is None else other)
+
+  def exponential(self, s: Shift, old: UOp, new: UOp) -> UOp:
+    """What a sum that is shifted by an old statistic is multiplied by, to be shifted by a new one."""
+    a, b = [self.here(substitute((s.by,), {s.statistic: v})[0]) for v in (old, new)]
+    return UOp.alu(s.fn, times(UOp.alu(BinaryOps.SUB, a, b), s.c))
+
+  # ---- statements
+
+  def statements(self) -> list[UOp]:
+    """The body of the loop."""
+    members, body, late = self.chain.members, list[UOp](), list[UOp]()
+    shifting = {s.statistic for m in members for s in m.shifts}
+    for n, m in enumerate(members):
+      nothing = UOp.const(m.node.dtype, identity(m.node.arg[0], m.node.dtype))
+      self.kept[m.node] = keep(self.before, f"so_far{n}", nothing, *self.axes_of(*m.node.ranges))
+    shared, made = self.shared(), self.made_before()
+    by: dict[tuple[UnaryOps, float, UOp], UOp] = {}
+    for n, m in enumerate(members):
+      for u in toposort((m.inside,), made.__contains__):
+        if u not in shared or u in made: continue
+        made[u] = keep(body, f"block{len(made)}", self.value(substitute((u,), made)[0]), *self.axes_of(*u.ranges))
+      fn, so_far = m.node.arg[0], self.kept[m.node]
+      new = reduce_over(fn, self.counted(self.value(substitute((m.inside,), made)[0]), fn), self.column)
+      for s in m.shifts:   # where nothing was there before, by 1
+        if (key := (s.fn, s.c, s.by)) not in by:
+          now = self.finite(self.newest[s.statistic])
+          value = self.exponential(s, self.finite(self.kept[s.statistic], now), now)
+          by[key] = keep(body, f"by{len(by)}", value, *self.axes_of(*s.statistic.ranges))
+        so_far = mul(so_far, by[key])
+      new = UOp.alu(fn, so_far, new)
+      if m.node in shifting:   # the old one is needed till the end of the round
+        new = self.newest[m.node] = keep(body, f"next{n}", new, *self.axes_of(*m.node.ranges))
+        made[m.node] = self.finite(new)
+      (late if m.node in shifting else body).append(store_over(self.kept[m.node], new))
+    return body + late
+
+  def made_before(self) -> dict[UOp, UOp]:
+    """What is the same in each round: other reductions, and on a target with blocks the rows' own factors of products."""
+    made: dict[UOp, UOp] = {}
+    for u in toposort([m.inside for m in self.chain.members], self.kept.__contains__):
+      is_row = self.blocks and u.op is Ops.LOAD and self.rows.rng in u.ranges and not u.ranges <= self.common
+      if u in self.kept or self.chain.axis in u.ranges or not (u.op is Ops.REDUCE or is_row): continue
+      made[u] = keep(self.before, f"outside{len(made)}", self.value(substitute((u,), made)[0]), *self.axes_of(*u.ranges))
+    return made
+
+  def shared(self) -> set[UOp]:
+    """The values that are made once a round, as a block: those that several reductions need, or one along more axes."""
+    users: dict[UOp, dict[Member, None]] = {}
+    dear: dict[UOp, int] = {}   # operations
+    nodes: dict[UOp, None] = {}
+    for m in self.chain.members:
+      for u in toposort((m.inside,), self.kept.__contains__):
+        nodes[u] = None
+        users.setdefault(u, {})[m] = None
+        own = RECOMPUTED + 1 if u.op is Ops.REDUCE else FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
+        dear[u] = 0 if u in self.kept else own + sum(dear[s] for s in u.src)
+    def is_block(s: UOp) -> bool:
+      return s not in self.kept and self.chain.axis in s.ranges and s.dtype.kind == "f" and dear[s] > RECOMPUTED
+    def alike(a: UOp, b: UOp) -> bool: return users[a] == users[b] and a.ranges - self.common == b.ranges - self.common
+    found = {m.inside for m in self.chain.members if len(users[m.inside]) > 1 and is_block(m.inside)}
+    for u in nodes:
+      for s in u.src if u.op is Ops.ALU or u.op is Ops.CAST else ():
+        if not is_block(s) or alike(s, u): continue
+        narrow = s.op is Ops.CAST and s.src[0].dtype.kind == "f" and s.src[0].dtype.itemsize < s.dtype.itemsize
+        found.add(s.src[0] if narrow else s)   # in as few bytes as it is rounded to
+    return found | self.turned()
+
+  def turned(self) -> set[UOp]:
+    """On a CPU, factors of inner sums that lie along what is summed: a block is copied for all rows, to lie along the columns."""
+    found = set[UOp]()
+    for r in self.chain.inner if chooses(self.target) else ():
+      for u in toposort((r.src[0],)):
+        if u.op is not Ops.LOAD or self.chain.axis not in u.ranges or self.rows.rng in u.ranges: continue
+        steps = steps_of(flat_index(self.kernel.by_uop[u.src[0]].shape, u.src[1].src))
+        if any(steps.get(i) == 1 for i in r.arg[1]): found.add(u)
+    return found
+
+  def stored(self) -> list[UOp]:
+    """The STOREs of the kernel, of what the members come to."""
+    totals: dict[UOp, UOp] = {}
+    out: list[UOp] = []
+    for n, m in enumerate(self.chain.members):
+      so_far, greatest = self.kept[m.node], m.node.arg[0] is BinaryOps.MAX
+      factors = [self.exponential(s, self.finite(v := self.kept[s.statistic]), v) for s in m.shifts]
+      factors += [self.here(substitute((f,), totals)[0]) for f in m.factors]
+      if factors:
+        by = reduce(add if greatest else mul, factors)
+        if by.ranges < so_far.ranges: by = keep(out, f"last{n}", by, *self.among(by.ranges))
+        so_far = (add if greatest else mul)(so_far, by)
+      totals[m.node] = so_far
+    for s in self.kernel.body:
+      value = self.value(substitute(s.src[2:3], totals)[0])
+      gate = [self.there[self.row.rng]] if self.rows.rng in s.ranges else []
+      out.append(put(s, self.here(s.src[1]), value, ix.both(*[self.here(g) for g in s.src[3:]], *gate)))
+    return out

@@ -1,0 +1,221 @@
+"""Which sums of a graph are made in one pass over an axis with the reductions that they need, so that what lies between is never
+stored: the scores of attention, and in its gradients the scores made once more.
+
+    s = sum[k](q * k), m = max[j](s), l = sum[j](exp(s - m)), y = sum[j](exp(s - m) / l * v)   ->   y with all within, one kernel
+
+``codegen/passes/one_pass_rule`` says which may be, ``one_pass`` makes the loop.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, TernaryOps, UOp, config, multiplied_exactly, toposort
+from ntgrad.codegen.kernel import substitute
+from ntgrad.codegen.passes.one_pass_rule import decomposed, members_beneath
+from ntgrad.graph import nodes as graph
+
+from .nodes import Idx, axes_in, elements_of, is_fixed, node_bytes, pulled, reduced_size
+from .placement import load_element
+
+MOST_WALKED = 512      # that are looked at for one sum
+MOST_WITHIN = 256     # elements that a reduction within goes along, at most: the width of a head of attention
+_LITTLE = 16          # so many times less work than the largest of what lies within is done again in each kernel
+
+_ELEMENTWISE = frozenset({Ops.ALU, Ops.CAST, Ops.DETACH})
+
+
+class Joined(NamedTuple):
+  """Sums, and what is computed with them in one kernel.
+
+  ``along``: reductions over the same axis. ``inner``: others, the ``dear`` ones for each element of rows and axis. ``within``:
+  all these, what they add and what is made of them; ``reads``: what that is made of. ``shared``: what of it others may read too.
+  ``at``: where the inner reductions are read, for the element ``start`` of what the first sum adds."""
+  sums: tuple[UOp, ...]
+  along: frozenset[UOp]
+  inner: frozenset[UOp]
+  dear: frozenset[UOp]
+  within: frozenset[UOp]
+  reads: frozenset[UOp]
+  shared: frozenset[UOp]
+  start: Idx
+  at: dict[UOp, Idx]
+
+  def places(self, start: Idx) -> dict[UOp, Idx]:
+    """Where the inner reductions are read for another element."""
+    table = dict(zip(self.start, start))
+    return {r: substitute(idx, table) for r, idx in self.at.items()}
+
+  def with_(self, other: Joined) -> Joined:
+    """Both, in the places of the first."""
+    return Joined((*self.sums, *other.sums), self.along | other.along, self.inner | other.inner, self.dear | other.dear,
+                  self.within | other.within, self.reads | other.reads, self.shared | other.shared, self.start, self.at)
+
+
+def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp], refused: Collection[UOp],
+                target: Target) -> dict[UOp, Joined]:
+  """Such sums of a graph that are worth it: for a target with blocks those of products that its matrix units make.
+
+  Each has reductions along its axis, or makes once more what such a one has within; nobody else reads that."""
+  found: dict[UOp, Joined] = {}
+  if config.noopt: return found
+  sums = [u for u in order if u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f" and u not in refused]
+  walks = {u: _Walk(u, near, users, must) for u in sums if (near := _Near.of(u, users, target.least_scores)) is not None}
+  first = {u: j for u, w in walks.items() if (j := w.with_others()) is not None}
+  if target.blocks: first = {u: j for u, j in first.items() if not any(map(_multiplied_exactly, j.dear))}
+  # what some sum is made with, or is itself, others load; they make what is dear once more
+  loaded, dear = {r for u, j in first.items() for r in (u, *j.along)}, {r for j in first.values() for r in j.dear}
+  for u, w in walks.items():
+    mine = first.get(u)
+    if mine is None or not mine.inner.isdisjoint(loaded): mine = None if dear.isdisjoint(w.near.dear) else w.alone(loaded, dear)
+    if mine is not None: found[u] = mine
+  along = {r for j in found.values() for r in j.along}
+  found = {u: j for u, j in found.items() if u not in along}
+  while True:
+    inside, left = {n for j in found.values() for n in j.within}, dict.fromkeys(found)
+    known = {n for j in found.values() if j.along for n in j.dear}
+    for u in left:
+      mine = found[u]
+      readers = (r for n in mine.within - mine.shared for r in users.get(n, ()))
+      if known.isdisjoint(mine.dear) or any(r not in inside and r not in left for r in readers): del found[u]
+    if len(found) == len(left): return found
+
+
+def _multiplied_exactly(r: UOp) -> bool: return r.src[0].arg is BinaryOps.MUL and multiplied_exactly(r.src[0])
+def _products(r: UOp) -> int: return elements_of(r) * reduced_size(r)
+
+
+class _Near(NamedTuple):
+  """Of what is beneath a sum over one axis the reductions that might be dear, and what leads to these or to small ones."""
+  dear: set[UOp]
+  leading: set[UOp]
+
+  @staticmethod
+  def of(u: UOp, users: Mapping[UOp, Sequence[UOp]], least: int) -> _Near | None:
+    """What is near a sum; None where nothing might be dear."""
+    dims = [d for d in u.arg[1] if u.src[0].shape[d] != 1]
+    if len(dims) != 1: return None
+    queue, seen, reduces = [u.src[0]], {u.src[0]}, list[UOp]()
+    for n in queue:
+      if n.op is Ops.REDUCE_AXIS:
+        if is_fixed(n.src[0].shape) and reduced_size(n) <= MOST_WITHIN: reduces.append(n)
+        if u.src[0].shape[dims[0]] not in [n.src[0].shape[d] for d in n.arg[1]]: continue
+      elif n.op not in MOVEMENT and n.op not in _ELEMENTWISE: continue
+      new = [s for s in n.src if s not in seen]
+      seen.update(new)
+      queue += new
+      if len(queue) > MOST_WALKED: break
+    dear = {r for r in reduces if node_bytes(r) >= least and elements_of(r) >= elements_of(u)}
+    if not dear: return None
+    most = max(map(_products, dear)) // _LITTLE
+    above = [r for r in reduces if r in dear or _products(r) <= most]
+    leading = set(above)
+    for n in above:
+      new = [r for r in users.get(n, ()) if r in seen and r not in leading]
+      leading.update(new)
+      above += new
+    return _Near(dear, leading)
+
+
+class _Walk:
+  """What lies beneath a sum over one axis, as far as it could be computed with it: ``at`` has where each node is read."""
+
+  def __init__(self, u: UOp, near: _Near, users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp]):
+    self.sum, self.near, self.users, self.must = u, near, users, must
+    self.start = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
+    self.axis = next(self.start[d] for d in u.arg[1] if u.src[0].shape[d] != 1)
+
+  def with_others(self) -> Joined | None:
+    """What is made in one pass with the sum, and reductions along its axis that it needs; None where nothing is, or where a
+    program has no room for it."""
+    return found if self._go(True) and self.along and (found := self._joined()) is not None and self._rule_holds() else None
+
+  def alone(self, loaded: Collection[UOp], known: Collection[UOp]) -> Joined | None:
+    """The same with what is ``loaded``, where the kernel makes something once more that is ``known`` to be dear."""
+    return self._joined(known) if self._go(False, loaded) else None
+
+  def _go(self, with_others: bool, loaded: Collection[UOp] = ()) -> bool:
+    """Walk, to other reductions along the axis or not; whether all nodes were seen, and some reduction varies along the axis."""
+    self.at: dict[UOp, Idx] = {}
+    self.leaves: dict[UOp, Idx] = {}
+    self.along, self.inner, self.twice = set[UOp](), set[UOp](), set[UOp]()
+    todo = [(self.sum.src[0], self.start)]
+    for n, idx in todo:
+      if len(todo) > MOST_WALKED: return False
+      if n in self.at and self.at[n] != idx: self.twice.add(n)
+      if n in self.at or n in self.leaves: continue
+      new: list[tuple[UOp, Idx]] = []
+      if n.op is Ops.REDUCE_AXIS:
+        if with_others and (where := _along(n, idx, self.axis)) is not None:
+          self.along.add(n)
+          new = [(n.src[0], where)]
+        elif n in self.must or n in loaded or not is_fixed(n.src[0].shape) or reduced_size(n) > MOST_WITHIN: self.leaves[n] = idx
+        else: self.inner.add(n)
+      elif n in self.must or n not in self.near.leading: self.leaves[n] = idx
+      elif n.op in MOVEMENT: new = [(n.src[0], pulled(n, idx)[0])]
+      else:
+        new = [(s, idx) for s in n.src]
+        if with_others: new += [(r, i) for r in self.users.get(n, ()) if r is not self.sum and (i := _over(r, idx, self.axis))]
+      if n not in self.leaves: self.at[n] = idx
+      todo += new
+    return any(self.axis in axes_in(*self.at[r]) for r in self.inner)
+
+  def _joined(self, known: Collection[UOp] = ()) -> Joined | None:
+    at, axis = self.at, self.axis
+    spaces = {axes_in(*at[r]) | {axis} for r in self.along} or {axes_in(*at[r]) for r in self.inner if r in known}
+    dear = {r for r in self.inner & self.near.dear if axis in axes_in(*at[r]) in spaces}
+    if len(spaces) != 1 or not dear: return None
+    most = max(map(_products, dear)) // _LITTLE
+    inner = {r for r in self.inner if r in dear or _products(r) <= most}
+    made = set(inner)
+    for n in toposort(at, lambda n: n not in at):
+      if n in at and not made.isdisjoint(n.src): made.add(n)
+    along = self.along & made
+    if not self.twice.isdisjoint(made) or any(n in self.must and n not in along for n in made): return None
+    products = {n for r in inner for n in _added(r)}
+    within = made | products
+    reads = {s for n in within - along for s in n.src if s not in within}
+    shared = along | products | {n for n in made if axis not in axes_in(*at[n])}   # what each row has once, and is cheap
+    return Joined((self.sum,), frozenset(along), frozenset(inner), frozenset(dear), frozenset(within), frozenset(reads),
+                  frozenset(shared), self.start, {r: at[r] for r in inner})
+
+  def _rule_holds(self) -> bool:
+    """Whether the sum and all reductions along its axis can be made in one pass, by their index form."""
+    made: dict[UOp, UOp] = {}
+    for n in toposort((self.sum.src[0], *self.along), lambda n: n not in self.at):
+      idx = self.at.get(n) or self.leaves.get(n, ())
+      if (number := graph.const_value(n)) is not None: made[n] = UOp.const(n.dtype, number)
+      elif n.op is Ops.IOTA and idx: made[n] = UOp(Ops.CAST, n.dtype, (idx[0],))
+      elif n in self.along: made[n] = UOp(Ops.REDUCE, n.dtype, (made[n.src[0]],), (n.arg[0], (self.axis.arg[0],)))
+      elif n not in self.at or n in self.inner: made[n] = load_element(n, idx, ix.TRUE)
+      elif n.op in MOVEMENT:
+        valid, value = pulled(n, idx)[1], made[n.src[0]]
+        made[n] = value if valid is ix.TRUE else UOp.alu(TernaryOps.WHERE, valid, value, UOp.const(n.dtype, 0))
+      elif n.op is Ops.DETACH: made[n] = made[n.src[0]]
+      else: made[n] = UOp(n.op, n.dtype, tuple(made[s] for s in n.src), n.arg)
+    total = UOp(Ops.REDUCE, self.sum.dtype, (made[self.sum.src[0]],), (BinaryOps.ADD, (self.axis.arg[0],)))
+    reduces = [*(made[r] for r in self.along), total]
+    needs = members_beneath(toposort(reduces), frozenset(reduces))
+    return all(decomposed(r, self.axis, needs) is not None for r in reduces)
+
+
+def _added(r: UOp) -> list[UOp]:
+  """The nodes between what a reduction adds and what that is made of in fewer elements."""
+  def part(n: UOp) -> bool: return (n.op in MOVEMENT or n.op in _ELEMENTWISE) and elements_of(n) == elements_of(r.src[0])
+  queue = [r.src[0]] if part(r.src[0]) else []
+  for n in queue: queue += [s for s in n.src if s not in queue and part(s)]
+  return queue
+
+
+def _along(r: UOp, idx: Idx, axis: UOp) -> Idx | None:
+  """Where a reduction over as many elements as an axis has reads, along that axis; None for one that varies along it."""
+  dims = [d for d in r.arg[1] if r.src[0].shape[d] != 1]
+  if axis in axes_in(*idx) or len(dims) != 1 or r.src[0].shape[dims[0]] != axis.arg[1]: return None
+  return (*idx[:dims[0]], axis, *idx[dims[0] + 1:])
+
+
+def _over(r: UOp, idx: Idx, axis: UOp) -> Idx | None:
+  """Where the result of a reduction lies that goes along an axis of what it reads at an index; None for one that does not."""
+  if r.op is not Ops.REDUCE_AXIS or [i for d, i in enumerate(idx) if d in r.arg[1] and i.op is Ops.RANGE] != [axis]: return None
+  return tuple(ix.ZERO if d in r.arg[1] else i for d, i in enumerate(idx))

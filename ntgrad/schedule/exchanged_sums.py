@@ -1,0 +1,167 @@
+"""Graph rewrite: a sum of products with the result of a product is taken over what that one sums, where another product is there.
+
+    D = sum[j](p * sum[d](g * v)),  y = sum[j](p * v)   ->   D = sum[d](g * y)
+
+``p`` varies along the rows and ``j``, ``g`` along the rows and ``d``. So the gradient of a softmax that weighs values sums no
+weights: it is the inner product of y and y's gradient (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, config, toposort
+from ntgrad.codegen.kernel import substitute
+from ntgrad.graph import nodes as graph
+
+from .nodes import Idx, is_fixed, movement, pulled, reduced_size
+
+_NEAR = 8                      # values of a product that are looked at
+_OTHER, _SUMMED = 100, 1000    # ids of the axes of another product, and of what a product sums
+
+
+class ExchangedSum(NamedTuple):
+  """A sum as ± sum(g * y) * times / over, along ``axes``: ``g`` with one element along ``without``, ``y`` in the ``order`` of its
+  dimensions."""
+  g: UOp
+  y: UOp
+  without: int
+  order: tuple[int, ...]
+  axes: tuple[int, ...]
+  times: tuple[UOp, ...]
+  over: tuple[UOp, ...]
+  negative: bool
+
+  def made(self, u: UOp, new: Mapping[UOp, UOp]) -> tuple[UOp, UOp] | None:
+    """The sum that is made in place of ``u``, and what stands for ``u``, of nodes that have been rewritten; None where one has
+    not been yet."""
+    if self.y not in new: return None
+    shape = tuple(1 if d == self.without else n for d, n in enumerate(self.g.shape))
+    g = movement(Ops.SHRINK, new[self.g], tuple((0, n) for n in shape))
+    y = graph.cast(graph.reshape(graph.permute(new[self.y], self.order), shape), g.dtype)
+    total = movement(Ops.REDUCE_AXIS, graph.mul(g, y), (BinaryOps.ADD, self.axes))
+    out = graph.cast(graph.reshape(total, u.shape), u.dtype)
+    for f in self.times: out = graph.mul(out, new[f])
+    for f in self.over: out = graph.div(out, new[f])
+    return total, graph.neg(out) if self.negative else out
+
+
+class _Product(NamedTuple):
+  """A sum over an axis of the products of two values: its node, the axes of what it sums, and what each factor is a view of,
+  perhaps in fewer bytes, with the index at which that is read."""
+  node: UOp
+  at: Idx
+  factors: tuple[tuple[UOp, Idx], ...]
+
+  @property
+  def axis(self) -> UOp: return next(i for d, i in enumerate(self.at) if d in self.node.arg[1] and i.op is Ops.RANGE)
+
+
+def find_exchanges(sinks: Sequence[UOp]) -> dict[UOp, ExchangedSum]:
+  """The sums of a graph that are fewer additions over what a product beneath them sums."""
+  found: dict[UOp, ExchangedSum] = {}
+  if config.noopt: return found
+  order = toposort(sinks)
+  sums = [u for u in order if u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"]
+  sums = [u for u in sums if is_fixed(u.src[0].shape)]
+  products: dict[UOp, list[_Product]] = {}   # by their factors
+  for u in sums:
+    if (p := _product(u, _OTHER)) is not None:
+      for factor, _ in p.factors: products.setdefault(factor, []).append(p)
+  users: dict[UOp, list[UOp]] = {}
+  for u in sums if products else ():
+    if (f := _factors(u, products)) is None: continue
+    if not users:
+      for n in order:
+        for s in dict.fromkeys(n.src): users.setdefault(s, []).append(n)
+    if (exchange := next((e for p in products[f.other] if (e := _exchange(u, f, p, users)) is not None), None)) is not None:
+      found[u] = exchange
+  return found
+
+
+def _read(x: UOp, idx: Idx) -> tuple[UOp, Idx]:
+  """What a value is a view of, perhaps in fewer bytes, and where it is read for an element."""
+  while x.op in MOVEMENT or x.op is Ops.CAST and x.dtype.kind == "f" == x.src[0].dtype.kind:
+    if x.op in MOVEMENT: idx = pulled(x, idx)[0]
+    x = x.src[0]
+  return x, idx
+
+
+def _product(u: UOp, first: int) -> _Product | None:
+  """A sum of products as such, with axes numbered from ``first`` on; None for any other."""
+  x = u.src[0]
+  if x.arg is not BinaryOps.MUL or sum(x.shape[d] != 1 for d in u.arg[1]) != 1: return None
+  at = tuple(ix.rng(first + d, n) for d, n in enumerate(x.shape))
+  return _Product(u, at, tuple(_read(s, at) for s in x.src))
+
+
+class _Factors(NamedTuple):
+  """What a sum adds: the ``result`` of a product, times ``other``, times and over rows that are the same for all of it."""
+  result: UOp
+  other: UOp
+  times: tuple[UOp, ...]
+  over: tuple[UOp, ...]
+  negative: bool
+
+
+def _factors(u: UOp, products: Mapping[UOp, object]) -> _Factors | None:
+  """The factors of what a sum adds, if one is the result of a product and another a factor of one."""
+  def row(x: UOp) -> UOp | None: return x.src[0] if x.op is Ops.EXPAND and x.src[0].shape == u.shape else None
+  queue, results, others, negative = [u.src[0]], list[UOp](), list[UOp](), False
+  times, over = list[UOp](), list[UOp]()
+  for x in queue:
+    if len(queue) > _NEAR: return None
+    if (r := row(x)) is not None: times.append(r)
+    elif x in products and x is not u.src[0]: others.append(x)
+    elif x.arg is BinaryOps.MUL: queue += x.src
+    elif x.arg is UnaryOps.NEG:
+      negative = not negative
+      queue.append(x.src[0])
+    elif x.arg is BinaryOps.DIV and (r := row(x.src[1])) is not None:
+      over.append(r)
+      queue.append(x.src[0])
+    elif x.op is Ops.CAST and x.dtype.kind == "f" == x.src[0].dtype.kind: queue.append(x.src[0])
+    else: results.append(x)
+  if len(results) != 1 or len(others) != 1: return None
+  return _Factors(results[0], others[0], tuple(times), tuple(over), negative)
+
+
+def _exchange(u: UOp, f: _Factors, y: _Product, users: Mapping[UOp, Sequence[UOp]]) -> ExchangedSum | None:
+  """The exchange of a sum by another product ``y``, if that multiplies the same values."""
+  here = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
+  dims = [d for d in u.arg[1] if u.src[0].shape[d] != 1]
+  node, idx = _read(f.result, here)
+  if len(dims) != 1 or node.op is not Ops.REDUCE_AXIS or node.arg[0] is not BinaryOps.ADD or node is y.node: return None
+  if (r := _product(node, _SUMMED)) is None or reduced_size(node) >= reduced_size(u): return None
+  j, k = here[dims[0]], r.axis
+  table = {a: i for a, i in zip(r.at, idx) if a is not k}
+  factors = [(s, substitute(i, table)) for s, i in r.factors]
+  sides = [n for n, (_, i) in enumerate(factors) if not any(j in x.ranges for x in i)]
+  if len(sides) != 1: return None
+  v, v_at = factors[1 - sides[0]]
+  for n in range(2):   # the factors of y are p and v, in the same places
+    (p, p_at), (other, other_at) = y.factors[n], y.factors[1 - n]
+    if p is not f.other or other is not v: continue
+    known = {a: i for a, i in zip(p_at, here) if a.op is Ops.RANGE}
+    if tuple(known.get(a, a) for a in p_at) != here: continue
+    left = [a for a in y.at if a.op is Ops.RANGE and a not in known]
+    if len(left) != 1 or left[0].arg[1] != k.arg[1] or known.get(y.axis) is not j: continue
+    known[left[0]] = k
+    if substitute(other_at, known) != v_at: continue
+    # dimensions of y as those of g, which has the product's shape
+    mine = [table.get(a, a) for a in r.at]
+    theirs = [ix.ZERO if a is y.axis else known.get(a, a) for a in y.at]
+    wanted = [i for i in mine if i.op is Ops.RANGE and i is not j]
+    without = [d for d, i in enumerate(mine) if j in i.ranges]
+    if len(without) != 1 or {*wanted} != {i for i in theirs if i.op is Ops.RANGE}: continue
+    if [i for i in wanted if i is not k] != [i for i in here if i.op is Ops.RANGE and i is not j]: continue
+    order = (*[theirs.index(i) for i in wanted], *[d for d, i in enumerate(theirs) if i.op is not Ops.RANGE])
+    result, shape = y.node, y.node.shape   # as it is stored
+    while len(found := users.get(result, ())) == 1 and (found[0].op is Ops.RESHAPE or found[0].op is Ops.CAST): result = found[0]
+    while result.op is Ops.RESHAPE: result = result.src[0]
+    if result.shape != shape: result = y.node
+    return ExchangedSum(node.src[0].src[sides[0]], result, without[0], order, node.arg[1], f.times, f.over, f.negative)
+  return None
+
+

@@ -1,0 +1,313 @@
+"""Reductions that need each other, with products between, in one pass: numbers of kernels, values, gradients, what is refused."""
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from ntgrad import Tensor, config, dtypes
+from ntgrad.codegen.ir import Ops
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.passes.one_pass import lower_one_pass
+from ntgrad.codegen.passes.one_pass_rule import find_chain
+from ntgrad.engine.device import get_device
+from ntgrad.schedule import create_schedule, schedule_graph, sinks_of
+from support import triton
+from support.marks import long_where
+
+CPU = Target("opencl", lanes=8, cores=2)
+GPU = Target("triton", cores=132, blocks=True, cache=50 << 20, bandwidth=4e12)
+N, L, D = 150, 70, 24   # keys, queries, width
+HEADS = 220             # as many as have more scores than a CPU's caches
+Score = Callable[[Any], Any]
+
+
+def positions() -> tuple[Tensor, Tensor]: return Tensor.arange(L).reshape(L, 1), Tensor.arange(N).reshape(1, N)
+def places() -> tuple[np.ndarray, np.ndarray]: return np.arange(L)[:, None], np.arange(N)[None]
+
+
+_random = np.random.default_rng(0)
+KEEP = _random.random((L, N)) < 0.6
+KEEP[:, 0] = True
+BIAS = _random.standard_normal((L, N)).astype(np.float32)
+DOCUMENT = _random.integers(0, 3, N)
+DOCUMENT_OF_QUERY = np.array([d if d in DOCUMENT else 0 for d in _random.integers(0, 3, L)])
+
+
+def masked(keep: Callable[[Any, Any], Any]) -> tuple[Score, Score]:
+  return (lambda s: keep(*positions()).where(s, -math.inf)), lambda s: np.where(keep(*places()), s, -np.inf)
+
+
+SCORES: dict[str, tuple[Score, Score]] = {   # of tensors, of arrays
+  "plain": (lambda s: s, lambda s: s),
+  "scaled": (lambda s: s * 0.3, lambda s: s * 0.3),
+  "causal": masked(lambda i, j: j <= i),
+  "strictly later": masked(lambda i, j: j + 1 > i),
+  "window": masked(lambda i, j: (j <= i) & (i - j < 20)),
+  "prefix": masked(lambda i, j: (j <= i) | (j < 30)),
+  "mask": (lambda s: Tensor(KEEP).where(s, -math.inf), lambda s: np.where(KEEP, s, -np.inf)),
+  "masked fill": (lambda s: s.masked_fill(Tensor(~KEEP), -math.inf), lambda s: np.where(KEEP, s, -np.inf)),
+  "bias": (lambda s: s + Tensor(BIAS), lambda s: s + BIAS),
+  "relative": (lambda s: s - (positions()[0] - positions()[1]).abs() * 0.1, lambda s: s - abs(places()[0] - places()[1]) * 0.1),
+  "soft cap": (lambda s: (s / 5).tanh() * 5, lambda s: np.tanh(s / 5) * 5),
+  "square": (lambda s: s * s * 0.05, lambda s: s * s * 0.05),
+  "documents": (lambda s: (Tensor(DOCUMENT_OF_QUERY).reshape(L, 1) == Tensor(DOCUMENT).reshape(1, N)).where(s, -math.inf),
+                lambda s: np.where(DOCUMENT_OF_QUERY[:, None] == DOCUMENT[None], s, -np.inf))}
+
+
+def arrays(width: int = D, values: int | None = None, seed: int = 0, heads: int = HEADS) -> list[np.ndarray]:
+  r = np.random.default_rng(seed)
+  return [r.standard_normal((heads, n, w)).astype(np.float32) for n, w in ((L, width), (N, width), (N, values or width))]
+
+
+def weighed(q: Tensor, k: Tensor, v: Tensor, f: Score) -> Tensor: return f(q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, f: Score) -> np.ndarray:
+  """The same in float64."""
+  with np.errstate(invalid="ignore"):
+    s = f(q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1))
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v.astype(np.float64)
+
+
+def kernels(*outputs: Tensor, target: Target = CPU) -> list[Kernel]:
+  return [i.ast for i in schedule_graph(sinks_of(outputs), target)[1] if i.ast is not None]
+
+
+def with_gradients(f: Score, given: list[np.ndarray]) -> list[Tensor]:
+  inputs = [Tensor(a, requires_grad=True).realize() for a in given]
+  y = weighed(*inputs, f)  # type: ignore[arg-type]
+  y.backward(Tensor(np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)).realize())
+  return [y, *[t.grad for t in inputs]]
+
+
+def gradients_plainly(name: str, heads: int = HEADS) -> list[np.ndarray]:
+  with config(noopt=1): return [t.numpy() for t in with_gradients(SCORES[name][0], arrays(heads=heads))]
+
+
+# ---- how many kernels
+
+@pytest.mark.parametrize("name", SCORES)
+def test_one_kernel_forward_and_two_for_gradients(name: str) -> None:
+  f = SCORES[name][0]
+  inputs = [Tensor(a).realize() for a in arrays()]
+  assert len(kernels(weighed(*inputs, f))) == 1
+  y, *grads = with_gradients(f, arrays())
+  # a square reads its score twice, so that its gradient needs the scores where they are not
+  assert len(kernels(y, *grads)) <= 4 and len(kernels(*grads)) <= 3
+  assert not any(n.shape[-2:] == (L, N) for i in schedule_graph(sinks_of([y, *grads]), CPU)[1] for n in i.writes)
+
+
+def test_blocks_that_matrix_units_multiply() -> None:
+  """float32 that is not rounded stays in several kernels on a target with blocks."""
+  def count(dtype: Any) -> int:
+    q, k, v = [Tensor.empty(4, 8, 256, 64, dtype=dtype) for _ in range(3)]
+    return len(kernels(q.scaled_dot_product_attention(k, v, is_causal=True), target=GPU))
+  assert count(dtypes.bfloat16) == count(dtypes.float16) == 1 and count(dtypes.float32) > 1
+  with config(allow_tf32=1): assert count(dtypes.float32) == 1
+
+
+@pytest.mark.parametrize("compute", [
+  lambda q, k, v: (lambda e: e @ v / e.sum(-1, keepdim=True))((q @ k.T - (q @ k.T).max(axis=-1, keepdim=True)).exp()),
+  lambda q, k, v: (lambda s: (s - s.max(axis=-1, keepdim=True)).exp2() @ v)(q @ k.T),
+  lambda q, k, v: (lambda s: ((s - s.max(axis=-1, keepdim=True)) * 3).exp() @ v)(q @ k.T),
+  lambda q, k, v: (lambda e: (e * v[:, 0]).sum(-1) / e.sum(-1))((q @ k.T - (q @ k.T).max(axis=-1, keepdim=True)).exp()),
+  lambda q, k, v: (lambda s: s.logsumexp(-1))(q @ k.T),
+  lambda q, k, v: q[None].scaled_dot_product_attention(k[None], v[None]).transpose(0, 1).reshape(-1, v.shape[1])],
+  ids=["divided later", "exp2", "scaled difference", "mean", "logsumexp", "moved"])
+def test_however_it_is_written(compute: Callable[..., Tensor]) -> None:
+  q, k, v = [Tensor(a[0]).realize() for a in arrays()]
+  y = compute(q, k, v)
+  assert len(kernels(y)) == 1
+  with config(noopt=1): plain = compute(q, k, v).numpy()
+  assert np.allclose(y.numpy(), plain, rtol=2e-5, atol=2e-5)
+
+
+def test_grouped_heads_read_their_keys_in_place() -> None:
+  q, k, v = Tensor.empty(8, 100, 32), Tensor.empty(2, 120, 32), Tensor.empty(2, 120, 32)
+  found, = kernels(q.scaled_dot_product_attention(k, v, enable_gqa=True))
+  assert {p.shape for p in found.params} == {(8, 100, 32), (2, 120, 32)}
+
+
+@pytest.mark.parametrize("refused", [
+  lambda s, v: (s - s.mean(-1, keepdim=True)).exp() @ v,                            # shifted by no maximum
+  lambda s, v: (s + s.max(axis=-1, keepdim=True)).exp() @ v,                        # grows with it
+  lambda s, v: (s - (s * 2).max(axis=-1, keepdim=True)).exp() @ v,                  # the maximum of something else
+  lambda s, v: (s - s.max(axis=-1, keepdim=True)).tanh() @ v,                       # no factor of it
+  lambda s, v: (s / (1 + s.abs().sum(-1, keepdim=True)) + 1).log() @ v])
+def test_what_the_rule_does_not_hold_for_is_made_in_several_passes(refused: Callable[..., Tensor]) -> None:
+  q, k, v = [Tensor(a).realize() for a in arrays()]
+  y = refused(q @ k.transpose(-1, -2), v)
+  assert len(kernels(y)) > 1 and all(find_chain(a) is None for a in kernels(y))
+  with config(noopt=1): plain = refused(q @ k.transpose(-1, -2), v).numpy()
+  assert np.allclose(y.numpy(), plain, rtol=1e-4, atol=1e-4)
+
+
+def test_few_scores_are_stored_on_a_cpu() -> None:
+  """A loop over blocks takes longer to compile, and caches hold them."""
+  def count(heads: int) -> int:
+    q, k, v = [Tensor.empty(*a.shape) for a in arrays(heads=heads)]
+    return len(kernels(weighed(q, k, v, lambda s: s), target=get_device("CPU").renderer.target))
+  assert count(1) == 3 and count(HEADS) == 1
+
+
+def test_what_others_read_is_stored() -> None:
+  q, k, v = [Tensor.empty(*a.shape) for a in arrays()]
+  s = q @ k.transpose(-1, -2)
+  assert len(kernels(s.softmax(-1) @ v, s)) > 1
+  with config(noopt=1): assert len(kernels(s.softmax(-1) @ v)) > 1
+
+
+def test_a_program_has_room_for_what_it_keeps() -> None:
+  wide = Tensor.empty(HEADS, N, 1000)
+  q, k, _ = [Tensor.empty(*a.shape) for a in arrays()]
+  assert all(find_chain(a) is None for a in kernels((q @ k.transpose(-1, -2)).softmax(-1) @ wide))
+  long = Tensor.empty(2, L, 1000), Tensor.empty(2, N, 1000)
+  assert all(find_chain(a) is None for a in kernels((long[0] @ long[1].transpose(-1, -2)).softmax(-1) @ Tensor.empty(2, N, 8)))
+
+
+def test_blocks_of_which_nothing_counts_are_left_out() -> None:
+  def loop(f: Score) -> Any:
+    q, k, v = [Tensor.empty(2, n, D) for n in (512, 512, 512)]
+    kernel, = kernels(weighed(q, k, v, f))
+    return next(s for s in lower_one_pass(kernel, CPU).body if s.op is Ops.FOR)
+  i, j = Tensor.arange(512).reshape(512, 1), Tensor.arange(512).reshape(1, 512)
+  assert loop(lambda s: s).src[0].op is Ops.CONST
+  assert loop(lambda s: (j <= i).where(s, -math.inf)).src[0].ranges                      # up to the diagonal
+  assert loop(lambda s: s.masked_fill(j > i, -math.inf)).src[0].ranges
+  assert loop(lambda s: ((j <= i) & (i - j < 64)).where(s, -math.inf)).src[0].ranges
+
+
+# ---- values
+
+@pytest.mark.parametrize("name", SCORES)
+def test_values(name: str) -> None:
+  given = arrays(values=40)
+  found = weighed(*[Tensor(a).realize() for a in given], SCORES[name][0]).numpy()
+  assert np.allclose(found, expected(*given, SCORES[name][1]), rtol=2e-5, atol=2e-5)
+
+
+@long_where(lambda name: name not in ("causal", "soft cap"))
+@pytest.mark.parametrize("name", SCORES)
+def test_gradients(name: str) -> None:
+  found = [t.numpy() for t in with_gradients(SCORES[name][0], arrays())]
+  for a, b in zip(found, gradients_plainly(name)): assert np.allclose(a, b, rtol=1e-4, atol=2e-5 * max(np.abs(b).max(), 1))
+
+
+@long_where(lambda width, values: width in (3, 80, 256))
+@pytest.mark.parametrize("width, values", [(1, 1), (3, 17), (8, 1), (64, 64), (80, 33), (128, 128), (256, 256)])
+def test_widths(width: int, values: int) -> None:
+  given = arrays(width, values)
+  found = weighed(*[Tensor(a).realize() for a in given], lambda s: s / math.sqrt(width)).numpy()
+  assert np.allclose(found, expected(*given, lambda s: s / math.sqrt(width)), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype, rtol", [(dtypes.float16, 4e-3), (dtypes.bfloat16, 3e-2)])
+def test_narrow_floats(dtype: Any, rtol: float) -> None:
+  given = [Tensor(a).cast(dtype).realize() for a in arrays()]
+  found = weighed(*given, lambda s: s * 0.2).float().numpy()  # type: ignore[arg-type]
+  assert np.allclose(found, expected(*[t.float().numpy() for t in given], lambda s: s * 0.2), rtol=rtol, atol=rtol)
+
+
+def test_rows_without_anything_and_infinities() -> None:
+  """A softmax of nothing is NaN, scaled_dot_product_attention of nothing 0; the first score that counts may come late."""
+  q, k, v = arrays()
+  keep = np.zeros((L, N), bool)
+  keep[1, -1] = keep[2, 0] = keep[3:] = True
+  mask = np.where(keep, 0, -np.inf).astype(np.float32)
+  found = weighed(*[Tensor(a).realize() for a in (q, k, v)], lambda s: s + Tensor(mask)).numpy()
+  wanted = expected(q, k, v, lambda s: s + mask)
+  assert np.isnan(found[:, 0]).all() and np.allclose(found[:, 1:], wanted[:, 1:], rtol=2e-5, atol=2e-5)
+  guarded = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), Tensor(keep), scale=1.0).numpy()
+  assert (guarded[:, 0] == 0).all() and np.allclose(guarded[:, 1:], wanted[:, 1:], rtol=2e-5, atol=2e-5)
+  mask[5, 7], mask[6, 3] = np.inf, np.nan
+  found = weighed(*[Tensor(a).realize() for a in (q, k, v)], lambda s: s + Tensor(mask)).numpy()
+  assert np.isnan(found[:, [5, 6]]).all() and np.isfinite(found[:, 7:]).all()
+  low = weighed(*[Tensor(a).realize() for a in (q, k, v)], lambda s: s - 1e4).numpy()   # far below where exp gives 0
+  assert np.allclose(low, expected(q, k, v, lambda s: s), rtol=2e-2, atol=2e-2)
+
+
+def test_the_same_bits_each_time() -> None:
+  given = [Tensor(a).realize() for a in arrays()]
+  assert len({weighed(*given, SCORES["causal"][0]).numpy().tobytes() for _ in range(5)}) == 1
+
+
+def test_several_lengths_share_a_kernel() -> None:
+  r = np.random.default_rng(3)
+  with config(dynamic="always"):
+    for n in (70, 100, 129):
+      given = [r.standard_normal((500, n, 16)).astype(np.float32) for _ in range(3)]
+      found = weighed(*[Tensor(a).realize() for a in given], lambda s: s).numpy()
+      assert np.allclose(found, expected(*given, lambda s: s), rtol=2e-5, atol=2e-5)
+
+
+# ---- by Triton's interpreter, which multiplies blocks
+
+@pytest.mark.parametrize("name", SCORES)
+def test_values_in_blocks(name: str, interpreted: Any) -> None:
+  given = arrays(heads=2)
+  with config(allow_tf32=1): found = weighed(*[Tensor(a).realize() for a in given], SCORES[name][0]).numpy()
+  assert np.allclose(found, expected(*given, SCORES[name][1]), rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("name", ["causal", "soft cap", "mask"])
+def test_gradients_in_blocks(name: str, request: pytest.FixtureRequest) -> None:
+  plain = gradients_plainly(name, 2)
+  request.getfixturevalue("interpreted")
+  with config(allow_tf32=1): found = [t.numpy() for t in with_gradients(SCORES[name][0], arrays(heads=2))]
+  for a, b in zip(found, plain): assert np.allclose(a, b, rtol=1e-2, atol=1e-2)
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Any:
+  with triton.installed():
+    from ntgrad import Device
+    from ntgrad.backends.cuda.interpreter import InterpreterDevice
+    from ntgrad.engine import device as devices
+    monkeypatch.setitem(devices._open, triton.NAME, InterpreterDevice())
+    monkeypatch.setattr(Device, "assigned", triton.NAME)
+
+
+# ---- any score
+
+_STEPS: list[tuple[Score, Score]] = [
+  (lambda s: s * 0.7, lambda s: s * 0.7), (lambda s: s - 1.5, lambda s: s - 1.5),
+  (lambda s: s.tanh() * 2, lambda s: np.tanh(s) * 2),
+  (lambda s: s + Tensor(BIAS), lambda s: s + BIAS), (lambda s: -s, lambda s: -s), (lambda s: s.abs() / 2, lambda s: abs(s) / 2),
+  (lambda s: s.relu(), lambda s: np.maximum(s, 0)), *[SCORES[n] for n in ("causal", "window", "mask", "prefix", "relative")]]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=st.lists(st.integers(0, len(_STEPS) - 1), max_size=4), width=st.integers(1, 40), values=st.integers(1, 40),
+       seed=st.integers(0, 1000))
+def test_any_score(steps: list[int], width: int, values: int, seed: int) -> None:
+  """Masks come last: what is made of -inf afterwards is another thing for each library."""
+  masks = {i for i, s in enumerate(_STEPS) if any(s is SCORES[n] for n in ("causal", "window", "mask", "prefix"))}
+  steps = sorted(steps, key=lambda i: i in masks)
+  given_arrays = arrays(width, values, seed)
+  def tensor(s: Any) -> Any:
+    for i in steps: s = _STEPS[i][0](s)
+    return s
+  def array(s: Any) -> Any:
+    for i in steps: s = _STEPS[i][1](s)
+    return s
+  y = weighed(*[Tensor(a).realize() for a in given_arrays], lambda s: tensor(s / width ** 0.5))
+  assert len(kernels(y)) == 1 or width == 1   # whose products are no sums
+  assert np.allclose(y.numpy(), expected(*given_arrays, lambda s: array(s / width ** 0.5)), rtol=5e-5, atol=5e-5)
+
+
+# ---- exchanged sums
+
+def test_the_gradient_of_a_softmax_that_weighs_values_sums_no_weights() -> None:
+  """It is made of the result and its gradient: queries' gradients take two products less."""
+  q, k, v = [Tensor.empty(2, 512, 64, requires_grad=True) for _ in range(3)]
+  y = q.scaled_dot_product_attention(k, v)
+  (y * y).sum().backward()
+  found = [i.ast for i in create_schedule([y, q.grad, k.grad, v.grad])]
+  # one stores the result, with the maxima and sums of rows, and none the sums of weights alone
+  assert len(found) == 3 and all(any(p.written and p.shape[-1] == 64 for p in a.params) for a in found)
