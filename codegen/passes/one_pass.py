@@ -36,7 +36,7 @@ MOST_BESIDE = 256          # elements beside rows and columns that a program has
 LANES = 16                 # elements that blocks on a CPU are multiples of
 LEAST_MULTIPLIED = 16      # elements of a block that is multiplied, along each axis
 LEAST_CORES = 4            # programs for one of so many cores, at least, on a target with blocks
-SEVERAL_BLOCKS_WARPS = 8   # of a program that has several blocks of scores at a time, in registers
+MANY_WARPS = 8             # of a program that has several blocks of scores at a time in registers, or larger ones
 
 
 def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -96,8 +96,9 @@ class _Blocks(Builder):
     """The kernel with its loop."""
     body = self.statements()
     several = sum(r.ranges >= self.common for r in self.chain.inner) > 1
-    return self.made((*self.before, for_(self.step, self.end, *body), *self.stored()),
-                     applied=(Warps(SEVERAL_BLOCKS_WARPS),) if self.blocks and several else ())
+    largest = max(volume(self.axes_of(*m.node.ranges)) for m in self.chain.members)
+    warps = (Warps(MANY_WARPS),) if self.blocks and (several or largest > MULTIPLIED_ROWS * MULTIPLIED_COLUMNS) else ()
+    return self.made((*self.before, for_(self.step, self.end, *body), *self.stored()), applied=warps)
 
   def trimmed(self) -> tuple[UOp, ix.Dim]:
     """The first block of the chain's axis that a program needs, and how many: those of which nothing counts are left out."""

@@ -1,7 +1,12 @@
 """Reductions that need each other, with products between, in one pass: numbers of kernels, values, gradients, what is refused."""
 from __future__ import annotations
 
+import importlib
 import math
+import re
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable
 
 import numpy as np
@@ -14,6 +19,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.one_pass import lower_one_pass
 from ntgrad.codegen.passes.one_pass_rule import find_chain
+from ntgrad.engine.compile import chosen_for, rendered
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule, schedule_graph, sinks_of
 from support import triton
@@ -311,3 +317,29 @@ def test_the_gradient_of_a_softmax_that_weighs_values_sums_no_weights() -> None:
   found = [i.ast for i in create_schedule([y, q.grad, k.grad, v.grad])]
   # one stores the result, with the maxima and sums of rows, and none the sums of weights alone
   assert len(found) == 3 and all(any(p.written and p.shape[-1] == 64 for p in a.params) for a in found)
+
+
+@long_where(lambda target, width: (target, width) != ("sm_80", 64))
+@triton.needs_triton
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("width", [64, 128])
+def test_cubins_keep_blocks_in_registers(target: str, width: int) -> None:
+  """No more than a few of a thread's, by what NVIDIA's assembler says of their PTX; all multiply by matrix units."""
+  from ntgrad.backends.cuda import compiler
+  from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
+  q, k, v = [Tensor.empty(4, 16, 1024, width, dtype=dtypes.bfloat16, requires_grad=True) for _ in range(3)]
+  y = q.scaled_dot_product_attention(k, v, is_causal=True)
+  y.backward(Tensor.empty(*y.shape, dtype=dtypes.bfloat16))
+  found = kernels(y, q.grad, k.grad, v.grad, target=TARGET)
+  assert len(found) == 3
+  device: Any = SimpleNamespace(renderer=TritonRenderer(capability=compiler.capability(target)), name=target)
+  folder = Path(importlib.import_module("triton").__file__ or "").parent / "backends" / "nvidia" / "bin"
+  assembler = sorted(folder.glob("ptxas*"))[-1]   # the newest
+  for n, kernel in enumerate(found):
+    spec, _ = rendered(kernel, chosen_for(kernel, device, f"k{n}")[1], device, f"k{n}")
+    binary = compiler.work(compiler.request(spec, target))
+    assert "tl.dot" in spec.source.text and "mma" in binary.ptx
+    said = subprocess.run([assembler, "-v", f"--gpu-name={target}{'a' * (target == 'sm_90')}", "-", "-o", "/dev/null"],
+                          input=binary.ptx, capture_output=True, text=True, check=False).stderr
+    assert "spill stores" in said, said
+    assert int(re.findall(r"(\d+) bytes spill stores", said)[0]) <= (64 if width <= 64 else 160), f"kernel {n}: {said}"
