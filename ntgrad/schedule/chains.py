@@ -19,10 +19,11 @@ from ntgrad.graph import nodes as graph
 from .nodes import Idx, axes_in, elements_of, is_fixed, node_bytes, pulled, reduced_size
 from .placement import load_element
 
-MOST_WALKED = 512      # that are looked at for one sum
+MOST_WALKED = 512     # nodes that are looked at for one sum
 MOST_WITHIN = 256     # elements that a reduction within goes along, at most: the width of a head of attention
 _LITTLE = 16          # so many times less work than the largest of what lies within is done again in each kernel
 
+_EQUALITIES = BinaryOps.CMPEQ, BinaryOps.CMPNE
 _ELEMENTWISE = frozenset({Ops.ALU, Ops.CAST, Ops.DETACH})
 
 
@@ -172,6 +173,9 @@ class _Walk:
     for n in toposort(at, lambda n: n not in at):
       if n in at and not made.isdisjoint(n.src): made.add(n)
     along = self.along & made
+    # scores that are made again may have other last bits: they equal no number that was made of the first ones
+    if any(n.arg in _EQUALITIES and axis in axes_in(*at[n]) and not any(graph.const_value(s) is not None for s in n.src)
+           for n in made): return None
     if not self.twice.isdisjoint(made) or any(n in self.must and n not in along for n in made): return None
     products = {n for r in inner for n in _added(r)}
     within = made | products

@@ -217,8 +217,9 @@ class Partition:
   def _bind(self, u: UOp, d: Use) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds: every output axis that the
     kernel's reductions do not keep, as the row of a softmax."""
-    if u in self.joined or u in self.within: return self._join_pass(u, d)
     g, idx, valid = d
+    if g.joined is not None: return self._join_pass(u, d)
+    if (u in self.joined or u in self.with_sums) and self._join_pass(u, d): return True
     free, product = axes_in(valid, *idx), self._is_product(u)
     if g.kept is not None and (free != g.kept or product) or g.product: return False   # blocks are chosen for one product
     if not free.isdisjoint(g.bound) or axes_size(free) > elements_of(u): return False
