@@ -38,7 +38,7 @@ from .tiers import BothWays
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
-_LEAST_SCORES = 8 << 20   # bytes: a loop over blocks of scores takes a second to compile; fewer fit caches, and are stored
+_LEAST_SCORES = 8 << 20       # bytes: a loop over blocks of scores takes a second to compile; fewer fit caches, and are stored
 _LOOKED = 1e-3                # seconds that a wait looks again and again: being woken takes up to 0.08 ms
 _LEVEL_2 = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 _driver = Driver("OpenCL")

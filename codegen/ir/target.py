@@ -91,6 +91,11 @@ class Target:
   warps: int = 64                        # that a core has at a time,
   resident: int = 32                     # and programs
 
+  @property
+  def keeps_blocks(self) -> bool:
+    """Whether a program keeps blocks of values between products: in registers, or by vectors in a core's own cache."""
+    return self.blocks or self.lanes > 1 and not self.locals
+
   def dot_rate(self, rows: int, columns: int) -> float:
     """Part of the rate of the best blocks with which blocks of these sizes are multiplied: a warp group multiplies 64 rows at a
     time, and reads these and all columns from shared memory for it, which with few columns takes longer than to multiply them."""

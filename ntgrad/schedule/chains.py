@@ -16,7 +16,7 @@ from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.passes.one_pass_rule import decomposed, members_beneath
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, axes_in, elements_of, is_fixed, node_bytes, pulled, reduced_size
+from .nodes import Idx, axes_in, elements_of, is_fixed, node_bytes, pulled, reduced_dims, reduced_size
 from .placement import load_element
 
 MOST_WALKED = 512     # nodes that are looked at for one sum
@@ -95,7 +95,7 @@ class _Near(NamedTuple):
   @staticmethod
   def of(u: UOp, users: Mapping[UOp, Sequence[UOp]], least: int) -> _Near | None:
     """What is near a sum; None where nothing might be dear."""
-    dims = [d for d in u.arg[1] if u.src[0].shape[d] != 1]
+    dims = reduced_dims(u)
     if len(dims) != 1: return None
     queue, seen, reduces = [u.src[0]], {u.src[0]}, list[UOp]()
     for n in queue:
@@ -125,7 +125,7 @@ class _Walk:
   def __init__(self, u: UOp, near: _Near, users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp]):
     self.sum, self.near, self.users, self.must = u, near, users, must
     self.start = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
-    self.axis = next(self.start[d] for d in u.arg[1] if u.src[0].shape[d] != 1)
+    self.axis = self.start[reduced_dims(u)[0]]
 
   def with_others(self) -> Joined | None:
     """What is made in one pass with the sum, and reductions along its axis that it needs; None where nothing is, or where a
@@ -214,7 +214,7 @@ def _added(r: UOp) -> list[UOp]:
 
 def _along(r: UOp, idx: Idx, axis: UOp) -> Idx | None:
   """Where a reduction over as many elements as an axis has reads, along that axis; None for one that varies along it."""
-  dims = [d for d in r.arg[1] if r.src[0].shape[d] != 1]
+  dims = reduced_dims(r)
   if axis in axes_in(*idx) or len(dims) != 1 or r.src[0].shape[dims[0]] != axis.arg[1]: return None
   return (*idx[:dims[0]], axis, *idx[dims[0] + 1:])
 

@@ -15,7 +15,7 @@ from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, config, t
 from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, is_fixed, movement, pulled, reduced_size
+from .nodes import Idx, is_fixed, movement, pulled, reduced_dims, reduced_size
 
 _NEAR = 8                      # values of a product that are looked at
 _OTHER, _SUMMED = 100, 1000    # ids of the axes of another product, and of what a product sums
@@ -91,7 +91,7 @@ def _read(x: UOp, idx: Idx) -> tuple[UOp, Idx]:
 def _product(u: UOp, first: int) -> _Product | None:
   """A sum of products as such, with axes numbered from ``first`` on; None for any other."""
   x = u.src[0]
-  if x.arg is not BinaryOps.MUL or sum(x.shape[d] != 1 for d in u.arg[1]) != 1: return None
+  if x.arg is not BinaryOps.MUL or len(reduced_dims(u)) != 1: return None
   at = tuple(ix.rng(first + d, n) for d, n in enumerate(x.shape))
   return _Product(u, at, tuple(_read(s, at) for s in x.src))
 
@@ -130,7 +130,7 @@ def _factors(u: UOp, products: Mapping[UOp, object]) -> _Factors | None:
 def _exchange(u: UOp, f: _Factors, y: _Product, users: Mapping[UOp, Sequence[UOp]]) -> ExchangedSum | None:
   """The exchange of a sum by another product ``y``, if that multiplies the same values."""
   here = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
-  dims = [d for d in u.arg[1] if u.src[0].shape[d] != 1]
+  dims = reduced_dims(u)
   node, idx = _read(f.result, here)
   if len(dims) != 1 or node.op is not Ops.REDUCE_AXIS or node.arg[0] is not BinaryOps.ADD or node is y.node: return None
   if (r := _product(node, _SUMMED)) is None or reduced_size(node) >= reduced_size(u): return None

@@ -24,6 +24,7 @@ def viewed(u: UOp) -> UOp:
 # about how many elements a value has, and each output of a reduction is made of; the bytes of a value in memory; what some axes
 # go through together; whether all sizes are numbers
 def elements_of(u: UOp) -> int: return ix.elements(u.shape)
+def reduced_dims(u: UOp) -> list[int]: return [d for d in u.arg[1] if u.src[0].shape[d] != 1]   # of more than one element
 def reduced_size(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])
 def node_bytes(u: UOp) -> int: return ix.elements(u.shape) * u.dtype.itemsize
 def axes_size(axes: Iterable[UOp]) -> int: return ix.elements([r.arg[1] for r in axes])

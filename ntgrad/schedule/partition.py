@@ -16,8 +16,8 @@ from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, 
 from ntgrad.graph.lock import stand_aside
 
 from .chains import find_joined
-from .kernel_groups import MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
-from .nodes import LEAVES, Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed
+from .kernel_groups import CANDIDATES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
+from .nodes import LEAVES, Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, reduced_dims, viewed
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
 from .prepare import is_contraction
 from .scan import join_scan
@@ -116,9 +116,7 @@ class Partition:
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
-    # blocks between products stay in registers, or in a core's own cache where programs compute by vectors
-    fast = target.blocks or target.lanes > 1 and not target.locals
-    self.joined = find_joined(self.order, self.users, self.must, refused, target) if fast else {}
+    self.joined = find_joined(self.order, self.users, self.must, refused, target) if target.keeps_blocks else {}
     self.passes: dict[UOp, list[Group]] = {}   # the kernels that make a reduction within such sums
     self.within = {n for j in self.joined.values() for n in j.within}
     self.with_sums = {n: j for j in self.joined.values() for n in j.along}
@@ -241,7 +239,7 @@ class Partition:
   def _join_pass(self, u: UOp, d: Use) -> bool:
     """Compute a reduction in the kernel of sums, with which it is made in one pass over their axis, or such a sum itself."""
     g, idx, valid = d
-    dims = [dim for dim in sorted(u.arg[1]) if u.src[0].shape[dim] != 1]
+    dims = reduced_dims(u)
     mine = self.joined.get(u)
     if g.joined is None:
       joined, free = mine or self.with_sums.get(u), axes_in(valid, *idx)
@@ -264,7 +262,7 @@ class Partition:
   def _pass_with(self, u: UOp, readers: Collection[Group]) -> Use | None:
     """A use of a sum by a kernel that makes what lies within it anyway, whose results may lie in another order."""
     mine = self.joined[u]
-    for g in dict.fromkeys(g for r in mine.dear for g in self.passes.get(r, ())[-_SEVERAL:]):
+    for g in dict.fromkeys(g for r in mine.dear for g in self.passes.get(r, ())[-CANDIDATES:]):
       table: dict[UOp, UOp] = {}
       for r in mine.dear & g.places.keys(): table.update(zip(mine.at[r], g.places[r]))
       left = [a for a in g.out if a not in table.values()]
@@ -278,7 +276,7 @@ class Partition:
 
   def _in_pass(self, u: UOp, idx: Idx, g: Group) -> bool:
     """Whether a sum shares what lies within with those that a kernel makes in one pass, read at the same places."""
-    mine, dim = self.joined[u], next(dim for dim in u.arg[1] if u.src[0].shape[dim] != 1)
+    mine, dim = self.joined[u], reduced_dims(u)[0]
     if g.joined is None or u.src[0].shape[dim] != g.axis.arg[1] or mine.along - g.joined.along: return False
     if u in g.joined.reads or not mine.reads.isdisjoint(g.joined.sums): return False
     places = mine.places((*idx[:dim], g.axis, *idx[dim + 1:]))

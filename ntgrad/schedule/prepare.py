@@ -35,7 +35,7 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
   is made in their place, but for those that are ``kept``."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
-  exchanges = {u: e for u, e in find_exchanges(sinks).items() if u not in kept}
+  exchanges = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if target.keeps_blocks else {}
   first = tuple(dict.fromkeys(e.y for e in exchanges.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 
