@@ -33,14 +33,27 @@ def folder() -> Path:
   return path
 
 
-os.register_at_fork(after_in_child=folder.cache_clear)
+# of each folder of the first level: its state when it was read, None where not all in it was a program, and its programs
+_known: dict[str, tuple[tuple[int, int] | None, set[str]]] = {}
 
 
-def program_folders() -> set[Path]:
-  """Those of the programs that PoCL has built or found in this process."""
-  # two levels of folders, and at the first other things of PoCL's too. Path.glob takes five times as long
-  found = [second.path for first in os.scandir(folder()) if first.is_dir() for second in os.scandir(first.path)]
-  return {Path(p) for p in found if os.path.exists(f"{p}/program.bc")}
+def new_folders() -> set[Path]:
+  """The folders of the programs that PoCL has built or found in this process since this was last asked. There can be thousands:
+  only what has changed is read."""
+  new = set[str]()
+  for first in os.scandir(folder()):   # two levels of folders, and at the first other things of PoCL's too
+    if not first.is_dir(): continue
+    info = first.stat()
+    state, (before, programs) = (info.st_mtime_ns, info.st_nlink), _known.get(first.name, (None, set[str]()))
+    if state == before: continue
+    found = {second.path for second in os.scandir(first.path)}
+    built = {p for p in found if os.path.exists(f"{p}/program.bc")}
+    _known[first.name] = state if built == found else None, built
+    new |= built - programs
+  return {*map(Path, new)}
+
+
+for _forget in (folder.cache_clear, _known.clear): os.register_at_fork(after_in_child=_forget)
 
 
 class Contents(NamedTuple):

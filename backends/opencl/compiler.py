@@ -328,14 +328,14 @@ class Compiler:
     self.built += len(unit.specs)
     not_in_handler(self.lock)
     with workers.building(), self.lock:
-      before = binaries.program_folders()
+      binaries.new_folders()   # others may have come
       try: unit.program = self.load_source(unit.source, unit.quick)
       except self.cl.Error as e:
         for k in unit.specs: self.units.pop(k, None)
         spec, *more = unit.specs.values()
         if not more: raise CompileError(explain(spec, unit.source, str(e))) from None
       k = cache.key(self.identity, unit.quick, unit.source)
-      unit.files = next(iter(binaries.program_folders() - before), None) or _folders[k]   # of the same program built before
+      unit.files = next(iter(binaries.new_folders()), None) or _folders[k]   # of the same program built before
       if unit.files is not None: _folders[k] = unit.files
     if unit.program is not None: return
     for k, s in unit.specs.items():   # which names the kernel at fault
@@ -452,8 +452,8 @@ class Compiler:
     if unit is None or unit.program is None: return f"# no assembly of {spec.label}: it has not been compiled"
     name = unit.names[k]
     self.finish()
-    folders = binaries.program_folders() if unit.files is None else {unit.files}
-    found = [p for f in folders for p in f.glob(f"{name}/*/{name}.so")]
+    where = (binaries.folder(), "*/*/") if unit.files is None else (unit.files, "")
+    found = [*where[0].glob(f"{where[1]}{name}/*/{name}.so")]
     if not found: return f"# no assembly of {spec.label}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None: return f"# no assembly of {spec.label}: install objdump (binutils) to see it"

@@ -13,7 +13,7 @@ from ntgrad.graph.recipes import written_out
 from .kernel_groups import Group
 from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
-from .nodes import Nodes, elements_of, viewed
+from .nodes import Nodes, elements_of, node_bytes, viewed
 from .padded_rows import with_rows
 from .partition import Partition
 from .placement import GRAPH_EFFECTS, Placing, Sink, made_by, number_of, storage
@@ -29,17 +29,22 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
   compute them on ``target``, in an order that may run. ``stands_for`` gets the given node for each node of kernels."""
   asked: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
   values, given = [u for u, _ in asked], asked
-  if any([u.op is Ops.OUTPUT for u in toposort(values)]): given = list(zip(written_out(values), [memory for _, memory in asked]))
+  order = toposort(values)
+  if any([u.op is Ops.OUTPUT for u in order]):
+    given = list(zip(written_out(values), [memory for _, memory in asked]))
+    order = toposort([u for u, _ in given])
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
   alone, late, apart = stages = set[int](), set[int](), set[int]()
+  # whether one pass would save some reduction's memory
+  dear = target.keeps_blocks and any([u.op is Ops.REDUCE_AXIS and node_bytes(u) >= target.least_scores for u in order])
   refused = set[UOp]()       # sums that are not made in one pass with what they need
   kept = set[UOp]()          # sums that are not exchanged: no kernel makes others in one pass with what they would become
   while True:
     stand_aside()
     placing, made, exchanged = Placing(given, late, apart), dict[UOp, UOp](), dict[UOp, UOp]()
-    ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged, kept))
+    ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged if dear else None, kept))
     stand_aside()
-    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone, refused)
+    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone, refused if dear else None)
     if new := {old for total, old in exchanged.items() if total not in part.within}:
       kept |= new
       continue

@@ -94,9 +94,10 @@ def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
 
 
 class Partition:
-  """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel."""
+  """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel.
+  Sums are made in one pass with what they need but for those ``refused``, or where that is None."""
 
-  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int], refused: Collection[UOp] = ()):
+  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int], refused: Collection[UOp] | None = None):
     self.order = toposort(sinks)
     self.target, self.blocks = target, target.blocks
     self.alone = {u for u in self.order if alone and u.op in GRAPH_EFFECTS and number_of(u) in alone}
@@ -116,7 +117,7 @@ class Partition:
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
-    self.joined = find_joined(self.order, self.users, self.must, refused, target) if target.keeps_blocks else {}
+    self.joined = {} if refused is None else find_joined(self.order, self.users, self.must, refused, target)
     self.passes: dict[UOp, list[Group]] = {}   # the kernels that make a reduction within such sums
     self.within = {n for j in self.joined.values() for n in j.within}
     self.with_sums = {n: j for j in self.joined.values() for n in j.along}

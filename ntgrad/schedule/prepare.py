@@ -32,10 +32,10 @@ LITTLE_MORE = 16       # no part gets longer for that by more than one of so man
 def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged: dict[UOp, UOp] | None = None,
                   kept: Collection[UOp] = ()) -> Nodes:
   """Rewrite the graph for a target. ``made`` gets what stands for each node, ``exchanged`` the sums of ``find_exchanges`` by what
-  is made in their place, but for those that are ``kept``."""
+  is made in their place, but for those that are ``kept``; None: they stay as they are."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
-  exchanges = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if target.keeps_blocks else {}
+  exchanges = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if exchanged is not None else {}
   first = tuple(dict.fromkeys(e.y for e in exchanges.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 

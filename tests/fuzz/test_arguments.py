@@ -1016,6 +1016,9 @@ OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model
 OWN |= {(name, parameter, "function") for name, parameter in (
   ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
   ("nn.Transformer", "custom_decoder"))}
+# these are right, and take 16 GB
+OWN |= {(f"nn.{kind}", p, "2**31") for kind, p in (
+  *((f"BatchNorm{n}", "sz") for n in ("", "1d", "2d", "3d")), *((f"InstanceNorm{n}d", "num_features") for n in (1, 2, 3)))}
 # a number says nothing there
 OWN |= {("tile.Tensor", "dtype", kind) for kind in BAD if re.match(r"(np\.\w+ )?-?(\d|inf|nan)", kind)}
 
