@@ -39,14 +39,17 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
   dear = target.keeps_blocks and any([u.op is Ops.REDUCE_AXIS and node_bytes(u) >= target.least_scores for u in order])
   refused = set[UOp]()       # sums that are not made in one pass with what they need
   kept = set[UOp]()          # sums that are not exchanged: no kernel makes others in one pass with what they would become
+  several = set[UOp]()       # sums over several axes that are taken over one of them first, for such a kernel
   while True:
     stand_aside()
     placing, made, exchanged = Placing(given, late, apart), dict[UOp, UOp](), dict[UOp, UOp]()
-    ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged if dear else None, kept))
+    ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged if dear else None, kept, several))
     stand_aside()
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone, refused if dear else None)
-    if new := {old for total, old in exchanged.items() if total not in part.within}:
-      kept |= new
+    hindering = {old for old, u in made.items() if u in part.several} - several if part.several else set()
+    if new := {old for total, old in exchanged.items() if total not in part.within and total not in part.joined} or hindering:
+      kept |= new - hindering
+      several |= hindering
       continue
     lowering = Lowering(part)
     nodes = given_nodes(placing, made, part)

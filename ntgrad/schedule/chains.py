@@ -16,7 +16,7 @@ from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.passes.one_pass_rule import decomposed, members_beneath
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, axes_in, elements_of, is_fixed, node_bytes, pulled, reduced_dims, reduced_size
+from .nodes import LEAVES_WITHIN, Idx, axes_in, elements_of, is_fixed, node_bytes, pulled, reduced_dims, reduced_size
 from .placement import load_element
 
 MOST_WALKED = 512     # nodes that are looked at for one sum
@@ -55,12 +55,13 @@ class Joined(NamedTuple):
 
 
 def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp], refused: Collection[UOp],
-                target: Target) -> dict[UOp, Joined]:
+                target: Target) -> tuple[dict[UOp, Joined], set[UOp]]:
   """Such sums of a graph that are worth it: for a target with blocks those of products that its matrix units make.
 
-  Each has reductions along its axis, or makes once more what such a one has within; nobody else reads that."""
-  found: dict[UOp, Joined] = {}
-  if config.noopt: return found
+  Each has reductions along its axis, or makes once more what such a one has within; nobody else reads that. And the sums over
+  several axes that do, which hinder it: the gradient of keys that several heads share."""
+  found, several = dict[UOp, Joined](), set[UOp]()
+  if config.noopt: return found, several
   sums = [u for u in order if u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f" and u not in refused]
   walks = {u: _Walk(u, near, users, must) for u in sums if (near := _Near.of(u, users, target.least_scores)) is not None}
   first = {u: j for u, w in walks.items() if (j := w.with_others()) is not None}
@@ -78,9 +79,19 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
     known = {n for j in found.values() if j.along for n in j.dear}
     for u in left:
       mine = found[u]
-      readers = (r for n in mine.within - mine.shared for r in users.get(n, ()))
-      if known.isdisjoint(mine.dear) or any(r not in inside and r not in left for r in readers): del found[u]
-    if len(found) == len(left): return found
+      others = [r for n in mine.within - mine.shared for r in users.get(n, ()) if r not in inside and r not in left]
+      several.update(s for r in others if (s := _sum_above(r, users)) is not None and len(reduced_dims(s)) > 1)
+      if others or known.isdisjoint(mine.dear): del found[u]
+    if len(found) == len(left): return found, several
+
+
+def _sum_above(n: UOp, users: Mapping[UOp, Sequence[UOp]]) -> UOp | None:
+  """The sum that adds a node, or what is made of it and of nothing else's; None where there is none."""
+  for _ in range(LEAVES_WITHIN):
+    if n.op is Ops.REDUCE_AXIS: return n if n.arg[0] is BinaryOps.ADD and n.dtype.kind == "f" else None
+    if n.op not in MOVEMENT and n.op not in _ELEMENTWISE or len(above := users.get(n, ())) != 1: return None
+    n = above[0]
+  return None
 
 
 def _multiplied_exactly(r: UOp) -> bool: return r.src[0].arg is BinaryOps.MUL and multiplied_exactly(r.src[0])

@@ -47,6 +47,19 @@ class ExchangedSum(NamedTuple):
     return total, graph.neg(out) if self.negative else out
 
 
+class SumInTwo(NamedTuple):
+  """A sum over several axes as one over the longest, and one over the others of what that gives: heads that share keys have
+  gradients of their own first.
+
+      sum[g, i](x)   ->   sum[g](sum[i](x))"""
+
+  def made(self, u: UOp, new: Mapping[UOp, UOp]) -> tuple[UOp, UOp]:
+    """The first sum, and the second."""
+    axis = max(u.arg[1], key=lambda d: ix.elements((u.src[0].shape[d],)))
+    total = movement(Ops.REDUCE_AXIS, u.src[0], (BinaryOps.ADD, (axis,)))
+    return total, movement(Ops.REDUCE_AXIS, total, (BinaryOps.ADD, tuple(d for d in u.arg[1] if d != axis)))
+
+
 class _Product(NamedTuple):
   """A sum over an axis of the products of two values: its node, the axes of what it sums, and what each factor is a view of,
   perhaps in fewer bytes, with the index at which that is read."""

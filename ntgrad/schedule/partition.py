@@ -15,7 +15,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
 from ntgrad.graph.lock import stand_aside
 
-from .chains import find_joined
+from .chains import Joined, find_joined
 from .kernel_groups import CANDIDATES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
 from .nodes import LEAVES, Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, reduced_dims, viewed
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
@@ -117,7 +117,8 @@ class Partition:
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
-    self.joined = {} if refused is None else find_joined(self.order, self.users, self.must, refused, target)
+    self.joined, self.several = dict[UOp, Joined](), set[UOp]()
+    if refused is not None: self.joined, self.several = find_joined(self.order, self.users, self.must, refused, target)
     self.passes: dict[UOp, list[Group]] = {}   # the kernels that make a reduction within such sums
     self.within = {n for j in self.joined.values() for n in j.within}
     self.with_sums = {n: j for j in self.joined.values() for n in j.along}
@@ -219,6 +220,7 @@ class Partition:
     g, idx, valid = d
     if g.joined is not None: return self._join_pass(u, d)
     if (u in self.joined or u in self.with_sums) and self._join_pass(u, d): return True
+    if u in self.joined: return False   # what lies within would be stored
     free, product = axes_in(valid, *idx), self._is_product(u)
     if g.kept is not None and (free != g.kept or product) or g.product: return False   # blocks are chosen for one product
     if not free.isdisjoint(g.bound) or axes_size(free) > elements_of(u): return False
@@ -286,7 +288,7 @@ class Partition:
   def _merge(self, u: UOp, d: Use) -> bool:
     """A sum asked for only by another sum, through movement alone, is one sum over both (the input gradient of a convolution)."""
     g, idx, valid = d
-    if u.arg[0] is not BinaryOps.ADD or g.kept is None: return False
+    if u.arg[0] is not BinaryOps.ADD or g.kept is None or u in self.joined: return False
     free, above = axes_in(valid, *idx), u
     while True:
       users = self.users.get(above, [])

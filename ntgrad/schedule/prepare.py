@@ -12,7 +12,7 @@ from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, ide
 from ntgrad.codegen.kernel import flat_index, rewrite, steps_of
 from ntgrad.graph import nodes as graph
 
-from .exchanged_sums import find_exchanges
+from .exchanged_sums import SumInTwo, find_exchanges
 from .nodes import LEAVES_WITHIN, Nodes, elements_of, is_fixed, leaves, movement, node_bytes, reduced_size, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
@@ -30,13 +30,14 @@ LITTLE_MORE = 16       # no part gets longer for that by more than one of so man
 
 
 def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged: dict[UOp, UOp] | None = None,
-                  kept: Collection[UOp] = ()) -> Nodes:
-  """Rewrite the graph for a target. ``made`` gets what stands for each node, ``exchanged`` the sums of ``find_exchanges`` by what
-  is made in their place, but for those that are ``kept``; None: they stay as they are."""
+                  kept: Collection[UOp] = (), several: Collection[UOp] = ()) -> Nodes:
+  """Rewrite the graph for a target. ``made`` gets what stands for each node, ``exchanged`` the sums of ``find_exchanges``, and of
+  ``several`` axes, by what is made in their place, but for those that are ``kept``; None: they stay as they are."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
-  exchanges = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if exchanged is not None else {}
-  first = tuple(dict.fromkeys(e.y for e in exchanges.values()))   # rewritten before what reads them then
+  found = find_exchanges(sinks) if exchanged is not None else {}
+  exchanges = {u: e for u, e in (found | dict.fromkeys(several, SumInTwo())).items() if u not in kept}
+  first = tuple(dict.fromkeys(e.y for e in found.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 
   def reduce(old: UOp, u: UOp) -> UOp | None:

@@ -140,6 +140,32 @@ def test_grouped_heads_read_their_keys_in_place() -> None:
   assert {p.shape for p in found.params} == {(8, 100, 32), (2, 120, 32)}
 
 
+def with_shared_heads(heads: int) -> list[Tensor]:
+  """Attention by four heads to each head of keys and values, and its gradients."""
+  r = np.random.default_rng(5)
+  q, k, v = [Tensor(r.standard_normal((h, n, D)).astype(np.float32), requires_grad=True).realize()
+             for h, n in ((4 * heads, L), (heads, N), (heads, N))]
+  y = q.scaled_dot_product_attention(k, v, enable_gqa=True)
+  y.backward(Tensor(r.standard_normal(y.shape).astype(np.float32)).realize())
+  return [y, *[t.grad for t in (q, k, v)]]
+
+
+def test_gradients_of_shared_heads() -> None:
+  """Those of keys and values are made in one pass for each head that asks, and added up by another kernel."""
+  with config(noopt=1): plain = [t.numpy() for t in with_shared_heads(HEADS // 4)]
+  found = with_shared_heads(HEADS // 4)
+  items = schedule_graph(sinks_of(found), CPU)[1]
+  assert len(items) <= 6 and not any(n.shape[-2:] == (L, N) for i in items for n in i.writes)
+  for a, b in zip(found, plain): assert np.allclose(a.numpy(), b, rtol=1e-4, atol=2e-5 * max(np.abs(b).max(), 1))
+
+
+def test_gradients_of_shared_heads_in_blocks(request: pytest.FixtureRequest) -> None:
+  with config(noopt=1): plain = [t.numpy() for t in with_shared_heads(2)]
+  request.getfixturevalue("interpreted")
+  with config(allow_tf32=1): found = [t.numpy() for t in with_shared_heads(2)]
+  for a, b in zip(found, plain): assert np.allclose(a, b, rtol=1e-2, atol=1e-2)
+
+
 @pytest.mark.parametrize("refused", [
   lambda s, v: (s - s.mean(-1, keepdim=True)).exp() @ v,                            # shifted by no maximum
   lambda s, v: (s + s.max(axis=-1, keepdim=True)).exp() @ v,                        # grows with it
