@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator,
 from weakref import WeakSet
 
 from ntgrad.codegen.index import elements
-from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, Target, UOp, config
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, Target, UOp, config, toposort
 from ntgrad.graph import Alias, live_aliases, values
 from ntgrad.graph.alias import alive, companions, compute_together, view_covers
 from ntgrad.graph.recipes import stood_for
@@ -259,7 +259,8 @@ def schedule_with_kept(asked: Sinks, keep: list[tuple[int, UOp]], keeping: Keepi
   before = keeping.before if keeping else None
   keep = [(i, u) for i, u in keep if u not in {s for s, _ in asked} and u.op not in (Ops.BUFFER, Ops.CONST)]
   while True:
-    ready, items = schedule_graph([*asked, *[(u, None) for _, u in keep]], target)
+    apart = dict[UOp, tuple[str, tuple[UOp, ...]]]()
+    ready, items = schedule_graph([*asked, *[(u, None) for _, u in keep]], target, unjoined=apart)
     items = frugal(items, {*inputs, *map(storage, ready)})
     if keeping is None or not keep: break
     n, places, outputs = len(asked), [i for i, _ in keep], list(map(storage, ready))
@@ -274,6 +275,7 @@ def schedule_with_kept(asked: Sinks, keep: list[tuple[int, UOp]], keeping: Keepi
     if not drop: break
     keep = [x for k, x in enumerate(keep, n) if k not in drop]
   kept = Kept(tuple([i for i, _ in keep]), last=before is not None)
+  report.made_apart(apart, toposort([u for u, _ in asked]) if apart else ())
   if keep: report.keeps([u for _, u in keep], len(items) - len(schedule_graph(asked, target)[1]) if config.debug >= 1 else 0)
   return kept, ready, items
 

@@ -86,6 +86,16 @@ def keeps(values: Sequence[UOp], kernels: int) -> None:
             f"{', '.join(f'{dtype_name(u.dtype)}{shape_text(u.shape)}' for u in values[:4])}{', ..' * (len(values) > 4)}")
 
 
+def made_apart(sums: Mapping[UOp, tuple[str, Sequence[UOp]]], order: Sequence[UOp]) -> None:
+  """Level 1: which sums of a graph in ``order`` might be made in one pass with what they need, why they are not, and what their
+  kernels compute."""
+  if config.debug < 1 or not sums: return
+  lines = origins.lines_of([nodes for _, nodes in sums.values()], order)
+  said = [f"a sum, {dtype_name(u.dtype)}{shape_text(u.shape)}{f' ({line})' if line else ''}, is not made in one pass with what "
+          f"it needs: {why}" for line, (u, (why, _)) in zip(lines, sums.items())]
+  for text in dict.fromkeys(said): note_line(text)
+
+
 def conditions_text(conditions: Iterable[UOp]) -> str:
   """Conditions on run-time sizes: ``8 <= N and M < N``."""
   return " and ".join(condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions)

@@ -23,10 +23,11 @@ from .schedule_text import Schedule
 _ANY = Target("any", cores=2, lanes=8)   # what kernels are made for where nothing is known of a device
 
 
-def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
-                   stands_for: dict[UOp, UOp] | None = None) -> tuple[Nodes, list[ScheduleItem]]:
+def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY, stands_for: dict[UOp, UOp] | None = None,
+                   unjoined: dict[UOp, tuple[str, Nodes]] | None = None) -> tuple[Nodes, list[ScheduleItem]]:
   """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
-  compute them on ``target``, in an order that may run. ``stands_for`` gets the given node for each node of kernels."""
+  compute them on ``target``, in an order that may run. ``stands_for`` gets the given node for each node of kernels,
+  ``unjoined`` the sums that might be made in one pass with what they need, why they are not, and what their kernels compute."""
   asked: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
   values, given = [u for u, _ in asked], asked
   order = toposort(values)
@@ -46,7 +47,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
     ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged if dear else None, kept, several))
     stand_aside()
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone, refused if dear else None)
-    hindering = {old for old, u in made.items() if u in part.several} - several if part.several else set()
+    hindering = {old for old, u in made.items() if u in part.chains.several} - several if part.chains.several else set()
     if new := {old for total, old in exchanged.items() if total not in part.within and total not in part.joined} or hindering:
       kept |= new - hindering
       several |= hindering
@@ -66,6 +67,9 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY,
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
     items += _calls(part, nodes)
     if stands_for is not None: stands_for.update(nodes)
+    if unjoined is not None:
+      for u, why in part.chains.apart.items():
+        unjoined[u] = why, tuple(n for g in {d[0] for d in part.uses[u]} for i in made_by_group.get(g, ()) for n in i.given)
     try: return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
       if (stage := next((s for s in stages if not c.effects <= s), None)) is None:

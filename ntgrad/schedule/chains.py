@@ -23,6 +23,12 @@ MOST_WALKED = 512     # nodes that are looked at for one sum
 MOST_WITHIN = 256     # elements that a reduction within goes along, at most: the width of a head of attention
 _LITTLE = 16          # so many times less work than the largest of what lies within is done again in each kernel
 
+# why a sum is not made in one pass with what it needs
+TOO_FEW = "it would be too few programs, or its blocks too large"
+BY_RULE = "no factor of what it adds corrects it for another maximum"
+EXACTLY = "matrix units round float32, which ALLOW_TF32=1 lets them"
+READ_TOO = "what lies between is asked for elsewhere too"
+
 _EQUALITIES = BinaryOps.CMPEQ, BinaryOps.CMPNE
 _ELEMENTWISE = frozenset({Ops.ALU, Ops.CAST, Ops.DETACH})
 
@@ -54,26 +60,35 @@ class Joined(NamedTuple):
                   self.within | other.within, self.reads | other.reads, self.shared | other.shared, self.start, self.at)
 
 
-def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp], refused: Collection[UOp],
-                target: Target) -> tuple[dict[UOp, Joined], set[UOp]]:
-  """Such sums of a graph that are worth it: for a target with blocks those of products that its matrix units make.
+class Chains(NamedTuple):
+  """The sums of a graph that are ``joined`` with what they need; those over ``several`` axes that read what lies within, and so
+  hinder it (the gradient of keys that several heads share); those that are made ``apart`` from a maximum that they need: why."""
+  joined: dict[UOp, Joined]
+  several: set[UOp]
+  apart: dict[UOp, str]
 
-  Each has reductions along its axis, or makes once more what such a one has within; nobody else reads that. And the sums over
-  several axes that do, which hinder it: the gradient of keys that several heads share."""
-  found, several = dict[UOp, Joined](), set[UOp]()
-  if config.noopt: return found, several
+
+def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp], refused: Collection[UOp],
+                target: Target) -> Chains:
+  """Such sums of a graph that are worth it: for a target with blocks those of products that its matrix units make. Each has
+  reductions along its axis, or makes once more what such a one has within; nobody else reads that."""
+  found, several, apart = chains = Chains({}, set(), dict.fromkeys(refused, TOO_FEW))
+  if config.noopt: return chains
   sums = [u for u in order if u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f" and u not in refused]
   walks = {u: _Walk(u, near, users, must) for u in sums if (near := _Near.of(u, users, target.least_scores)) is not None}
   first = {u: j for u, w in walks.items() if (j := w.with_others()) is not None}
-  if target.blocks: first = {u: j for u, j in first.items() if not any(map(_multiplied_exactly, j.dear))}
+  apart.update((u, BY_RULE) for u, w in walks.items() if u not in first and any(r.arg[0] is BinaryOps.MAX for r in w.along))
+  if target.blocks:
+    exact = {u for u, j in first.items() if any(map(_multiplied_exactly, j.dear))}
+    apart.update(dict.fromkeys(exact, EXACTLY))
+    first = {u: j for u, j in first.items() if u not in exact}
   # what some sum is made with, or is itself, others load; they make what is dear once more
   loaded, dear = {r for u, j in first.items() for r in (u, *j.along)}, {r for j in first.values() for r in j.dear}
   for u, w in walks.items():
     mine = first.get(u)
     if mine is None or not mine.inner.isdisjoint(loaded): mine = None if dear.isdisjoint(w.near.dear) else w.alone(loaded, dear)
     if mine is not None: found[u] = mine
-  along = {r for j in found.values() for r in j.along}
-  found = {u: j for u, j in found.items() if u not in along}
+  for r in {r for j in found.values() for r in j.along}: found.pop(r, None)
   while True:
     inside, left = {n for j in found.values() for n in j.within}, dict.fromkeys(found)
     known = {n for j in found.values() if j.along for n in j.dear}
@@ -81,8 +96,11 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
       mine = found[u]
       others = [r for n in mine.within - mine.shared for r in users.get(n, ()) if r not in inside and r not in left]
       several.update(s for r in others if (s := _sum_above(r, users)) is not None and len(reduced_dims(s)) > 1)
+      if others and mine.along: apart[u] = READ_TOO
       if others or known.isdisjoint(mine.dear): del found[u]
-    if len(found) == len(left): return found, several
+    if len(found) == len(left): break
+  for u in {*found, *inside}: apart.pop(u, None)
+  return chains
 
 
 def _sum_above(n: UOp, users: Mapping[UOp, Sequence[UOp]]) -> UOp | None:

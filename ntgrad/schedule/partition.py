@@ -15,7 +15,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
 from ntgrad.graph.lock import stand_aside
 
-from .chains import Joined, find_joined
+from .chains import Chains, find_joined
 from .kernel_groups import CANDIDATES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
 from .nodes import LEAVES, Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, reduced_dims, viewed
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
@@ -117,8 +117,9 @@ class Partition:
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
-    self.joined, self.several = dict[UOp, Joined](), set[UOp]()
-    if refused is not None: self.joined, self.several = find_joined(self.order, self.users, self.must, refused, target)
+    none = Chains({}, set(), {})
+    self.chains = none if refused is None else find_joined(self.order, self.users, self.must, refused, target)
+    self.joined = self.chains.joined
     self.passes: dict[UOp, list[Group]] = {}   # the kernels that make a reduction within such sums
     self.within = {n for j in self.joined.values() for n in j.within}
     self.with_sums = {n: j for j in self.joined.values() for n in j.along}

@@ -22,6 +22,7 @@ from ntgrad.codegen.passes.one_pass_rule import find_chain
 from ntgrad.engine.compile import chosen_for, rendered
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule, schedule_graph, sinks_of
+from ntgrad.schedule.chains import BY_RULE, EXACTLY, READ_TOO
 from support import triton
 from support.marks import long_where
 
@@ -178,6 +179,22 @@ def test_what_the_rule_does_not_hold_for_is_made_in_several_passes(refused: Call
   assert len(kernels(y)) > 1 and all(find_chain(a) is None for a in kernels(y))
   with config(noopt=1): plain = refused(q @ k.transpose(-1, -2), v).numpy()
   assert np.allclose(y.numpy(), plain, rtol=1e-4, atol=1e-4)
+
+
+def test_why_not_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+  q, k, v = [Tensor(a).realize() for a in arrays(8)]
+  def said(*outputs: Tensor) -> list[str]:
+    with config(debug=1, cache=0): Tensor.realize(*outputs)
+    lines = capfd.readouterr().out.splitlines()
+    return [line.partition("needs: ")[2].removesuffix("\x1b[0m") for line in lines if "one pass" in line]
+  assert said(weighed(q, k, v, lambda s: s * 0.5)) == []
+  assert said((lambda s: (s - s.max(axis=-1, keepdim=True)).tanh() @ v)(q @ k.transpose(-1, -2))) == [BY_RULE]
+  p = (q @ k.transpose(-1, -2) * 0.25).softmax(-1)
+  assert READ_TOO in said(p @ v, p)
+  q, k, v = [Tensor.empty(4, 8, 256, 64) for _ in range(3)]
+  why: dict[Any, tuple[str, Any]] = {}
+  schedule_graph(sinks_of([q.scaled_dot_product_attention(k, v)]), GPU, unjoined=why)
+  assert {text for text, _ in why.values()} == {EXACTLY}
 
 
 def test_few_scores_are_stored_on_a_cpu() -> None:
