@@ -552,7 +552,8 @@ a = d.alloc(16)
 for i, p in enumerate(programs):
   p([a])
   assert (d.copyout(a, 16).view(np.int32) == i).all()
-assert d.compiler.built == 20 and programs[-1].unit.shapes and not programs[0].unit.shapes
+assert d.compiler.built in (20, 22)   # our own threads may have built their two kernels by now
+assert programs[-1].unit.shapes and not programs[0].unit.shapes
 try:
   for p in d.compile([spec(f"x{i}", i, "get_grup_id" if i == 3 else "get_group_id") for i in range(6)]): p.ready()
 except CompileError as e: assert "kernel x3" in str(e), e
