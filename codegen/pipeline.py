@@ -78,10 +78,12 @@ def run_passes(program: Any, target: Target | None, first: str, last: str, name:
   shown = {x.strip() for x in config.show.split(",")} - {""} if config.show else ()
   if unknown := [x for x in shown if x not in _NUMBER]:
     raise ConfigError(f"SHOW={config.show!r}: no pass {unknown[0]!r}; passes: {', '.join(_NUMBER)}")
+  checked = None   # the form that the program has been checked for
   for p in PASSES[_NUMBER[first]:_NUMBER[last] + 1]:
     if p.name in without: continue
-    program = p.run(program, target)
-    if config.verify: verify_form(p.gives, program, name)
+    before, program = program, p.run(program, target)
+    if config.verify and (program is not before or checked != p.gives): verify_form(p.gives, program, name)
+    checked = p.gives
     if p.name in shown and config.speaks_of(name):
       print(f"---- {name or 'kernel'} after {p.name}\n{form_text(program)}", flush=True)
   return program

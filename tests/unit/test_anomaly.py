@@ -16,6 +16,7 @@ import ntgrad.tile.language as tl
 from ntgrad import Tensor, autograd, config, nn
 from ntgrad.errors import NotFiniteError
 from ntgrad.graph import live_aliases
+from support.marks import long_where
 
 NAN, INF = float("nan"), float("inf")
 
@@ -109,6 +110,7 @@ def test_custom_function() -> None:
   assert "sqrt makes NaN, in the backward pass" in said and at(Root.backward, "sqrt") in said
 
 
+@long_where(lambda captured: not captured)
 @pytest.mark.parametrize("captured", [False, True])
 def test_in_a_loop_at_step_7(captured: bool) -> None:
   ntgrad.manual_seed(0)

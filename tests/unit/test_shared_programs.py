@@ -12,6 +12,7 @@ import ntgrad
 from ntgrad import Device, Tensor, config, dtypes, nn
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.engine import compile as compiling, planner
+from support.marks import long_where
 from support.triton import INSTALLED
 
 FLOATS = dtypes.float32, dtypes.float16, dtypes.float64
@@ -69,6 +70,7 @@ def values(device: str) -> list[Tensor]:
   return out
 
 
+@long_where(lambda device: device == "CPU")
 @pytest.mark.parametrize("device", ["CPU", "NUMPY", *["TRITON"] * INSTALLED])
 def test_bits(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(Device, "assigned", device)

@@ -131,6 +131,7 @@ def test_the_same_bits(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
   assert losses() == with_it
 
 
+@long
 def test_workers_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
   """Programs for sizes are built by launching them on sizes that fit them."""
   for module, name in (planner, "_plans"), (compiling, "_programs"), (compiling, "_ahead"):

@@ -105,7 +105,8 @@ said(f"quick {quick()} asked {len(device.compiler.optimising)} built {device.com
   assert second == first and numbers["quick"] > 0 == numbers["asked"] == numbers["built"], numbers
 
 
-@pytest.mark.parametrize("sizes", [(8,), pytest.param((5, 6, 7), marks=long)])
+@long
+@pytest.mark.parametrize("sizes", [(8,), (5, 6, 7)])
 def test_what_takes_long_is_optimised(sizes: tuple[int, ...], tmp_path: Path) -> None:
   """Kernels are built again once their quick code has taken some time, also where sizes change with each call."""
   found, numbers = run(f"""
@@ -208,6 +209,7 @@ def test_a_worker_tests_another_driver(unknown: None) -> None:
   assert job.answer is True and cache.get(tiers.TABLE, cache.key(tiers.TABLE, device.compiler.identity), tiers.BOOL) is True
 
 
+@long
 def test_this_driver() -> None:
   """Both ways of building give the same bits for all that kernels are made of."""
   device = get_device("CPU")
