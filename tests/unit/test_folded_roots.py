@@ -94,8 +94,8 @@ def test_arguments_of_a_tile_kernel(device: str) -> None:
 def test_what_nothing_computes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
   """And no uninitialised memory."""
   schedule = keeping.schedule_graph
-  def lost(*args: object) -> object:
-    ready, items = schedule(*args)  # type: ignore[arg-type]
+  def lost(*args: object, **names: object) -> object:
+    ready, items = schedule(*args, **names)  # type: ignore[arg-type]
     return ready, items[:-1]
   monkeypatch.setattr(keeping, "schedule_graph", lost)
   with pytest.raises(VerifyError, match=r"no step of a schedule computes its .*float of shape \(53,\)"):

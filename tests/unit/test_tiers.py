@@ -93,6 +93,7 @@ def test_a_second_start_finds_what_was_optimised(cold: tuple[str, Path]) -> None
   assert got == cold[0] and numbers["quick"] == numbers["replaced"] == numbers["built"] == 0, numbers
 
 
+@long
 def test_what_runs_once_is_built_once(tmp_path: Path) -> None:
   """Nothing is optimised after two steps; a second start finds the quick builds."""
   code = """
