@@ -325,6 +325,7 @@ def in_process(name: str, cores: int, quick: bool, shared: str) -> list[Row]:
   with tempfile.TemporaryDirectory(prefix="ntgrad-bench-") as own:
     folder = own if MEASUREMENTS[name].fresh else shared
     env = {**os.environ, "CACHE_DIR": folder, "DEV": "CPU", "CORES": str(cores), "OMP_NUM_THREADS": str(cores)}
+    if env.pop("PYTHONDONTWRITEBYTECODE", ""): env.setdefault("PYTHONPYCACHEPREFIX", f"{shared}/python")   # as a user has it
     command = [sys.executable, __file__, "--one", name, "--cores", str(cores), *(["--quick"] if quick else [])]
     try: done = subprocess.run(command, env=env, text=True, capture_output=True, check=False, timeout=60 * MINUTES)
     except subprocess.TimeoutExpired: return [failed(name, f"over {MINUTES} minutes")]
