@@ -19,10 +19,13 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.one_pass import lower_one_pass
 from ntgrad.codegen.passes.one_pass_rule import find_chain
+from ntgrad.engine import overrides
 from ntgrad.engine.compile import chosen_for, rendered
 from ntgrad.engine.device import get_device
+from ntgrad.engine.override_files import read_file
 from ntgrad.schedule import create_schedule, schedule_graph, sinks_of
 from ntgrad.schedule.chains import BY_RULE, EXACTLY, READ_TOO
+from ntgrad.tile.eject import Eject
 from support import triton
 from support.marks import long, long_where
 
@@ -196,6 +199,21 @@ def test_why_not_is_said(capfd: pytest.CaptureFixture[str]) -> None:
   why: dict[Any, tuple[str, Any]] = {}
   schedule_graph(sinks_of([q.scaled_dot_product_attention(k, v)]), GPU, unjoined=why)
   assert {text for text, _ in why.values()} == {EXACTLY}
+
+
+def test_its_file_is_made_in_one_pass_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  """As a file of the tile language it has no blocks; read back, it gets the same loop."""
+  given = [Tensor(a).realize() for a in arrays(seed=11)]
+  def run() -> np.ndarray:
+    with config(debug=3, cache=0): return weighed(*given, lambda s: s * 0.3).numpy()
+  with Eject("*", tmp_path) as ejected: run()
+  (key, file), = ejected.written.items()
+  overrides.given_overrides[key] = read_file(file)
+  try: found = run()
+  finally: del overrides.given_overrides[key]
+  said = capsys.readouterr().out
+  assert "_overridden" in said and "so_far0" in said.partition("_overridden")[2]
+  assert np.allclose(found, expected(*arrays(seed=11), lambda s: s * 0.3), rtol=2e-5, atol=2e-5)
 
 
 def test_few_scores_are_stored_on_a_cpu() -> None:
