@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ntgrad import Tensor, config, dtypes
+from ntgrad import Tensor, autograd, config, dtypes
 from ntgrad.codegen.ir import Ops
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
@@ -330,6 +330,23 @@ def test_gradients_in_blocks(name: str, request: pytest.FixtureRequest) -> None:
   request.getfixturevalue("interpreted")
   with config(allow_tf32=1): found = [t.numpy() for t in with_gradients(SCORES[name][0], arrays(heads=2))]
   for a, b in zip(found, plain): assert np.allclose(a, b, rtol=1e-2, atol=1e-2)
+
+
+def second_order(heads: int) -> list[np.ndarray]:
+  """Attention's gradients of the sum of squares of its gradients."""
+  inputs = [Tensor(a, requires_grad=True).realize() for a in arrays(heads=heads)]
+  y = weighed(*inputs, lambda s: s * 0.2)  # type: ignore[arg-type]
+  first = autograd.grad(y.square().sum(), inputs, create_graph=True)
+  return [t.numpy() for t in autograd.grad(sum(t.square().sum() for t in first), inputs)]
+
+
+@pytest.mark.parametrize("heads", [2, pytest.param(HEADS, marks=long)])
+def test_second_order(heads: int, request: pytest.FixtureRequest) -> None:
+  """In blocks, and with vectors."""
+  with config(noopt=1): plain = second_order(heads)
+  if heads == 2: request.getfixturevalue("interpreted")
+  with config(allow_tf32=1): found = second_order(heads)
+  for a, b in zip(found, plain): assert np.allclose(a, b, rtol=2e-2, atol=1e-2 * np.abs(b).max())
 
 
 @pytest.fixture
