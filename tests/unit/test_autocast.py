@@ -155,7 +155,7 @@ def test_a_dtype_that_is_not_low(dtype: Any) -> None:
   (lambda: nn.MultiheadAttention(4, 2), None), (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)), (lambda: nn.Bilinear(3, 3, 2), None),
   (lambda: nn.TransformerEncoderLayer(4, 2, 8), (5, 2, 4)), (lambda: nn.ConvTranspose2d(3, 2, 2), (2, 3, 4, 4)),
   (lambda: nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)), (lambda: nn.Embedding(5, 3), None)])
-@pytest.mark.parametrize("dtype", [LOW, dtypes.float16])
+@pytest.mark.parametrize("dtype", [LOW, pytest.param(dtypes.float16, marks=long)])
 def test_layers(layer: Callable[[], Any], shape: Any, dtype: Any) -> None:
   """Each gives about what it gives without, and its parameters gradients of their own dtype."""
   Tensor.manual_seed(0)

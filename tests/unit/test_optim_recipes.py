@@ -75,7 +75,7 @@ def stepped(opt: optim.Optimizer, calls: list[int], n: int = 2) -> int:
 
 # ---- that rules are not asked again
 
-@long_where(lambda name: name == "Muon")
+@long_where(lambda name: name in ("Muon", "LAMB", "LARS"))
 @pytest.mark.parametrize("name", KINDS)
 def test_a_repeated_step_asks_no_rule_and_does_the_same(name: str) -> None:
   kind, options = KINDS[name]

@@ -86,6 +86,7 @@ def training() -> tuple[Callable[[int], float], Callable[[int], int]]:
   return train, evaluate
 
 
+@long
 def test_a_smaller_batch_finds_its_programs(ahead: Ahead) -> None:
   train, evaluate = training()
   for _ in range(4): train(50)

@@ -85,9 +85,11 @@ def cold(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
   return want, folder / "two"
 
 
+@long
 def test_optimised_kernels_take_over_with_the_same_bits(cold: tuple[str, Path]) -> None: assert cold
 
 
+@long
 def test_a_second_start_finds_what_was_optimised(cold: tuple[str, Path]) -> None:
   got, numbers = run(STEPS, cold[1])
   assert got == cold[0] and numbers["quick"] == numbers["replaced"] == numbers["built"] == 0, numbers
