@@ -335,7 +335,8 @@ class Compiler:
         spec, *more = unit.specs.values()
         if not more: raise CompileError(explain(spec, unit.source, str(e))) from None
       k = cache.key(self.identity, unit.quick, unit.source)
-      unit.files = next(iter(binaries.new_folders()), None) or _folders[k]   # of the same program built before
+      new = binaries.new_folders()
+      unit.files = new.pop() if len(new) == 1 else _folders[k]   # of the same program built before
       if unit.files is not None: _folders[k] = unit.files
     if unit.program is not None: return
     for k, s in unit.specs.items():   # which names the kernel at fault

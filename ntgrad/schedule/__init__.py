@@ -47,10 +47,11 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY, stands_fo
     ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged if dear else None, kept, several))
     stand_aside()
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone, refused if dear else None)
-    hindering = {old for old, u in made.items() if u in part.chains.several} - several if part.chains.several else set()
-    if new := {old for total, old in exchanged.items() if total not in part.within and total not in part.joined} or hindering:
-      kept |= new - hindering
+    if hindering := {old for old, u in made.items() if u in part.chains.several} - several if part.chains.several else set():
       several |= hindering
+      continue
+    if alone_again := {old for total, old in exchanged.items() if total not in part.within and total not in part.joined}:
+      kept |= alone_again
       continue
     lowering = Lowering(part)
     nodes = given_nodes(placing, made, part)
@@ -68,7 +69,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY, stands_fo
     items += _calls(part, nodes)
     if stands_for is not None: stands_for.update(nodes)
     if unjoined is not None:
-      for u, why in part.chains.apart.items():
+      for u, why in part.chains.apart.items():   # of what is in the graph as it was cut at last
         unjoined[u] = why, tuple(n for g in {d[0] for d in part.uses[u]} for i in made_by_group.get(g, ()) for n in i.given)
     try: return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:

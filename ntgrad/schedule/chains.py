@@ -72,7 +72,7 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
                 target: Target) -> Chains:
   """Such sums of a graph that are worth it: for a target with blocks those of products that its matrix units make. Each has
   reductions along its axis, or makes once more what such a one has within; nobody else reads that."""
-  found, several, apart = chains = Chains({}, set(), dict.fromkeys(refused, TOO_FEW))
+  found, several, apart = chains = Chains({}, set(), {u: TOO_FEW for u in order if u in refused})
   if config.noopt: return chains
   sums = [u for u in order if u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f" and u not in refused]
   walks = {u: _Walk(u, near, users, must) for u in sums if (near := _Near.of(u, users, target.least_scores)) is not None}

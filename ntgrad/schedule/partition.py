@@ -117,8 +117,7 @@ class Partition:
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
-    none = Chains({}, set(), {})
-    self.chains = none if refused is None else find_joined(self.order, self.users, self.must, refused, target)
+    self.chains = Chains({}, set(), {}) if refused is None else find_joined(self.order, self.users, self.must, refused, target)
     self.joined = self.chains.joined
     self.passes: dict[UOp, list[Group]] = {}   # the kernels that make a reduction within such sums
     self.within = {n for j in self.joined.values() for n in j.within}

@@ -35,8 +35,8 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
   ``several`` axes, by what is made in their place, but for those that are ``kept``; None: they stay as they are."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
-  found = find_exchanges(sinks) if exchanged is not None else {}
-  exchanges = {u: e for u, e in (found | dict.fromkeys(several, SumInTwo())).items() if u not in kept}
+  found = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if exchanged is not None else {}
+  exchanges = found | {u: SumInTwo() for u in several if u not in kept}
   first = tuple(dict.fromkeys(e.y for e in found.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 
