@@ -7,7 +7,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DeviceError, shown
 from ntgrad.compat.public import show
-from ntgrad.engine.device import Device, DeviceName, Memory, get_device
+from ntgrad.engine.device import Device, DeviceName, Memory, available, get_device
 from ntgrad.nn.amp import GradScaler, autocast
 from ntgrad.tensor.random import default_generator
 
@@ -27,15 +27,13 @@ def _name(device: Any) -> str:
 # ---- what there is
 def is_available() -> bool:
   """Whether kernels can run on an NVIDIA GPU of this machine. Looks for a driver first, and opens nothing."""
-  from ntgrad.backends.cuda.driver import available, present
-  return present() and available()[0]
+  return available("CUDA")[0]
 
 
 def device_count() -> int:
   """How many NVIDIA GPUs kernels can run on."""
-  from ntgrad.backends.cuda.driver import available, present
   n = 0
-  while present() and available(f"CUDA:{n}")[0]: n += 1
+  while available(f"CUDA:{n}")[0]: n += 1
   return n
 
 
@@ -55,7 +53,6 @@ def _opened(device: Any) -> Any: return get_device(_name(device))
 
 def get_device_name(device: Any = None) -> str:
   """What NVIDIA calls a GPU. Raises DeviceError where there is none."""
-  from ntgrad.backends.cuda.driver import available
   found, said = available(_name(device))
   if not found: raise DeviceError(said)
   return said

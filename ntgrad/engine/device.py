@@ -54,8 +54,9 @@ def there(name: str) -> str:
   return name
 
 
+@synchronized
 def available(name: str) -> tuple[bool, str]:
-  """Whether the machine has a device, and why not."""
+  """Whether the machine has a device, and why not. Drivers are loaded by one thread."""
   kind = name.split(":")[0]
   if kind == "CUDA":
     from ntgrad.backends.cuda import driver
@@ -139,8 +140,14 @@ def _make(name: str) -> Opened:
   raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., CUDA, CUDA:1, .., NUMPY, TRITON (interpreted)")
 
 
+@synchronized
 def _best_device() -> str:
-  """The best device that the machine has."""
+  """The best device that the machine has, looked for once."""
+  if not _best: _best.append(_look())
+  return _best[0]
+
+
+def _look() -> str:
   from ntgrad.backends.cuda.driver import available as cuda, present
   if present():
     have, reason = cuda()
@@ -228,5 +235,4 @@ def default_device() -> str:
   """``Device.DEFAULT``."""
   if Device.assigned is not None: return Device.assigned
   if config.dev: return there(canonical(config.dev))
-  if not _best: _best.append(_best_device())
-  return _best[0]
+  return _best[0] if _best else _best_device()

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -175,6 +178,33 @@ def test_everything_at_once(device: str, monkeypatch: pytest.MonkeyPatch) -> Non
   try:
     with ThreadPoolExecutor(8) as threads: assert not sum(threads.map(work, range(8)), [])
   finally: sys.setswitchinterval(before)
+
+
+FIRST = """
+import os, sys, tempfile, threading
+sys.setswitchinterval(1e-6)
+from ntgrad import Tensor
+at_once, results = threading.Barrier(8), []
+def work(n):
+  at_once.wait()
+  results.append((Tensor([1.0, 2.0]) * n).tolist() == [n, 2 * n])
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+folders = [f for f in os.listdir(tempfile.gettempdir()) if f.startswith("ntgrad-process-")]
+assert results == [True] * 8 and len(folders) == 1, (results, folders)
+"""
+
+
+@pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_first_work_of_a_process_is_in_threads(cores: int, tmp_path: Path) -> None:
+  """Who starts the driver, and makes folders for it, is one of them."""
+  cores_here = sorted(os.sched_getaffinity(0))[:cores]
+  found = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=120, check=False,
+                         env={**os.environ, "TMPDIR": str(tmp_path), "DEV": ""},
+                         preexec_fn=lambda: os.sched_setaffinity(0, cores_here))
+  assert not found.returncode and not found.stderr, found.stderr
 
 
 def test_threads_share_weights(monkeypatch: pytest.MonkeyPatch) -> None:
