@@ -12,8 +12,20 @@ from functools import cached_property
 from typing import Iterable
 
 from .. import index as ix
-from ..ir import TF32, BinaryOps, Ops, UOp, dtypes, toposort
-from ..kernel import ACCESSES, Axis, Kernel, MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths, rewrite
+from ..ir import Ops, UOp, dtypes, toposort
+from ..kernel import (
+  ACCESSES,
+  Axis,
+  Kernel,
+  MemoryAccess,
+  access_profile,
+  flat_index,
+  ids_of,
+  multiplication,
+  narrow_value,
+  reduce_depths,
+  rewrite,
+)
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16            # an axis counts along which so small a part of the bytes is moved
@@ -103,25 +115,12 @@ def vector(x: MemoryAccess, axis: int | None) -> int:
   return min(math.gcd(*[abs(s) * x.itemsize for s in steps if s], VECTOR_BYTES), VECTOR_BYTES)
 
 
-def multiplication(u: UOp) -> UOp | None:
-  """The product that a REDUCE adds up, without conditions outside which it counts as zero; None where it adds other things."""
-  value = u.src[0]
-  while is_masked(value): value = value.src[1]
-  return value if u.arg[0] is BinaryOps.ADD and value.arg is BinaryOps.MUL else None
-
-
 def product_of(kernel: Kernel) -> _Product | None:
   """The sum of products that a kernel is, if ``tl.dot`` makes it."""
   if len(kernel.reduces) != 1 or (value := multiplication(u := kernel.reduces[0])) is None: return None
   if u.dtype not in (dtypes.float32, dtypes.float64, dtypes.int32): return None
   if u.dtype is dtypes.int32 and any(narrow_value(s).dtype is not dtypes.int8 for s in value.src): return None
   return _Product(u, (value.src[0], value.src[1]))
-
-
-def narrow_value(u: UOp) -> UOp:
-  """What a CAST widened, or a WHERE leaves out elements of."""
-  while is_masked(u): u = u.src[1]
-  return u.src[0] if u.op is Ops.CAST and u.arg != TF32 else u
 
 
 def flat(kernel: Kernel) -> Kernel:

@@ -8,7 +8,7 @@ from typing import Iterable
 
 from .. import index as ix
 from ..index import strides_of
-from ..ir import FUNCTIONS, BinaryOps, Ops, TernaryOps, UOp, toposort
+from ..ir import FUNCTIONS, TF32, BinaryOps, Ops, TernaryOps, UOp, toposort
 from .kernel import LOAD_OR_STORE, Kernel
 
 
@@ -61,6 +61,19 @@ def gate_or_true(u: UOp) -> UOp: return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD 
 def is_masked(u: UOp) -> bool:
   """Whether a value is another one, or 0 where a condition is false."""
   return u.arg is TernaryOps.WHERE and u.src[2].op is Ops.CONST and u.src[2].arg == 0
+
+
+def multiplication(u: UOp) -> UOp | None:
+  """The product that a REDUCE adds up, without conditions outside which it counts as zero; None where it adds other things."""
+  value = u.src[0]
+  while is_masked(value): value = value.src[1]
+  return value if u.arg[0] is BinaryOps.ADD and value.arg is BinaryOps.MUL else None
+
+
+def narrow_value(u: UOp) -> UOp:
+  """What a CAST widened, or a WHERE leaves out elements of."""
+  while is_masked(u): u = u.src[1]
+  return u.src[0] if u.op is Ops.CAST and u.arg != TF32 else u
 
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:

@@ -20,36 +20,65 @@ from __future__ import annotations
 
 import math
 from functools import reduce
+from typing import NamedTuple
 
 from .. import index as ix
-from ..ir import FUNCTIONS, BinaryOps, Ops, Target, UnaryOps, UOp, identity, multiplied_exactly, power_of_two, toposort, union
+from ..ir import FUNCTIONS, BinaryOps, Ops, Target, TernaryOps, UnaryOps, UOp, identity, multiplied_exactly, toposort, union
 from ..ir.alu import add, less, mul
+from ..ir.dtype import dtypes
+from ..ir.uop import power_of_two
 from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, substitute, volume
-from ..opts import Warps
+from ..opts import Stages, Warps
 from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
-from .one_pass_rule import Chain, Member, Shift, counted_where, find_chain, times
+from .matrix_units import in_powers_of_two, unrounded
+from .one_pass_rule import Chain, Member, Shift, below_zero, counted_where, find_chain, times
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
-MULTIPLIED_ROWS, MULTIPLIED_COLUMNS = 128, 64   # of a block of scores, at most, where blocks are multiplied
+# rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Several that go with
+# wide rows: by warp groups what they are multiplied by is read less often; others have not as many registers
+_MULTIPLIED, _LARGE, _NARROW = (64, 64), (128, 64), (64, 32)
 CPU_ROWS, CPU_COLUMNS = 64, 64                  # the same on a CPU, whose own cache holds them
 MOST_BESIDE = 256          # elements beside rows and columns that a program has all of: the width of a head of attention
 LANES = 16                 # elements that blocks on a CPU are multiples of
 LEAST_MULTIPLIED = 16      # elements of a block that is multiplied, along each axis
 LEAST_CORES = 4            # programs for one of so many cores, at least, on a target with blocks
-MANY_WARPS = 8             # of a program that has several blocks of scores at a time in registers, or larger ones
+WARP_ROWS = 16             # of a warp
+_LEAST_BLOCKS = 2          # of a part, if there are as many
+_STAGES = 3                 # of the loop's pipeline: two programs of a head's width of 128 share a core then
 
 
 def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
   """Reductions along one axis that need each other -> a loop over its blocks: max[j](s), sum[j](exp(s - max[j](s)) * v) -> FOR(j,
   m = max(m, s), sum = sum * exp(old m - m) + exp(s - m) * v)."""
   if (chain := find_chain(kernel)) is None or (rows := chain.rows(kernel)) is None: return kernel
-  beside = [a for a in kernel.axes if a is not rows and a.rng is not chain.axis and a.rng not in chain.common]
-  if not all(isinstance(a.size, int) and a.size <= MOST_BESIDE for a in beside): return kernel
-  if target and target.blocks and any(map(_multiplied_exactly, kernel.reduces)): return kernel
-  found = _Blocks(kernel, target, chain, rows, beside)
+  if not all(isinstance(a.size, int) and a.size <= MOST_BESIDE for a in _whole_axes(kernel, chain)): return kernel
+  made = kernel
+  if target and target.blocks:
+    if any(map(_multiplied_exactly, kernel.reduces)): return kernel
+    faster = with_shared_axes(in_powers_of_two(unrounded(kernel) or kernel, chain.axis), chain)
+    if (found := find_chain(faster)) is not None: made, chain = faster, found
+  blocks = _Blocks(made, target, chain, rows)
   # one query and a long cache would be read by a few programs, each from the first to the last key
-  if found.blocks and found.started * LEAST_CORES < found.cores: return kernel
-  return found.made_in_blocks()
+  return kernel if blocks.blocks and blocks.started * LEAST_CORES < blocks.cores else blocks.made_in_blocks()
+
+
+def _whole_axes(kernel: Kernel, chain: Chain) -> list[Axis]:
+  """The axes of which a program has all elements: neither the chain's nor those of its rows."""
+  return [a for a in kernel.axes if a.rng is not chain.axis and a.rng not in chain.common]
+
+
+def with_shared_axes(kernel: Kernel, chain: Chain) -> Kernel:
+  """A kernel whose inner reductions go along axes of as many elements that others have, so that what both read is read once:
+  sum[k](q[i, k] * x[j, k]), y[i, d] = sum[j](p[i, j] * x[j, d]) -> sum[d](q[i, d] * x[j, d])."""
+  axes = _whole_axes(kernel, chain)
+  def reduce_(old: UOp, r: UOp) -> UOp | None:
+    a = next((a for a in axes if r.arg[1] == (a.id,)), None)
+    if a is None: return None
+    b = next(b for b in axes if b is a or b.size == a.size and b.rng not in r.src[0].ranges)
+    return None if b is a else r.replace(substitute(r.src, {a.rng: b.rng}), arg=(r.arg[0], (b.id,)))
+  body = rewrite(kernel.body, {Ops.REDUCE: reduce_})
+  used = {u.arg[0] for u in toposort(body) if u.op is Ops.RANGE}
+  return kernel.with_(axes=tuple(a for a in kernel.axes if a not in axes or a.id in used), body=body)
 
 
 def _multiplied_exactly(r: UOp) -> bool:
@@ -58,29 +87,42 @@ def _multiplied_exactly(r: UOp) -> bool:
   return x.arg is BinaryOps.MUL and all(any(a.arg[0] in r.arg[1] for a in s.ranges) for s in x.src) and multiplied_exactly(x)
 
 
+class _Part(NamedTuple):
+  """Blocks of a chain's axis that a program goes through one after the other: their axis, the first of them, how many. In a
+  ``whole`` part all elements count, so that no condition is looked at."""
+  step: Axis
+  begin: UOp
+  blocks: ix.Dim
+  whole: bool
+
+
 class _Blocks(Builder):
   """A kernel whose chain is made by a loop: a program has a block of rows, and goes along the blocks of the chain's axis."""
 
-  def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis, beside: list[Axis]):
+  def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis):
     super().__init__(kernel, target)
     self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
     self.blocks = bool(target and target.blocks)
-    self.height = self.size(rows.size, MULTIPLIED_ROWS if self.blocks else CPU_ROWS)
-    self.width = self.size(self.columns.size, MULTIPLIED_COLUMNS if self.blocks else CPU_COLUMNS)
-    self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in beside]
+    all_of = _whole_axes(kernel, chain)
+    most = CPU_ROWS, CPU_COLUMNS
+    if target and target.blocks:
+      several = sum(r.ranges >= self.common for r in chain.inner) > 1
+      wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
+      most = _MULTIPLIED if not (several and wide) else _LARGE if target.warp_groups else _NARROW
+    self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
+    self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
     rows_in_all = volume(self.axes) * ix.count(rows.size)
     while self.blocks and self.height > LEAST_MULTIPLIED and rows_in_all < self.height * self.cores: self.height //= 2
     self.at, self.row = self.new(ix.rounds(rows.size, self.height), AxisKind.GRID), self.new(self.height, AxisKind.TILE)
     self.started = volume(a for a in self.axes if a.kind is AxisKind.GRID)
-    self.step = self.new(ix.rounds(self.columns.size, self.width), AxisKind.LOOP)
-    self.axes += [Axis(a.id, a.size, AxisKind.TILE) for a in beside]
+    i = self.put_rows(self.at.rng)
+    # programs that take long begin first
+    if self.blocks and self.longest_last(): i = self.put_rows(ix.sub(ix.node(self.at.size), ix.add(self.at.rng, 1)))
+    self.there = {self.row.rng: ix.TRUE if ix.divides(self.height, rows.size) else ix.lt(i, rows.size)}
+    self.known: dict[UOp, UOp] = {}    # conditions, and what they are in whole parts
+    self.pieces = self.in_parts()
+    self.axes += [Axis(a.id, a.size, AxisKind.TILE) for a in all_of]
     self.column = self.new(self.width, AxisKind.TILE)   # behind the others: blocks lie along it
-    i = ix.add(ix.mul(self.at.rng, self.height), self.row.rng)
-    self.table = {rows.rng: i}
-    begin, self.end = self.trimmed()
-    j = ix.add(ix.mul(ix.add(self.step.rng, begin), self.width), self.column.rng)
-    self.table[chain.axis] = j
-    self.there = {self.row.rng: ix.lt(i, rows.size), self.column.rng: ix.lt(j, self.columns.size)}
     self.before: list[UOp] = []        # what stands before the loop
     self.kept: dict[UOp, UOp] = {}     # the variable of each member
     self.newest: dict[UOp, UOp] = {}   # of a statistic that others are shifted by, in the round
@@ -94,27 +136,92 @@ class _Blocks(Builder):
 
   def made_in_blocks(self) -> Kernel:
     """The kernel with its loop."""
-    body = self.statements()
-    several = sum(r.ranges >= self.common for r in self.chain.inner) > 1
-    largest = max(volume(self.axes_of(*m.node.ranges)) for m in self.chain.members)
-    warps = (Warps(MANY_WARPS),) if self.blocks and (several or largest > MULTIPLIED_ROWS * MULTIPLIED_COLUMNS) else ()
-    return self.made((*self.before, for_(self.step, self.end, *body), *self.stored()), applied=warps)
+    members = self.chain.members
+    for n, m in enumerate(members):
+      nothing = UOp.const(m.node.dtype, identity(m.node.arg[0], m.node.dtype))
+      self.kept[m.node] = keep(self.before, f"so_far{n}", nothing, *self.axes_of(*m.node.ranges))
+    made = self.made_before()
+    loops = [for_(part.step, part.blocks, *self.statements(part, dict(made))) for part in self.pieces]
+    told = (Warps(max(self.height // WARP_ROWS, 1)), Stages(_STAGES)) if self.blocks else ()
+    return self.made((*self.before, *loops, *self.stored()), applied=told)
 
-  def trimmed(self) -> tuple[UOp, ix.Dim]:
-    """The first block of the chain's axis that a program needs, and how many: those of which nothing counts are left out."""
-    begin, end = ix.ZERO, ix.node(self.step.size)
+  # ---- which blocks
+
+  def put_rows(self, block: UOp) -> UOp:
+    """Have a program take the rows of a block, and give their index."""
+    i = ix.add(ix.mul(block, self.height), self.row.rng)
+    self.table = self.fixed = {self.rows.rng: i}
+    return i
+
+  def conditions(self) -> list[UOp]:
+    """Indices that are below 0 wherever something counts, for any member."""
     first, *others = [dict.fromkeys(counted_where(m)) for m in self.chain.members]
-    for c in [c for c in first if all(c in other for other in others)]:   # below 0, or nothing counts
-      terms, n = ix.linear(self.here(c))
-      along = dict(terms).get(self.chain.axis, 0)
-      rest = ix.const(n)   # the least that it is for the rows of a program
-      for t, k in terms:
-        if t is self.row.rng: rest = ix.add(rest, min(k, 0) * (self.height - 1))
-        elif t is not self.chain.axis: rest = ix.add(rest, ix.mul(t, k))
-      if not along or any(r in rest.ranges for r in (self.chain.axis, self.row.rng)): continue
-      if along > 0: end = ix.least(end, ix.greatest(ix.cdiv(ix.mul(rest, -1), along * self.width), 0))
-      else: begin = ix.greatest(begin, ix.fdiv(ix.add(ix.fdiv(rest, -along), 1), self.width))
-    return begin, ix.number(end if begin is ix.ZERO else ix.greatest(ix.sub(end, begin), 0))
+    return [c for c in first if all(c in other for other in others)]
+
+  def longest_last(self) -> bool:
+    """Whether programs of later rows go through more blocks."""
+    found = [self.step_of(c, least=True) for c in self.conditions()]
+    return any(f[0] * dict(ix.linear(f[1])[0]).get(self.at.rng, 0) < 0 < f[0] for f in found if f is not None)
+
+  def in_parts(self) -> list[_Part]:
+    """The blocks of the chain's axis that a program needs: those of which nothing counts are left out. Where blocks are made by
+    the target's compiler, those of which everything counts are a part of their own."""
+    begin, end = self.trimmed()
+    rounds = ix.rounds(self.columns.size, self.width)
+    def part(begin: UOp, end: UOp, whole: bool = False) -> _Part:
+      count = end if begin is ix.ZERO else ix.greatest(ix.sub(end, begin), 0)
+      return _Part(self.new(rounds, AxisKind.LOOP), begin, ix.number(count), whole)
+    first, last = self.all_count() if self.blocks else (None, None)
+    if first is None and last is None: return [part(begin, end)]
+    ends = [begin, end]   # of other parts, too, a compiler makes no pipeline where they have a single block
+    if first is not None: ends.insert(1, ix.greatest(begin, ix.least(ix.greatest(first, ix.add(begin, _LEAST_BLOCKS)), end)))
+    if last is not None: ends.insert(-1, ix.greatest(ends[-2], ix.least(last, ix.sub(end, _LEAST_BLOCKS))))
+    return [part(a, b, n == (first is not None)) for n, (a, b) in enumerate(zip(ends, ends[1:]))]
+
+  def trimmed(self) -> tuple[UOp, UOp]:
+    """The first block of the chain's axis of which something counts, and the end of these."""
+    begin, end = ix.ZERO, ix.node(ix.rounds(self.columns.size, self.width))
+    for c in self.conditions():
+      if (found := self.step_of(c, least=True)) is None: continue
+      k, rest = found
+      if k > 0: end = ix.least(end, ix.greatest(ix.cdiv(ix.mul(rest, -1), k * self.width), 0))
+      else: begin = ix.greatest(begin, ix.fdiv(ix.add(ix.fdiv(rest, -k), 1), self.width))
+    return begin, end
+
+  def all_count(self) -> tuple[UOp | None, UOp | None]:
+    """The first block from which on everything counts, and the end of these; None where no condition says so. What conditions are
+    between is ``known`` then."""
+    first = last = None
+    w, n = self.width, self.columns.size
+    for u in toposort([m.inside for m in self.chain.members]):
+      if u.arg is not TernaryOps.WHERE or u.dtype.kind != "f" or self.chain.axis not in u.src[0].ranges: continue
+      if u.src[0] in self.known: continue
+      _, yes, no = u.src
+      # what counts is chosen where the condition does not hold
+      negated = yes.op is Ops.CONST and (no.op is not Ops.CONST or yes.arg == -math.inf)
+      found = [None if c is None else self.step_of(c, least=False) for c in below_zero(u.src[0], negated)]
+      if not found or None in found: continue
+      for k, rest in [f for f in found if f is not None]:
+        if k > 0:
+          end = ix.cdiv(ix.mul(ix.add(rest, k * (w - 1)), -1), k * w)
+          last = end if last is None else ix.least(last, end)
+        else:
+          begin = ix.add(ix.fdiv(rest, -k * w), 1)
+          first = begin if first is None else ix.greatest(first, begin)
+      self.known[u.src[0]] = UOp.const(dtypes.bool, not negated)
+    if not ix.divides(w, n): last = ix.fdiv(ix.node(n), w) if last is None else ix.least(last, ix.fdiv(ix.node(n), w))
+    return first, last
+
+  def step_of(self, c: UOp, least: bool) -> tuple[int, UOp] | None:
+    """The step of an index along the chain's axis, and the rest of it: the least that it is for the rows of a program, or the
+    greatest. None where it does not go along that axis, or along others."""
+    terms, n = ix.linear(self.here(c))
+    k, rest = dict(terms).get(self.chain.axis, 0), ix.const(n)
+    for t, by in terms:
+      if t is self.row.rng: rest = ix.add(rest, (min if least else max)(by, 0) * (self.height - 1))
+      elif t is not self.chain.axis: rest = ix.add(rest, ix.mul(t, by))
+    outside = {a.rng for a in self.axes if a.kind is AxisKind.GRID}
+    return (k, rest) if k and outside.issuperset(rest.ranges) else None
 
   # ---- values
 
@@ -150,14 +257,15 @@ class _Blocks(Builder):
 
   # ---- statements
 
-  def statements(self) -> list[UOp]:
-    """The body of the loop."""
+  def statements(self, part: _Part, made: dict[UOp, UOp]) -> list[UOp]:
+    """The body of the loop through a part. ``made``: what was made before."""
+    j = ix.add(ix.mul(ix.add(part.step.rng, part.begin), self.width), self.column.rng)
+    sure = part.whole or ix.divides(self.width, self.columns.size)
+    self.there[self.column.rng] = ix.TRUE if sure else ix.lt(j, self.columns.size)
+    self.table = {**self.fixed, **(self.known if part.whole else {}), self.chain.axis: j}
     members, body, late = self.chain.members, list[UOp](), list[UOp]()
     shifting = {s.statistic for m in members for s in m.shifts}
-    for n, m in enumerate(members):
-      nothing = UOp.const(m.node.dtype, identity(m.node.arg[0], m.node.dtype))
-      self.kept[m.node] = keep(self.before, f"so_far{n}", nothing, *self.axes_of(*m.node.ranges))
-    shared, made = self.shared(), self.made_before()
+    shared = self.shared()
     by: dict[tuple[UnaryOps, float, UOp], UOp] = {}
     for n, m in enumerate(members):
       for u in toposort((m.inside,), made.__contains__):
@@ -179,10 +287,10 @@ class _Blocks(Builder):
     return body + late
 
   def made_before(self) -> dict[UOp, UOp]:
-    """What is the same in each round: other reductions, and on a target with blocks the rows' own factors of products."""
+    """What is the same in each round: other reductions, and on a target with blocks what the rows have in memory."""
     made: dict[UOp, UOp] = {}
     for u in toposort([m.inside for m in self.chain.members], self.kept.__contains__):
-      is_row = self.blocks and u.op is Ops.LOAD and self.rows.rng in u.ranges and not u.ranges <= self.common
+      is_row = self.blocks and u.op is Ops.LOAD and self.rows.rng in u.ranges
       if u in self.kept or self.chain.axis in u.ranges or not (u.op is Ops.REDUCE or is_row): continue
       made[u] = keep(self.before, f"outside{len(made)}", self.value(substitute((u,), made)[0]), *self.axes_of(*u.ranges))
     return made
@@ -223,10 +331,11 @@ class _Blocks(Builder):
     """The STOREs of the kernel, of what the members come to."""
     totals: dict[UOp, UOp] = {}
     out: list[UOp] = []
+    self.table = self.fixed
     for n, m in enumerate(self.chain.members):
       so_far, greatest = self.kept[m.node], m.node.arg[0] is BinaryOps.MAX
       factors = [self.exponential(s, self.finite(v := self.kept[s.statistic]), v) for s in m.shifts]
-      factors += [self.here(substitute((f,), totals)[0]) for f in m.factors]
+      factors += [self.here(substitute((f,), totals)[0]).cast(so_far.dtype) for f in m.factors]
       if factors:
         by = reduce(add if greatest else mul, factors)
         if by.ranges < so_far.ranges: by = keep(out, f"last{n}", by, *self.among(by.ranges))

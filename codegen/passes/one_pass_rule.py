@@ -18,7 +18,7 @@ from ..ir import BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, ident
 from ..ir.alu import mul
 from ..kernel import Axis, Kernel, substitute
 
-_EXPONENTIALS = UnaryOps.EXP, UnaryOps.EXP2
+EXPONENTIALS = UnaryOps.EXP, UnaryOps.EXP2
 
 Linear = dict[UOp, float]          # a sum of values, each with its factor
 Needs = dict[UOp, frozenset[UOp]]  # the members of a chain beneath each node
@@ -106,7 +106,7 @@ def decomposed(r: UOp, along: UOp, needs: Needs) -> Member | None:
   queue = [inside]
   for u in queue:
     if not needs[u]: continue
-    if u.arg in _EXPONENTIALS:
+    if u.arg in EXPONENTIALS:
       if (shift := _shift(u, along, needs)) is None: return None
       shifts.append(shift)
     elif u.arg is BinaryOps.MUL or u.op is Ops.CAST or u.arg is UnaryOps.NEG: queue += u.src
@@ -140,8 +140,7 @@ def pulled_out(x: UOp, along: UOp, needs: Needs) -> tuple[UOp, list[UOp]]:
         a, b = u.src
         out = [*parts[0][1], *([UOp.alu(BinaryOps.DIV, UOp.const(u.dtype, 1), b)] if factor(b) else [])]
         if out: inside = parts[0][0] if factor(b) else UOp.alu(BinaryOps.DIV, parts[0][0], b)
-      elif u.arg is UnaryOps.NEG or _is_float_cast(u):
-        inside, out = u.replace((parts[0][0],)), [f.cast(u.dtype) for f in parts[0][1]]
+      elif u.arg is UnaryOps.NEG or _is_float_cast(u): inside, out = u.replace((parts[0][0],)), parts[0][1]
       elif _chooses_or_zero(u):
         n, = [i for i, s in enumerate(u.src) if i and not _is_zero(s)][:1] or [0]
         out = parts[n][1] if n else []
@@ -203,13 +202,13 @@ def counted_where(m: Member) -> Iterator[UOp]:
     for n in (1, 2) if x.arg is TernaryOps.WHERE else ():
       if x.src[n].op is Ops.CONST and x.src[n].arg == nothing:
         queue.append(x.src[3 - n])
-        yield from below_zero(x.src[0], n == 1)
+        yield from [c for c in below_zero(x.src[0], n == 1) if c is not None]
   for x in map(_uncast, queue):
     yield from conditions(x, nothing)
     if fn is not BinaryOps.ADD: continue
     if x.arg is BinaryOps.MUL: queue += x.src
     elif x.arg is BinaryOps.DIV or x.arg is UnaryOps.NEG: queue.append(x.src[0])
-    elif x.arg in _EXPONENTIALS:
+    elif x.arg in EXPONENTIALS:
       for t, c in linear(x.src[0]).items():
         if c > 0: yield from conditions(_uncast(t), -math.inf)
 
@@ -220,15 +219,17 @@ def _uncast(x: UOp) -> UOp:
   return x
 
 
-def below_zero(c: UOp, negated: bool = False) -> Iterator[UOp]:
-  """Indices that are below 0 where a condition holds (or does not), for each of its parts that says so of indices."""
+def below_zero(c: UOp, negated: bool = False) -> Iterator[UOp | None]:
+  """Indices that are all below 0 exactly where a condition holds (or does not); None for each part that is of no indices."""
   queue = [c]
   for c in queue:
     if c.arg is TernaryOps.WHERE and [s.arg for s in c.src[1:] if s.op is Ops.CONST] == [True, False]: queue.append(c.src[0])
-    elif c.arg is BinaryOps.AND and not negated: queue += c.src
+    elif c.arg is (BinaryOps.OR if negated else BinaryOps.AND): queue += c.src
     elif c.arg is BinaryOps.CMPLT or c.arg is BinaryOps.CMPLE:
       a, b = map(index_of_value, c.src[::-1] if negated else c.src)
-      if a is not None and b is not None: yield ix.add(ix.sub(a, b), 0 if (c.arg is BinaryOps.CMPLT) is not negated else -1)
+      if a is None or b is None: yield None
+      else: yield ix.add(ix.sub(a, b), 0 if (c.arg is BinaryOps.CMPLT) is not negated else -1)
+    else: yield None
 
 
 def index_of_value(u: UOp) -> UOp | None:

@@ -21,6 +21,7 @@ from .placement import load_element
 
 MOST_WALKED = 512     # nodes that are looked at for one sum
 MOST_WITHIN = 256     # elements that a reduction within goes along, at most: the width of a head of attention
+MOST_DEAR = 2         # blocks between products that a kernel has room for: the scores of attention, and their gradient
 _LITTLE = 16          # so many times less work than the largest of what lies within is done again in each kernel
 
 # why a sum is not made in one pass with what it needs
@@ -113,6 +114,11 @@ def _sum_above(n: UOp, users: Mapping[UOp, Sequence[UOp]]) -> UOp | None:
 
 
 def _multiplied_exactly(r: UOp) -> bool: return r.src[0].arg is BinaryOps.MUL and multiplied_exactly(r.src[0])
+def _is_short(r: UOp) -> bool:
+  """Whether a program has all that a reduction goes along."""
+  return is_fixed([r.src[0].shape[d] for d in r.arg[1]]) and reduced_size(r) <= MOST_WITHIN
+
+
 def _products(r: UOp) -> int: return elements_of(r) * reduced_size(r)
 
 
@@ -129,7 +135,7 @@ class _Near(NamedTuple):
     queue, seen, reduces = [u.src[0]], {u.src[0]}, list[UOp]()
     for n in queue:
       if n.op is Ops.REDUCE_AXIS:
-        if is_fixed(n.src[0].shape) and reduced_size(n) <= MOST_WITHIN: reduces.append(n)
+        if _is_short(n): reduces.append(n)
         if u.src[0].shape[dims[0]] not in [n.src[0].shape[d] for d in n.arg[1]]: continue
       elif n.op not in MOVEMENT and n.op not in _ELEMENTWISE: continue
       new = [s for s in n.src if s not in seen]
@@ -180,7 +186,7 @@ class _Walk:
         if with_others and (where := _along(n, idx, self.axis)) is not None:
           self.along.add(n)
           new = [(n.src[0], where)]
-        elif n in self.must or n in loaded or not is_fixed(n.src[0].shape) or reduced_size(n) > MOST_WITHIN: self.leaves[n] = idx
+        elif n in self.must or n in loaded or not _is_short(n): self.leaves[n] = idx
         else: self.inner.add(n)
       elif n in self.must or n not in self.near.leading: self.leaves[n] = idx
       elif n.op in MOVEMENT: new = [(n.src[0], pulled(n, idx)[0])]
@@ -201,6 +207,9 @@ class _Walk:
     made = set(inner)
     for n in toposort(at, lambda n: n not in at):
       if n in at and not made.isdisjoint(n.src): made.add(n)
+    # what each element of the axis has would be made again by every block of rows: it is stored
+    stored = {r for r in inner - dear if axis in axes_in(*at[r])}
+    inner, made = inner - stored, made - stored
     along = self.along & made
     # scores that are made again may have other last bits: they equal no number that was made of the first ones
     if any(n.arg in _EQUALITIES and axis in axes_in(*at[n]) and not any(graph.const_value(s) is not None for s in n.src)

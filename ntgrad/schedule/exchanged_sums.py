@@ -18,14 +18,16 @@ from ntgrad.graph import nodes as graph
 from .nodes import Idx, is_fixed, movement, pulled, reduced_dims, reduced_size
 
 _NEAR = 8                      # values of a product that are looked at
+_AS_STORED = Ops.RESHAPE, Ops.PERMUTE, Ops.CAST   # what is made of a result before it is stored
 _OTHER, _SUMMED = 100, 1000    # ids of the axes of another product, and of what a product sums
 
 
 class ExchangedSum(NamedTuple):
   """A sum as ± sum(g * y) * times / over, along ``axes``: ``g`` with one element along ``without``, ``y`` in the ``order`` of its
-  dimensions."""
+  dimensions, of which ``path`` makes what is stored."""
   g: UOp
   y: UOp
+  path: tuple[UOp, ...]
   without: int
   order: tuple[int, ...]
   axes: tuple[int, ...]
@@ -36,10 +38,15 @@ class ExchangedSum(NamedTuple):
   def made(self, u: UOp, new: Mapping[UOp, UOp]) -> tuple[UOp, UOp] | None:
     """The sum that is made in place of ``u``, and what stands for ``u``, of nodes that have been rewritten; None where one has
     not been yet."""
-    if self.y not in new: return None
+    stored = self.path[-1] if self.path else self.y
+    if stored not in new: return None
+    y = new[stored]
+    for step in self.path[::-1]:
+      if step.op is Ops.RESHAPE: y = graph.reshape(y, step.src[0].shape)
+      elif step.op is Ops.PERMUTE: y = graph.permute_back(y, step.arg)
     shape = tuple(1 if d == self.without else n for d, n in enumerate(self.g.shape))
     g = movement(Ops.SHRINK, new[self.g], tuple((0, n) for n in shape))
-    y = graph.cast(graph.reshape(graph.permute(new[self.y], self.order), shape), g.dtype)
+    y = graph.cast(graph.reshape(graph.permute(y, self.order), shape), g.dtype)
     total = movement(Ops.REDUCE_AXIS, graph.mul(g, y), (BinaryOps.ADD, self.axes))
     out = graph.cast(graph.reshape(total, u.shape), u.dtype)
     for f in self.times: out = graph.mul(out, new[f])
@@ -170,11 +177,10 @@ def _exchange(u: UOp, f: _Factors, y: _Product, users: Mapping[UOp, Sequence[UOp
     if len(without) != 1 or {*wanted} != {i for i in theirs if i.op is Ops.RANGE}: continue
     if [i for i in wanted if i is not k] != [i for i in here if i.op is Ops.RANGE and i is not j]: continue
     order = (*[theirs.index(i) for i in wanted], *[d for d, i in enumerate(theirs) if i.op is not Ops.RANGE])
-    result, shape = y.node, y.node.shape   # as it is stored
-    while len(found := users.get(result, ())) == 1 and (found[0].op is Ops.RESHAPE or found[0].op is Ops.CAST): result = found[0]
-    while result.op is Ops.RESHAPE: result = result.src[0]
-    if result.shape != shape: result = y.node
-    return ExchangedSum(node.src[0].src[sides[0]], result, without[0], order, node.arg[1], f.times, f.over, f.negative)
+    path = [y.node]
+    while len(found := users.get(path[-1], ())) == 1 and found[0].op in _AS_STORED: path += found
+    return ExchangedSum(node.src[0].src[sides[0]], y.node, tuple(path[1:]), without[0], order, node.arg[1], f.times, f.over,
+                        f.negative)
   return None
 
 

@@ -15,7 +15,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
 from ntgrad.graph.lock import stand_aside
 
-from .chains import Chains, find_joined
+from .chains import MOST_DEAR, Chains, find_joined
 from .kernel_groups import CANDIDATES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
 from .nodes import LEAVES, Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, reduced_dims, viewed
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
@@ -282,6 +282,7 @@ class Partition:
     mine, dim = self.joined[u], reduced_dims(u)[0]
     if g.joined is None or u.src[0].shape[dim] != g.axis.arg[1] or mine.along - g.joined.along: return False
     if u in g.joined.reads or not mine.reads.isdisjoint(g.joined.sums): return False
+    if len(mine.dear | g.joined.dear) > MOST_DEAR: return False
     places = mine.places((*idx[:dim], g.axis, *idx[dim + 1:]))
     return any(r in g.places for r in places) and all(g.places.get(r, at) == at for r, at in places.items())
 

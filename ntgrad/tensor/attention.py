@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, dtypes
+from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, acc_dtype, as_float, dtypes
 from ntgrad.core import real_number
 from ntgrad.graph import Operand, checked, fit, merged, nodes as graph, one_width, text
 
@@ -39,7 +39,9 @@ class Attention(Products, Random):
     """How much of each key a query takes: what all attention, with weights and without, is made of. A query that no key is left
     for takes nothing, and has gradients of 0."""
     if scale is None: scale = 1 / math.sqrt(self.shape[-1] or 1) if self.ndim else 1.0
-    scores: Any = self.dot(key.transpose(-2, -1)) * real_number(_NAME, "scale", scale)
+    products: Any = self.dot(key.transpose(-2, -1))
+    dtype = as_float(products.dtype)   # which might not hold the scale
+    scores = (products.cast(acc_dtype(dtype)) * real_number(_NAME, "scale", scale)).cast(dtype)
     if is_causal:
       # every query sees key 0
       return type(self).ones(*scores.shape[-2:], dtype=dtypes.bool).tril().where(scores, -math.inf).softmax(-1)
