@@ -12,10 +12,11 @@ from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import evaluator, sizes_of
-from ntgrad.codegen.ir import DType, Ops, UOp
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, DType, Ops, UnaryOps, UOp
 from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.passes.scatters import worth_sorting
 from ntgrad.graph import BoundInt, Derived
+from ntgrad.schedule.chains import MOST_WITHIN
 
 from .buffer import Buffer, Storage
 from .device import get_device
@@ -81,6 +82,22 @@ def sorted_entries(u: UOp) -> list[int]:
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
+def _widths(order: Sequence[UOp], sources: Callable[[UOp], _Ints]) -> list[int]:
+  """How many elements the products sum that exponentials are made of, if a program has all of them: how a graph with attention is
+  cut into kernels depends on the width of its heads (schedule/chains.py)."""
+  made: dict[int, int] = {}   # of places: what is made of such a product element by element
+  found: dict[int, None] = {}
+  for i, u in enumerate(order):
+    if u.op is Ops.REDUCE_AXIS:
+      n = [u.src[0].shape[d] for d in u.arg[1]]
+      if u.arg[0] is BinaryOps.ADD and u.src[0].arg is BinaryOps.MUL and all(type(x) is int for x in n):
+        if 1 < math.prod(n) <= MOST_WITHIN: made[i] = math.prod(n)
+    elif u.op is Ops.ALU or u.op is Ops.CAST or u.op in MOVEMENT:
+      if (n := [made[s] for s in sources(u) if s in made]): made[i] = n[0]
+      if n and u.arg in (UnaryOps.EXP, UnaryOps.EXP2): found[n[0]] = None
+  return list(found)
+
+
 def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Mapping[int, NumberNode],
              seen: Callable[[int, UOp], tuple[_Ints, Any]] = lambda _, u: (u.shape, u.arg)) -> Skeleton:
   """A graph in ``order`` without its sizes and ``numbers`` (by place); ``sources`` gives the places of a node's sources,
@@ -107,6 +124,7 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], _Ints], numbers: Map
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
       elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += sorted_entries(u)   # and a long index is sorted
       if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple(n if n in _SMALL else _OPEN for n in shape))
+  key += _widths(order, sources)
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 

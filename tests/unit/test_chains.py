@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ntgrad import Tensor, autograd, config, dtypes
-from ntgrad.codegen.ir import Ops
+from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.one_pass import lower_one_pass
@@ -26,7 +26,7 @@ from ntgrad.engine.override_files import read_file
 from ntgrad.schedule import create_schedule, schedule_graph, sinks_of
 from ntgrad.schedule.chains import BY_RULE, EXACTLY, READ_TOO, TOO_FEW
 from ntgrad.tile.eject import Eject
-from support import triton
+from support import network_machines, triton
 from support.marks import long, long_where
 
 CPU = Target("opencl", lanes=8, cores=2)
@@ -261,6 +261,73 @@ def test_blocks_of_which_nothing_counts_are_left_out() -> None:
   assert loop(lambda s: ((j <= i) & (i - j < 64)).where(s, -math.inf)).src[0].ranges
 
 
+def halves(*shape: int) -> list[Tensor]:
+  return [Tensor.empty(*shape, dtype=dtypes.bfloat16, requires_grad=True) for _ in range(3)]
+
+
+@pytest.mark.parametrize("n, keep, masked_parts", [
+  (512, lambda i, j: j <= i, "whole, masked"), (512, lambda i, j: j >= i, "masked, whole"), (512, None, "whole"),
+  (512, lambda i, j: (j <= i) & (i - j < 300), "masked, whole, masked"), (500, None, "whole, masked"),
+  (512, lambda i, j: (i + j) % 7 < 3, "masked")])
+def test_masks_are_looked_at_where_they_cut_a_block(n: int, keep: Any, masked_parts: str) -> None:
+  q, k, v = halves(16, n, 64)
+  i, j = Tensor.arange(n).reshape(n, 1), Tensor.arange(n).reshape(1, n)
+  kernel, = kernels(weighed(q, k, v, lambda s: s * 0.1 if keep is None else keep(i, j).where(s * 0.1, -math.inf)), target=GPU)
+  loops = [s for s in lower_one_pass(kernel, GPU).body if s.op is Ops.FOR]
+  def compares(loop: UOp) -> bool:
+    """Elements' places with something."""
+    return any(u.arg in (BinaryOps.CMPLT, BinaryOps.CMPLE) and len(u.ranges) > 1 and not any(s.dtype.kind == "f" for s in u.src)
+               for u in toposort(loop.src[1:]))
+  told = ["masked" if compares(loop) or (n % 64 and loop is loops[-1]) else "whole" for loop in loops]
+  assert ", ".join(told) == masked_parts
+
+
+def test_nothing_is_rounded_between_products_of_blocks() -> None:
+  """Of scores in bfloat16 only the weights are, which are multiplied; exponentials are powers of two."""
+  kernel, = kernels(weighed(*halves(16, 512, 64), lambda s: (s * 0.1).tanh() * 3), target=GPU)  # type: ignore[arg-type]
+  nodes = toposort(lower_one_pass(kernel, GPU).body)
+  rounded = [u for u in nodes if u.op is Ops.CAST and u.dtype is dtypes.bfloat16]
+  assert len(rounded) == 2   # and the result
+  assert {u.arg for u in nodes if u.arg in (UnaryOps.EXP, UnaryOps.EXP2)} == {UnaryOps.EXP2}
+
+
+def test_what_both_products_read_is_read_once() -> None:
+  """The gradient of keys and values multiplies queries, and what arrives at the result, twice each."""
+  q, k, v = halves(16, 512, 64)
+  y = q.scaled_dot_product_attention(k, v)
+  y.backward(Tensor.empty(*y.shape, dtype=dtypes.bfloat16))
+  *_, last = [lower_one_pass(a, GPU) for a in kernels(y, q.grad, k.grad, v.grad, target=GPU)]
+  loop, = [s for s in last.body if s.op is Ops.FOR]
+  loads = [u for u in toposort(loop.src) if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL]
+  assert sum(u.dtype is dtypes.bfloat16 for u in loads) == 2
+
+
+def test_kernels_that_share_a_factor_stay_apart() -> None:
+  """Two gradients have a product in common; together they would need more registers than there are."""
+  outputs = []
+  k, v, slope = [Tensor.empty(16, 512, 64, dtype=dtypes.bfloat16, requires_grad=True).realize() for _ in range(3)]
+  for _ in range(2):
+    q = Tensor.empty(16, 512, 64, dtype=dtypes.bfloat16, requires_grad=True)
+    k.grad = v.grad = None
+    y = q.scaled_dot_product_attention(k, v)
+    y.backward(slope)
+    outputs += [y, q.grad, k.grad, v.grad]
+  assert max(sum(len(r.arg[1]) == 1 for r in a.reduces) for a in kernels(*outputs, target=GPU)) <= 5
+
+
+def test_widths_and_lengths_that_change_take_one_pass() -> None:
+  """Lengths become run-time sizes. Widths do not: kernels of any width would store the scores."""
+  machine = network_machines.MACHINES["sm_90"]
+  device = network_machines.opened(machine)
+  before = device.count
+  for width, n in ((64, 1024), (128, 1024), (64, 2048), (128, 2048), (64, 3072), (128, 3072)):
+    q, k, v = [Tensor.empty(4, 16, n, width, dtype=dtypes.bfloat16, device=machine.device).realize() for _ in range(3)]
+    made = device.count
+    q.scaled_dot_product_attention(k, v, is_causal=True).realize()
+    assert device.count - made == (n < 3072)
+  assert device.count - before == 4
+
+
 # ---- values
 
 @long_where(lambda name: name not in ("plain", "causal", "window", "mask", "soft cap"))
@@ -332,6 +399,22 @@ def test_values_in_blocks(name: str, interpreted: Any) -> None:
   given = arrays(heads=2)
   with config(allow_tf32=1): found = weighed(*[Tensor(a).realize() for a in given], SCORES[name][0]).numpy()
   assert np.allclose(found, expected(*given, SCORES[name][1]), rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("lengths", [(330, 400), (256, 256)])
+@pytest.mark.parametrize("keep", [lambda i, j: j <= i, lambda i, j: j > i - 5, lambda i, j: (j <= i) & (i - j < 150),
+                                  lambda i, j: (j <= i + 100) & (j > 40), lambda i, j: abs(i - j) < 90])
+def test_parts_of_masks_in_blocks(keep: Any, lengths: tuple[int, int], interpreted: Any) -> None:
+  """Blocks that masks cut, leave whole or leave out, in any order, and the last one that is no whole block."""
+  l, n = lengths
+  r = np.random.default_rng(0)
+  q, k, v = [r.standard_normal((1, m, 16)).astype(np.float32) for m in (l, n, n)]
+  tensors = Tensor.arange(l).reshape(l, 1), Tensor.arange(n).reshape(1, n)
+  seen = keep(np.arange(l)[:, None], np.arange(n)[None])
+  for dynamic in ("auto", "always"):
+    with config(allow_tf32=1, dynamic=dynamic):
+      found = weighed(*[Tensor(a).realize() for a in (q, k, v)], lambda s: keep(*tensors).where(s, -math.inf)).numpy()
+    assert np.allclose(found, expected(q, k, v, lambda s: np.where(seen, s, -np.inf)), rtol=5e-3, atol=5e-3, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["causal", "soft cap", "mask"])
