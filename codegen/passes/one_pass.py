@@ -42,9 +42,9 @@ MOST_BESIDE = 256          # elements beside rows and columns that a program has
 LANES = 16                 # elements that blocks on a CPU are multiples of
 LEAST_MULTIPLIED = 16      # elements of a block that is multiplied, along each axis
 LEAST_CORES = 4            # programs for one of so many cores, at least, on a target with blocks
-WARP_ROWS = 16             # of a warp
+WARP_ROWS, LEAST_WARPS = 16, 4   # rows of a warp; few are multiplied by several, each of which has some of the columns
 _LEAST_BLOCKS = 2          # of a part, if there are as many
-_STAGES = 3                 # of the loop's pipeline: two programs of a head's width of 128 share a core then
+_STAGES = 3                # of the loop's pipeline: two programs of a head's width of 128 share a core then
 
 
 def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -142,7 +142,7 @@ class _Blocks(Builder):
       self.kept[m.node] = keep(self.before, f"so_far{n}", nothing, *self.axes_of(*m.node.ranges))
     made = self.made_before()
     loops = [for_(part.step, part.blocks, *self.statements(part, dict(made))) for part in self.pieces]
-    told = (Warps(max(self.height // WARP_ROWS, 1)), Stages(_STAGES)) if self.blocks else ()
+    told = (Warps(max(self.height // WARP_ROWS, LEAST_WARPS)), Stages(_STAGES)) if self.blocks else ()
     return self.made((*self.before, *loops, *self.stored()), applied=told)
 
   # ---- which blocks
@@ -167,16 +167,14 @@ class _Blocks(Builder):
     """The blocks of the chain's axis that a program needs: those of which nothing counts are left out. Where blocks are made by
     the target's compiler, those of which everything counts are a part of their own."""
     begin, end = self.trimmed()
-    rounds = ix.rounds(self.columns.size, self.width)
-    def part(begin: UOp, end: UOp, whole: bool = False) -> _Part:
-      count = end if begin is ix.ZERO else ix.greatest(ix.sub(end, begin), 0)
-      return _Part(self.new(rounds, AxisKind.LOOP), begin, ix.number(count), whole)
     first, last = self.all_count() if self.blocks else (None, None)
-    if first is None and last is None: return [part(begin, end)]
-    ends = [begin, end]   # of other parts, too, a compiler makes no pipeline where they have a single block
+    ends = [begin, end]   # of other parts, too: a compiler makes no pipeline of a single block
     if first is not None: ends.insert(1, ix.greatest(begin, ix.least(ix.greatest(first, ix.add(begin, _LEAST_BLOCKS)), end)))
     if last is not None: ends.insert(-1, ix.greatest(ends[-2], ix.least(last, ix.sub(end, _LEAST_BLOCKS))))
-    return [part(a, b, n == (first is not None)) for n, (a, b) in enumerate(zip(ends, ends[1:]))]
+    whole = -1 if first is None and last is None else int(first is not None)
+    counts = [ix.number(b if a is ix.ZERO else ix.greatest(ix.sub(b, a), 0)) for a, b in zip(ends, ends[1:])]
+    rounds = ix.rounds(self.columns.size, self.width)
+    return [_Part(self.new(rounds, AxisKind.LOOP), ends[i], n, i == whole) for i, n in enumerate(counts) if n != 0]
 
   def trimmed(self) -> tuple[UOp, UOp]:
     """The first block of the chain's axis of which something counts, and the end of these."""
