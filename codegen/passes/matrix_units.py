@@ -53,12 +53,16 @@ def in_powers_of_two(kernel: Kernel, along: UOp) -> Kernel:
 
 def _scaled(x: UOp) -> tuple[UOp, float]:
   """A value as another one times a positive number: where(m, s * 0.5, -inf) is where(m, s, -inf) and 0.5."""
-  if x.arg is BinaryOps.MUL:
-    for a, b in (x.src, x.src[::-1]):
-      if b.op is Ops.CONST and 0 < b.arg < math.inf: return a, float(b.arg)
-  if x.arg is TernaryOps.WHERE:
-    for n in (1, 2):
-      s, other = x.src[n], x.src[3 - n]
-      if other.op is Ops.CONST and (other.arg == 0 or math.isinf(other.arg)) and (found := _scaled(s))[1] != 1:
-        return x.replace((x.src[0], *((found[0], other) if n == 1 else (other, found[0])))), found[1]
-  return x, 1.0
+  masks: list[tuple[UOp, int]] = []   # and which source goes on
+  value = x
+  while value.arg is TernaryOps.WHERE:
+    n = 1 if value.src[2].op is Ops.CONST else 2
+    other = value.src[3 - n]
+    if other.op is not Ops.CONST or other.arg != 0 and not math.isinf(other.arg): break
+    masks.append((value, n))
+    value = value.src[n]
+  a, b = value.src if value.arg is BinaryOps.MUL else (value, value)
+  if a.op is Ops.CONST: a, b = b, a
+  if value.arg is not BinaryOps.MUL or b.op is not Ops.CONST or not 0 < b.arg < math.inf: return x, 1.0
+  for w, n in masks[::-1]: a = w.replace((w.src[0], *((a, w.src[2]) if n == 1 else (w.src[1], a))))
+  return a, float(b.arg)
