@@ -2,22 +2,24 @@
 
     D = sum[j](p * sum[d](g * v)),  y = sum[j](p * v)   ->   D = sum[d](g * y)
 
-``p`` varies along the rows and ``j``, ``g`` along the rows and ``d``. So the gradient of a softmax that weighs values sums no
+``p`` varies along the rows and ``j``, ``g`` along the rows and ``d``. A number or a mask, as of dropout, may stand at p in one
+of them and at the other product in the other. So the gradient of a softmax that weighs values sums no
 weights: it is the inner product of y and y's gradient (FlashAttention-2, Dao, arXiv 2307.08691, algorithm 2).
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, config, toposort
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, config, toposort
 from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import nodes as graph
 
 from .nodes import Idx, is_fixed, movement, pulled, reduced_dims, reduced_size
 
-_NEAR = 8                      # values of a product that are looked at
+_NEAR = 16                     # values of a product that are looked at
 _AS_STORED = Ops.RESHAPE, Ops.PERMUTE, Ops.CAST   # what is made of a result before it is stored
 _OTHER, _SUMMED = 100, 1000    # ids of the axes of another product, and of what a product sums
 
@@ -67,12 +69,22 @@ class SumInTwo(NamedTuple):
     return total, movement(Ops.REDUCE_AXIS, total, (BinaryOps.ADD, tuple(d for d in u.arg[1] if d != axis)))
 
 
+_Part = tuple[Any, Idx]        # a number, or a condition and where it is read
+
+
+class _Factor(NamedTuple):
+  """A factor as a view of a value, perhaps in fewer bytes, with the index at which that is read: times numbers, and 0 where
+  conditions are false (``parts``, with where they are read), as dropped weights are of weights."""
+  value: UOp
+  at: Idx
+  parts: tuple[_Part, ...]
+
+
 class _Product(NamedTuple):
-  """A sum over an axis of the products of two values: its node, the axes of what it sums, and what each factor is a view of,
-  perhaps in fewer bytes, with the index at which that is read."""
+  """A sum over an axis of the products of two values: its node, the axes of what it sums, and its factors."""
   node: UOp
   at: Idx
-  factors: tuple[tuple[UOp, Idx], ...]
+  factors: tuple[_Factor, ...]
 
   @property
   def axis(self) -> UOp: return next(i for d, i in enumerate(self.at) if d in self.node.arg[1] and i.op is Ops.RANGE)
@@ -88,7 +100,7 @@ def find_exchanges(sinks: Sequence[UOp]) -> dict[UOp, ExchangedSum]:
   products: dict[UOp, list[_Product]] = {}   # by their factors
   for u in sums:
     if (p := _product(u, _OTHER)) is not None:
-      for factor, _ in p.factors: products.setdefault(factor, []).append(p)
+      for factor in p.factors: products.setdefault(factor.value, []).append(p)
   users: dict[UOp, list[UOp]] = {}
   for u in sums if products else ():
     if (f := _factors(u, products)) is None: continue
@@ -100,12 +112,26 @@ def find_exchanges(sinks: Sequence[UOp]) -> dict[UOp, ExchangedSum]:
   return found
 
 
-def _read(x: UOp, idx: Idx) -> tuple[UOp, Idx]:
-  """What a value is a view of, perhaps in fewer bytes, and where it is read for an element."""
-  while x.op in MOVEMENT or x.op is Ops.CAST and x.dtype.kind == "f" == x.src[0].dtype.kind:
-    if x.op in MOVEMENT: idx = pulled(x, idx)[0]
-    x = x.src[0]
-  return x, idx
+def _read(x: UOp, idx: Idx) -> _Factor:
+  """What a value is a view of, and where it is read for an element."""
+  parts = list[_Part]()
+  while True:
+    if (found := _part(x, idx)) is not None:
+      x, part = found
+      parts.append(part)
+    elif x.op in MOVEMENT or x.op is Ops.CAST and x.dtype.kind == "f" == x.src[0].dtype.kind:
+      if x.op in MOVEMENT: idx = pulled(x, idx)[0]
+      x = x.src[0]
+    else: return _Factor(x, idx, tuple(parts))
+
+
+def _part(x: UOp, idx: Idx) -> tuple[UOp, _Part] | None:
+  """A value times a number, or 0 where a condition is false: the value, and the number or the condition. None for any other."""
+  if x.arg is TernaryOps.WHERE and graph.const_value(x.src[2]) == 0: return x.src[1], (x.src[0], idx)
+  if x.arg is BinaryOps.MUL:
+    for a, b in (x.src, x.src[::-1]):
+      if (n := graph.const_value(b)) is not None: return a, (n, ())
+  return None
 
 
 def _product(u: UOp, first: int) -> _Product | None:
@@ -117,9 +143,11 @@ def _product(u: UOp, first: int) -> _Product | None:
 
 
 class _Factors(NamedTuple):
-  """What a sum adds: the ``result`` of a product, times ``other``, times and over rows that are the same for all of it."""
+  """What a sum adds: the ``result`` of a product, times ``other`` and the ``parts`` that a factor may have, times and over rows
+  that are the same for all of it."""
   result: UOp
   other: UOp
+  parts: tuple[_Part, ...]
   times: tuple[UOp, ...]
   over: tuple[UOp, ...]
   negative: bool
@@ -129,11 +157,15 @@ def _factors(u: UOp, products: Mapping[UOp, object]) -> _Factors | None:
   """The factors of what a sum adds, if one is the result of a product and another a factor of one."""
   def row(x: UOp) -> UOp | None: return x.src[0] if x.op is Ops.EXPAND and x.src[0].shape == u.shape else None
   queue, results, others, negative = [u.src[0]], list[UOp](), list[UOp](), False
-  times, over = list[UOp](), list[UOp]()
+  times, over, parts = list[UOp](), list[UOp](), list[_Part]()
+  here = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
   for x in queue:
     if len(queue) > _NEAR: return None
     if (r := row(x)) is not None: times.append(r)
     elif x in products and x is not u.src[0]: others.append(x)
+    elif (found := _part(x, here)) is not None:
+      queue.append(found[0])
+      parts.append(found[1])
     elif x.arg is BinaryOps.MUL: queue += x.src
     elif x.arg is UnaryOps.NEG:
       negative = not negative
@@ -144,36 +176,38 @@ def _factors(u: UOp, products: Mapping[UOp, object]) -> _Factors | None:
     elif x.op is Ops.CAST and x.dtype.kind == "f" == x.src[0].dtype.kind: queue.append(x.src[0])
     else: results.append(x)
   if len(results) != 1 or len(others) != 1: return None
-  return _Factors(results[0], others[0], tuple(times), tuple(over), negative)
+  return _Factors(results[0], others[0], tuple(parts), tuple(times), tuple(over), negative)
 
 
 def _exchange(u: UOp, f: _Factors, y: _Product, users: Mapping[UOp, Sequence[UOp]]) -> ExchangedSum | None:
   """The exchange of a sum by another product ``y``, if that multiplies the same values."""
   here = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
   dims = reduced_dims(u)
-  node, idx = _read(f.result, here)
-  if len(dims) != 1 or node.op is not Ops.REDUCE_AXIS or node.arg[0] is not BinaryOps.ADD or node is y.node: return None
+  node, idx, parts = _read(f.result, here)
+  if parts or len(dims) != 1 or node.op is not Ops.REDUCE_AXIS or node.arg[0] is not BinaryOps.ADD or node is y.node: return None
   if (r := _product(node, _SUMMED)) is None or reduced_size(node) >= reduced_size(u): return None
   j, k = here[dims[0]], r.axis
   table = {a: i for a, i in zip(r.at, idx) if a is not k}
-  factors = [(s, substitute(i, table)) for s, i in r.factors]
+  if any(s.parts for s in r.factors): return None
+  factors = [(s.value, substitute(s.at, table)) for s in r.factors]
   sides = [n for n, (_, i) in enumerate(factors) if not any(j in x.ranges for x in i)]
   if len(sides) != 1: return None
   v, v_at = factors[1 - sides[0]]
   for n in range(2):   # the factors of y are p and v, in the same places
-    (p, p_at), (other, other_at) = y.factors[n], y.factors[1 - n]
-    if p is not f.other or other is not v: continue
+    (p, p_at, mine), (other, other_at, more) = y.factors[n], y.factors[1 - n]
+    if p is not f.other or other is not v or more: continue
     known = {a: i for a, i in zip(p_at, here) if a.op is Ops.RANGE}
     if tuple(known.get(a, a) for a in p_at) != here: continue
+    if Counter((part, substitute(at, known)) for part, at in mine) != Counter(f.parts): continue
     left = [a for a in y.at if a.op is Ops.RANGE and a not in known]
     if len(left) != 1 or left[0].arg[1] != k.arg[1] or known.get(y.axis) is not j: continue
     known[left[0]] = k
     if substitute(other_at, known) != v_at: continue
     # dimensions of y as those of g, which has the product's shape
-    mine = [table.get(a, a) for a in r.at]
+    wide = [table.get(a, a) for a in r.at]
     theirs = [ix.ZERO if a is y.axis else known.get(a, a) for a in y.at]
-    wanted = [i for i in mine if i.op is Ops.RANGE and i is not j]
-    without = [d for d, i in enumerate(mine) if j in i.ranges]
+    wanted = [i for i in wide if i.op is Ops.RANGE and i is not j]
+    without = [d for d, i in enumerate(wide) if j in i.ranges]
     if len(without) != 1 or {*wanted} != {i for i in theirs if i.op is Ops.RANGE}: continue
     if [i for i in wanted if i is not k] != [i for i in here if i.op is Ops.RANGE and i is not j]: continue
     order = (*[theirs.index(i) for i in wanted], *[d for d, i in enumerate(theirs) if i.op is not Ops.RANGE])

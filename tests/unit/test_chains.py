@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ntgrad import Tensor, autograd, config, dtypes
+from ntgrad import Tensor, autograd, config, dtypes, manual_seed
 from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
@@ -490,6 +490,38 @@ def test_the_gradient_of_a_softmax_that_weighs_values_sums_no_weights() -> None:
   found = [i.ast for i in create_schedule([y, q.grad, k.grad, v.grad])]
   # one stores the result, with the maxima and sums of rows, and none the sums of weights alone
   assert len(found) == 3 and all(any(p.written and p.shape[-1] == 64 for p in a.params) for a in found)
+
+
+def dropped() -> list[np.ndarray]:
+  """Attention with dropout, and its gradients."""
+  manual_seed(5)
+  with Tensor.train():
+    inputs = [Tensor(a, requires_grad=True).realize() for a in arrays()]
+    y = inputs[0].scaled_dot_product_attention(*inputs[1:], dropout_p=0.3)
+    y.backward(Tensor(np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)).realize())
+    outputs = [y, *[t.grad for t in inputs]]
+    if not config.noopt: assert len(kernels(*outputs)) == 4   # that of what is dropped, and the three
+    return [t.numpy() for t in outputs]
+
+
+def test_dropped_weights() -> None:
+  found = dropped()
+  with config(noopt=1): wanted = dropped()
+  for a, b in zip(found, wanted): assert np.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("turned, times", [(False, (2.0, 2.0)), (True, (2.0, 2.0)), (False, (2.0, 4.0)), (False, (2.0, 1.0))])
+def test_masks_and_numbers_that_differ_are_not_exchanged(turned: bool, times: tuple[float, float]) -> None:
+  r = np.random.default_rng(0)
+  p, g, v, m = r.random((64, 64)), r.standard_normal((64, 8)), r.standard_normal((64, 8)), r.random((64, 64)) < 0.5
+  tensors = [Tensor(a.astype(np.float32) if a.dtype != bool else a).realize() for a in (p, g, v, m)]
+  def both(p: Any, g: Any, v: Any, m: Any, where: Any) -> tuple[Any, Any]:
+    d = where(m.T if turned else m, g @ v.T, 0.0)
+    for n in times: d = d * n
+    return where(m, p * 2.0 * 2.0, 0.0) @ v, (p * d).sum(-1)
+  y, found = both(*tensors, lambda m, a, b: m.where(a, b))
+  Tensor.realize(y, found)
+  assert np.allclose(found.numpy(), both(p, g, v, m, np.where)[1], rtol=1e-4, atol=1e-4)
 
 
 @long_where(lambda target, width: (target, width) != ("sm_80", 64))
