@@ -74,7 +74,8 @@ def with_shared_axes(kernel: Kernel, chain: Chain) -> Kernel:
   def reduce_(old: UOp, r: UOp) -> UOp | None:
     a = next((a for a in axes if r.arg[1] == (a.id,)), None)
     if a is None: return None
-    b = next(b for b in axes if b is a or b.size == a.size and b.rng not in r.src[0].ranges)
+    taken = {i for u in toposort(r.src) if u.op is Ops.REDUCE for i in u.arg[1]}   # along these something is summed within
+    b = next(b for b in axes if b is a or b.size == a.size and b.rng not in r.src[0].ranges and b.id not in taken)
     return None if b is a else r.replace(substitute(r.src, {a.rng: b.rng}), arg=(r.arg[0], (b.id,)))
   body = rewrite(kernel.body, {Ops.REDUCE: reduce_})
   used = {u.arg[0] for u in toposort(body) if u.op is Ops.RANGE}
