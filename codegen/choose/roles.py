@@ -13,19 +13,8 @@ from typing import Iterable
 
 from .. import index as ix
 from ..ir import Ops, UOp, dtypes, toposort
-from ..kernel import (
-  ACCESSES,
-  Axis,
-  Kernel,
-  MemoryAccess,
-  access_profile,
-  flat_index,
-  ids_of,
-  multiplication,
-  narrow_value,
-  reduce_depths,
-  rewrite,
-)
+from ..kernel import ACCESSES, Axis, Kernel, MemoryAccess, access_profile, flat_index, ids_of, reduce_depths, rewrite
+from ..kernel.accesses import multiplication, narrow_value
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16            # an axis counts along which so small a part of the bytes is moved

@@ -148,6 +148,7 @@ def _best_device() -> str:
 
 
 def _look() -> str:
+  """CUDA, else CPU, else NUMPY, which is said."""
   from ntgrad.backends.cuda.driver import available as cuda, present
   if present():
     have, reason = cuda()

@@ -114,12 +114,12 @@ def _sum_above(n: UOp, users: Mapping[UOp, Sequence[UOp]]) -> UOp | None:
 
 
 def _multiplied_exactly(r: UOp) -> bool: return r.src[0].arg is BinaryOps.MUL and multiplied_exactly(r.src[0])
+def _products(r: UOp) -> int: return elements_of(r) * reduced_size(r)
+
+
 def _is_short(r: UOp) -> bool:
   """Whether a program has all that a reduction goes along."""
   return is_fixed([r.src[0].shape[d] for d in r.arg[1]]) and reduced_size(r) <= MOST_WITHIN
-
-
-def _products(r: UOp) -> int: return elements_of(r) * reduced_size(r)
 
 
 class _Near(NamedTuple):

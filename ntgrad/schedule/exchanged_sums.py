@@ -26,9 +26,8 @@ _OTHER, _SUMMED = 100, 1000    # ids of the axes of another product, and of what
 
 class ExchangedSum(NamedTuple):
   """A sum as ± sum(g * y) * times / over, along ``axes``: ``g`` with one element along ``without``, ``y`` in the ``order`` of its
-  dimensions, of which ``path`` makes what is stored."""
+  dimensions. ``path`` leads from y to what is made of it before it is stored."""
   g: UOp
-  y: UOp
   path: tuple[UOp, ...]
   without: int
   order: tuple[int, ...]
@@ -37,13 +36,15 @@ class ExchangedSum(NamedTuple):
   over: tuple[UOp, ...]
   negative: bool
 
+  @property
+  def stored(self) -> UOp: return self.path[-1]
+
   def made(self, u: UOp, new: Mapping[UOp, UOp]) -> tuple[UOp, UOp] | None:
     """The sum that is made in place of ``u``, and what stands for ``u``, of nodes that have been rewritten; None where one has
     not been yet."""
-    stored = self.path[-1] if self.path else self.y
-    if stored not in new: return None
-    y = new[stored]
-    for step in self.path[::-1]:
+    if self.stored not in new: return None
+    y = new[self.stored]
+    for step in self.path[:0:-1]:
       if step.op is Ops.RESHAPE: y = graph.reshape(y, step.src[0].shape)
       elif step.op is Ops.PERMUTE: y = graph.permute_back(y, step.arg)
     shape = tuple(1 if d == self.without else n for d, n in enumerate(self.g.shape))
@@ -212,9 +213,10 @@ def _exchange(u: UOp, f: _Factors, y: _Product, users: Mapping[UOp, Sequence[UOp
     if [i for i in wanted if i is not k] != [i for i in here if i.op is Ops.RANGE and i is not j]: continue
     order = (*[theirs.index(i) for i in wanted], *[d for d, i in enumerate(theirs) if i.op is not Ops.RANGE])
     path = [y.node]
-    while len(found := users.get(path[-1], ())) == 1 and found[0].op in _AS_STORED: path += found
-    return ExchangedSum(node.src[0].src[sides[0]], y.node, tuple(path[1:]), without[0], order, node.arg[1], f.times, f.over,
-                        f.negative)
+    while len(found := users.get(path[-1], ())) == 1 and found[0].op in _AS_STORED:
+      if found[0].dtype not in (y.node.dtype, v.dtype): break   # rounded further than its factors are
+      path += found
+    return ExchangedSum(node.src[0].src[sides[0]], tuple(path), without[0], order, node.arg[1], f.times, f.over, f.negative)
   return None
 
 

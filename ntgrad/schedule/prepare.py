@@ -37,7 +37,7 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
   found = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if exchanged is not None else {}
   exchanges = found | {u: SumInTwo() for u in several if u not in kept}
-  first = tuple(dict.fromkeys(e.y for e in found.values()))   # rewritten before what reads them then
+  first = tuple(dict.fromkeys(e.stored for e in found.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 
   def reduce(old: UOp, u: UOp) -> UOp | None:

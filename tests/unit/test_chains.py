@@ -510,6 +510,26 @@ def test_dropped_weights() -> None:
   for a, b in zip(found, wanted): assert np.allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.float16, dtypes.float32])
+def test_a_result_that_is_stored_rounded(dtype: Any, first: int) -> None:
+  """Gradients are made of the result itself, and as many kernels wherever it is asked for."""
+  given = arrays()
+  def found() -> list[np.ndarray]:
+    inputs = [Tensor(a, requires_grad=True).realize() for a in given]
+    y = inputs[0].scaled_dot_product_attention(*inputs[1:])
+    z = y.cast(dtype)
+    y.backward(Tensor(np.random.default_rng(1).standard_normal(y.shape).astype(np.float32)).realize())
+    outputs = [*[t.grad for t in inputs]]
+    outputs.insert(3 * first, z)
+    assert config.noopt or len(kernels(*outputs)) == 3
+    Tensor.realize(*outputs)
+    return [t.grad.numpy() for t in inputs]
+  mine = found()
+  with config(noopt=1): wanted = found()
+  for a, b in zip(mine, wanted): assert np.allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("turned, times", [(False, (2.0, 2.0)), (True, (2.0, 2.0)), (False, (2.0, 4.0)), (False, (2.0, 1.0))])
 def test_masks_and_numbers_that_differ_are_not_exchanged(turned: bool, times: tuple[float, float]) -> None:
   r = np.random.default_rng(0)
