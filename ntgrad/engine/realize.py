@@ -13,7 +13,7 @@ from ntgrad.graph import Alias, alias, followers, follows, homeless, live_aliase
 from ntgrad.graph.alias import MOST_RESULTS, companions, next_look, results
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.origins import Made
-from ntgrad.graph.recipes import sources_of_output
+from ntgrad.graph.recipes import recording, sources_of_output
 
 from . import counters, device_asserts, keeping, memory_plan, nan_checks, report
 from .buffer import Buffer, Storage, note_place, resolved, transfer_watchers, walk_nodes, without_reshapes
@@ -133,6 +133,7 @@ def realize(tensors: Sequence[Any]) -> None:
 def cut(t: Any) -> None:
   """Compute what a loop carries, where ``t`` is made of many rounds of it in which no value was asked for: the first tensor
   that is made of half of them at least. All that lies between two cuts has one plan, as tensors are counted from there."""
+  if recording.blocks: return   # the next tensor after them
   walk = Walk()
   walk.add((t.lazydata,))
   next_look[0] = results[0] + MOST_RESULTS

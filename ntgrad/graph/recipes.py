@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import inspect
-import sys
+import threading
 from contextlib import contextmanager
 from functools import lru_cache, reduce, wraps
 from itertools import islice
@@ -13,7 +13,6 @@ from ntgrad.codegen.ir import MOVEMENT, SHAPES, DType, NodeTable, Ops, Recent, U
 from ntgrad.codegen.ir.elementwise import const_value, make
 
 from . import variable
-from .alias import next_look
 from .checks import Valued
 from .modes import autocast, mode
 from .origins import Origin, again, carry, gradient_of, note_value, origin_now
@@ -25,6 +24,14 @@ _NO_LINE, _CALLED = -1, -2   # in place of the number of an input whose line a n
 _TELLING = frozenset({Ops.UPDATE, Ops.CALL, Ops.CUSTOM, Ops.COPY, Ops.OUTPUT})
 _FEW = 3           # nodes an output, from which on it is less work to make them later
 SIGNATURES = 256   # of one method, whose recipes are kept
+
+
+class _Recording(threading.local):
+  """``blocks``: of ``nothing_computed``, in which this thread is."""
+  blocks = 0
+
+
+recording = _Recording()
 
 
 class Recipe:
@@ -192,10 +199,11 @@ def unequalled(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Any
 
 @contextmanager
 def nothing_computed() -> Iterator[None]:
-  """In the block no value is computed because many tensors have been made: stand-ins have none."""
-  look, next_look[0] = next_look[0], sys.maxsize
+  """In the block this thread computes no value because many tensors have been made (``engine.realize.cut``): stand-ins have none,
+  and what is computed is no node that a recipe can make."""
+  recording.blocks += 1
   try: yield
-  finally: next_look[0] = look
+  finally: recording.blocks -= 1
 
 
 def recalled(fn: _F) -> _F:

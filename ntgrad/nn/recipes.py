@@ -8,7 +8,7 @@ from ntgrad.codegen.ir import Ops, Recent, UOp, dtypes
 from ntgrad.engine.device import Device
 from ntgrad.graph.nodes import detach
 from ntgrad.graph.origins import origin_now
-from ntgrad.graph.recipes import Recipe, unequalled
+from ntgrad.graph.recipes import Recipe, nothing_computed, unequalled
 from ntgrad.graph.variable import looks
 from ntgrad.tensor import Tensor
 
@@ -42,7 +42,7 @@ class Recipes(Recent[Any, tuple[tuple[Any, ...], Recipe]]):
     if (known := self[tuple(at)]) is None:
       # each by a node that equals no other: what is made of one is never another
       alone = {i: _alone(u) for i, u in inputs.items()}
-      made = code([Tensor._from_node(alone.get(i, u)) for i, u in enumerate(nodes)])
+      with nothing_computed(): made = code([Tensor._from_node(alone.get(i, u)) for i, u in enumerate(nodes)])
       known = self[tuple(at)] = tuple(made), Recipe([*alone.values()], [t.lazydata for t in made.values()])
     return dict(zip(known[0], known[1].later([*inputs.values()], origin_now())))
 

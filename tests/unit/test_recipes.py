@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from typing import Any, Callable
 from unittest.mock import patch
 
@@ -11,9 +12,10 @@ import pytest
 import ntgrad
 from ntgrad import Tensor, config, nn, no_grad
 from ntgrad.codegen.ir import Ops, toposort
+from ntgrad.engine import realize
 from ntgrad.errors import DTypeError
-from ntgrad.graph.alias import next_look, results
-from ntgrad.graph.recipes import SIGNATURES, Recipe
+from ntgrad.graph.alias import next_look
+from ntgrad.graph.recipes import SIGNATURES, Recipe, nothing_computed, recording
 from ntgrad.nn import functional as F
 from ntgrad.tensor import gradient
 from ntgrad.tensor.normalising import Normalising
@@ -281,14 +283,55 @@ def test_shapes_that_change_each_time_fill_no_table() -> None:
   assert len(kept) <= 2 * SIGNATURES and not any(kept.values())
 
 
-def test_recording_computes_nothing() -> None:
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Have every tensor be one that is computed because so many were made since a value was asked for."""
+  monkeypatch.setattr(realize, "MOST_RESULTS", 1)
+  next_look[0] = 0
+
+
+def test_recording_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
   """Many tensors may have been made since a value was asked for when a recipe is recorded."""
-  layer, cut = nn.Linear(4, 4).to("NUMPY"), list[Tensor]()
-  with patch.object(Tensor, "_cut", lambda t: cut.append(t) or t):
+  layer, cut = nn.Linear(4, 4).to("NUMPY"), list[Any]()
+  often(monkeypatch)
+  monkeypatch.setattr(realize, "compute", cut.extend)
+  for _ in range(4): layer(leaf(2, 4)).tan().sum().gradient(layer.weight)
+  assert cut and not any([u.op is Ops.DETACH and not u.src for a in cut for u in a.node.toposort()])
+
+
+@pytest.mark.parametrize("kind", [nn.optim.SGD, nn.optim.AdamW])
+def test_an_optimizer_whose_step_comes_after_many_tensors(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The same as where nothing has to be computed on the way."""
+  def losses() -> list[float]:
+    Tensor.manual_seed(0)
+    layer, found = nn.Linear(4, 4), list[float]()
+    average = nn.optim.swa_utils.AveragedModel(layer)
+    optimizer = kind(layer.parameters(), lr=0.1)
     for _ in range(4):
-      next_look[0] = results[0] + 1
-      layer(leaf(2, 4)).tan().sum().gradient(layer.weight)
-  assert cut and not any([u.op is Ops.DETACH and not u.src for t in cut for u in t.lazydata.toposort()])
+      optimizer.zero_grad()
+      for p in layer.parameters(): p.grad = (p * 2).tan()[:4]   # a part, that has a value of its own
+      optimizer.step()
+      average.update_parameters(layer)
+      found.append(sum([p.sum().item() for p in (*layer.parameters(), *average.parameters())]))
+    return found
+  want = losses()
+  often(monkeypatch)
+  assert losses() == pytest.approx(want, rel=1e-6)
+
+
+def test_threads_that_record_leave_cuts_as_they_are() -> None:
+  """Those of one thread are not put off by another."""
+  begun, ended = threading.Event(), threading.Event()
+  def record() -> None:
+    with nothing_computed():
+      begun.set()
+      ended.wait(10)
+  other = threading.Thread(target=record)
+  other.start()
+  begun.wait(10)
+  with nothing_computed(): assert recording.blocks == 1
+  assert recording.blocks == 0
+  ended.set()
+  other.join()
 
 
 def test_inputs_of_a_recipe_are_different_nodes() -> None:
