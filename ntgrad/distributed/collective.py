@@ -70,6 +70,7 @@ class Collective(Program):
   def __init__(self, operation: Operation):
     o = self.operation = operation
     self.device: Device = get_device(o.device)
+    self._doing = dict[int, Doing]()   # by rank: threads share a program
     nbytes = tuple([prod(s) * o.dtype.itemsize for s in (o.out, o.shape)])
     self.nbytes = nbytes
     self.spec = ProgramSpec(o.name, KernelSource(f"# {o.doing(-1)}\n"), (1,), (1,), 3, work=Work(sum(nbytes), (), nbytes))
@@ -81,11 +82,12 @@ class Collective(Program):
     assert transport is not None
     device = self.device
     if wait: device.synchronize()
-    if (native := getattr(transport, "native", None)) is not None: native(o, device, buffers[0], buffers[1])
+    if (doing := self._doing.get(transport.rank)) is None: doing = self._doing[transport.rank] = o.doing(transport.rank)
+    if (native := getattr(transport, "native", None)) is not None: native(o, doing, device, buffers[0], buffers[1])
     else:
       (out, back), (x, _) = [_on_host(device, raw, n) for raw, n in zip(buffers, self.nbytes)]
       np_dtype = o.dtype.np
-      OPERATIONS[o.kind](transport, o.doing(transport.rank), x.view(np_dtype), out.view(np_dtype), o.op, o.root)
+      OPERATIONS[o.kind](transport, doing, x.view(np_dtype), out.view(np_dtype), o.op, o.root)
       if back: device.copyin(buffers[0], out)
     world.done()
     if wait: device.synchronize()

@@ -25,6 +25,7 @@ from .transport import Doing, Message, Reports, Transport
 ID_BYTES = 128    # of what ranks agree on before they are a group
 _RECORD = 512     # bytes in which a rank says what it is about to do, before the first time
 _PROGRESS = 7     # ncclInProgress: no error
+_LOOK = 0.2       # seconds between looks whether operations have ended
 _DTYPES = {d: i for i, d in enumerate((
   dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64, dtypes.float16, dtypes.float32,
   dtypes.float64, dtypes.bfloat16))} | {dtypes.bool: 1}
@@ -50,14 +51,15 @@ def load() -> Any:
 
 
 class NCCLTransport(Transport):
-  """A group of processes with a GPU each. ``watched``: what was put into the stream and is not known to have ended."""
+  """A group of processes with a GPU each. ``asked``: the first and the last operation that was put into the stream since a thread
+  has looked, which sees that they end."""
 
   def __init__(self, library: Any, comm: Any, device: str, name: str, ranks: Sequence[int], rank: int, timeout: float,
                reports: Reports):
     super().__init__(name, ranks, rank, timeout, reports)
     self.library, self.comm, self.device = library, comm, device
     self.known = set[str]()
-    self.watched = deque[tuple[Any, str, float]]()
+    self.asked: tuple[Doing, Doing] | None = None
     self.closed = threading.Event()
     threading.Thread(target=self._watch, name=f"ntgrad {name}", daemon=True).start()
 
@@ -79,19 +81,18 @@ class NCCLTransport(Transport):
     return cls(library, comm, name, "world", range(size), rank, timeout, Reports())
 
   # ---- operations
-  def native(self, o: Any, device: Device, out: Raw, x: Raw) -> None:
+  def native(self, o: Any, doing: Doing, device: Device, out: Raw, x: Raw) -> None:
     """Put an operation into the device's stream. Raises DistributedError and DTypeError."""
     if device.name != self.device:
       raise DistributedError(f"{o.kind} of a tensor on {device.name}: backend nccl of this rank has {self.device}")
     if o.dtype not in _DTYPES: raise DTypeError(f"{o.kind}: NCCL has no {o.dtype.name}; cast it first")
-    device.enter()
-    doing, stream = o.doing(self.rank), device.stream_handle() or 0
+    device.here()   # type: ignore[attr-defined]
+    stream = device.stream_handle() or 0
     if doing.text not in self.known and o.kind not in ("send", "recv"):
       self._see_same(doing, device, stream)
       self.known.add(doing.text)
     self.enqueue(o.kind, out, x, prod(o.shape), prod(o.out), _DTYPES[o.dtype], o.dtype.itemsize, o.op, o.root, stream)
-    self.watched.append((device.events.record(), str(doing), time.monotonic()))   # type: ignore[attr-defined]
-    self._poll(str(doing))
+    self.asked = self.asked[0] if self.asked else doing, doing
 
   def enqueue(self, kind: str, out: int, x: int, count: int, out_count: int, dtype: int, itemsize: int, op: str, root: int,
               stream: int) -> None:
@@ -131,23 +132,27 @@ class NCCLTransport(Transport):
                              "the same order, with tensors of one shape and dtype")
 
   # ---- what goes wrong
-  def _poll(self, doing: str) -> None:
-    state = ctypes.c_int()
-    _ok(self.library, self.library.ncclCommGetAsyncError(self.comm, ctypes.byref(state)), "ncclCommGetAsyncError")
-    if state.value not in (0, _PROGRESS): _ok(self.library, state.value, doing)
-
   def _watch(self) -> None:
-    """End this process, and with it the job, where an operation takes longer than ``timeout``: the device waits for it, and
-    whoever waits for the device cannot be told."""
+    """End this process, and with it the job, where NCCL has an error or an operation takes longer than ``timeout``: the device
+    waits for it, and whoever waits for the device cannot be told."""
     device: Any = get_device(self.device)
     device.enter()
-    while not self.closed.wait(0.2):
-      while self.watched and self.watched[0][0].is_done: device.events.give(self.watched.popleft()[0])
-      if self.watched and time.monotonic() - self.watched[0][2] > self.timeout:
-        print(f"ntgrad: rank {self.ranks[self.rank]} of {self.size}: {self.watched[0][1]}: not done after {self.timeout:.0f} s; "
-              "some rank is stopped or slow, or does something else", file=sys.stderr, flush=True)
-        self.library.ncclCommAbort(self.comm)
-        os._exit(1)
+    behind, state = deque[tuple[Any, tuple[Doing, Doing], float]](), ctypes.c_int()   # events, what is before each, and when
+    while not self.closed.wait(_LOOK):
+      if (asked := self.asked) is not None:
+        self.asked = None
+        behind.append((device.events.record(), asked, time.monotonic()))
+      while behind and behind[0][0].is_done: device.events.give(behind.popleft()[0])
+      self.library.ncclCommGetAsyncError(self.comm, ctypes.byref(state))
+      if state.value not in (0, _PROGRESS): self._end(f"NCCL: {self.library.ncclGetErrorString(state.value).decode()}")
+      if not behind or time.monotonic() - behind[0][2] <= self.timeout: continue
+      first, last = behind[0][1]
+      self._end(f"{first}{f', or an operation after it, up to {last},' if last != first else ''}: not done after "
+                f"{self.timeout:.0f} s; some rank is stopped or slow, or does something else")
+
+  def _end(self, why: str) -> None:
+    print(f"ntgrad: rank {self.ranks[self.rank]} of {self.size}: {why}", file=sys.stderr, flush=True)
+    self.abort(why)
 
   def start(self, tag: int, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
     """Refused: NCCL carries tensors of GPUs."""

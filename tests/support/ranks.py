@@ -1,6 +1,6 @@
 """Programs for several ranks, which tests run in threads and, as this script, in MPI's processes:
-``mpiexec -n 2 python ranks.py NAME``. With RANKS_THREADS=n it has n threads. What ranks found is printed as JSON, or written to a
-folder."""
+``mpiexec -n 2 python ranks.py NAME``, or those of RANKS_BACKEND. With RANKS_THREADS=n it has n threads. What ranks found is
+printed as JSON, or written to a folder."""
 from __future__ import annotations
 
 import json
@@ -150,11 +150,13 @@ def killed_while_saving(folder: str) -> None:
 
 
 if __name__ == "__main__":
+  folder_here = os.path.dirname(os.path.realpath(__file__))
+  sys.path[:] = [p for p in sys.path if os.path.realpath(p) != folder_here]   # its triton.py is not Triton
   name, *args = sys.argv[1:]
   program: Any = {"train": train, "operations": operations, "fault": fault, "saving": killed_while_saving}[name]
   if threads := os.environ.get("RANKS_THREADS"): print(json.dumps(dist.run(program, int(threads), args)))
   else:
-    dist.init("mpi", timeout=3 if args[:1] == ["stop"] else 60)
+    dist.init(os.environ.get("RANKS_BACKEND", "mpi"), timeout=3 if args[:1] == ["stop"] else 60)
     text = json.dumps(program(*args))
     if folder := os.environ.get("RANKS_OUT"):
       with open(f"{folder}/{dist.get_rank()}.json", "w") as f: f.write(text)

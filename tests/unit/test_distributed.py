@@ -10,10 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from contextlib import redirect_stdout
-from dataclasses import replace
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,10 +19,8 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import GradScaler, Tensor, config, distributed as dist, dtypes, nn
-from ntgrad.distributed.collective import Operation
+from ntgrad import GradScaler, Tensor, config, distributed as dist, nn
 from ntgrad.distributed.meeting import shared
-from ntgrad.distributed.nccl import NCCLTransport
 from ntgrad.distributed.start import place_of
 from ntgrad.distributed.transport import Reports
 from ntgrad.errors import ArgumentError, DistributedError, DTypeError, GradientError, ShapeError, StateError
@@ -37,12 +32,9 @@ from ntgrad.nn.parallel import (
   load_checkpoint,
   save_checkpoint,
 )
+from support.launched import PATHS, SCRIPT, needs_mpi, results, started
 from support.ranks import operations, train
 
-SCRIPT = Path(__file__).resolve().parents[1] / "support" / "ranks.py"
-PATHS = os.pathsep.join([str(SCRIPT.parents[2]), str(SCRIPT.parents[1])])
-needs_mpi = pytest.mark.skipif(find_spec("mpi4py") is None or not Path(sys.executable).with_name("mpiexec").exists(),
-                               reason="needs mpi4py and an MPI library: pip install 'ntgrad[distributed]'")
 FROM = "every rank of a group calls the same operations"
 
 
@@ -452,70 +444,6 @@ def test_a_wrong_world() -> None:
   other.join()
 
 
-class FakeNCCL:
-  """Notes the calls of NCCL's functions, and their arguments."""
-
-  def __init__(self) -> None: self.calls: list[tuple[Any, ...]] = []
-  def __getattr__(self, name: str) -> Any:
-    def call(*args: Any) -> int:
-      self.calls.append((name, *[a.value if hasattr(a, "value") else a for a in args]))
-      return 5 if name == "ncclBroadcast" else 0
-    return call
-  def ncclGetErrorString(self, result: int) -> bytes: return f"error {result}".encode()   # noqa: N802
-
-
-def test_arguments_of_nccl() -> None:
-  library = FakeNCCL()
-  t: Any = object.__new__(NCCLTransport)
-  t.library, t.comm, t.size = library, 77, 2
-  t.enqueue("all_reduce", 200, 100, 6, 6, 7, 4, "avg", 0, 9)
-  t.enqueue("reduce_scatter", 200, 100, 6, 3, 9, 2, "max", 0, 9)
-  t.enqueue("all_gather", 200, 100, 3, 6, 1, 1, "", 0, 9)
-  t.enqueue("all_to_all", 200, 100, 4, 4, 7, 4, "", 0, 9)
-  t.enqueue("send", 200, 100, 4, 4, 7, 4, "", 1, 9)
-  assert library.calls == [
-    ("ncclAllReduce", 100, 200, 6, 7, 4, 77, 9), ("ncclReduceScatter", 100, 200, 3, 9, 2, 77, 9),
-    ("ncclAllGather", 100, 200, 3, 1, 77, 9), ("ncclGroupStart",),
-    ("ncclSend", 100, 2, 7, 0, 77, 9), ("ncclRecv", 200, 2, 7, 0, 77, 9), ("ncclSend", 108, 2, 7, 1, 77, 9),
-    ("ncclRecv", 208, 2, 7, 1, 77, 9), ("ncclGroupEnd",), ("ncclSend", 100, 4, 7, 1, 77, 9)]
-  with pytest.raises(DistributedError, match="ncclBroadcast: error 5"): t.enqueue("broadcast", 200, 100, 6, 6, 7, 4, "", 1, 9)
-
-
-class FakeGPU:
-  """A device whose memory has what two ranks have said that they are about to do."""
-  name, other = "CUDA", b""
-
-  def __init__(self) -> None: self.events, self.said = self, np.zeros(0, np.uint8)
-  def enter(self) -> None: pass
-  def record(self) -> str: return "an event"
-  def stream_handle(self) -> int: return 9
-  def alloc(self, nbytes: int) -> int: return 1000
-  def free(self, raw: int, nbytes: int) -> None: pass
-  def at(self, raw: int, offset: int) -> int: return raw + offset
-  def copyin(self, raw: int, data: np.ndarray) -> None: self.said = data
-  def copyout(self, raw: int, nbytes: int) -> np.ndarray:
-    theirs = np.frombuffer(self.other.ljust(512), np.uint8) if self.other else self.said
-    return np.concatenate([self.said, theirs])
-
-
-def test_nccl_compares_before_the_first_operation_of_a_kind() -> None:
-  library, device = FakeNCCL(), FakeGPU()
-  t: Any = object.__new__(NCCLTransport)
-  t.library, t.comm, t.size, t.rank, t.ranks, t.name, t.device = library, 77, 2, 0, (0, 1), "world", "CUDA"
-  t.known, t.watched = set(), deque()
-  o = Operation("all_reduce", dtypes.float32, (3,), (3,), "CUDA", "world", "sum", 0, "a.py:1")
-  t.native(o, device, 200, 100)
-  t.native(o, device, 200, 100)
-  names = [name for name, *_ in library.calls]
-  assert names == ["ncclAllGather", "ncclAllReduce", "ncclCommGetAsyncError", "ncclAllReduce", "ncclCommGetAsyncError"]
-  assert library.calls[1] == ("ncclAllReduce", 100, 200, 3, 7, 0, 77, 9) and [e for e, *_ in t.watched] == ["an event"] * 2
-  device.other = b"broadcast from rank 0 of float32 (3,)\nb.py:2"
-  with pytest.raises(DistributedError, match=FROM) as e: t.native(replace(o, op="max"), device, 200, 100)
-  assert "rank 0: all_reduce (max) of float32 (3,) (a.py:1)\n" in str(e.value) and "(3,) (b.py:2)" in str(e.value)
-  with pytest.raises(DTypeError, match="NCCL has no"): t.native(replace(o, dtype=dtypes.uint16), device, 200, 100)
-  with pytest.raises(DistributedError, match="carries tensors on CUDA alone"): t.start(1, [], [])
-
-
 def test_reports_that_are_none_are_left_out() -> None:
   reports = Reports()
   for data in (b"", b"[1", b"\xff\xfe", b"{}", b"[1, 2]", b'["waits", "x", 3, {}, [], 1]', b'["ended", 1, "", 0, "", ""]'):
@@ -524,22 +452,6 @@ def test_reports_that_are_none_are_left_out() -> None:
 
 
 # ---- in processes of MPI
-def started(n: int, *args: str, folder: Path | None = None, launcher: str = "mpiexec",
-            seconds: float = 120) -> subprocess.CompletedProcess[str]:
-  begin = ([str(Path(sys.executable).with_name("mpiexec")), "-n", str(n), sys.executable] if launcher == "mpiexec" else
-           [sys.executable, "-m", "ntgrad", "launch", "-n", str(n)])
-  env = {**os.environ, "PYTHONPATH": PATHS}
-  if folder is not None: env["RANKS_OUT"] = str(folder)
-  return subprocess.run([*begin, str(SCRIPT), *args], capture_output=True, text=True, timeout=seconds, env=env, check=False)
-
-
-def results(n: int, folder: Path, *args: str) -> list[Any]:
-  folder.mkdir(exist_ok=True)
-  found = started(n, *args, folder=folder)
-  assert found.returncode == 0, found.stderr
-  return [json.loads((folder / f"{r}.json").read_text()) for r in range(n)]
-
-
 @needs_mpi
 @pytest.mark.long
 @pytest.mark.parametrize("n", [2, 3])
