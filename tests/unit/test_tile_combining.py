@@ -123,8 +123,8 @@ def test_functions_of_the_language_and_of_python(device: str) -> None:
   same(tile.apply(lambda x: tl.reduce(x, 0, min), X), [X.min(0)])
   same(tile.apply(lambda x: tl.reduce(x, 0, halves), X), [combined(lambda a, b: a + b, (X,), 0)[0][-1]])
   half = 0.5
-  same(tile.apply(lambda x: tl.reduce(x, 0, lambda a, b: a * half + b), X),
-       [combined(lambda a, b: a * 0.5 + b, (X,), 0)[0][-1]])
+  same(tile.apply(lambda x: tl.reduce(x, 0, lambda a, b: a + b + half), X),
+       [combined(lambda a, b: a + b + 0.5, (X,), 0)[0][-1]])
 
 
 @long_where(lambda dtype: dtype not in ("int8", "float16", "bool"))
