@@ -99,7 +99,7 @@ class phase:
     own = took - self.inner
     if around: around[-1].inner += took
     if self.name in _spent: _spent[self.name] += own
-    for o in observers: o.phase(self.name, self.began, took, own)
+    for o in observers: o.phase((self.name, self.began, took, own, around))
 
 
 def take_phase_seconds() -> dict[str, float]:

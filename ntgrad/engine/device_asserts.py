@@ -15,9 +15,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ntgrad.codegen.ir import DeviceAssertError, NtgradError, dtypes
+from ntgrad.graph.origins import blame_caller
 
 from .buffer import Buffer, Storage
-from .device import waited
+from .counters import phase
+from .device import LATE, get_device, waited
 
 WORD_VALUES = 1 << 32   # one more than the greatest number of 32 bits
 
@@ -49,10 +51,13 @@ class Checks:
 
   def failed(self) -> list[tuple[type[NtgradError], str]]:
     """An error and a sentence for each check that failed since this was last asked."""
-    memory = Buffer(self.device, (self.storage.nbytes // 8,), dtypes.int64, self.storage)
-    found = memory.get()
+    try:
+      with phase("copies"): found = get_device(self.device).copyout(self.storage.raw, self.storage.nbytes).view(np.int64)
+    except NtgradError as e:
+      blame_caller(e, LATE)
+      raise
     if not found.any(): return []
-    memory.put(np.zeros_like(found))
+    Buffer(self.device, found.shape, dtypes.int64, self.storage).put(np.zeros_like(found))
     return [(c.error, f"{self.kernel}: {c.said(int(n))}")
             for c, n in zip(self.checks, found.reshape(len(self.checks), -1).max(1)) if n]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Hashable, Iterable, Mapping, Sequence
 
 from ntgrad.backends.base import Argument, Device, Graph, Node, Sizes
-from ntgrad.codegen.ir import OutOfMemoryError, prod
+from ntgrad.codegen.ir import OutOfMemoryError
 
 from . import memory_plan
 from .buffer import Buffer, Storage, note_place
@@ -124,12 +124,7 @@ def plan_launch(plan: Plan) -> PlanLaunch | None:
   steps, end = plan.steps, len(plan.steps)
   programs = [s.program.clone() for s in steps if s.program is not None and s.device == steps[0].device]
   if not steps or len(programs) < end or any([p.apart for p in programs]): return None
-  life: dict[int, memory_plan.Lifetime] = {}   # of what the plan makes
-  for i, step in enumerate(steps):
-    for s in [s for s in step.slots if s >= plan.inputs]:
-      _, shape, dtype = plan.made[s - plan.inputs]
-      first = life[s].first if s in life else i
-      life[s] = memory_plan.Lifetime(first, end if s in plan.outputs else i, max(prod(shape) * dtype.itemsize, 1))
+  life = plan.lifetimes()
   inner = {s: x for s, x in life.items() if x.last < end}
   rooms = {s: x for s, x in life.items() if x.last == end}
   begins = memory_plan.room_begins([*rooms.values()])

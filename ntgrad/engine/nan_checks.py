@@ -8,18 +8,21 @@ from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ntgrad.backends.base import Argument
 from ntgrad.codegen.explain.printing import dtype_name
-from ntgrad.codegen.ir import BinaryOps, NotFiniteError, Ops, Recent, TernaryOps, UOp, config, dtypes, prod, toposort
+from ntgrad.codegen.ir import BinaryOps, DType, NotFiniteError, Ops, Recent, TernaryOps, UOp, config, dtypes, prod, toposort
 from ntgrad.graph import caller, nodes as graph, origins
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.placement import storage
 
+from . import memory_plan
 from .buffer import Buffer, Storage, copy_between, resolved, walk_nodes
 from .compile import programs
 from .device import get_device
 from .keeping import cleaned, device_of
-from .launch_graphs import at_once
-from .plan import Plan, Step
+from .launch_graphs import Launched, LaunchList
+from .memory_plan import MemoryUse
+from .plan import Step
 from .planner import Graph, Walk, make_plan, recipes_made
 
 _KINDS = "NaN", "inf"
@@ -28,47 +31,64 @@ _SAME = frozenset({Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.DETACH})   # which 
 _MAKES = frozenset({Ops.ALU, Ops.CAST, Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATTER, Ops.CALL})
 _Memory = Mapping[UOp, Buffer]
 _Sinks = Sequence[tuple[UOp, UOp | None]]
-_Saved = Mapping[Storage, Storage]
-_plans: Recent[Any, Plan] = Recent(256)   # that copy memory or look through it, by its sizes and dtypes
-SEEN = 3   # runs of such a plan, from which on it is one call
+_Saved = Mapping[Storage, tuple[Storage, int]]   # of memory: where a copy of it begins
+PIECE_BYTES = 64 << 20   # bytes, about, of which copies lie in one piece of memory
 
 
-def copy(to: Storage, source: Storage) -> None:
-  """Copy as many bytes as the first one has."""
-  device = get_device(to.device)
-  copy_between(device, to.raw, device, source.raw, to.nbytes)
+_calls: Recent[Any, tuple[LaunchList, Sequence[int], int]] = Recent(256)
 
 
-def saved_memory(storages: Iterable[Storage]) -> dict[Storage, Storage]:
+def _call(what: str, device: str, sizes: Sequence[tuple[int, DType]]) -> tuple[LaunchList, Sequence[int], int]:
+  """What copies memory of these sizes, or sees whether any there has NaN, or infinities: launches on that, and on one allocation
+  for all that they make; where the results begin in it, the first of them at 0; its bytes."""
+  given = [Buffer(device, (n,), dtype).node for n, dtype in sizes]
+  if what == "copy": nodes = [graph.or_(u, 0) for u in given]
+  else: nodes = [reduce(graph.or_, [_reduced(BinaryOps.OR, _bad(u, what)) for u in given])]
+  plan = make_plan([(u, None) for u in nodes], walk_nodes(nodes), given)
+  life = plan.lifetimes()
+  results = [life.pop(s) for s in plan.outputs]
+  begins = memory_plan.room_begins(results)[:-1]
+  offsets, nbytes = memory_plan.arrange([*life.values()], results)
+  args = [Argument(s) for s in range(len(given) + len(plan.made))]
+  for s, x, at in zip([*plan.outputs, *life], [*results, *life.values()], [*begins, *offsets]):
+    args[s] = Argument(len(given), at, memory_plan.rounded(x.nbytes))
+  launches = LaunchList([Launched(p.clone(), get_device(device), [args[s] for s in step.slots], step.sizes)
+                         for step in plan.steps if (p := step.program) is not None])
+  launches.make_graphs([MemoryUse((0,), (0,))] * len(plan.steps))   # one after another
+  return launches, begins, nbytes
+
+
+def _made(what: str, device: str, given: Mapping[Storage, tuple[int, DType]]) -> tuple[Storage, Sequence[int]]:
+  """Memory with what ``_call`` finds of some, and where in it that begins."""
+  if (found := _calls[key := (what, device, tuple(given.values()))]) is None: found = _calls[key] = _call(*key)
+  launches, begins, nbytes = found
+  launches([*[s.raw for s in given], (made := Storage(device, nbytes)).raw])
+  launches.parts.clear()   # they would keep it
+  return made, begins
+
+
+def saved_memory(storages: Iterable[Storage]) -> _Saved:
   """Copies of memory that is about to be written over."""
-  bytes_of = [Buffer(s.device, (s.nbytes // (n := 4 if s.nbytes % 4 == 0 else 1),), dtypes.int32 if n == 4 else dtypes.uint8, s)
-              for s in storages if s._raw is not None]
-  return {b.storage: new.storage for b, new in _computed("copy", bytes_of)}
+  out, size = dict[Storage, tuple[Storage, int]](), 0
+  groups: dict[tuple[str, int], dict[Storage, tuple[int, DType]]] = {}
+  for s in [s for s in storages if s._raw is not None]:
+    size += (n := s.nbytes)
+    groups.setdefault((s.device, size // PIECE_BYTES), {})[s] = (n, dtypes.uint8) if n % 4 else (n // 4, dtypes.int32)
+  for (device, _), mine in groups.items():
+    made, begins = _made("copy", device, mine)
+    out.update(zip(mine, [(made, at) for at in begins]))
+  return out
+
+
+def copy(to: Storage, source: tuple[Storage, int]) -> None:
+  """Copy as many bytes as the first one has, from a place in the other."""
+  device, (memory, at) = get_device(to.device), source
+  copy_between(device, to.raw, device, device.part(memory.raw, at, memory_plan.rounded(to.nbytes)), to.nbytes)
 
 
 def restore(saved: _Saved) -> None:
   """Give memory the values that were saved of it."""
   for written, before in saved.items(): copy(written, before)
-
-
-def _computed(what: str, buffers: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
-  """Memory with a copy of each, or the first of each device with whether any there has NaN, or infinities, by a plan that is kept
-  for memory of these sizes."""
-  out = []
-  for device in {b.device for b in buffers}:
-    mine = [b for b in buffers if b.device == device]
-    key = what, device, tuple([(int(b.size), b.dtype) for b in mine])
-    if (plan := _plans[key]) is None:
-      given = [Buffer(device, (int(b.size),), b.dtype).node for b in mine]
-      if what == "copy": nodes = [graph.or_(u, 0) for u in given]
-      else: nodes = [reduce(graph.or_, [_reduced(BinaryOps.OR, _bad(u, what)) for u in given])]
-      plan = _plans[key] = make_plan([(u, None) for u in nodes], walk_nodes(nodes), given)
-    memory = list(mine)
-    if not (plan.runs.due(SEEN) and at_once(plan, memory, SEEN)):
-      memory += [Buffer(*m) for m in plan.made]
-      for step in plan.steps: step.launch([memory[s] for s in step.slots])
-    out += [(b, memory[s]) for b, s in zip(mine, plan.outputs)]
-  return out
 
 
 def kind_in(buffers: Sequence[Buffer]) -> str:
@@ -79,7 +99,9 @@ def kind_in(buffers: Sequence[Buffer]) -> str:
 def _there(buffers: Sequence[Buffer], kind: str) -> bool:
   """Whether some value in memory is NaN, or infinite."""
   floats = {b.storage: b for b in buffers if b.dtype.kind == "f" and b.size}
-  return any([found.get().any() for _, found in _computed(kind, list(floats.values()))])
+  made = [_made(kind, device, {s: (int(b.size), b.dtype) for s, b in floats.items() if s.device == device})[0]
+          for device in {s.device for s in floats}]
+  return any([Buffer(m.device, (), dtypes.bool, m).get() for m in made])
 
 
 def _bad(u: UOp, kind: str) -> UOp:

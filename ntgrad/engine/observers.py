@@ -2,7 +2,7 @@
 of these places costs a look at an empty list."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ntgrad.backends.base import Device, ProgramSpec
@@ -23,10 +23,10 @@ class Planned(NamedTuple):
 
 
 class Observer:
-  """Sees what it is told, by the thread that does it."""
+  """Sees what it is told, by the thread that does it. ``phase`` is told of each ``counters.phase`` that has ended: its name, when
+  it began, its seconds, those in no phase within it, and its thread's ``open_phases``. That is often: it should be no Python."""
+  phase: Callable[[tuple[str, float, float, float, list[Any]]], object]
 
-  def phase(self, name: str, began: float, took: float, own: float) -> None:
-    """A phase (``counters.phase``) has ended that began then and took so many seconds, ``own`` of them in no phase within it."""
   def asked(self) -> None:
     """The user's code asks for values, or calls a captured function."""
   def planned(self, plan: Planned) -> None:

@@ -11,7 +11,7 @@ from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, screen
 from ntgrad.codegen.index import evaluator, shape_text
-from ntgrad.codegen.ir import DType, Recent, UOp
+from ntgrad.codegen.ir import DType, Recent, UOp, prod
 from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import BoundInt
 
@@ -90,6 +90,13 @@ class Plan:
   def uses(self) -> list[memory_plan.MemoryUse]:
     """The slots that each step takes, and at the end those that stay."""
     return [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in self.steps], self.outputs)]
+
+  def lifetimes(self) -> dict[int, memory_plan.Lifetime]:
+    """By the slots that the plan makes; those that stay live until after the last step."""
+    used: dict[Any, tuple[int, int]] = {}
+    for i, use in enumerate(self.uses()): used.update({s: (used.get(s, (i,))[0], i) for s in use.buffers})
+    return {s: memory_plan.Lifetime(*used[s], max(prod(shape) * dtype.itemsize, 1))
+            for s, (_, shape, dtype) in enumerate(self.made, self.inputs) if s in used}
 
   def releasing(self, slots: Collection[int]) -> Plan:
     """The plan that also gives back inputs once it has read them."""

@@ -162,7 +162,7 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
   wanted = _Wanted()
   for a in _readers(buffers, set(), set(but)):
     if not follows(a, storages): wanted.keep(a)
-  _compute(wanted, time.perf_counter())
+  if wanted.sinks: _compute(wanted, time.perf_counter())
 
 
 @synchronized

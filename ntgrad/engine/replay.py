@@ -212,12 +212,12 @@ class Replay:
         b.take(old)
         copies.append(b)
       self._memory[self._number[k]] = b.raw
+    for o in observers: o.asked()
     made: dict[int, Buffer] = {}
     for k, m in self.made:
       made[k] = b = Buffer(*m)
       if b.storage.nbytes >= LARGE_BYTES: b.storage.place = f"jit {self.name}"
       self._memory[self._number[k]] = b.raw
-    for o in observers: o.asked()
     if not self.form.graphs and config.debug < 2: self.form.make_graphs(self._accesses)
     saved = nan_checks.saved_memory(storages) if config.check_nan else {}
     if storages:

@@ -274,7 +274,9 @@ def describe(kernel: Kernel) -> str:
 def timing(steps: Sequence[Any], made: Sequence[origins.Made] = ()) -> bool:
   """Whether these launches are made one by one and timed: for lines at level 2, and for observers that say so. ``made``: the
   lines that each is from."""
-  return config.debug >= 2 if not observers else any([o.runs(steps, made) for o in observers]) or config.debug >= 2
+  wait = config.debug >= 2
+  for o in observers: wait |= o.runs(steps, made)
+  return wait
 
 
 def ran(program: Any, took: float, sizes: Sequence[int], device: Device) -> None:

@@ -14,6 +14,8 @@ import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Tensor, autograd, config, nn
+from ntgrad.engine import nan_checks
+from ntgrad.engine.buffer import Buffer
 from ntgrad.errors import NotFiniteError
 from ntgrad.graph import live_aliases
 from support.marks import long_where
@@ -253,3 +255,17 @@ def test_what_is_written_keeps_its_value(captured: bool) -> None:
         with pytest.raises(NotFiniteError), autograd.detect_anomaly(): step(Tensor([[-1.0] * 4])).item()
     return layer.weight.numpy()
   np.testing.assert_array_equal(trained(True), trained(False))
+
+
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+@pytest.mark.parametrize("together", [nan_checks.PIECE_BYTES, 600])
+def test_copies_of_what_is_written_are_put_back(monkeypatch: pytest.MonkeyPatch, device: str, together: int) -> None:
+  """In one piece of memory, and in several, from the first time on."""
+  monkeypatch.setattr(nan_checks, "PIECE_BYTES", together)
+  arrays = [np.arange(n).astype(dtype) for n, dtype in ((3, np.uint8), (200, np.float32), (1, np.int64), (130, np.float64))]
+  buffers = [Buffer.from_numpy(device, a) for a in arrays]
+  for _ in range(5):
+    saved = nan_checks.saved_memory([b.storage for b in buffers])
+    for b, a in zip(buffers, arrays): b.put(np.zeros_like(a))
+    nan_checks.restore(saved)
+    for b, a in zip(buffers, arrays): np.testing.assert_array_equal(b.numpy(), a)

@@ -282,6 +282,18 @@ def test_memory_at_the_peak() -> None:
   assert found["at_peak"][0]["made"].startswith(f"test_profiling.py:{n + 2} add")
 
 
+def test_memory_that_replays_give_is_of_the_line_that_calls() -> None:
+  x, kept = ones(1 << 12), list[Tensor]()
+  step = ntgrad.jit(lambda x: x + 1)
+  for _ in range(3): step(x)
+  with ntgrad.profile() as p:
+    for _ in range(64): kept.append(step(x))
+    n = inspect.currentframe().f_lineno - 1   # type: ignore[union-attr]
+  found = p.data()["memory"]
+  assert found["peak"] >= 60 << 14
+  assert [m["count"] for m in found["at_peak"] if m["made"] == f"test_profiling.py:{n}"][0] >= 60
+
+
 def test_launches_that_are_not_timed_count() -> None:
   a = ones(65)
   step = ntgrad.jit(lambda x: (x + 1).sum() * 2)

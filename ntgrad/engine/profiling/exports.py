@@ -123,7 +123,7 @@ def trace(f: Findings) -> dict[str, Any]:
   """Events in Chrome's format: the host's phases and where values were asked for, launches that were timed on their devices, jobs
   of compile workers, memory; arrows from the user's line to the launching, and from there to each kernel."""
   w, out = f.watched, list[dict[str, Any]]()
-  tracks = {name: i for i, name in enumerate(dict.fromkeys(e.track for e in w.events if e.track), 1)}
+  tracks = {name: i for i, name in enumerate(dict.fromkeys(track for *_, track, _ in w.events if track), 1)}
   def add(ph: str, name: str, pid: int, tid: int = 1, began: float = w.began, **more: Any) -> None:
     out.append({"ph": ph, "name": name, "pid": pid, "tid": tid, "ts": round((began - w.began) * 1e6, 3), **more})
   def arrow(began: float, pid: int, tid: int, ended: float) -> None:
@@ -133,12 +133,11 @@ def trace(f: Findings) -> dict[str, Any]:
   for name, pid in (("host", _HOST), ("devices", _DEVICES), ("compile workers", _WORKERS)):
     add("M", "process_name", pid, args={"name": name})
   for name, tid in tracks.items(): add("M", "thread_name", _DEVICES, tid, args={"name": name})
-  launching = sorted([e for e in w.events if e.name.startswith("launching")], key=lambda e: e.began)
-  starts = [e.began for e in launching]
-  for e in w.events:
-    pid, tid, lines = (_DEVICES, tracks[e.track], origins.text_of_lines(e.by)) if e.track else (_HOST, 1, "")
-    add("X", e.name, pid, tid, e.began, dur=round(e.took * 1e6, 3), args={"lines": lines} if lines else {})
-    if e.track and (i := bisect_right(starts, e.began)): arrow(starts[i - 1], pid, tid, e.began)
+  starts = sorted([began for name, began, *_ in w.events if name.startswith("launching")])
+  for name, began, took, track, by in w.events:
+    pid, tid, lines = (_DEVICES, tracks[track], origins.text_of_lines(by)) if track else (_HOST, 1, "")
+    add("X", name, pid, tid, began, dur=round(took * 1e6, 3), args={"lines": lines} if lines else {})
+    if track and (i := bisect_right(starts, began)): arrow(starts[i - 1], pid, tid, began)
   for a in w.asks:
     add("i", place_text(origins.place_of(a.line)[0]) if a.line is not None else "values asked for", _HOST, began=a.at, s="t")
     if (i := bisect_right(starts, a.at)) < len(starts): arrow(a.at, _HOST, 1, starts[i])

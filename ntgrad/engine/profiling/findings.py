@@ -12,7 +12,7 @@ from ntgrad.codegen.index import count
 from ntgrad.engine.device import get_device
 from ntgrad.engine.report import launched_spec
 from ntgrad.graph import origins
-from ntgrad.graph.origins import Made
+from ntgrad.graph.origins import Made, Origin
 
 from .rows import Row
 from .sampler import BUILDING, IMPORTS, LAUNCHING, PERIOD, USER
@@ -52,10 +52,13 @@ class Findings:
   """See the head of this file."""
 
   def __init__(self, w: Watching) -> None:
+    w.take_in()
     self.watched, self.wall = w, w.elapsed
     counts = Counter[Any]()
     self.parts: list[tuple[Launches, Any, Row | None, Made]] = []   # each step of each list
+    self.untimed = 0   # kernels that were launched and not timed, by all threads
     for launches in list(w.lists.values()):
+      self.untimed += (launches.count - launches.timed) * len(launches.steps)
       for step, made in zip(launches.steps, launches.made or repeat(())):
         spec = getattr(step.program, "spec", None)
         at = spec and (getattr(step.device, "name", step.device), spec.label)
@@ -63,7 +66,7 @@ class Findings:
         self.parts.append((launches, step, w.rows.get(at), made))
     for at, row in list(w.rows.items()): row.count = max(counts[at] if at else 0, row.timed)
     self.rows = sorted(w.rows.values(), key=lambda r: -r.lost)
-    self.kinds = self._kinds(w.spent, w.sampler.seconds.copy(), self.wall, w.untimed)
+    self.kinds = self._kinds(w.spent, w.sampler.seconds, self.wall, w.untimed)
     self.steps = self._steps()
 
   def _kinds(self, spent: Mapping[str, float], python: Mapping[str, float], wall: float, launches: int) -> dict[str, float]:
@@ -72,13 +75,13 @@ class Findings:
     out = dict.fromkeys(KINDS, 0.0)
     for k, v in spent.items(): out[k if k in out else OTHER] += v
     rest, seen = max(wall - sum(out.values()), 0.0), sum(python.values())
-    if seen < FEW_SAMPLES * PERIOD: python = self.watched.sampler.seconds.copy()   # too few samples: as it is in all
+    if seen < FEW_SAMPLES * PERIOD: python = self.watched.sampler.seconds   # too few samples: as it is in all
     if not (seen := sum(python.values())): python, seen = {BUILDING: 1.0}, 1.0
     for k, v in python.items(): out[k] += rest * v / seen
     untimed: dict[str, float] = defaultdict(float)
     for r in self.rows: untimed[r.device] += r.each * max(r.count - r.timed, 0)
     for device, seconds in untimed.items():
-      seconds *= launches / max(self.watched.all_untimed, 1)
+      seconds *= launches / max(self.untimed, 1)
       # whether its kernels may run in the call that launches them
       on_host = device and getattr(get_device(device), "on_host", device == "NUMPY")
       for kind in (WAITING, LAUNCHING) if on_host else (WAITING,):
@@ -137,10 +140,10 @@ class Findings:
         rows += [(outer, row.each * part, part) for outer in accumulate(path.split("."), "{}.{}".format) if path]  # type: ignore
     return added(rows)
 
-  def pieces(self, there: Mapping[int, tuple[int, str | tuple[str, int]]]) -> list[tuple[str, int, int]]:
+  def pieces(self, there: Mapping[int, tuple[int, str | Origin]]) -> list[tuple[str, int, int]]:
     """Memory by who made it: the text, bytes, how many pieces; the largest first."""
-    return added([(origins.text_of_lines(self.watched.made.get(serial, ())) or (at if isinstance(at, str) else place_text(at)),
-                   nbytes, 1) for serial, (nbytes, at) in there.items()])
+    return added([(origins.text_of_lines(self.watched.made.get(serial, ())) or (
+      at if isinstance(at, str) else place_text(origins.place_of(at)[0])), nbytes, 1) for serial, (nbytes, at) in there.items()])
 
   def grown(self) -> tuple[float, list[tuple[str, int, int]]]:
     """Bytes by which memory grew from each step to the next, where it did so all the time, and what there is more of."""

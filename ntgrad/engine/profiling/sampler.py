@@ -32,11 +32,11 @@ KNOWN_FILES = 1024   # of which is remembered whose they are
 
 
 class Sampler:
-  """Looks at a thread. ``seconds`` of its Python by whose it is, outside of phases; ``lines``: all those that each of the user's
-  lines took."""
+  """Looks at a thread. ``seconds`` of its Python by whose it is, outside of phases: another dict after every look. ``lines``: all
+  those that each of the user's lines took."""
 
   def __init__(self) -> None:
-    self.seconds: dict[str, float] = defaultdict(float)
+    self.seconds: dict[str, float] = {}
     self.lines: dict[tuple[str, int], float] = defaultdict(float)
     self._thread, self._ended = threading.Thread(), threading.Event()
 
@@ -57,7 +57,7 @@ class Sampler:
     took, self._last = now - self._last, now
     self._look(now)
     whose, line = _place(frame)
-    if not self._phases and whose: self.seconds[whose] += took
+    if not self._phases and whose: self.seconds = {**self.seconds, whose: self.seconds.get(whose, 0.0) + took}
     if line is not None and (line in self.lines or len(self.lines) < MOST_LINES): self.lines[line] += took
 
   def stop(self) -> None:
