@@ -25,10 +25,14 @@ from .transport import Doing, Message, Reports, Transport
 ID_BYTES = 128    # of what ranks agree on before they are a group
 _RECORD = 512     # bytes in which a rank says what it is about to do, before the first time
 _PROGRESS = 7     # ncclInProgress: no error
+_PARTING = 5.0    # seconds that leaving a group may take: NCCL waits for the others
 _LOOK = 0.2       # seconds between looks whether operations have ended
 _DTYPES = {d: i for i, d in enumerate((
   dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64, dtypes.float16, dtypes.float32,
   dtypes.float64, dtypes.bfloat16))} | {dtypes.bool: 1}
+# pointers, counts and numbers, of which the last are the group and the stream
+_ARGUMENTS = {"ncclAllReduce": "ppniipp", "ncclReduceScatter": "ppniipp", "ncclAllGather": "ppnipp", "ncclBroadcast": "ppniipp",
+              "ncclSend": "pniipp", "ncclRecv": "pniipp"}
 _OPS = {"sum": 0, "product": 1, "max": 2, "min": 3, "avg": 4}
 
 
@@ -46,6 +50,8 @@ def load() -> Any:
     except OSError as e: why = e
     else:
       library.ncclGetErrorString.restype = ctypes.c_char_p
+      for name, kinds in _ARGUMENTS.items():
+        getattr(library, name).argtypes = [{"p": ctypes.c_void_p, "n": ctypes.c_size_t, "i": ctypes.c_int}[k] for k in kinds]
       return library
   raise DistributedError(f"backend nccl: {why}; pip install nvidia-nccl-cu13, or -cu12 for a driver of CUDA 12")
 
@@ -97,22 +103,21 @@ class NCCLTransport(Transport):
   def enqueue(self, kind: str, out: int, x: int, count: int, out_count: int, dtype: int, itemsize: int, op: str, root: int,
               stream: int) -> None:
     """One operation of NCCL's: addresses, elements of ``x`` and of ``out``, NCCL's number of the dtype, the reduction."""
-    lib, comm, at, how = self.library, self.comm, ctypes.c_void_p, _OPS.get(op, 0)
-    def call(name: str, *args: Any) -> None: _ok(lib, getattr(lib, name)(*args, comm, at(stream)), name)
-    n = ctypes.c_size_t
+    lib, comm, how = self.library, self.comm, _OPS.get(op, 0)
+    def call(name: str, *args: Any) -> None: _ok(lib, getattr(lib, name)(*args, comm, stream), name)
     match kind:
-      case "all_reduce": call("ncclAllReduce", at(x), at(out), n(count), dtype, how)
-      case "reduce_scatter": call("ncclReduceScatter", at(x), at(out), n(out_count), dtype, how)
-      case "all_gather": call("ncclAllGather", at(x), at(out), n(count), dtype)
-      case "broadcast": call("ncclBroadcast", at(x), at(out), n(count), dtype, root)
-      case "send": call("ncclSend", at(x), n(count), dtype, root)
-      case "recv": call("ncclRecv", at(out), n(count), dtype, root)
+      case "all_reduce": call("ncclAllReduce", x, out, count, dtype, how)
+      case "reduce_scatter": call("ncclReduceScatter", x, out, out_count, dtype, how)
+      case "all_gather": call("ncclAllGather", x, out, count, dtype)
+      case "broadcast": call("ncclBroadcast", x, out, count, dtype, root)
+      case "send": call("ncclSend", x, count, dtype, root)
+      case "recv": call("ncclRecv", out, count, dtype, root)
       case _:   # all_to_all
         part = count // self.size
         _ok(lib, lib.ncclGroupStart(), "ncclGroupStart")
         for r in range(self.size):
-          call("ncclSend", at(x + r * part * itemsize), n(part), dtype, r)
-          call("ncclRecv", at(out + r * part * itemsize), n(part), dtype, r)
+          call("ncclSend", x + r * part * itemsize, part, dtype, r)
+          call("ncclRecv", out + r * part * itemsize, part, dtype, r)
         _ok(lib, lib.ncclGroupEnd(), "ncclGroupEnd")
 
   def _see_same(self, doing: Doing, device: Device, stream: int) -> None:
@@ -170,14 +175,17 @@ class NCCLTransport(Transport):
     return NCCLTransport(self.library, comm, self.device, name, ranks, order, self.timeout, self.reports) if color == 0 else None
 
   def abort(self, why: str) -> None:
-    self.library.ncclCommAbort(self.comm)
+    """End this process at once: the driver ends what it has on the device. (``ncclCommAbort`` waits for other ranks, and a thread
+    that waits for the device would meanwhile go on, with values that nobody has made.)"""
     os._exit(1)
 
   def close(self) -> None:
-    """End the group, after all that was put into the stream."""
+    """End the group, after all that was put into the stream; ``_PARTING`` seconds later at most, where others do not."""
     get_device(self.device).synchronize()
     self.closed.set()
-    self.library.ncclCommDestroy(self.comm)
+    parting = threading.Thread(target=self.library.ncclCommDestroy, args=(self.comm,), daemon=True)
+    parting.start()
+    parting.join(_PARTING)
 
 
 def _ok(library: Any, result: int, what: str) -> None:

@@ -120,7 +120,9 @@ class Job:
     since = 0.0
     while not self.signal:
       codes = [p.poll() for p in self.processes]
-      if failed := [c for c in codes if c]: return failed[0]
+      for p, c in zip(self.processes, codes):
+        if c and c < 0: self.killed = self.killed or p.pid   # before others are, for it
+        if c: return c
       if all([c == 0 for c in codes]): return 0
       if not self.reason_to_end(): since = 0.0
       elif not since: since = time.monotonic()
@@ -157,7 +159,6 @@ class Job:
     if self.signal: return f"ended by {signal.Signals(self.signal).name}"
     if found := self.reason_to_end(): return found
     ranks = notes(self.folder)
-    dead = self.killed or next((p.pid for p in self.processes if (p.returncode or 0) < 0), 0)
     for rank, (pid, steps) in ranks.items():
-      if pid == dead: return f"rank {rank} of {size} (process {pid}) was killed after {steps} operations"
+      if pid == self.killed: return f"rank {rank} of {size} (process {pid}) was killed after {steps} operations"
     return f"ended with exit code {code}"
