@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -53,29 +54,35 @@ def timed(fns: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, 
 
 
 def operations() -> None:
-  """Rows for all_reduce: of many bytes once, of few several times in one captured step."""
+  """Rows for all_reduce in a captured step, beside bare calls: what each adds to the same step without any."""
   device, transport = get_device(ntgrad.Device.DEFAULT), here().transport
   stream = device.stream_handle()
   say("| all_reduce | ntgrad | NCCL alone | |\n| --- | --: | --: | --: |")
-  for nbytes, times in ((4 << 10, MANY), (1 << 20, MANY), (256 << 20, 1)):
+  for nbytes, loop in ((4 << 10, 50), (1 << 20, 50), (256 << 20, 4)):
     x = Tensor.ones(nbytes // 4).contiguous().realize()
-    @ntgrad.jit
-    def captured(x: Tensor, times: int = times) -> Tensor:
-      for _ in range(times): x = dist.functional.all_reduce(x, "avg")
-      return x[:1] + 1   # a result that is the operation's own would be copied
+    def captured(times: int) -> Any:
+      @ntgrad.jit
+      def step(x: Tensor) -> Tensor:
+        for _ in range(times): x = dist.functional.all_reduce(x, "avg")
+        return x[:1] + 1   # a result that is the operation's own would be copied
+      return step
+    def repeated(fn: Callable[[], Any], loop: int = loop) -> Callable[[], None]:
+      def run() -> None:
+        for _ in range(loop): fn()
+        device.synchronize()
+      return run
     raw = device.alloc(2 * nbytes)
-    def bare(raw: Any = raw, nbytes: int = nbytes, times: int = times) -> None:
-      for _ in range(times):
+    def bare(raw: Any = raw, nbytes: int = nbytes) -> None:
+      for _ in range(MANY):
         transport.enqueue("all_reduce", raw + nbytes, raw, nbytes // 4, nbytes // 4, 7, 4, "avg", 0, stream)   # type: ignore[attr-defined]
-      device.synchronize()
-    def ours(f: Any = captured, x: Tensor = x) -> None:
-      f(x)
-      device.synchronize()
-    for _ in range(4): ours()
-    took = timed({"ours": ours, "bare": bare}, 40)
-    more = (took["ours"] - took["bare"]) / times
-    say(f"| {nbytes >> 10:,} KB, {times} in a step | {took['ours'] * 1e6:.0f} µs | {took['bare'] * 1e6:.0f} µs | "
-        f"{took['bare'] / took['ours']:.2f} ×, {more * 1e6:+.1f} µs each |")
+    without, many = captured(0), captured(MANY)
+    fns: dict[str, Callable[[], Any]] = {"ours": partial(many, x), "without": partial(without, x), "bare": bare}
+    for fn in fns.values():
+      for _ in range(4): fn()
+    took = {name: seconds / loop / MANY for name, seconds in timed({k: repeated(f) for k, f in fns.items()}).items()}
+    ours = took["ours"] - took["without"]
+    say(f"| {nbytes >> 10:,} KB, {MANY} in a step | {ours * 1e6:.1f} µs | {took['bare'] * 1e6:.1f} µs | "
+        f"{took['bare'] / ours:.2f} ×, {(ours - took['bare']) * 1e6:+.1f} µs |")
     device.free(raw, 2 * nbytes)
 
 
