@@ -71,7 +71,7 @@ def saved_memory(storages: Iterable[Storage]) -> _Saved:
   """Copies of memory that is about to be written over."""
   out, size = dict[Storage, tuple[Storage, int]](), 0
   groups: dict[tuple[str, int], dict[Storage, tuple[int, DType]]] = {}
-  for s in [s for s in storages if s._raw is not None]:
+  for s in [s for s in storages if s._raw is not None and s.nbytes]:
     size += (n := s.nbytes)
     groups.setdefault((s.device, size // PIECE_BYTES), {})[s] = (n, dtypes.uint8) if n % 4 else (n // 4, dtypes.int32)
   for (device, _), mine in groups.items():

@@ -92,9 +92,10 @@ class Plan:
     return [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in self.steps], self.outputs)]
 
   def lifetimes(self) -> dict[int, memory_plan.Lifetime]:
-    """By the slots that the plan makes; those that stay live until after the last step."""
+    """By the slots that a step makes (what has no elements has none); those that stay live until after the last one."""
     used: dict[Any, tuple[int, int]] = {}
-    for i, use in enumerate(self.uses()): used.update({s: (used.get(s, (i,))[0], i) for s in use.buffers})
+    for i, use in enumerate(self.uses()):
+      used.update({s: (used.get(s, (i,))[0], i) for s in use.buffers if s in used or i < len(self.steps)})
     return {s: memory_plan.Lifetime(*used[s], max(prod(shape) * dtype.itemsize, 1))
             for s, (_, shape, dtype) in enumerate(self.made, self.inputs) if s in used}
 

@@ -269,3 +269,17 @@ def test_copies_of_what_is_written_are_put_back(monkeypatch: pytest.MonkeyPatch,
     for b, a in zip(buffers, arrays): b.put(np.zeros_like(a))
     nan_checks.restore(saved)
     for b, a in zip(buffers, arrays): np.testing.assert_array_equal(b.numpy(), a)
+
+
+@pytest.mark.parametrize("check_nan", [0, 1])
+def test_results_and_state_without_elements(check_nan: int) -> None:
+  """Beside others, as often as it takes for a plan to be one call."""
+  for _ in range(6):
+    a, empty, b, none = [Tensor(np.ones(s, np.float32)).realize() for s in (3, 0, 4, (0, 3))]
+    with config(check_nan=check_nan):
+      y, z = a + 1, empty + 1
+      Tensor.realize(y, z)
+      b.assign(b + 1)
+      none.assign(none + 1)
+      Tensor.realize(b, none)
+    assert y.tolist() == [2] * 3 and b.tolist() == [2] * 4 and z.shape == (0,) and none.numpy().shape == (0, 3)
