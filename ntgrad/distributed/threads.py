@@ -82,13 +82,14 @@ def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeo
 
   def rank_of(rank: int) -> None:
     transport = Threads(room, "world", range(world_size), rank, timeout, Reports())
-    enter(World(transport, "threads", rank), thread=True)
+    enter(world := World(transport, "threads", rank), thread=True)
     sequence_of_thread()
     try:
       with config(jit=0):   # a recording is of all that the process computes, and others compute while a rank waits
         results[rank] = fn(*args)
         leave()
     except BaseException as e:
+      world.give_up()
       with room.changed:
         errors.append((rank, e))
         room.error = room.error or f"rank {rank} of {world_size} has failed: {type(e).__name__}: {e}"

@@ -68,6 +68,11 @@ class World:
     """Do all operations that were asked for."""
     realize(list(self.tokens.values()))
 
+  def give_up(self) -> None:
+    """Forget the operations that were asked for and are not done: no other thread is to do them."""
+    for t in self.tokens.values():
+      if (memory := t._alias.memory) is not None: t._alias.write(memory.node, "an operation that was given up")
+
   def fail(self, why: str) -> None:
     """Tell how this rank has ended, and end the others."""
     if self.failed: return

@@ -395,6 +395,16 @@ def test_an_error_of_one_rank_ends_all() -> None:
   assert e.value.__notes__ == ["in rank 1 of 3"]
 
 
+def test_what_failed_ranks_have_not_done_is_nobody_elses() -> None:
+  """A captured function does what was written before it; not an operation of a group that is gone."""
+  def program() -> None:
+    if dist.get_rank() == 1: raise ValueError("the data is bad")
+    dist.barrier()
+  with pytest.raises(ValueError) as held: dist.run(program, 2)
+  f = ntgrad.jit(lambda x: x + 1)
+  assert [f(Tensor([float(i)])).item() for i in range(4)] == [1, 2, 3, 4] and held.value.__traceback__ is not None
+
+
 def test_a_rank_that_has_ended_is_told() -> None:
   def program() -> None:
     if dist.get_rank() == 0: dist.barrier()
