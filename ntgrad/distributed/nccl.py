@@ -98,6 +98,9 @@ class NCCLTransport(Transport):
       self._see_same(doing, device, stream)
       self.known.add(doing.text)
     self.enqueue(o.kind, out, x, prod(o.shape), prod(o.out), _DTYPES[o.dtype], o.dtype.itemsize, o.op, o.root, stream)
+    self._note(doing)
+
+  def _note(self, doing: Doing) -> None:   # it is in the stream
     self.asked = self.asked[0] if self.asked else doing, doing
 
   def enqueue(self, kind: str, out: int, x: int, count: int, out_count: int, dtype: int, itemsize: int, op: str, root: int,
@@ -127,6 +130,7 @@ class NCCLTransport(Transport):
     try:
       device.copyin(raw, np.frombuffer(f"{doing.text}\n{doing.line}".encode()[:_RECORD].ljust(_RECORD), np.uint8))
       self.enqueue("all_gather", raw + _RECORD, raw, _RECORD, nbytes, _DTYPES[dtypes.uint8], 1, "", 0, stream)
+      self._note(doing)
       told = device.copyout(device.at(raw, _RECORD), nbytes).reshape(self.size, _RECORD)
     finally: device.free(raw, nbytes + _RECORD)
     for r, row in enumerate(told):
@@ -149,15 +153,14 @@ class NCCLTransport(Transport):
         behind.append((device.events.record(), asked, time.monotonic()))
       while behind and behind[0][0].is_done: device.events.give(behind.popleft()[0])
       self.library.ncclCommGetAsyncError(self.comm, ctypes.byref(state))
-      if state.value not in (0, _PROGRESS): self._end(f"NCCL: {self.library.ncclGetErrorString(state.value).decode()}")
-      if not behind or time.monotonic() - behind[0][2] <= self.timeout: continue
-      first, last = behind[0][1]
-      self._end(f"{first}{f', or an operation after it, up to {last},' if last != first else ''}: not done after "
-                f"{self.timeout:.0f} s; some rank is stopped or slow, or does something else")
-
-  def _end(self, why: str) -> None:
-    print(f"ntgrad: rank {self.ranks[self.rank]} of {self.size}: {why}", file=sys.stderr, flush=True)
-    self.abort(why)
+      if state.value not in (0, _PROGRESS): why = f"NCCL: {self.library.ncclGetErrorString(state.value).decode()}"
+      elif behind and time.monotonic() - behind[0][2] > self.timeout:
+        first, last = behind[0][1]
+        why = (f"{first}{f', or an operation after it, up to {last},' if last != first else ''}: not done after "
+               f"{self.timeout:.0f} s; some rank is stopped or slow, or does something else")
+      else: continue
+      print(f"ntgrad: rank {self.ranks[self.rank]} of {self.size}: {why}", file=sys.stderr, flush=True)
+      self.abort(why)
 
   def start(self, tag: int, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
     """Refused: NCCL carries tensors of GPUs."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 from ntgrad import config, distributed as dist, dtypes
 from ntgrad.backends.cuda.driver import available
+from ntgrad.distributed import nccl
 from ntgrad.distributed.collective import Operation
 from ntgrad.distributed.nccl import NCCLTransport
+from ntgrad.distributed.transport import Doing, Reports
 from ntgrad.errors import DistributedError, DTypeError
 from support.launched import results, started
 from support.ranks import operations, train
@@ -53,17 +56,20 @@ def test_arguments_of_nccl() -> None:
 
 class FakeGPU:
   """A device whose memory has what two ranks have said that they are about to do."""
-  name, other = "CUDA", b""
+  name, other, is_done = "CUDA", b"", False
+  before_reading: Any = staticmethod(lambda: None)
 
   def __init__(self) -> None: self.events, self.said = self, np.zeros(0, np.uint8)
   def here(self) -> None: pass
-  def record(self) -> str: return "an event"
+  enter = here
+  def record(self) -> Any: return self   # an event, which never ends
   def stream_handle(self) -> int: return 9
   def alloc(self, nbytes: int) -> int: return 1000
   def free(self, raw: int, nbytes: int) -> None: pass
   def at(self, raw: int, offset: int) -> int: return raw + offset
   def copyin(self, raw: int, data: np.ndarray) -> None: self.said = data
   def copyout(self, raw: int, nbytes: int) -> np.ndarray:
+    self.before_reading()
     theirs = np.frombuffer(self.other.ljust(512), np.uint8) if self.other else self.said
     return np.concatenate([self.said, theirs])
 
@@ -75,8 +81,11 @@ def test_nccl_compares_before_the_first_operation_of_a_kind() -> None:
   t.known, t.asked = set(), None
   o = Operation("all_reduce", dtypes.float32, (3,), (3,), "CUDA", "world", "sum", 0, "a.py:1")
   def native(o: Operation) -> None: t.native(o, o.doing(0), device, 200, 100)
+  seen: list[Any] = []
+  device.before_reading = lambda: seen.append(t.asked)
   native(o)
   native(o)
+  assert seen == [(o.doing(0), o.doing(0))]   # a rank that does not come for the comparison is noticed too
   names = [name for name, *_ in library.calls]
   assert names == ["ncclAllGather", "ncclAllReduce", "ncclAllReduce"]
   assert library.calls[1] == ("ncclAllReduce", 100, 200, 3, 7, 0, 77, 9) and t.asked == (o.doing(0), o.doing(0))
@@ -85,6 +94,26 @@ def test_nccl_compares_before_the_first_operation_of_a_kind() -> None:
   assert "rank 0: all_reduce (max) of float32 (3,) (a.py:1)\n" in str(e.value) and "(3,) (b.py:2)" in str(e.value)
   with pytest.raises(DTypeError, match="NCCL has no"): native(replace(o, dtype=dtypes.uint16))
   with pytest.raises(DistributedError, match="carries tensors on CUDA alone"): t.start(1, [], [])
+
+
+@pytest.mark.parametrize(("error", "said"), [
+  (0, "all_reduce of x (a.py:1), or an operation after it, up to broadcast of y (b.py:2),: not done after 0 s;"),
+  (5, "NCCL: error 5")])
+def test_what_does_not_end_and_errors_end_the_process(
+    error: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+  class Failing(FakeNCCL):
+    def ncclCommGetAsyncError(self, comm: Any, state: Any) -> None: state._obj.value = error   # noqa: N802
+  monkeypatch.setattr(nccl, "get_device", lambda name: FakeGPU())
+  monkeypatch.setattr(nccl, "_LOOK", 0.01)
+  ended = threading.Event()
+  class Ending(NCCLTransport):
+    def abort(self, why: str) -> None:
+      self.closed.set()
+      ended.set()
+  t = Ending(Failing(), 77, "CUDA", "world", (0, 1), 0, 0.05, Reports())
+  t._note(Doing("all_reduce of x", "a.py:1"))
+  t._note(Doing("broadcast of y", "b.py:2"))
+  assert ended.wait(10) and f"ntgrad: rank 0 of 2: {said}" in capsys.readouterr().err
 
 
 # ---- with a GPU each
