@@ -13,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ntgrad.codegen.ir import DistributedError
+from ntgrad.codegen.ir import DistributedError, toposort
 from ntgrad.engine.realize import realize
+from ntgrad.graph import waiting
+from ntgrad.graph.lock import synchronized
 from ntgrad.tensor import Tensor
 
 from .transport import Transport, report
@@ -68,10 +70,14 @@ class World:
     """Do all operations that were asked for."""
     realize(list(self.tokens.values()))
 
+  @synchronized
   def give_up(self) -> None:
-    """Forget the operations that were asked for and are not done: no other thread is to do them."""
-    for t in self.tokens.values():
-      if (memory := t._alias.memory) is not None: t._alias.write(memory.node, "an operation that was given up")
+    """Have no other thread do what was asked for and is not done: writes that are made of it wait until they are read."""
+    nodes = {t._alias.memory.node for t in self.tokens.values()}
+    for u in toposort([a.node for a in waiting()]):
+      if not nodes.isdisjoint(u.src): nodes.add(u)
+    for a in waiting():
+      if a.node in nodes: a.leave_to_reader()
 
   def fail(self, why: str) -> None:
     """Tell how this rank has ended, and end the others."""

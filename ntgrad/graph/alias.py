@@ -124,6 +124,10 @@ class Alias:
     self.node, self.memory = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,)), None
     self._unsettle()
 
+  def leave_to_reader(self) -> None:
+    """Have its last write done where somebody reads it, and not with those that wait."""
+    pending.pop(ref(self), None)
+
   def overwritten(self, what: str) -> None:
     """A kernel that is not of the graph (``what``) has written over its memory: tensors see that."""
     self.memory = self.memory.overwritten(what)

@@ -396,13 +396,17 @@ def test_an_error_of_one_rank_ends_all() -> None:
 
 
 def test_what_failed_ranks_have_not_done_is_nobody_elses() -> None:
-  """A captured function does what was written before it; not an operation of a group that is gone."""
+  """A captured function does what was written before it; not an operation of a group that is gone. Who reads it is told."""
+  written = [Tensor([1.0, 2.0]).realize() for _ in range(2)]
   def program() -> None:
+    dist.all_reduce(written[dist.get_rank()])
+    written[dist.get_rank()] *= 2
     if dist.get_rank() == 1: raise ValueError("the data is bad")
     dist.barrier()
   with pytest.raises(ValueError) as held: dist.run(program, 2)
   f = ntgrad.jit(lambda x: x + 1)
   assert [f(Tensor([float(i)])).item() for i in range(4)] == [1, 2, 3, 4] and held.value.__traceback__ is not None
+  with pytest.raises(DistributedError, match="in no group yet"): written[1].numpy()
 
 
 def test_a_rank_that_has_ended_is_told() -> None:
