@@ -8,10 +8,11 @@ them; links in it are not followed. Where that is not so of the folder, a privat
 
 The entries take at most ``config.cache_bytes``; the least recently used go first. Each process appends a byte to the file
 ``.size`` for every block that it writes: its length is an upper bound. Only when that is too large are the files counted, and it
-is rewritten.
+gets their length, while no other process appends: what is written during the count is noted after it.
 """
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
@@ -21,7 +22,7 @@ import time
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Iterator, TypeVar
+from typing import Any, BinaryIO, Iterator, TypeVar
 
 from ntgrad.codegen.index import records
 from ntgrad.codegen.index.records import Form, RecordError
@@ -264,7 +265,7 @@ def store(table: str, name: str, data: bytes) -> bool:
     with _inside(_WRITING, make=True) as writing:
       _clean(writing)
       with _inside(table, name[:2], make=True) as at: _write(writing, records.sealed(data), name, at)
-      _count(writing, len(data))
+      _count(len(data))
   except FileNotFoundError: return False   # somebody has removed the folder
   except (OSError, ValueError) as e:
     _say(e)
@@ -312,19 +313,29 @@ def _clean(writing: int) -> None:
       if time.time() - os.stat(name, dir_fd=writing, follow_symlinks=False).st_mtime > ABANDONED: os.unlink(name, dir_fd=writing)
 
 
-def _count(writing: int, nbytes: int) -> None:
+def _count(nbytes: int) -> None:
   """Note that so many bytes were written, and remove entries when it is too much."""
   if not config.cache_bytes: return
   blocks = -(-(nbytes + records.head_size()) // BLOCK)
+  with _size(fcntl.LOCK_SH) as f:
+    if f is None: return   # it is counted again
+    f.write(bytes(blocks))
+    total = os.fstat(f.fileno()).st_size
+  if total == blocks or total * BLOCK > config.cache_bytes: trim()   # the first: nobody has counted what is there
+
+
+@contextmanager
+def _size(lock: int) -> Iterator[BinaryIO | None]:
+  """The file ``.size``, to be appended to, locked. None, and it is removed, where something else is in its place."""
   with _inside() as root:
     try: fd = os.open(_SIZE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE, 0o600, dir_fd=root)
-    except OSError:   # no file: it is counted again
+    except OSError:
       _unlink(_SIZE, root)
+      yield None
       return
     with open(fd, "ab", buffering=0) as f:
-      f.write(bytes(blocks))
-      total = os.fstat(fd).st_size
-  if total == blocks or total * BLOCK > config.cache_bytes: trim()   # the first: nobody has counted what is there
+      with suppress(OSError): fcntl.flock(fd, lock)   # not every file system has locks
+      yield f
 
 
 def entries(root: Path) -> Iterator[tuple[int, int, str]]:
@@ -341,14 +352,15 @@ def entries(root: Path) -> Iterator[tuple[int, int, str]]:
 
 def trim() -> None:
   """Count the entries' blocks; where they take more than ``config.cache_bytes``, remove the least recently used."""
-  found = sorted(entries(folder()))
-  total = sum(blocks for _, blocks, _ in found)
-  if total * BLOCK > config.cache_bytes > 0:
-    for _, blocks, path in found:
-      if total * BLOCK <= config.cache_bytes * ROOM: break
-      _unlink(path)
-      total -= blocks
-  with _inside(_WRITING) as writing, _inside() as root: _write(writing, bytes(total), _SIZE, root)
+  with _size(fcntl.LOCK_EX) as f:
+    found = sorted(entries(folder()))
+    total = sum(blocks for _, blocks, _ in found)
+    if total * BLOCK > config.cache_bytes > 0:
+      for _, blocks, path in found:
+        if total * BLOCK <= config.cache_bytes * ROOM: break
+        _unlink(path)
+        total -= blocks
+    if f is not None: f.truncate(total)
 
 
 # ---- for people: see ``ntgrad/utils/command/cache.py``
