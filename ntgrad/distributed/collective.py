@@ -39,7 +39,7 @@ _PAIRS = "send", "recv"   # what two ranks do
 @dataclass(frozen=True)
 class Operation:
   """What ranks do together: ``kind`` of ``messages.OPERATIONS``, on ``shape`` -> ``out`` of ``dtype``, ``op`` of a reduction, and
-  ``root``, the rank (in the group) from or to which. ``line``: the user's."""
+  ``root``, the rank (in the group) from or to which. ``line``: the user's; ``begin``: the byte at which the result begins."""
   kind: str
   dtype: DType
   shape: tuple[int, ...]
@@ -49,6 +49,7 @@ class Operation:
   op: str
   root: int
   line: str
+  begin: int = 0
 
   @property
   def name(self) -> str: return f"{self.kind}_{'x'.join(map(str, self.shape)) or 'scalar'}"
@@ -82,13 +83,14 @@ class Collective(Program):
     assert transport is not None
     device = self.device
     if wait: device.synchronize()
+    into, x = buffers[0] if not o.begin else device.at(buffers[0], o.begin), buffers[1]
     if (doing := self._doing.get(transport.rank)) is None: doing = self._doing[transport.rank] = o.doing(transport.rank)
-    if (native := getattr(transport, "native", None)) is not None: native(o, doing, device, buffers[0], buffers[1])
+    if (native := getattr(transport, "native", None)) is not None: native(o, doing, device, into, x)
     else:
-      (out, back), (x, _) = [_on_host(device, raw, n) for raw, n in zip(buffers, self.nbytes)]
+      (out, back), (given, _) = [_on_host(device, raw, n) for raw, n in zip((into, x), self.nbytes)]
       np_dtype = o.dtype.np
-      OPERATIONS[o.kind](transport, doing, x.view(np_dtype), out.view(np_dtype), o.op, o.root)
-      if back: device.copyin(buffers[0], out)
+      OPERATIONS[o.kind](transport, doing, given.view(np_dtype), out.view(np_dtype), o.op, o.root)
+      if back: device.copyin(into, out)
     world.done()
     if wait: device.synchronize()
     return time.perf_counter() - start if wait else None
@@ -105,6 +107,7 @@ def _on_host(device: Device, raw: Raw, nbytes: int) -> tuple[np.ndarray, bool]:
 class _Launcher(Launcher):
   """A launcher that no plan on disk knows: the operation is another process's too."""
   sizeless = True
+  in_place = True
   __repr__ = object.__repr__
 
 
@@ -115,23 +118,27 @@ def _launcher(o: Operation) -> Launcher:
 
 
 @synchronized
-def collective(kind: str, x: Tensor, out: tuple[int, ...], group: Group, op: str = "", root: int = 0) -> Tensor:
-  """The result, of shape ``out``, of an operation on tensors without gradients, as part of the graph. Raises DTypeError, and
-  DistributedError in a process that is not in the group."""
+def collective(kind: str, x: Tensor, out: tuple[int, ...], group: Group, op: str = "", root: int = 0, into: Tensor | None = None,
+               begin: int = 0) -> Tensor:
+  """The result, of shape ``out``, of an operation on tensors without gradients, as part of the graph: a tensor, or from element
+  ``begin`` on in the flat tensor ``into``. Raises DTypeError, and DistributedError in a process that is not in the group."""
   world = here()
   if group.transport is None:
     raise DistributedError(f"{kind}: rank {world.rank} is not in {group}; only its ranks call its operations")
   if op and (x.dtype is dtypes.bool and op not in ("min", "max") or op == "avg" and x.dtype.kind != "f"):
     raise DTypeError(f"{kind}: {op} of {x.dtype.name}; cast it first")
-  if not prod(out) or not x.numel(): return Tensor.zeros(*out, dtype=x.dtype, device=x.device)
+  if not prod(out) or not x.numel(): return Tensor.zeros(*out, dtype=x.dtype, device=x.device) if into is None else into
   device, token = str(x.device), world.token(str(x.device))
-  o = Operation(kind, x.dtype, tuple(map(int, x.shape)), out, device, group.name, op, root, caller())
+  o = Operation(kind, x.dtype, tuple(map(int, x.shape)), out, device, group.name, op, root, caller(), begin * x.dtype.itemsize)
   launcher = _launcher(o)
-  nodes = Buffer(device, out, x.dtype).node, rebased(x.lazydata), rebased(token.lazydata)
+  to = Buffer(device, out, x.dtype).node if into is None else rebased(into.lazydata)
+  nodes = to, rebased(x.lazydata), rebased(token.lazydata)
+  empty = (0,) if to.op is Ops.BUFFER and not to.arg.allocated else ()
 
   def result(slot: int) -> Any:
     u = nodes[slot]
-    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, (0,)), u.shape, device))
-  made = Tensor._from_node(result(0))
+    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, empty), u.shape, device))
+  if into is None: made = Tensor._from_node(result(0))
+  else: (made := into)._write(kind, result(0))
   token._write(kind, result(2))
   return made

@@ -24,7 +24,7 @@ def as_bytes(x: Array) -> Bytes: return x.reshape(-1).view(np.uint8)
 
 
 def reduce_into(out: Array, parts: list[Array], op: str) -> None:
-  """``out`` is the parts combined in their order; "avg" divides by how many there are."""
+  """``out``, which may be one of the parts, is these combined in their order; "avg" divides by how many there are."""
   dtype, combine = out.dtype, _COMBINE[op]
   if dtype.itemsize < 4 and dtype.kind not in "biu":
     total = parts[0].astype(np.float32)
@@ -32,6 +32,7 @@ def reduce_into(out: Array, parts: list[Array], op: str) -> None:
     if op == "avg": total /= np.float32(len(parts))
     out[...] = total.astype(dtype)
     return
+  parts[2:] = [p.copy() if np.may_share_memory(p, out) else p for p in parts[2:]]   # not yet read when ``out`` is written
   if len(parts) == 1: out[...] = parts[0]
   else: combine(parts[0], parts[1], out=out)
   for p in parts[2:]: combine(out, p, out=out)

@@ -133,6 +133,7 @@ class Placing:
     self.first: dict[UOp, UOp] = {}    # a value that is no write -> the BUFFER that it is written to, from which others read it
     self.stored: dict[UOp, UOp] = {}   # the same -> its ASSIGN
     self.new: dict[UOp, UOp] = {}
+    self.unused: set[UOp] = set()      # BUFFERs that hold nothing before a call writes them
     self.calls: dict[tuple[object, ...], dict[int, UOp]] = {}   # of each call, the arguments that it writes and somebody reads
     for u in self.order:
       if u.op is Ops.CALL: self.calls.setdefault((u.arg[0], *u.src[1:]), {})[u.arg[1]] = u
@@ -167,11 +168,12 @@ class Placing:
   def owned(self, ready: Sequence[UOp]) -> Nodes:
     """What has come of the sinks once they are rewritten. A value in memory which others have gets memory of its own, and so does
     one that is a number by now, or numbers that do not know where they belong."""
-    out = list(ready)
+    out, unused = list(ready), self.unused - {target for _, target in self.sinks if target is not None}
     for i, (u, (s, target), asked) in enumerate(zip(ready, self.sinks, self.asked)):
       if target is not None: continue
       shared = storage(viewed(u)).op is Ops.BUFFER and asked.op is not Ops.BUFFER
-      if shared or u.device != s.device or u.op is Ops.CONST: out[i] = own(u, len(self.order) + i, device=s.device)
+      if shared and u.op is Ops.AFTER and u.src[1].op is Ops.LAUNCH and u.src[0] in unused: unused.remove(u.src[0])
+      elif shared or u.device != s.device or u.op is Ops.CONST: out[i] = own(u, len(self.order) + i, device=s.device)
     return tuple(out)
 
   def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
@@ -185,7 +187,12 @@ class Placing:
     """The memory that a write is done to, as it is before."""
     base, number, target = past_empty(u.src[0]), self.number[u], self.target.get(u)
     new = self.new[base]
-    if u.op is Ops.CALL and u.arg[1] in u.arg[2] and target is None: return new   # nothing is lost
+    if u.op is Ops.CALL and u.arg[1] in u.arg[2] and base is not target:   # nothing is lost
+      if target is not None and number not in self.apart and (u.arg[0].in_place or not self._takes(u, target)):
+        self.inside.add(u)
+        return target
+      self.unused.add(new)
+      return new
     if number in self.apart: return own(new, number)
     if self.over.get(base) is u:
       if base in self.inside: self.inside.add(u)
@@ -204,6 +211,9 @@ class Placing:
     if index: effect = UOp(Ops.SCATTER, u.dtype, (part, *[self.new[i] for i in index], new), (mode, number))
     else: effect = UOp(Ops.ASSIGN, u.dtype, (part, new), number)
     return UOp(Ops.AFTER, u.dtype, (memory, effect))
+
+  def _takes(self, u: UOp, memory: UOp) -> bool:   # whether a call takes that
+    return any([storage(viewed(self.new[past_empty(s)])) is memory for s in u.src[1:]])
 
   def _launch(self, u: UOp) -> UOp:
     """An argument after a kernel that writes it. Each effect of a call comes after all that the kernel takes; arguments that it

@@ -56,7 +56,7 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
     return graph.reshape(reduce(r, r) or r, u.shape) if (r := shrunk_before(u)) is not None else None
   def contiguous(old: UOp, u: UOp) -> UOp | None:
     if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], u.arg[1], u.arg[2], old.device)
-    return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
+    return u.src[0] if u.arg is None and u.src[0].op in (Ops.CONTIGUOUS, Ops.CAT) else None
   return rewrite((*first, *sinks), {
     **dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda _, u: u.src[0]), **dict.fromkeys((Ops.ALU, Ops.CAST), elementwise),
     Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,

@@ -72,6 +72,7 @@ class Launcher:
   reads: Callable[[], Sequence[Span]] | None = None   # gives what is read of each argument; None where nobody knows
   known: Recent[Sizes, Launcher] = field(default_factory=lambda: Recent(64), init=False)   # by sizes
   sizeless = False   # of a class: whether its arguments have the same sizes in all graphs that call it
+  in_place = False   # of a class: whether what it writes may be what it reads
 
   def with_sizes(self, sizes: Sizes) -> Launcher:
     """The launcher for certain run-time sizes, the same one each time; of expressions of sizes, one for a plan of any."""
