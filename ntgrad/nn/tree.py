@@ -15,6 +15,7 @@ class ModuleBase(Stamped):
   """What is seen of a Module (``nn/module.py``) from here: which of its tensors are not trained, and what its line says."""
   _said: ClassVar[str] = ""                  # attributes that ``repr`` shows; with * in front without their names
   _buffers: frozenset[str] = frozenset()     # names of tensors that are not trained
+  _private: ClassVar[frozenset[str]] = frozenset()   # attributes that are no part of the model
 
   def extra_repr(self) -> str:
     """What ``repr`` shows in brackets."""
@@ -38,7 +39,8 @@ def parts_of(x: Any) -> list[tuple[str, Any]]:
   if isinstance(x, Mapping): return [(str(k), v) for k, v in x.items()]
   if isinstance(x, tuple) and hasattr(x, "_fields"): return list(zip(x._fields, x))
   if isinstance(x, (list, tuple)): return [(str(i), v) for i, v in enumerate(x)]
-  return list(vars(x).items()) if hasattr(x, "__dict__") else []
+  found = list(vars(x).items()) if hasattr(x, "__dict__") else []
+  return [(k, v) for k, v in found if k not in x._private] if isinstance(x, ModuleBase) else found
 
 
 def is_part(x: Any) -> bool:

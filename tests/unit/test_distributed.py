@@ -23,6 +23,7 @@ from ntgrad import GradScaler, Tensor, config, distributed as dist, nn
 from ntgrad.distributed.meeting import shared
 from ntgrad.distributed.start import place_of
 from ntgrad.distributed.transport import Reports
+from ntgrad.engine import counters
 from ntgrad.errors import ArgumentError, DistributedError, DTypeError, GradientError, ShapeError, StateError
 from ntgrad.nn.data import DataLoader, DistributedSampler
 from ntgrad.nn.parallel import (
@@ -118,6 +119,34 @@ def test_results_nobody_reads_come_before_those_that_are_read() -> None:
   assert dist.run(program, 2) == [7, 5]
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_results_are_written_where_they_belong(n: int) -> None:
+  """No copies: in place, as a tensor of its own, and beside a reader of the old value; right for every rank."""
+  start = [np.arange(9000, dtype=np.float32) + r for r in range(n)]
+  total, seen = np.sum(start, axis=0, dtype=np.float32), list[int]()
+
+  def counted(*tensors: Tensor) -> list[np.ndarray]:
+    before = counters.totals().kernels
+    Tensor.realize(*tensors)
+    if n == 1: seen.append(counters.totals().kernels - before)
+    return [t.numpy() for t in tensors]
+
+  def program() -> None:
+    x = Tensor(start[dist.get_rank()]).realize()
+    dist.all_reduce(x)
+    assert np.array_equal(counted(x)[0], total)
+    made, y = dist.functional.all_reduce(x), x + 1
+    dist.all_reduce(x)
+    dist.broadcast(x, n - 1)
+    for found, right in zip(counted(made, x, y), (n * total, n * total, total + 1)): assert np.array_equal(found, right)
+    dist.all_reduce(x)
+    z = x * (x + 1)
+    x.assign(z)   # read where it is written
+    assert np.array_equal(counted(x)[0], (n * n * total) * (n * n * total + 1))
+  dist.run(program, n)
+  assert seen == ([1, 4, 2] if n == 1 else [])
+
+
 @pytest.mark.parametrize("dynamic", ["auto", "always", "never"])
 def test_batches_of_other_sizes(dynamic: str) -> None:
   """From the third size on nothing is made anew."""
@@ -190,8 +219,43 @@ def test_buckets() -> None:
   def program() -> Any:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 300), nn.Linear(300, 2))
     buckets = DistributedDataParallel(model, bucket_cap_mb=0.003)._buckets
-    return [[buckets.names[id(t)] for t in b] for b in buckets.buckets]
-  assert dist.run(program, 1)[0] == [["2.bias", "2.weight"], ["1.bias"], ["1.weight"], ["0.bias", "0.weight"]]
+    return [[buckets.names[id(kind.params[i])] for i in which] for kind, which in buckets.buckets]
+  assert dist.run(program, 1)[0] == [["2.weight", "2.bias"], ["1.bias"], ["1.weight"], ["0.weight", "0.bias"]]
+
+
+def test_a_model_for_ranks_has_the_names_and_tensors_of_its_module() -> None:
+  def program() -> Any:
+    whole = DistributedDataParallel(model := nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    whole(Tensor.rand(5, 3)).sum().backward()
+    assert list(whole.state_dict()) == [f"module.{k}" for k in model.state_dict()] and "Buckets" not in repr(whole)
+    other = DistributedDataParallel(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    other.load_state_dict(whole.state_dict())
+    return [p.tolist() for p in other.parameters()] == [p.tolist() for p in model.parameters()]
+  assert dist.run(program, 2) == [True, True]
+
+
+def kernels_of_a_step(how: str) -> int:
+  model = nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 7), nn.ReLU(), nn.Linear(7, 3))
+  whole = DistributedDataParallel(model, bucket_cap_mb=0.0012) if how in ("ddp", "both") else model
+  assert whole is model or len(whole._buckets.buckets) == 3
+  parameters = list(model.parameters())
+  optimizer: Any = (ZeroRedundancyOptimizer(parameters, nn.optim.AdamW, lr=0.01) if how in ("zero", "both") else
+                    nn.optim.AdamW(parameters, lr=0.01))
+  for i in range(3):
+    x = Tensor(np.random.default_rng(i).standard_normal((8, 4)).astype(np.float32)).realize()
+    before = counters.totals().kernels
+    optimizer.zero_grad()
+    whole(x).square().mean().backward()
+    optimizer.step()
+  assert all([p.grad is not None and np.isfinite(p.grad.numpy()).all() for p in parameters])
+  return counters.totals().kernels - before
+
+
+@pytest.mark.parametrize(("how", "operations"), [("ddp", 3), ("zero", 2), ("both", 4)])
+def test_nothing_is_copied_for_other_ranks(how: str, operations: int) -> None:
+  """A step has one launch more for each operation, and no other: what is reduced is a part of what the optimizer reads, and
+  parameters are gathered where they lie."""
+  assert dist.run(kernels_of_a_step, 1, (how,))[0] == kernels_of_a_step("alone") + operations
 
 
 def test_models_that_differ_are_refused() -> None:

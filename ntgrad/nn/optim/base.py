@@ -247,11 +247,15 @@ class Optimizer:
         if not grads: continue
         flat.move()
         have = tuple([g is not None for g in grads])
-        inputs = [flat.flat, *flat.states.values(), group.buffer, group.scalars, *[g for g in grads if g is not None]]
+        whole = flat.shown(grads)   # they lie in one piece already
+        inputs = [flat.flat, *flat.states.values(), group.buffer, group.scalars,
+                  *([g for g in grads if g is not None] if whole is None else [whole])]
         if not all(have): inputs.append(flat.mask(have))
-        made = flat.recipes.make(key and (key, have), inputs, partial(self._next, group, options, flat, have))
+        made = flat.recipes.make(key and (key, have, whole is None), inputs,
+                                 partial(self._next, group, options, flat, have, whole is None))
         grad, new = made.pop(0), made.pop(1)
-        if not isinstance(grad, Tensor): grad = Tensor._from_node(grad)
+        if whole is not None: grad = whole
+        elif not isinstance(grad, Tensor): grad = Tensor._from_node(grad)
         flat.show_gradients(grads, grad)
         for k, s in made.items(): self._write(flat.states[k], s)
         self._write(flat.flat, new, any([p._state == 2 for p in flat.params]))
@@ -272,16 +276,18 @@ class Optimizer:
     options = {k: of[k] for k in of if k in kind._checks and k not in _NUMBERS}
     return (kind, self.decoupled, *[getattr(kind, rule, None) for rule in _RULES], *options.items()), options
 
-  def _next(self, group: ParamGroup, options: Any, flat: Flat, have: tuple[bool, ...], inputs: Sequence[Tensor]
+  def _next(self, group: ParamGroup, options: Any, flat: Flat, have: tuple[bool, ...], apart: bool, inputs: Sequence[Tensor]
             ) -> dict[Any, Tensor]:
-    """The flat gradient (0), the new parameters (1) and state, from the old, numbers, scalars, gradients and where some are."""
+    """The flat gradient (0), the new parameters (1) and state, from the old, numbers, scalars, gradients (the flat one, or where
+    they are ``apart`` one each) and where some are."""
     p, k = inputs[0], len(flat.states) + 1
     if p is not flat.flat:
       flat = copy(flat)
       flat.flat, flat.states = p, dict(zip(flat.states, inputs[1:k]))
     grads = iter(inputs[k + 2:])
-    grad = flat.join([(next(grads) if h else Tensor.zeros(*p.shape, dtype=flat.dtype, device=flat.device)).cast(flat.dtype)
-                      for h, p in zip(have, flat.params)]).detach().contiguous()
+    grad = next(grads).detach() if not apart else flat.join([
+      (next(grads) if h else Tensor.zeros(*p.shape, dtype=flat.dtype, device=flat.device)).cast(flat.dtype)
+      for h, p in zip(have, flat.params)]).detach().contiguous()
     old, g, master = p.cast(flat.wide), grad.cast(flat.wide), flat.states.get(_MASTER)
     if master is not None: old = (master.cast(flat.dtype) == p).where(master, old)
     n = Numbers(*[(x.to(flat.device).cast(flat.wide), names) for x, names in (

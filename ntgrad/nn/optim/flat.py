@@ -14,7 +14,43 @@ from ntgrad.tensor import Tensor
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
 
 
-class Flat:
+class Slices:
+  """Where tensors of one dtype lie behind each other in flat memory of ``size`` elements: each begins at a cache line of its own
+  (unless it is alone, or not ``aligned``), with zeros between them."""
+
+  def __init__(self, params: list[Tensor], aligned: bool = True):
+    step = max(1, _ALIGN // params[0].dtype.itemsize) if aligned and len(params) > 1 else 1
+    self.params, sizes = params, [math.prod(p.shape) for p in params]
+    *self.begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
+    self.slices = [(at, at + n) for at, n in zip(self.begins, sizes)]
+
+  def join(self, parts: Sequence[Tensor], first: int = 0) -> Tensor:
+    """One flat tensor of the tensors from number ``first`` on, and the zeros behind each."""
+    padded = []
+    for (begin, end), after, part in zip(self.slices[first:], [*self.begins, self.size][first + 1:], parts):
+      part = part.reshape(end - begin)
+      padded.append(part.pad(((0, after - end),)) if after > end else part)
+    return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
+
+  def view(self, flat: Tensor, i: int) -> Tensor:
+    """Tensor number ``i`` as a slice of ``flat``."""
+    return flat.shrink((self.slices[i],)).reshape(self.params[i].shape)
+
+  def shown(self, parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The tensor that has all of these as its slices, as ``view`` gives them; None where there is none."""
+    if (first := parts[0]) is None or (alias := first._alias).node.shape != (self.size,): return None
+    if not all([t is not None and t._alias is alias and t._view == self._view(i) for i, t in enumerate(parts)]): return None
+    found = Tensor._from_node(alias.node)
+    found._rehome(alias, ())
+    return found
+
+  def _view(self, i: int) -> AliasView:
+    (begin, end), shape = self.slices[i], tuple(self.params[i].shape)
+    view: AliasView = ((Ops.RESHAPE, shape),) if shape != (end - begin,) else ()
+    return view if end - begin == self.size else ((Ops.SHRINK, ((begin, end),)), *view)
+
+
+class Flat(Slices):
   """Parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0.
 
   A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees
@@ -22,29 +58,14 @@ class Flat:
   parameters among all that an optimizer has."""
 
   def __init__(self, params: list[Tensor], numbers: list[int]):
-    self.params, self.numbers, self.moves = params, numbers, moves(params[0])
+    self.numbers, self.moves = numbers, moves(params[0])
+    super().__init__(params, self.moves)
     self.dtype, self.device = params[0].dtype, params[0].device
     self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
-    step = max(1, _ALIGN // self.dtype.itemsize) if self.moves and len(params) > 1 else 1
-    sizes = [math.prod(p.shape) for p in params]
-    *begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
-    self.slices = [(at, at + n) for at, n in zip(begins, sizes)]
     self.flat = own(self.join(params)) if self.moves else params[0].detach().reshape(-1).requires_grad_(False)
     self.states, self.masks, self.recipes = dict[str, Tensor](), dict[tuple[bool, ...], Tensor](), Recipes()
 
   def __getitem__(self, state: str) -> Tensor: return self.states[state]
-
-  def join(self, parts: Sequence[Tensor]) -> Tensor:
-    """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""
-    padded = []
-    for (begin, end), after, part in zip(self.slices, [b for b, _ in self.slices[1:]] + [self.size], parts):
-      part = part.reshape(end - begin)
-      padded.append(part.pad(((0, after - end),)) if after > end else part)
-    return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
-
-  def view(self, flat: Tensor, i: int) -> Tensor:
-    """Parameter ``i`` as a slice of ``flat``."""
-    return flat.shrink((self.slices[i],)).reshape(self.params[i].shape)
 
   def move(self, given: bool = True) -> None:
     """Make the parameters, with all that shares their memory, views of ``flat``; those that left it give it their new values."""
@@ -71,10 +92,9 @@ class Flat:
 
   def show_gradients(self, grads: Sequence[Tensor | None], flat: Tensor) -> None:
     """Make the gradients that may be views of the flat one."""
-    for (begin, end), g in zip(self.slices, grads):
-      if g is None or (u := g.lazydata).dtype is not self.dtype: continue
-      view: AliasView = ((Ops.RESHAPE, u.shape),) if u.shape != (end - begin,) else ()
-      if end - begin != self.size: view = (Ops.SHRINK, ((begin, end),)), *view
+    for i, g in enumerate(grads):
+      if g is None or g.lazydata.dtype is not self.dtype: continue
+      view = self._view(i)
       if not g._view and len(g._alias.tensors) == 1 and g._alias.memory is None: g._rehome(flat._alias, view)
       elif moves(g): show(g, flat._alias, view)
 

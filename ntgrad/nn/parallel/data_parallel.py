@@ -12,6 +12,7 @@ from ntgrad.distributed.operations import group_of
 from ntgrad.distributed.world import Group
 from ntgrad.graph import checked, no_grad
 from ntgrad.nn.module import Module
+from ntgrad.nn.optim.flat import Slices
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import walk
 
@@ -44,20 +45,30 @@ def synchronise(tensors: Sequence[Tensor], group: Group, root: int = 0) -> None:
       for t, piece in zip(same, pieces_of(made, same)): t.assign(piece)
 
 
+class _Kind(Slices):
+  """Gradients of one dtype and device, which become slices of one flat tensor: as an optimizer of these parameters has them."""
+  flat: Tensor | None = None   # of a backward pass that goes on
+
+
 class Buckets:
   """The gradients of parameters, by buckets: each is reduced as a whole, when the last of its gradients is there, and after those
-  before it. A backward pass makes the gradients of the last layers first, so the first bucket has the last parameters."""
+  before it. A backward pass makes the gradients of the last layers first, so the first bucket has the last parameters. What comes
+  of a bucket lies in its part of a flat tensor, of which gradients are slices."""
 
   def __init__(self, named: Sequence[tuple[str, Tensor]], group: Group, bucket_bytes: float):
     self.group, self.names = group, {id(t): name for name, t in named}
-    self.buckets: list[list[Tensor]] = []
-    size, kind = 0.0, None
-    for _, t in reversed(named):
-      if not self.buckets or size + t.nbytes() > bucket_bytes or kind != (t.dtype, t.device): self.buckets.append([])
-      size = t.nbytes() + (size if self.buckets[-1] else 0)
-      self.buckets[-1].append(t)
-      kind = t.dtype, t.device
-    self.bucket_of = {id(t): i for i, b in enumerate(self.buckets) for t in b}
+    kinds: dict[Any, list[Tensor]] = {}
+    for _, t in named: kinds.setdefault((t.dtype, t.device), []).append(t)
+    place = {id(t): i for i, (_, t) in enumerate(named)}
+    self.buckets: list[tuple[_Kind, range]] = []   # and which of the kind's parameters
+    for kind in map(_Kind, kinds.values()):
+      end, size = len(kind.params), 0
+      for i in reversed(range(end)):
+        size += kind.params[i].nbytes()
+        if i and size + kind.params[i - 1].nbytes() <= bucket_bytes: continue
+        self.buckets.append((kind, range(i, end)))
+        end, size = i, 0
+    self.buckets.sort(key=lambda b: -place[id(b[0].params[b[1][-1]])])
     self.on, self.ready, self.done = True, set[int](), 0
 
   def __call__(self, t: Tensor) -> None:
@@ -67,22 +78,31 @@ class Buckets:
   def take(self, tensors: Sequence[Tensor]) -> None:
     """Gradients are there: reduce the buckets that are whole."""
     self.ready.update(map(id, tensors))
-    while self.done < len(self.buckets) and all([id(t) in self.ready for t in self.buckets[self.done]]):
-      self._reduce(self.buckets[self.done])
+    while self.done < len(self.buckets):
+      kind, which = self.buckets[self.done]
+      if not all([id(kind.params[i]) in self.ready for i in which]): return
+      self._reduce(kind, which)
       self.done += 1
-    if self.done == len(self.buckets): self.ready, self.done = set(), 0
+    self._end()
 
-  def _reduce(self, bucket: list[Tensor]) -> None:
+  def _end(self) -> None:
+    self.ready, self.done = set(), 0
+    for kind, _ in self.buckets: kind.flat = None   # the gradients have it
+
+  def _reduce(self, kind: _Kind, which: range) -> None:
+    params, begin, one = kind.params[which.start:which.stop], kind.begins[which.start], kind.params[0]
     with no_grad():
-      grads = [Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if t.grad is None else t.grad.cast(t.dtype) for t in bucket]
-      made = collective("all_reduce", flat := flat_of(grads), tuple(flat.shape), self.group, "avg")
-      for t, piece in zip(bucket, pieces_of(made, bucket)): t.grad = piece
+      if kind.flat is None: kind.flat = Tensor.empty(kind.size, dtype=one.dtype, device=one.device)
+      grads = [Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if t.grad is None else t.grad.cast(t.dtype) for t in params]
+      mine = kind.join(grads, which.start).detach()
+      collective("all_reduce", mine, tuple(mine.shape), self.group, "avg", into=kind.flat, begin=begin)
+      for i in which: kind.params[i].grad = kind.view(kind.flat, i)
 
   def begin(self) -> None:
     """A forward pass begins. Raises GradientError where the last backward pass left some gradients out."""
     if not self.ready: return
     missing = [name for i, name in self.names.items() if i not in self.ready]
-    self.ready, self.done = set(), 0
+    self._end()
     more = f", and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     raise GradientError(
       f"DistributedDataParallel: the last backward pass gave no gradient of {', '.join(missing[:_SHOWN])}{more}, so the others "
@@ -149,7 +169,7 @@ class DistributedDataParallel(Module):
       elif isinstance(x, (list, tuple)): stack += x
       elif isinstance(x, dict): stack += x.values()
     used = {id(t) for n in walk(*nodes) if callable(n.note) and (t := n.note()) is not None}
-    return [t for b in self._buckets.buckets for t in b if id(t) not in used]
+    return [b.params[i] for b, which in self._buckets.buckets for i in which if id(b.params[i]) not in used]
 
   @contextmanager
   def no_sync(self) -> Iterator[None]:

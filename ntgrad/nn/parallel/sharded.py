@@ -61,7 +61,11 @@ class _Shard:
     self.flat.move()
     with no_grad():
       self.part.assign(self.mine(self.flat.flat))
-      whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in there]).detach())
+      whole = self.flat.shown(grads)
+      if whole is None:
+        whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in there]).detach()).contiguous()
+        self.flat.show_gradients(grads, whole)
+      else: whole = self.padded(whole)
       if self.averaged(): self.part.grad = self.mine(whole)
       else: self.part.grad = collective("reduce_scatter", whole, (self.count,), self.group, "avg")
 
