@@ -13,17 +13,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ntgrad.backends.base import Device, Raw
+from ntgrad.backends.process import interrupt_waits
 from ntgrad.codegen.ir import DistributedError, DTypeError, dtypes, prod
 from ntgrad.engine.device import Device as Devices, get_device
 
+from .comparing import Begun, Comparison, Messages
 from .meeting import PATIENCE, shared
-from .transport import Doing, Message, Reports, Transport
+from .transport import QUIET, Doing, Message, Reports, Transport
 
 ID_BYTES = 128    # of what ranks agree on before they are a group
-_RECORD = 512     # bytes in which a rank says what it is about to do, before the first time
 _PROGRESS = 7     # ncclInProgress: no error
 _PARTING = 5.0    # seconds that leaving a group may take: NCCL waits for the others
 _LOOK = 0.2       # seconds between looks whether operations have ended
@@ -60,12 +59,13 @@ class NCCLTransport(Transport):
   """A group of processes with a GPU each. ``asked``: the first and the last operation that was put into the stream since a thread
   has looked, which sees that they end."""
 
-  def __init__(self, library: Any, comm: Any, device: str, name: str, ranks: Sequence[int], rank: int, timeout: float,
-               reports: Reports):
-    super().__init__(name, ranks, rank, timeout, reports)
-    self.library, self.comm, self.device = library, comm, device
-    self.known = set[str]()
+  def __init__(self, library: Any, comm: Any, device: str, messages: Messages, name: str, ranks: Sequence[int], rank: int,
+               timeout: float):
+    super().__init__(name, ranks, rank, timeout, Reports())
+    self.library, self.comm, self.device, self.messages = library, comm, device, messages
+    self.comparison, self.known = Comparison(messages, name, ranks, rank), set[str]()
     self.asked: tuple[Doing, Doing] | None = None
+    self.newest: Begun | None = None   # of those that are compared, what the stream has
     self.closed = threading.Event()
     threading.Thread(target=self._watch, name=f"ntgrad {name}", daemon=True).start()
 
@@ -81,10 +81,11 @@ class NCCLTransport(Transport):
       made = _Id()
       _ok(library, library.ncclGetUniqueId(ctypes.byref(made)), "ncclGetUniqueId")
       return ctypes.string_at(ctypes.addressof(made), ID_BYTES)
-    unique = _Id.from_buffer_copy(shared(rank, size, address, ID_BYTES, make, min(timeout, PATIENCE)))
+    data, links = shared(rank, size, address, ID_BYTES, make, min(timeout, PATIENCE))
+    unique = _Id.from_buffer_copy(data)
     comm = ctypes.c_void_p()
     _ok(library, library.ncclCommInitRank(ctypes.byref(comm), size, unique, rank), "ncclCommInitRank")
-    return cls(library, comm, name, "world", range(size), rank, timeout, Reports())
+    return cls(library, comm, name, Messages(rank, links), "world", range(size), rank, timeout)
 
   # ---- operations
   def native(self, o: Any, doing: Doing, device: Device, out: Raw, x: Raw) -> None:
@@ -94,13 +95,11 @@ class NCCLTransport(Transport):
     if o.dtype not in _DTYPES: raise DTypeError(f"{o.kind}: NCCL has no {o.dtype.name}; cast it first")
     device.here()   # type: ignore[attr-defined]
     stream = device.stream_handle() or 0
-    if doing.text not in self.known and o.kind not in ("send", "recv"):
-      self._see_same(doing, device, stream)
-      self.known.add(doing.text)
+    if o.kind not in ("send", "recv"):
+      begun = self.comparison.history.add(doing)
+      if doing.text not in self.known: self._wait_for_next(begun)
+      self.newest = begun
     self.enqueue(o.kind, out, x, prod(o.shape), prod(o.out), _DTYPES[o.dtype], o.dtype.itemsize, o.op, o.root, stream)
-    self._note(doing)
-
-  def _note(self, doing: Doing) -> None:   # it is in the stream
     self.asked = self.asked[0] if self.asked else doing, doing
 
   def enqueue(self, kind: str, out: int, x: int, count: int, out_count: int, dtype: int, itemsize: int, op: str, root: int,
@@ -123,22 +122,20 @@ class NCCLTransport(Transport):
           call("ncclRecv", out + r * part * itemsize, part, dtype, r)
         _ok(lib, lib.ncclGroupEnd(), "ncclGroupEnd")
 
-  def _see_same(self, doing: Doing, device: Device, stream: int) -> None:
-    """Before the first operation of a kind: see that all ranks are about to do that. Raises DistributedError with both lines."""
-    nbytes = _RECORD * self.size
-    raw = device.alloc(nbytes + _RECORD)
-    try:
-      device.copyin(raw, np.frombuffer(f"{doing.text}\n{doing.line}".encode()[:_RECORD].ljust(_RECORD), np.uint8))
-      self.enqueue("all_gather", raw + _RECORD, raw, _RECORD, nbytes, _DTYPES[dtypes.uint8], 1, "", 0, stream)
-      self._note(doing)
-      told = device.copyout(device.at(raw, _RECORD), nbytes).reshape(self.size, _RECORD)
-    finally: device.free(raw, nbytes + _RECORD)
-    for r, row in enumerate(told):
-      text, _, line = row.tobytes().decode(errors="replace").rstrip().partition("\n")
-      if text == doing.text: continue
-      raise DistributedError(f"ranks do different things in group {self.name}:\n  rank {self.ranks[self.rank]}: {doing}\n"
-                             f"  rank {self.ranks[r]}: {Doing(text, line)}\nevery rank of a group calls the same operations in "
-                             "the same order, with tensors of one shape and dtype")
+  def _wait_for_next(self, begun: Begun) -> None:
+    """Before the first operation of a kind: wait until the next rank is about to do it. Raises DistributedError where that does
+    something else, has ended, or does not come."""
+    began, pause, rank = time.monotonic(), 0.0001, self.comparison.next
+    while not self.comparison.reached(begun):
+      waited = time.monotonic() - began
+      if interrupt_waits(): raise DistributedError(f"{begun.doing}: Ctrl-C while it waited for rank {rank}")
+      if self.comparison.ended: raise DistributedError(f"{begun.doing}: rank {rank} has ended and will not take part")
+      if waited > self.timeout:
+        raise DistributedError(f"{begun.doing}: no answer from rank {rank} after {waited:.0f} s (operation "
+                               f"{begun.number} of group {self.name}); it is stopped or slow, or does something else; "
+                               "init_process_group(timeout=..) says how long to wait")
+      time.sleep(pause := min(2 * pause, 0.02))
+    self.known.add(begun.doing.text)
 
   # ---- what goes wrong
   def _watch(self) -> None:
@@ -147,6 +144,7 @@ class NCCLTransport(Transport):
     device: Any = get_device(self.device)
     device.enter()
     behind, state = deque[tuple[Any, tuple[Doing, Doing], float]](), ctypes.c_int()   # events, what is before each, and when
+    compared, seen = time.monotonic(), None
     while not self.closed.wait(_LOOK):
       if (asked := self.asked) is not None:
         self.asked = None
@@ -158,9 +156,20 @@ class NCCLTransport(Transport):
         first, last = behind[0][1]
         why = (f"{first}{f', or an operation after it, up to {last},' if last != first else ''}: not done after "
                f"{self.timeout:.0f} s; some rank is stopped or slow, or does something else")
+      elif time.monotonic() - compared > QUIET and (behind or self.newest is not seen):
+        why, compared, seen = self._differs(bool(behind)), time.monotonic(), self.newest
+        if not why: continue
       else: continue
       print(f"ntgrad: rank {self.ranks[self.rank]} of {self.size}: {why}", file=sys.stderr, flush=True)
       self.abort(why)
+
+  def _differs(self, waits: bool) -> str:
+    """What the next rank does, where that is something else, or it has ended while this one ``waits``; "" else."""
+    rank = self.comparison.next
+    try:
+      if self.newest is None or self.comparison.reached(self.newest) or not waits or not self.comparison.ended: return ""
+    except DistributedError as e: return str(e)
+    return f"{self.newest.doing}: rank {rank} has ended and will not take part"
 
   def start(self, tag: int, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
     """Refused: NCCL carries tensors of GPUs."""
@@ -175,7 +184,7 @@ class NCCLTransport(Transport):
     order = list(ranks).index(me) if me in ranks else 0
     color = 0 if me in ranks else -1   # NCCL_SPLIT_NOCOLOR
     _ok(self.library, self.library.ncclCommSplit(self.comm, color, order, ctypes.byref(comm), None), "ncclCommSplit")
-    return NCCLTransport(self.library, comm, self.device, name, ranks, order, self.timeout, self.reports) if color == 0 else None
+    return NCCLTransport(self.library, comm, self.device, self.messages, name, ranks, order, self.timeout) if color == 0 else None
 
   def abort(self, why: str) -> None:
     """End this process at once: the driver ends what it has on the device. (``ncclCommAbort`` waits for other ranks, and a thread
@@ -189,6 +198,7 @@ class NCCLTransport(Transport):
     parting = threading.Thread(target=self.library.ncclCommDestroy, args=(self.comm,), daemon=True)
     parting.start()
     parting.join(_PARTING)
+    if self.name == "world": self.messages.close()
 
 
 def _ok(library: Any, result: int, what: str) -> None:

@@ -498,14 +498,19 @@ def free() -> tuple[str, int]:
 
 def test_meeting() -> None:
   """Rank 0 gives what it has to all, whenever they come; strangers and wrong counts do not count."""
-  at, found = free(), dict[int, bytes]()
-  def rank(r: int) -> None: found[r] = shared(r, 3, at, 4, lambda: b"abcd", 10)
+  at, found, links = free(), dict[int, bytes](), dict[int, dict[int, socket.socket]]()
+  def rank(r: int) -> None: found[r], links[r] = shared(r, 3, at, 4, lambda: b"abcd", 10)
   threads = [threading.Thread(target=rank, args=(r,)) for r in (2, 0, 1)]
   for t in threads:
     t.start()
     time.sleep(0.05)
   for t in threads: t.join()
   assert found == dict.fromkeys(range(3), b"abcd")
+  assert [sorted(links[r]) for r in range(3)] == [[1, 2], [0], [0]]
+  for r in 1, 2:   # they stay connected
+    links[0][r].sendall(bytes([r]))
+    assert links[r][0].recv(10) == bytes([r])
+  for s in [s for of in links.values() for s in of.values()]: s.close()
 
 
 @pytest.mark.parametrize(("rank", "said"), [
