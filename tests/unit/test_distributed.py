@@ -234,11 +234,12 @@ def test_a_model_for_ranks_has_the_names_and_tensors_of_its_module() -> None:
   assert dist.run(program, 2) == [True, True]
 
 
-def kernels_of_a_step(how: str) -> int:
+def kernels_of_a_step(how: str, groups: bool = False) -> int:
   model = nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 7), nn.ReLU(), nn.Linear(7, 3))
   whole = DistributedDataParallel(model, bucket_cap_mb=0.0012) if how in ("ddp", "both") else model
   assert whole is model or len(whole._buckets.buckets) == 3
-  parameters = list(model.parameters())
+  parameters: list[Any] = list(model.parameters())
+  if groups: parameters = [{"params": parameters[::2], "weight_decay": 0.1}, {"params": parameters[1::2], "weight_decay": 0.0}]
   optimizer: Any = (ZeroRedundancyOptimizer(parameters, nn.optim.AdamW, lr=0.01) if how in ("zero", "both") else
                     nn.optim.AdamW(parameters, lr=0.01))
   for i in range(3):
@@ -247,15 +248,17 @@ def kernels_of_a_step(how: str) -> int:
     optimizer.zero_grad()
     whole(x).square().mean().backward()
     optimizer.step()
-  assert all([p.grad is not None and np.isfinite(p.grad.numpy()).all() for p in parameters])
-  return counters.totals().kernels - before
+  after = counters.totals().kernels - before
+  assert all([p.grad is not None and np.isfinite(p.grad.numpy()).all() for p in model.parameters()])
+  return after
 
 
-@pytest.mark.parametrize(("how", "operations"), [("ddp", 3), ("zero", 2), ("both", 4)])
-def test_nothing_is_copied_for_other_ranks(how: str, operations: int) -> None:
+@pytest.mark.parametrize(("how", "groups", "operations"), [
+  ("ddp", False, 3), ("zero", False, 2), ("both", False, 4), ("ddp", True, 4), ("zero", True, 4)])
+def test_nothing_is_copied_for_other_ranks(how: str, groups: bool, operations: int) -> None:
   """A step has one launch more for each operation, and no other: what is reduced is a part of what the optimizer reads, and
   parameters are gathered where they lie."""
-  assert dist.run(kernels_of_a_step, 1, (how,))[0] == kernels_of_a_step("alone") + operations
+  assert dist.run(kernels_of_a_step, 1, (how, groups))[0] == kernels_of_a_step("alone", groups) + operations
 
 
 def test_models_that_differ_are_refused() -> None:

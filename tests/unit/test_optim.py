@@ -368,3 +368,25 @@ def test_masters_of_float32_are_itself() -> None:
   p = Tensor.ones(4).realize().requires_grad_(True)
   assert "master_weights" not in SGD([p], momentum=0.5, master_weights=True).state_dict()["state"][0]
   with pytest.raises(ArgumentError, match="SGD: master_weights is 'yes', expected True or False"): SGD([p], master_weights="yes")
+
+
+@pytest.mark.parametrize(("first", "second", "flats"), [
+  ([[0, 1, 2, 3, 4]], [[0, 1, 2, 3, 4]], [[0, 1, 2, 3, 4]]), ([[0, 1, 2, 3, 4]], [[0, 1, 3, 4]], [[0, 1], [2, 3]]),
+  ([[0, 2, 4], [1, 3]], [[0, 1, 2, 3, 4]], [[0, 2, 4], [1, 3]]), ([[0, 1, 2, 3, 4]], [[4, 3, 1]], [[0], [1], [2]])])
+def test_another_optimizer_of_the_same_parameters(first: list[list[int]], second: list[list[int]],
+                                                  flats: list[list[int]]) -> None:
+  """It works on the first one's memory, in as few pieces as that has; each goes on with what the other has made."""
+  rng = np.random.default_rng(0)
+  values = [rng.standard_normal(s).astype(np.float32) for s in ((3, 5), (7,), (20,), (2, 2, 4), (1,))]
+  params = [Tensor(v, requires_grad=True) for v in values]
+  def groups(of: list[list[int]]) -> list[dict[str, Any]]: return [{"params": [params[i] for i in g]} for g in of]
+  opts = [SGD(groups(first), lr=0.1, momentum=0.5), Adam(groups(second), lr=0.1)]
+  rules: list[Any] = [NumpySGD(0.1, 0.5), NumpyAdam(0.1)]
+  assert [f.numbers for g in opts[1].param_groups for f in g.flats] == flats
+  for which in (0, 0, 1, 1, 0, 1, 0, 1):
+    sum([(p * p.sin()).sum() for p in params], Tensor(0.0)).backward()
+    opts[which].step()
+    for i in {i for g in (first, second)[which] for i in g}:
+      values[i] = rules[which](i, values[i], np.sin(values[i]) + values[i] * np.cos(values[i]))
+    for p in params: p.grad = None
+  for p, v in zip(params, values): np.testing.assert_allclose(p.numpy(), v, rtol=2e-5, atol=2e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
+from weakref import WeakSet
 
 from ntgrad.codegen.ir import Ops, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
@@ -12,14 +13,15 @@ from ntgrad.nn.recipes import Recipes
 from ntgrad.tensor import Tensor
 
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
+_flats = WeakSet[Alias]()   # the memory of Flats
 
 
 class Slices:
-  """Where tensors of one dtype lie behind each other in flat memory of ``size`` elements: each begins at a cache line of its own
-  (unless it is alone, or not ``aligned``), with zeros between them."""
+  """Where tensors of one dtype lie behind each other in flat memory of ``size`` elements: where there are several, each begins at
+  a cache line of its own, with zeros between them."""
 
-  def __init__(self, params: list[Tensor], aligned: bool = True):
-    step = max(1, _ALIGN // params[0].dtype.itemsize) if aligned and len(params) > 1 else 1
+  def __init__(self, params: list[Tensor]):
+    step = _step(params[0]) if len(params) > 1 else 1
     self.params, sizes = params, [math.prod(p.shape) for p in params]
     *self.begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
     self.slices = [(at, at + n) for at, n in zip(self.begins, sizes)]
@@ -40,9 +42,7 @@ class Slices:
     """The tensor that has all of these as its slices, as ``view`` gives them; None where there is none."""
     if (first := parts[0]) is None or (alias := first._alias).node.shape != (self.size,): return None
     if not all([t is not None and t._alias is alias and t._view == self._view(i) for i, t in enumerate(parts)]): return None
-    found = Tensor._from_node(alias.node)
-    found._rehome(alias, ())
-    return found
+    return _whole(alias)
 
   def _view(self, i: int) -> AliasView:
     (begin, end), shape = self.slices[i], tuple(self.params[i].shape)
@@ -54,22 +54,28 @@ class Flat(Slices):
   """Parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0.
 
   A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees
-  it, or it is a part of something larger) has a Flat of its own, whose ``flat`` is a view of it. ``numbers`` are those of the
-  parameters among all that an optimizer has."""
+  it, or it is a part of something larger) has a Flat of its own, whose ``flat`` is a view of it; so have those together that lie
+  behind each other in another optimizer's. ``numbers`` are those of the parameters among all that an optimizer has."""
 
   def __init__(self, params: list[Tensor], numbers: list[int]):
     self.numbers, self.moves = numbers, moves(params[0])
-    super().__init__(params, self.moves)
+    super().__init__(params)
     self.dtype, self.device = params[0].dtype, params[0].device
     self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
-    self.flat = own(self.join(params)) if self.moves else params[0].detach().reshape(-1).requires_grad_(False)
+    if self.moves:
+      self.flat = own(self.join(params))
+      _flats.add(self.flat._alias)
+    elif len(params) == 1: self.flat = params[0].detach().reshape(-1).requires_grad_(False)
+    else:
+      (begin, _), = params[0]._view[0][1]
+      self.flat = _whole(params[0]._alias).detach()[begin:begin + self.size].requires_grad_(False)
     self.states, self.masks, self.recipes = dict[str, Tensor](), dict[tuple[bool, ...], Tensor](), Recipes()
 
   def __getitem__(self, state: str) -> Tensor: return self.states[state]
 
   def move(self, given: bool = True) -> None:
     """Make the parameters, with all that shares their memory, views of ``flat``; those that left it give it their new values."""
-    for i, p in enumerate(self.params) if self.moves else ():
+    for i, p in enumerate(self.params):
       if p._alias is self.flat._alias: continue
       part = self.view(self.flat, i)
       if given: part.assign(p.detach())
@@ -111,6 +117,29 @@ def moves(t: Tensor) -> bool:
   memory = t._alias.memory
   return (memory is None or not memory.storage.foreign) and (
     len(t._alias.tensors) == 1 or all([op is Ops.DETACH for op, _ in t._view]))
+
+
+def follows_in_a_flat(t: Tensor, before: Tensor) -> bool:
+  """Whether a parameter lies behind another one in memory of a Flat, as ``Slices`` has them."""
+  if t._alias is not before._alias or t._alias not in _flats: return False
+  if not all([[op for op, _ in x._view] in ([Ops.SHRINK], [Ops.SHRINK, Ops.RESHAPE]) for x in (t, before)]): return False
+  (begin, _), (_, end) = [x._view[0][1][0] for x in (t, before)]
+  return begin == -(-end // _step(t)) * _step(t)
+
+
+def flat_memory(t: Tensor) -> Alias | None:
+  """The memory of a Flat that a parameter lies in; None where it lies in none."""
+  return t._alias if t._alias in _flats else None
+
+
+def _step(t: Tensor) -> int: return max(1, _ALIGN // t.dtype.itemsize)
+
+
+def _whole(alias: Alias) -> Tensor:
+  """A tensor that shows all of an Alias."""
+  found = Tensor._from_node(alias.node)
+  found._rehome(alias, ())
+  return found
 
 
 def show(t: Tensor, alias: Alias, view: AliasView) -> None:

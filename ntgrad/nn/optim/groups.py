@@ -13,7 +13,7 @@ from ntgrad.engine.realize import write_from_host
 from ntgrad.nn.recipes import Recipes
 from ntgrad.tensor import Tensor
 
-from .flat import Flat, moves, own
+from .flat import Flat, follows_in_a_flat, moves, own
 
 if TYPE_CHECKING:
   from .base import Optimizer
@@ -42,10 +42,14 @@ class ParamGroup(MutableMapping[str, Any]):
     self.known: Any = None         # the node that the buffer had when the numbers here were written
     self.check()
     groups = dict[tuple[DType, Any, int | None], list[int]]()
+    newest, first_of = dict[Any, int](), dict[int, int]()   # in each memory; of those that lie behind each other
     first = sum(len(g.params) for g in optimizer.param_groups)
     for i, p in enumerate(params):
       if not math.prod(p.shape): continue
-      groups.setdefault((p.dtype, p.device, id(p) if optimizer._alone or not moves(p) else None), []).append(i)
+      stays, last = optimizer._alone or not moves(p), newest.get(p._alias)
+      behind = last is not None and not optimizer._alone and follows_in_a_flat(p, params[last])
+      newest[p._alias], first_of[i] = i, first_of[last] if last is not None and behind else i
+      groups.setdefault((p.dtype, p.device, first_of[i] if stays else None), []).append(i)
     self.flats = [Flat([params[i] for i in at], [first + i for i in at]) for at in groups.values()]
     self.device = params[0].device
     self.dtype = promote(dtypes.float32, *(f.wide for f in self.flats))

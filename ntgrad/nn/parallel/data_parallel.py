@@ -12,7 +12,7 @@ from ntgrad.distributed.operations import group_of
 from ntgrad.distributed.world import Group
 from ntgrad.graph import checked, no_grad
 from ntgrad.nn.module import Module
-from ntgrad.nn.optim.flat import Slices
+from ntgrad.nn.optim.flat import Slices, flat_memory
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import walk
 
@@ -53,23 +53,30 @@ class _Kind(Slices):
 class Buckets:
   """The gradients of parameters, by buckets: each is reduced as a whole, when the last of its gradients is there, and after those
   before it. A backward pass makes the gradients of the last layers first, so the first bucket has the last parameters. What comes
-  of a bucket lies in its part of a flat tensor, of which gradients are slices."""
+  of a bucket lies in its part of a flat tensor, of which gradients are slices: as the optimizer has the parameters."""
 
   def __init__(self, named: Sequence[tuple[str, Tensor]], group: Group, bucket_bytes: float):
-    self.group, self.names = group, {id(t): name for name, t in named}
+    self.group, self.names, self.params = group, {id(t): name for name, t in named}, [t for _, t in named]
+    self.bucket_bytes, self.homes = bucket_bytes, list[Any]()
+    self.on, self.ready, self.done = True, set[int](), 0
+    self._lay_out()
+
+  def _lay_out(self) -> None:
+    """Make the buckets anew where parameters have been moved: by an optimizer, whose groups have a flat tensor each."""
+    if self.homes == (homes := [flat_memory(t) for t in self.params]): return
+    self.homes = homes
     kinds: dict[Any, list[Tensor]] = {}
-    for _, t in named: kinds.setdefault((t.dtype, t.device), []).append(t)
-    place = {id(t): i for i, (_, t) in enumerate(named)}
+    for t, home in zip(self.params, homes): kinds.setdefault((t.dtype, t.device, home), []).append(t)
     self.buckets: list[tuple[_Kind, range]] = []   # and which of the kind's parameters
     for kind in map(_Kind, kinds.values()):
       end, size = len(kind.params), 0
       for i in reversed(range(end)):
         size += kind.params[i].nbytes()
-        if i and size + kind.params[i - 1].nbytes() <= bucket_bytes: continue
+        if i and size + kind.params[i - 1].nbytes() <= self.bucket_bytes: continue
         self.buckets.append((kind, range(i, end)))
         end, size = i, 0
-    self.buckets.sort(key=lambda b: -place[id(b[0].params[b[1][-1]])])
-    self.on, self.ready, self.done = True, set[int](), 0
+    place = {id(t): i for i, t in enumerate(self.params)}
+    self.buckets.sort(key=lambda b: -place[id(b[0].params[b[1].start])])   # as they are whole
 
   def __call__(self, t: Tensor) -> None:
     """A parameter's gradient is there (a hook of the parameter)."""
@@ -77,6 +84,7 @@ class Buckets:
 
   def take(self, tensors: Sequence[Tensor]) -> None:
     """Gradients are there: reduce the buckets that are whole."""
+    if not self.ready: self._lay_out()
     self.ready.update(map(id, tensors))
     while self.done < len(self.buckets):
       kind, which = self.buckets[self.done]
