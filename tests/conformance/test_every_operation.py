@@ -9,6 +9,7 @@ import pytest
 from fuzz.test_arguments import GOOD
 
 from ntgrad import Tensor
+from support.marks import long_half
 
 # tested by tests/unit/test_random.py
 RANDOM = """
@@ -41,7 +42,7 @@ def test_every_operation_is_in_the_table() -> None:
 IN_PLACE = [n for n in NAMES if n.endswith("_") and n[:-1] in NAMES and n not in {*RANDOM, *ABOUT} and f"Tensor.{n}" in GOOD]
 
 
-@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("name", long_half(IN_PLACE))
 def test_what_is_written_in_place(name: str) -> None:
   """x.op_(..) is x, with the values of x.op(..), and views of x see them."""
   good = GOOD[f"Tensor.{name}"]()

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from ntgrad import Tensor, array_api as xp, config, dtypes
 from ntgrad.errors import NtgradError
+from support.marks import long_half
 
 INTS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float32", "float64")
@@ -112,14 +113,14 @@ CASES_ONE = [(kinds, n) for kinds, names in ONE.items() for n in names.split()]
 CASES_TWO = [(kinds, n) for kinds, names in TWO.items() for n in names.split()]
 
 
-@pytest.mark.parametrize("kinds, name", CASES_ONE, ids=lambda x: x)
+@pytest.mark.parametrize("kinds, name", long_half(CASES_ONE), ids=lambda x: x)
 @given(data=st.data())
 def test_functions_of_one(kinds: str, name: str, data: Any) -> None:
   x = data.draw(arrays(kinds))
   if name not in ("sort", "argsort") or x.ndim: both(name, x)   # these have an axis, the last one
 
 
-@pytest.mark.parametrize("kinds, name", CASES_TWO, ids=lambda x: x)
+@pytest.mark.parametrize("kinds, name", long_half(CASES_TWO), ids=lambda x: x)
 @given(data=st.data())
 def test_functions_of_two(kinds: str, name: str, data: Any) -> None:
   a, b = data.draw(pairs(kinds))

@@ -21,7 +21,7 @@ from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO
 from ntgrad.errors import NtgradError
 from ntgrad.tensor.made import rows
 from support import calls_made, calls_names, calls_numeric, functional_cases, name_cases
-from support.marks import long_unless
+from support.marks import long_half, long_unless
 
 from . import test_arguments as good
 from .test_arguments import GOOD, Call, Model, _small  # noqa: F401
@@ -231,7 +231,7 @@ CALLS = {**METHODS, **MORE, **functions(), **calls_made.of_methods(call, METHODS
 FURTHER = [name for name in CALLS if name not in METHODS and name not in MORE]   # most are made of the methods, by tables
 
 
-@pytest.mark.parametrize("name", FURTHER)
+@pytest.mark.parametrize("name", long_half(FURTHER))
 def test_what_tables_make_can_be_called(name: str) -> None:
   call = CALLS[name]()
   got = outcome(lambda: call.fn(*call.args, **call.kwargs))

@@ -20,14 +20,14 @@ from support import triton
 from support.devices import needs_cuda
 from support.kernels import GRAPHS as ALL, ODD, launch, spec
 from support.machines import MACHINES
-from support.marks import long, long_after, long_where
+from support.marks import long, long_after, long_half, long_where
 from support.opts import check, plain, random_kernels, seed
 
 GRAPHS = {name: make for name, make in ALL.items() if name != "cumsum"}   # of a scan the pass makes loops first
 
 
 @long_where(lambda name: "gradient" in name)
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", long_half(GRAPHS))
 @settings(max_examples=20)
 @given(data=st.data())
 def test_numpy_whole(name: str, data: st.DataObject) -> None:
@@ -43,7 +43,7 @@ def test_numpy_any(name: str, data: st.DataObject) -> None:
 
 @long_where(lambda name: "gradient" in name)
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", long_half(GRAPHS))
 def test_opencl(name: str) -> None:
   rng = random.Random(seed(name))
   check(get_device("CPU"), name, True, lambda xs: rng.choice(list(xs)), 4)

@@ -1,6 +1,7 @@
 """Which cases of a test run always, and which with ``pytest --all`` only. CONTRIBUTING.md says what is long."""
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,6 +21,12 @@ def long_unless(short: Callable[..., bool], cases: Iterable[Any]) -> list[Any]:
     values = case if isinstance(case, tuple) else (case,)
     return case if short(*values) else pytest.param(*values, marks=long)
   return [one(c) for c in cases]
+
+
+def long_half(cases: Iterable[Any]) -> list[Any]:
+  """Cases for ``parametrize`` of which each is like many others, with names or tuples of names: half of them are long, always the
+  same ones."""
+  return long_unless(lambda *names: zlib.crc32(" ".join(map(str, names)).encode()) & 1 == 0, cases)
 
 
 def long_after(count: int, cases: Iterable[Any]) -> list[Any]:

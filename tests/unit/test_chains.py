@@ -330,7 +330,7 @@ def test_widths_and_lengths_that_change_take_one_pass() -> None:
 
 # ---- values
 
-@long_where(lambda name: name not in ("plain", "causal", "window", "mask", "soft cap"))
+@long_where(lambda name: name not in ("causal", "mask", "soft cap"))
 @pytest.mark.parametrize("name", SCORES)
 def test_values(name: str) -> None:
   given = arrays(values=40)
@@ -345,7 +345,7 @@ def test_gradients(name: str) -> None:
   for a, b in zip(found, gradients_plainly(name)): assert np.allclose(a, b, rtol=1e-4, atol=2e-5 * max(np.abs(b).max(), 1))
 
 
-@long_where(lambda width, values: width in (3, 80, 256))
+@long_where(lambda width, values: width not in (1, 64))
 @pytest.mark.parametrize("width, values", [(1, 1), (3, 17), (8, 1), (64, 64), (80, 33), (128, 128), (256, 256)])
 def test_widths(width: int, values: int) -> None:
   given = arrays(width, values)
@@ -353,6 +353,7 @@ def test_widths(width: int, values: int) -> None:
   assert np.allclose(found, expected(*given, lambda s: s / math.sqrt(width)), rtol=2e-5, atol=2e-5)
 
 
+@long_where(lambda dtype: dtype is dtypes.float16)
 @pytest.mark.parametrize("dtype, rtol", [(dtypes.float16, 4e-3), (dtypes.bfloat16, 3e-2)])
 def test_narrow_floats(dtype: Any, rtol: float) -> None:
   given = [Tensor(a).cast(dtype).realize() for a in arrays()]
@@ -504,6 +505,7 @@ def dropped() -> list[np.ndarray]:
     return [t.numpy() for t in outputs]
 
 
+@long
 def test_dropped_weights() -> None:
   found = dropped()
   with config(noopt=1): wanted = dropped()

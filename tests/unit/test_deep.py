@@ -36,7 +36,7 @@ from ntgrad.schedule import create_schedule
 from support import triton
 from support.devices import missing
 from support.kernels import launch, spec
-from support.marks import long, long_where
+from support.marks import long, long_half, long_where
 
 N = 400
 ROOM = 150   # frames that a program's depth must not take
@@ -139,7 +139,7 @@ def value(name: str) -> np.ndarray[Any, Any]:
 
 
 @long_where(lambda device: device != "NUMPY")
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", long_half(PROGRAMS))
 def test_programs(name: str, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
   got = value(name)
   text = capsys.readouterr().out

@@ -15,6 +15,7 @@ import pytest
 import ntgrad.nn.functional
 from ntgrad import Tensor, config, dtypes, nn, no_grad
 from ntgrad.errors import ArgumentError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError
+from support.marks import long_half
 
 F: Any = ntgrad.nn.functional
 RNG = np.random.default_rng(3)
@@ -242,7 +243,7 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(CALLS))
+@pytest.mark.parametrize("name", long_half(sorted(CALLS)))
 def test_by_place(name: str) -> None:
   for call, want in CALLS[name]:
     got, expected = call(), want()

@@ -17,6 +17,7 @@ from fuzz.test_arguments import LAYERS
 import ntgrad
 from ntgrad import Device, Tensor, nn
 from ntgrad.errors import NtgradError
+from support.marks import long_half
 
 F = nn.functional
 RENAMED = {"BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
@@ -97,7 +98,7 @@ def same(a: Any, b: Any) -> bool:
                                   for x, y in zip(a, b))
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", long_half(PAIRS))
 def test_a_layer_is_its_function(name: str) -> None:
   takes = parameters(PAIRS[name])
   wrong = []

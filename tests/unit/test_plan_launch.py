@@ -19,6 +19,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError, IndexOutOfRangeError, OutOfMemoryError
 from support.devices import missing
 from support.graphs import Shuffled
+from support.marks import long_where
 
 DEVICES = ["graphs", pytest.param("CPU", marks=pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU")))]
 
@@ -134,6 +135,7 @@ def test_training_steps(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
   assert max(calls.take()[0]) > 5
 
 
+@long_where(lambda device: device == "CPU")
 def test_sizes_that_come_again(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
   """A plan for run-time sizes is one call for sizes that it has run with."""
   sizes = lambda i: (16, 24, 10)[i % 3]   # noqa: E731

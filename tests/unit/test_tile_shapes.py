@@ -12,7 +12,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
-from support.marks import long_where
+from support.marks import long_half, long_where
 from support.plain_c import NAME as C, needs_cc
 from support.triton import needs_triton
 
@@ -214,7 +214,7 @@ ON = [("NUMPY", "auto"), ("NUMPY", "always"), ("CPU", "auto"), pytest.param("TRI
 
 @long_where(lambda device, dynamic: dynamic == "auto" and device != "NUMPY")
 @pytest.mark.parametrize("device, dynamic", ON)
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", long_half(ROWS))
 def test_a_row_a_program(name: str, device: str, dynamic: str) -> None:
   fn, want = ROWS[name]
   count = fn.__code__.co_argcount
