@@ -34,8 +34,8 @@ from .matrix_units import in_powers_of_two, unrounded
 from .one_pass_rule import Chain, Member, Shift, below_zero, counted_where, find_chain, times
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
-# rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Several that go with
-# wide rows: by warp groups what they are multiplied by is read less often; others have not as many registers
+# rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Wide rows, several of
+# them or with scores that are products alone: by warp groups what they are multiplied by is read less often; others have not the registers
 _MULTIPLIED, _LARGE, _NARROW = (64, 64), (128, 64), (64, 32)
 CPU_ROWS, CPU_COLUMNS = 64, 64                  # the same on a CPU, whose own cache holds them
 MOST_BESIDE = 256          # elements beside rows and columns that a program has all of: the width of a head of attention
@@ -103,13 +103,15 @@ class _Blocks(Builder):
   def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis):
     super().__init__(kernel, target)
     self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
-    self.blocks = bool(target and target.blocks)
+    self.blocks, self.long_warps = bool(target and target.blocks), False
     all_of = _whole_axes(kernel, chain)
     most = CPU_ROWS, CPU_COLUMNS
     if target and target.blocks:
       several = sum(r.ranges >= self.common for r in chain.inner) > 1
       wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
-      most = _MULTIPLIED if not (several and wide) else _LARGE if target.warp_groups else _NARROW
+      self.long_warps = wide and not several and target.warp_groups and self.of_products_alone()
+      large = self.long_warps or wide and several and target.warp_groups
+      most = _LARGE if large else _NARROW if wide and several else _MULTIPLIED
     self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
     self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
     rows_in_all = volume(self.axes) * ix.count(rows.size)
@@ -143,10 +145,18 @@ class _Blocks(Builder):
       self.kept[m.node] = keep(self.before, f"so_far{n}", nothing, *self.axes_of(*m.node.ranges))
     made = self.made_before()
     loops = [for_(part.step, part.blocks, *self.statements(part, dict(made))) for part in self.pieces]
-    told = (Warps(max(self.height // WARP_ROWS, LEAST_WARPS)), Stages(_STAGES)) if self.blocks else ()
+    rows, stages = (2 * WARP_ROWS, _STAGES - 1) if self.long_warps else (WARP_ROWS, _STAGES)
+    told = (Warps(max(self.height // rows, LEAST_WARPS)), Stages(stages)) if self.blocks else ()
     return self.made((*self.before, *loops, *self.stored()), applied=told)
 
   # ---- which blocks
+
+  def of_products_alone(self) -> bool:
+    """Whether all elements count, and nothing is read for each pair of a row and a column: no mask, and no bias."""
+    axis, row = self.chain.axis, self.rows.rng
+    def more(u: UOp) -> bool:
+      return u.arg is TernaryOps.WHERE and axis in u.src[0].ranges or u.op is Ops.LOAD and {axis, row} <= u.ranges
+    return not any(map(more, toposort([m.inside for m in self.chain.members])))
 
   def put_rows(self, block: UOp) -> UOp:
     """Have a program take the rows of a block, and give their index."""

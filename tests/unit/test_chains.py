@@ -546,16 +546,17 @@ def test_masks_and_numbers_that_differ_are_not_exchanged(turned: bool, times: tu
   assert np.allclose(found.numpy(), both(p, g, v, m, np.where)[1], rtol=1e-4, atol=1e-4)
 
 
-@long_where(lambda target, width: (target, width) != ("sm_80", 64))
+@long_where(lambda target, width, causal: (target, width, causal) != ("sm_80", 64, True))
 @triton.needs_triton
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("width", [64, 128])
-def test_cubins_keep_blocks_in_registers(target: str, width: int) -> None:
+@pytest.mark.parametrize("causal", [True, False])
+def test_cubins_keep_blocks_in_registers(target: str, width: int, causal: bool) -> None:
   """No more than a few of a thread's, by what NVIDIA's assembler says of their PTX; all multiply by matrix units."""
   from ntgrad.backends.cuda import compiler
   from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
   q, k, v = [Tensor.empty(4, 16, 1024, width, dtype=dtypes.bfloat16, requires_grad=True) for _ in range(3)]
-  y = q.scaled_dot_product_attention(k, v, is_causal=True)
+  y = q.scaled_dot_product_attention(k, v, is_causal=causal)
   y.backward(Tensor.empty(*y.shape, dtype=dtypes.bfloat16))
   found = kernels(y, q.grad, k.grad, v.grad, target=TARGET)
   assert len(found) == 3
