@@ -34,8 +34,8 @@ from .matrix_units import in_powers_of_two, unrounded
 from .one_pass_rule import Chain, Member, Shift, below_zero, counted_where, find_chain, times
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
-# rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Wide rows, several of
-# them or with scores that are products alone: by warp groups what they are multiplied by is read less often; others have not the registers
+# rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Of wide rows, several,
+# and scores that are products alone: by warp groups what they are multiplied by is read less often, others lack the registers
 _MULTIPLIED, _LARGE, _NARROW = (64, 64), (128, 64), (64, 32)
 CPU_ROWS, CPU_COLUMNS = 64, 64                  # the same on a CPU, whose own cache holds them
 MOST_BESIDE = 256          # elements beside rows and columns that a program has all of: the width of a head of attention

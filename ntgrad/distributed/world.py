@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import mmap
 import os
 import struct
 import sys
@@ -53,7 +54,7 @@ class World:
     self.steps, self.failed = 0, False
     folder = os.environ.get(NOTES)
     self.note = Path(folder, str(self.rank)) if folder and backend != "threads" else None
-    self._file = None if self.note is None else open(self.note, "wb", buffering=0)
+    self._noted = None if self.note is None else _mapped(self.note, _NOTE.size)
     self.done(0)
 
   def token(self, device: str) -> Tensor:
@@ -64,7 +65,7 @@ class World:
   def done(self, steps: int = 1) -> None:
     """Count operations that are done, and note it where a launcher looks."""
     self.steps += steps
-    if self._file is not None: os.pwrite(self._file.fileno(), _NOTE.pack(os.getpid(), self.steps), 0)
+    if self._noted is not None: _NOTE.pack_into(self._noted, 0, os.getpid(), self.steps)
 
   def flush(self) -> None:
     """Do all operations that were asked for."""
@@ -91,6 +92,13 @@ class World:
     self.transport.abort(text)
 
 
+def _mapped(path: Path, size: int) -> mmap.mmap:
+  """A file as memory: to write there asks nothing of the system."""
+  with open(path, "w+b") as f:
+    f.truncate(size)
+    return mmap.mmap(f.fileno(), size)
+
+
 def joining(place: Any) -> None:
   """Note that this process (a ``start.Place``) waits for the others."""
   if (folder := os.environ.get(NOTES)) and place is not None: Path(folder, f"{place.rank}.joining").touch()
@@ -100,7 +108,8 @@ def notes(folder: Path) -> dict[int, tuple[int, int]]:
   """The process and the count of operations of each rank that has noted them."""
   found = {}
   for path in folder.iterdir():
-    if path.name.isdigit() and len(data := path.read_bytes()) == _NOTE.size: found[int(path.name)] = _NOTE.unpack(data)
+    data = path.read_bytes() if path.name.isdigit() else b""
+    if len(data) == _NOTE.size and any(data): found[int(path.name)] = _NOTE.unpack(data)
   return found
 
 
