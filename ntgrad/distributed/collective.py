@@ -34,6 +34,7 @@ from .transport import Doing
 from .world import Group, here
 
 _PAIRS = "send", "recv"   # what two ranks do
+_IN_PLACE = "all_reduce", "broadcast"
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,12 @@ def _on_host(device: Device, raw: Raw, nbytes: int) -> tuple[np.ndarray, bool]:
 class _Launcher(Launcher):
   """A launcher that no plan on disk knows: the operation is another process's too."""
   sizeless = True
-  in_place = True
   __repr__ = object.__repr__
+
+  @property
+  def in_place(self) -> bool:   # type: ignore[override]
+    """Whether the result may lie where the tensor does: what is sent of it is not overwritten before."""
+    return self.kernel.startswith(_IN_PLACE)
 
 
 @lru_cache(maxsize=1024)

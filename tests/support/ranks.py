@@ -99,6 +99,8 @@ def operations() -> dict[str, Any]:
   dist.reduce_scatter_tensor(part, x)
   dist.all_gather_into_tensor(spread, x)
   dist.all_to_all_single(mixed, x)
+  over = Tensor(np.arange(60000 * n, dtype=np.float32) + rank).realize()
+  dist.all_to_all_single(over, over)
   one, lists = Tensor.zeros(2).contiguous(), [Tensor.zeros(1).contiguous() for _ in range(n)]
   dist.reduce_scatter(one, [x[2 * i:2 * i + 2] for i in range(n)], "avg")
   dist.all_to_all(lists, [Tensor([float(10 * rank + r)]) for r in range(n)])
@@ -112,7 +114,8 @@ def operations() -> dict[str, Any]:
   inside = Tensor([float(rank)])
   if rank < 2: dist.all_gather_into_tensor(pair := Tensor.zeros(2).contiguous(), inside, group)
   out |= {"gathered": [t.tolist() for t in gathered], "part": part.tolist(), "spread": spread.tolist(), "mixed": mixed.tolist(),
-          "one": one.tolist(), "lists": [t.item() for t in lists], "sent": sent.tolist(), "got": got.tolist(),
+          "over": [over[60000 * r:60000 * (r + 1)].sum().item() for r in range(n)], "one": one.tolist(),
+          "lists": [t.item() for t in lists], "sent": sent.tolist(), "got": got.tolist(),
           "pair": pair.tolist() if rank < 2 else None, "rank in it": group.rank()}
   return out
 

@@ -49,6 +49,9 @@ def test_operations() -> None:
   assert second["spread"] == sum(first["gathered"], [])
   assert (first["part"], second["part"], first["one"]) == ([10, 12], [14, 16], [5, 6])
   assert (first["mixed"], second["mixed"]) == ([0, 1, 10, 11], [2, 3, 12, 13]) and second["lists"] == [1, 11]
+  parts = [np.arange(60000, dtype=np.float32) + np.float32(60000 * r) for r in (0, 1)]   # each rank's part r, from all of them
+  for found, part in zip((first, second), parts):
+    assert np.allclose(found["over"], [(part + q).sum(dtype=np.float64) for q in (0, 1)])
   assert (first["sent"], first["got"], second["got"]) == ([1], [0, 0], [5, 6])
   assert first["pair"] == second["pair"] == [1, 0] and (first["rank in it"], second["rank in it"]) == (1, 0)
 
@@ -145,6 +148,21 @@ def test_results_are_written_where_they_belong(n: int) -> None:
     assert np.array_equal(counted(x)[0], (n * n * total) * (n * n * total + 1))
   dist.run(program, n)
   assert seen == ([1, 4, 2] if n == 1 else [])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_result_that_is_written_over_what_others_are_sent(n: int) -> None:
+  def program() -> None:
+    rank = dist.get_rank()
+    x = Tensor(np.arange(6 * n, dtype=np.float32) + 100 * rank).realize()
+    dist.all_to_all_single(x, x)
+    mine = np.concatenate([np.arange(6 * rank, 6 * rank + 6, dtype=np.float32) + 100 * r for r in range(n)])
+    assert np.array_equal(x.numpy(), mine)
+    y = x[:6].clone().realize()
+    dist.all_gather_into_tensor(x, y)
+    dist.reduce_scatter_tensor(y, x)
+    assert x[6 * rank:6 * rank + 6].tolist() == mine[:6].tolist() and y.tolist() == [n * v for v in mine[:6]]
+  dist.run(program, n)
 
 
 @pytest.mark.parametrize("dynamic", ["auto", "always", "never"])
