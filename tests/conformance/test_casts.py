@@ -12,6 +12,7 @@ from ntgrad import Tensor, dtypes
 from ntgrad.codegen.ir.dtype import DType, to_narrow
 from support import plain_c
 from support.devices import DEVICES, missing
+from support.marks import long_half
 
 WITH_C = [*DEVICES, pytest.param(plain_c.NAME, marks=plain_c.needs_cc)]
 
@@ -54,7 +55,7 @@ def converted(x: np.ndarray[Any, Any], to: DType) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("device", WITH_C)
-@pytest.mark.parametrize("src", dtypes.all, ids=lambda d: d.name)
+@pytest.mark.parametrize("src", long_half(dtypes.all), ids=lambda d: d.name)
 def test_cast(device: str, src: DType) -> None:
   made = []
   for dst in dtypes.all:

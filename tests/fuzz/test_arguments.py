@@ -27,7 +27,7 @@ from ntgrad.nn import optim, state
 from ntgrad.nn.utils import parametrizations, parametrize
 from ntgrad.schedule import create_schedule
 from support import calls_names, calls_numeric, gguf
-from support.marks import long, long_half
+from support.marks import long
 from support.torch_pickle import zipped
 
 
@@ -1043,7 +1043,7 @@ FIRST = ("None", "text", "object", "nan", "-1", "2**70", "1.5", "()", "[[1, 2], 
          "tensor elsewhere")
 
 
-@pytest.mark.parametrize("name", long_half(GOOD))
+@pytest.mark.parametrize("name", GOOD)
 def test_a_wrong_argument_is_refused(name: str) -> None:
   good = GOOD[name]()
   with redirect_stdout(io.StringIO()): _finish(good.fn(*good.args, **good.kwargs))

@@ -21,7 +21,7 @@ from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO
 from ntgrad.errors import NtgradError
 from ntgrad.tensor.made import rows
 from support import calls_made, calls_names, calls_numeric, functional_cases, name_cases
-from support.marks import long_half, long_unless
+from support.marks import long_half
 
 from . import test_arguments as good
 from .test_arguments import GOOD, Call, Model, _small  # noqa: F401
@@ -231,14 +231,14 @@ CALLS = {**METHODS, **MORE, **functions(), **calls_made.of_methods(call, METHODS
 FURTHER = [name for name in CALLS if name not in METHODS and name not in MORE]   # most are made of the methods, by tables
 
 
-@pytest.mark.parametrize("name", long_half(FURTHER))
+@pytest.mark.parametrize("name", FURTHER)
 def test_what_tables_make_can_be_called(name: str) -> None:
   call = CALLS[name]()
   got = outcome(lambda: call.fn(*call.args, **call.kwargs))
   assert not isinstance(got, type), f"{name} refuses with {got}"
 
 
-@pytest.mark.parametrize("name", long_unless(lambda name: name not in FURTHER, CALLS))
+@pytest.mark.parametrize("name", long_half(CALLS, lambda name: name not in FURTHER))
 def test_by_place_and_by_name(name: str) -> None:
   wrong = list(differences(name, CALLS[name]))
   assert not wrong, f"{len(wrong)} of {name}:\n" + "\n".join(wrong)

@@ -18,6 +18,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.errors import AssignError, DTypeError, GradientError, ShapeError
 from ntgrad.graph.modes import no_grad
 from support.devices import HAS_CUDA
+from support.marks import long_half
 
 OPENCL = available()[0]
 DEVICES = ["NUMPY", *(["CPU"] if OPENCL else []), *(["CUDA"] if HAS_CUDA else [])]
@@ -101,7 +102,7 @@ OWN: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("realized", [True, False])
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", long_half(VIEWS))
 def test_views_share(name: str, realized: bool) -> None:
   """A write through a view is seen by the base and by other views, and the other way round, lazily and not."""
   of, want = VIEWS[name]

@@ -12,6 +12,7 @@ import pytest
 
 import ntgrad.codegen
 from ntgrad.codegen.ir.short_names import SHORT_NAMES
+from support.marks import long_half
 
 ROOT = Path(ntgrad.codegen.__file__).resolve().parent.parent
 if not (ROOT / "setup.py").exists(): pytest.skip("installed without its source tree", allow_module_level=True)
@@ -96,7 +97,7 @@ def test_bare_names_refuse() -> None:
     assert r.returncode != 0 and f"import this package as ntgrad.{name}" in r.stderr
 
 
-@pytest.mark.parametrize("short, name", SHORT_NAMES.items())
+@pytest.mark.parametrize("short, name", long_half(SHORT_NAMES.items()))
 def test_short_names_are_the_modules_themselves(short: str, name: str) -> None:
   """Under both names there is one module, whichever is imported first."""
   for first, then in ((short, name), (name, short)):

@@ -21,6 +21,7 @@ from ntgrad.schedule import create_schedule
 from support.functions import functions
 from support.kernels import GRAPHS, contents, kernels, launch, spec
 from support.linear import Lines, uops_to_cstyle
+from support.marks import long_half
 from support.metal import MetalDevice, needs_cxx
 
 # what makes the text a whole source; tinygrad's notes leave it out
@@ -178,7 +179,7 @@ def test_work_items() -> None:
 # ---- as C++
 
 @needs_cxx
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", long_half(GRAPHS))
 def test_kernels(name: str) -> None:
   """Kernels of tensor code with the Opts of the target, against the oracle."""
   device = MetalDevice()

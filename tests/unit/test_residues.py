@@ -14,6 +14,7 @@ from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.schedule import create_schedule
 from support.devices import missing
+from support.marks import long_half
 
 TARGET = Target("opencl", lanes=16, registers=32, cores=2, local_memory=512 << 10)
 
@@ -59,7 +60,7 @@ def test_only_products_that_there_are_are_made(name: str) -> None:
   if name == "transposed": assert not [u for u in uops if u.arg is TernaryOps.WHERE]
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", long_half(MADE))
 def test_values_are_those_without_opts(name: str) -> None:
   if reason := missing("CPU"): pytest.skip(reason)
   got = MADE[name][0]().numpy()

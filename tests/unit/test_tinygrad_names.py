@@ -14,6 +14,7 @@ from ntgrad import Tensor, TinyJit, Variable, nn
 from ntgrad.errors import ArgumentError, AssignError, ConfigError, GradientError, ShapeError
 from ntgrad.helpers import Context
 from ntgrad.nn import optim, state
+from support.marks import long_half
 
 Case = Callable[[Any], Any]
 
@@ -246,7 +247,7 @@ def here() -> Any:
                          Variable=Variable, function=ntgrad.function, leaves=lambda: Context(ALL_LEAVES=1))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", long_half(CASES))
 def test_by_itself(name: str) -> None:
   case, expected = CASES[name]
   assert case(here()) == expected
