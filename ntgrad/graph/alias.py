@@ -99,8 +99,9 @@ class Alias:
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of it. Tensors that gradients go through keep the graph."""
     if node is self.node: return
-    leaf = any([t._state == 2 for t in self.seen()])   # its views find their way to it by themselves
-    attached = [] if leaf else [t for t in self.seen() if t._state == 1]
+    seen = list(self.seen())
+    leaf = any([t._state == 2 for t in seen])   # its views find their way to it by themselves
+    attached = [] if leaf else [t for t in seen if t._state == 1]
     if attached:
       for t in attached: t.lazydata  # noqa: B018 - known from here on
       history = self.history
@@ -108,7 +109,7 @@ class Alias:
       if memory is not None and values.get(history) is not node:
         history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
         memory.is_value_of(history)
-    self._unsettle()
+    for t in seen: t._node = None
     for t in attached: t._node = apply_view(history, t._view)
     self.node, self.memory = node, memory
     pending.pop(ref(self), None)

@@ -24,8 +24,8 @@ def long_unless(short: Callable[..., bool], cases: Iterable[Any]) -> list[Any]:
 
 
 def long_half(cases: Iterable[Any], short: Callable[..., bool] = lambda *names: True) -> list[Any]:
-  """Cases for ``parametrize``, names or tuples of them, of which each is like many others: half of those that may be ``short`` are,
-  always the same ones."""
+  """Cases for ``parametrize``, names or tuples of them, of which each is like many others: half of those that may be ``short``
+  are, always the same ones."""
   return long_unless(lambda *names: zlib.crc32(" ".join(map(str, names)).encode()) & 1 == 0 and short(*names), cases)
 
 

@@ -25,6 +25,7 @@ class Slices:
     self.params, sizes = params, [math.prod(p.shape) for p in params]
     *self.begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
     self.slices = [(at, at + n) for at, n in zip(self.begins, sizes)]
+    self._views = dict[tuple[int, Sequence[int]], AliasView]()
 
   def join(self, parts: Sequence[Tensor], first: int = 0) -> Tensor:
     """One flat tensor of the tensors from number ``first`` on, and the zeros behind each."""
@@ -45,9 +46,11 @@ class Slices:
     return _whole(alias)
 
   def _view(self, i: int) -> AliasView:
-    (begin, end), shape = self.slices[i], tuple(self.params[i].shape)
-    view: AliasView = ((Ops.RESHAPE, shape),) if shape != (end - begin,) else ()
-    return view if end - begin == self.size else ((Ops.SHRINK, ((begin, end),)), *view)
+    if (found := self._views.get(key := (i, self.params[i].lazydata.shape))) is None:
+      (begin, end), shape = self.slices[i], key[1]
+      view: AliasView = ((Ops.RESHAPE, shape),) if shape != (end - begin,) else ()
+      found = self._views[key] = view if end - begin == self.size else ((Ops.SHRINK, ((begin, end),)), *view)
+    return found
 
 
 class Flat(Slices):
