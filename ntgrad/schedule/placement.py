@@ -133,7 +133,9 @@ class Placing:
     self.first: dict[UOp, UOp] = {}    # a value that is no write -> the BUFFER that it is written to, from which others read it
     self.stored: dict[UOp, UOp] = {}   # the same -> its ASSIGN
     self.new: dict[UOp, UOp] = {}
-    self.unused: set[UOp] = set()      # BUFFERs that hold nothing before a call writes them
+    # BUFFERs that hold nothing before a call writes them, and what was written to them last; where a sink is to go, its number
+    self.unused: dict[UOp, UOp] = {}
+    self.end = {target: self.number[s] for s, target in reversed(self.sinks) if target is not None}
     self.calls: dict[tuple[object, ...], dict[int, UOp]] = {}   # of each call, the arguments that it writes and somebody reads
     for u in self.order:
       if u.op is Ops.CALL: self.calls.setdefault((u.arg[0], *u.src[1:]), {})[u.arg[1]] = u
@@ -168,7 +170,7 @@ class Placing:
   def owned(self, ready: Sequence[UOp]) -> Nodes:
     """What has come of the sinks once they are rewritten. A value in memory which others have gets memory of its own, and so does
     one that is a number by now, or numbers that do not know where they belong."""
-    out, unused = list(ready), self.unused - {target for _, target in self.sinks if target is not None}
+    out, unused = list(ready), set(self.unused) - {target for _, target in self.sinks if target is not None}
     for i, (u, (s, target), asked) in enumerate(zip(ready, self.sinks, self.asked)):
       if target is not None: continue
       shared = storage(viewed(u)).op is Ops.BUFFER and asked.op is not Ops.BUFFER
@@ -180,7 +182,7 @@ class Placing:
     """Write a whole value: the node that others read it from, and the ASSIGN."""
     if late := number in self.late: value = own(value, number)
     elif value.op is Ops.CONTIGUOUS and value.arg is None: value = value.src[0]
-    effect = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
+    effect = UOp(Ops.ASSIGN, value.dtype, (self.unused.get(target, target), value), number)
     return value if late else effect, effect
 
   def _memory(self, u: UOp) -> UOp:
@@ -191,8 +193,8 @@ class Placing:
       if target is not None and number not in self.apart and (u.arg[0].in_place or not self._takes(u, target)):
         self.inside.add(u)
         return target
-      self.unused.add(new)
-      return new
+      if self.end.get(new, number) < number: return own(new, number)   # what is to be there comes before
+      return self.unused.setdefault(new, new)
     if number in self.apart: return own(new, number)
     if self.over.get(base) is u:
       if base in self.inside: self.inside.add(u)
@@ -231,4 +233,6 @@ class Placing:
       positions.append(i)
       arguments.append(value)
     memory, arg = memories.pop(position), (launcher, position, tuple(positions), call, self.number[u])
-    return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.LAUNCH, u.dtype, (memory, *arguments, *memories.values()), arg)))
+    made = UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.LAUNCH, u.dtype, (memory, *arguments, *memories.values()), arg)))
+    if (at := storage(memory)) in self.unused: self.unused[at] = made
+    return made
