@@ -252,7 +252,9 @@ def test_a_model_for_ranks_has_the_names_and_tensors_of_its_module() -> None:
   assert dist.run(program, 2) == [True, True]
 
 
-def kernels_of_a_step(how: str, groups: bool = False) -> int:
+def step_of(how: str, groups: bool = False, clip: bool = False) -> tuple[int, list[list[float]]]:
+  """The kernels of the third step of a model, and its parameters then."""
+  Tensor.manual_seed(0)
   model = nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 7), nn.ReLU(), nn.Linear(7, 3))
   whole = DistributedDataParallel(model, bucket_cap_mb=0.0012) if how in ("ddp", "both") else model
   assert whole is model or len(whole._buckets.buckets) == 3
@@ -264,19 +266,46 @@ def kernels_of_a_step(how: str, groups: bool = False) -> int:
     x = Tensor(np.random.default_rng(i).standard_normal((8, 4)).astype(np.float32)).realize()
     before = counters.totals().kernels
     optimizer.zero_grad()
-    whole(x).square().mean().backward()
+    (whole(x).square().mean() * 10).backward()
+    if clip: nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.step()
   after = counters.totals().kernels - before
-  assert all([p.grad is not None and np.isfinite(p.grad.numpy()).all() for p in model.parameters()])
-  return after
+  return after, [p.flatten().tolist() for p in model.parameters()]
 
 
 @pytest.mark.parametrize(("how", "groups", "operations"), [
   ("ddp", False, 3), ("zero", False, 2), ("both", False, 4), ("ddp", True, 4), ("zero", True, 4)])
-def test_nothing_is_copied_for_other_ranks(how: str, groups: bool, operations: int) -> None:
-  """A step has one launch more for each operation, and no other: what is reduced is a part of what the optimizer reads, and
-  parameters are gathered where they lie."""
-  assert dist.run(kernels_of_a_step, 1, (how, groups))[0] == kernels_of_a_step("alone", groups) + operations
+@pytest.mark.parametrize("clip", [False, True])
+def test_nothing_is_copied_for_other_ranks(how: str, groups: bool, operations: int, clip: bool) -> None:
+  """A step has one launch more for each operation, and no other: what is reduced is a part of what the optimizer reads,
+  parameters are gathered where they lie, and gradients of one piece are scaled as a whole."""
+  (alone, right), (found, values) = step_of("alone", groups, clip), dist.run(step_of, 1, (how, groups, clip))[0]
+  for a, b in zip(values, right): np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  assert found == alone + operations if not clip else found <= alone + operations
+
+
+@pytest.mark.parametrize("how", ["all", "one is gone", "one is elsewhere too", "one twice", "one alone"])
+def test_the_norm_of_gradients_that_lie_in_one_piece(how: str) -> None:
+  """It is that of the gradients that are given, whatever lies beside them."""
+  def program() -> None:
+    model = nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 7))
+    whole = DistributedDataParallel(model)
+    params = list(model.parameters())
+    whole(Tensor(np.ones((3, 4), np.float32))).square().sum().backward()
+    seen = params[2].grad[:2] if how == "one is elsewhere too" else None   # type: ignore[index]
+    if how == "one is gone": params[1].grad = None
+    if how == "one alone": params = params[:1]
+    if how == "one twice": params.append(params[3])
+    grads = [p.grad.numpy().copy() for p in params if p.grad is not None]
+    before = {id(p): p.grad.numpy().copy() for p in model.parameters() if p.grad is not None}
+    right = np.sqrt(sum([(g.astype(np.float64) ** 2).sum() for g in grads]))
+    assert np.isclose(nn.utils.clip_grad_norm_(params, 0.5).item(), right, rtol=1e-5)
+    for p in model.parameters():
+      if p.grad is None: continue
+      times = [id(x) for x in params].count(id(p))
+      np.testing.assert_allclose(p.grad.numpy(), before[id(p)] * (0.5 / right) ** times, rtol=1e-4, atol=1e-7)
+    if seen is not None: np.testing.assert_allclose(seen.numpy(), before[id(params[2])][:2] * 0.5 / right, rtol=1e-4, atol=1e-7)
+  dist.run(program, 2)
 
 
 def test_models_that_differ_are_refused() -> None:

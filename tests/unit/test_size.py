@@ -32,7 +32,7 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "results of searches kept on Ctrl-C, for several calls, exported (engine/search_results.py); parts by place (tile/assigned.py)":
     (380, 4_600),
   "several processes: collectives, data parallel, checkpoints, launch (ntgrad/distributed, nn/parallel.py)": (2_500, 24_000),
-  "gradients that lie as an optimizer has them, optimizers that share parameters (optim/flat.py)": (60, 600),
+  "gradients that lie as an optimizer has them, optimizers that share parameters (optim/flat.py)": (90, 1_050),
   "the cache's limit for several writers at once; what ranks that failed have not done": (55, 400),
   "reductions that need each other in one pass (schedule/chains.py, exchanged_sums.py, passes/one_pass*.py, matrix_units.py)":
     (1_255, 18_450),

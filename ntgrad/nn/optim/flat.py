@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from weakref import WeakSet
 
 from ntgrad.codegen.ir import Ops, dtypes, promote
@@ -13,7 +14,7 @@ from ntgrad.nn.recipes import Recipes
 from ntgrad.tensor import Tensor
 
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
-_flats = WeakSet[Alias]()   # the memory of Flats
+_flats = WeakSet[Alias]()   # flat memory that has zeros between the tensors
 
 
 class Slices:
@@ -34,6 +35,12 @@ class Slices:
       part = part.reshape(end - begin)
       padded.append(part.pad(((0, after - end),)) if after > end else part)
     return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
+
+  def empty(self) -> Tensor:
+    """Flat memory that nobody has written, of the tensors' dtype and device: (size,)."""
+    made = Tensor.empty(self.size, dtype=self.params[0].dtype, device=self.params[0].device)
+    _flats.add(made._alias)
+    return made
 
   def view(self, flat: Tensor, i: int) -> Tensor:
     """Tensor number ``i`` as a slice of ``flat``."""
@@ -125,14 +132,31 @@ def moves(t: Tensor) -> bool:
 def follows_in_a_flat(t: Tensor, before: Tensor) -> bool:
   """Whether a parameter lies behind another one in memory of a Flat, as ``Slices`` has them."""
   if t._alias is not before._alias or t._alias not in _flats: return False
-  if not all([[op for op, _ in x._view] in ([Ops.SHRINK], [Ops.SHRINK, Ops.RESHAPE]) for x in (t, before)]): return False
-  (begin, _), (_, end) = [x._view[0][1][0] for x in (t, before)]
+  (begin, _), (_, end) = map(_ends, (t, before))
   return begin == -(-end // _step(t)) * _step(t)
 
 
+def _ends(t: Tensor) -> tuple[int, int]:
+  """The elements of flat memory that a tensor shows; (-1, -1) where it is no slice of it."""
+  kinds, size = [op for op, _ in t._view], t._alias.node.shape[0]
+  if kinds in ([], [Ops.RESHAPE]): return 0, size
+  return t._view[0][1][0] if kinds in ([Ops.SHRINK], [Ops.SHRINK, Ops.RESHAPE]) else (-1, -1)
+
+
 def flat_memory(t: Tensor) -> Alias | None:
-  """The memory of a Flat that a parameter lies in; None where it lies in none."""
+  """The flat memory that a tensor lies in; None where it lies in none."""
   return t._alias if t._alias in _flats else None
+
+
+def joined(tensors: Sequence[Tensor]) -> list[Tensor]:
+  """The tensors, but the flat one in place of those that fill it and are all that anybody sees of it, each there once."""
+  ids, whole = Counter(map(id, tensors)), dict[Alias, Tensor]()
+  for a in dict.fromkeys([a for t in tensors if (a := flat_memory(t)) is not None]):   # in their order
+    seen, size = sorted(a.seen(), key=_ends), a.node.shape[0]
+    fill = _ends(seen[0])[0] == 0 and _ends(seen[-1])[1] > size - _step(seen[0]) and all(
+      [follows_in_a_flat(t, before) for before, t in pairwise(seen)])
+    if fill and all([ids[id(t)] == 1 for t in seen]): whole[a] = _whole(a)
+  return [*whole.values(), *[t for t in tensors if t._alias not in whole]]
 
 
 def _step(t: Tensor) -> int: return max(1, _ALIGN // t.dtype.itemsize)

@@ -98,9 +98,9 @@ class Buckets:
     for kind, _ in self.buckets: kind.flat = None   # the gradients have it
 
   def _reduce(self, kind: _Kind, which: range) -> None:
-    params, begin, one = kind.params[which.start:which.stop], kind.begins[which.start], kind.params[0]
+    params, begin = kind.params[which.start:which.stop], kind.begins[which.start]
     with no_grad():
-      if kind.flat is None: kind.flat = Tensor.empty(kind.size, dtype=one.dtype, device=one.device)
+      if kind.flat is None: kind.flat = kind.empty()
       grads = [Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if t.grad is None else t.grad.cast(t.dtype) for t in params]
       mine = kind.join(grads, which.start).detach()
       collective("all_reduce", mine, tuple(mine.shape), self.group, "avg", into=kind.flat, begin=begin)

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, GradientError, ShapeError, dtypes, shown
 from ntgrad.graph import checked, no_grad
+from ntgrad.nn.optim.flat import joined
 from ntgrad.nn.recipes import Recipes, write
 from ntgrad.tensor import Tensor
 
@@ -28,16 +30,20 @@ def _limit(name: str, what: str, value: float, least: float = 0.0) -> float:
   return float(value)
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-  """All in one vector, in float32 at least."""
+_FEW = 3   # tensors that are summed up each by itself, and not copied into one vector before
+
+
+def _flat(tensors: Sequence[Tensor]) -> list[Tensor]:
+  """All in one vector, or a few, in float32 at least."""
   dtype = dtypes.float64 if any(t.dtype is dtypes.float64 for t in tensors) else dtypes.float32
   parts = [t.detach().reshape(-1).to(tensors[0].device).cast(dtype) for t in tensors]
-  return parts[0] if len(parts) == 1 else Tensor.cat(*parts, dim=0).contiguous()
+  return parts if len(parts) <= _FEW else [Tensor.cat(*parts, dim=0).contiguous()]
 
 
-def _norm(flat: Tensor, norm_type: float) -> Tensor:
-  if norm_type == math.inf: return flat.abs().max()
-  return flat.square().sum().sqrt() if norm_type == 2 else (flat.abs() ** norm_type).sum() ** (1 / norm_type)
+def _norm(parts: Sequence[Tensor], p: float) -> Tensor:
+  if p == math.inf: return reduce(Tensor.maximum, [x.abs().max() for x in parts])
+  total: Tensor = reduce(Tensor.add, [(x.square() if p == 2 else x.abs() ** p).sum() for x in parts])
+  return total.sqrt() if p == 2 else total ** (1 / p)
 
 
 @checked
@@ -61,7 +67,7 @@ def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, er
   ``g *= min(1, max_norm / (norm + 1e-6))``, as PyTorch has it. Raises as :func:`get_total_norm`.
   """
   name, limit = "clip_grad_norm_", _limit("clip_grad_norm_", "max_norm", max_norm)
-  grads = [p.grad for p in _tensors(name, parameters) if p.grad is not None]
+  grads = joined([p.grad for p in _tensors(name, parameters) if p.grad is not None])
   def scaled(g: Tensor, by: Tensor) -> Tensor: return g * by.to(g.device).cast(g.dtype)
   def clipped(grads: Sequence[Tensor]) -> dict[Any, Tensor]:
     total = get_total_norm(grads, norm_type, error_if_nonfinite)
