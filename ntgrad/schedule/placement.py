@@ -5,7 +5,7 @@ In the tensor graph UPDATE, SCATTER and CALL are pure; here they become effects 
   UPDATE(base, value, view)   ->  AFTER(memory, ASSIGN(view(memory), value))       what lies in the memory afterwards
   UPDATE(.., index)           ->  AFTER(memory, SCATTER(view(memory), index, value)), as of SCATTER(base, index.., value)
   CALL(base, arguments..)     ->  AFTER(memory, LAUNCH(memory, arguments..)), one LAUNCH for each argument that the kernel writes
-  a value for a BUFFER        ->  ASSIGN(BUFFER, value)
+  a value for a BUFFER        ->  ASSIGN(BUFFER, value), or ASSIGN(AFTER(BUFFER, LAUNCH), value) where a call has written there
 
 The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees. So no two nodes write one
 memory unless one comes after the other. ``order`` puts readers before what writes over them. Where that cannot be
