@@ -32,7 +32,8 @@ def show(name: str) -> None:
   later, files = given.get("__getattr__"), given.get("_FILES", ())   # modules that are imported when they are asked for
 
   def find(k: str) -> Any:
-    found = sys.modules.get(f"{name}.{k}")
+    # of one that another thread imports: once it is there
+    found = import_module(f"{name}.{k}") if f"{name}.{k}" in sys.modules else None
     if found is None:
       try:
         if later is None and k not in files: raise AttributeError(k)

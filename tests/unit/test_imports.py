@@ -1,6 +1,9 @@
 """Imports go one way: no module is imported, by whatever way round, by what it imports itself, in functions neither."""
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -108,3 +111,20 @@ def test_long_chains() -> None:
   graph[str(n)] = {"0": 1}
   found, = components(graph)
   assert len(found) == n + 1 and len(circle(graph, found)) == n + 2
+
+
+def test_threads_that_ask_for_modules_at_once() -> None:
+  """Modules are imported when they are asked for: nobody gets one that another thread is still importing."""
+  code = """
+import threading
+from ntgrad import nn
+found = []
+asks = [lambda: nn.utils.clip_grad_norm_, lambda: nn.optim.AdamW, lambda: nn.utils.rnn.pad_sequence, lambda: nn.init.zeros_]
+threads = [threading.Thread(target=lambda f=f: found.append(f())) for f in asks * 3]
+for t in threads: t.start()
+for t in threads: t.join()
+print(len(found))
+"""
+  done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+                        check=False)
+  assert (done.stdout, done.stderr) == ("12\n", "")
