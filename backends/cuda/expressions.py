@@ -20,6 +20,7 @@ from .facts import TAKEN, Facts, triton_type
 _CALLS = dict(FLOOR="tl.floor", CEIL="tl.ceil", SQRT="tl.sqrt", ABS="tl.abs", ROUND="libdevice.rint")
 # what the chip has instructions for, to some bits less; for values that are rounded to 16 bits or fewer in the end
 _ROUNDED = dict(EXP="tl.exp", EXP2="tl.exp2", RSQRT="tl.rsqrt", TANH="_short_tanh")
+_NORMAL = 2 ** -126, (2 - 2 ** -23) * 2 ** 127   # what numbers of float32 are between that have all bits
 _WHOLE = UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND   # an int is that already; ABS: unsigned
 
 
@@ -34,7 +35,9 @@ def constant(dtype: DType, value: float) -> Text:
   if value == 0 and math.copysign(1, value) < 0:   # Triton 3.6 takes -0.0 for 0.0
     bits = 8 * dtype.itemsize
     return f"tl.full((), {-1 << bits - 1}, tl.int{bits}).to({triton_type(dtype)}, bitcast=True)", ATOM
-  return float_text(value, dtype)
+  text = float_text(value, dtype)
+  if value == 0 or dtype.itemsize > 4 or _NORMAL[0] <= abs(float(text[0])) <= _NORMAL[1]: return text
+  return f"tl.full((), {value!r}, {triton_type(dtype)})", ATOM   # of which Triton would make a float64
 
 
 def zero(dtype: DType) -> str: return constant(dtype, 0)[0]

@@ -65,5 +65,6 @@ def fold_node(u: UOp) -> UOp | None:
     if ix.FALSE in src: return ix.FALSE
     if ix.TRUE in src: return src[a is ix.TRUE]
   elif fn is TernaryOps.WHERE and a in (ix.TRUE, ix.FALSE): return src[1 if a is ix.TRUE else 2]
+  elif fn is TernaryOps.WHERE and src[1:] == (ix.TRUE, ix.FALSE): return a
   elif fn is UnaryOps.NOT and a in (ix.TRUE, ix.FALSE): return ix.FALSE if a is ix.TRUE else ix.TRUE
   return None

@@ -19,8 +19,8 @@ in fast memory; as a rule for any such reductions it is in Neptune (arXiv 2510.0
 from __future__ import annotations
 
 import math
-from functools import reduce
-from typing import NamedTuple
+import sys
+from functools import cached_property, reduce
 
 from .. import index as ix
 from ..ir import FUNCTIONS, BinaryOps, Ops, Target, TernaryOps, UnaryOps, UOp, identity, multiplied_exactly, toposort, union
@@ -28,7 +28,7 @@ from ..ir.alu import add, less, mul
 from ..ir.dtype import dtypes
 from ..ir.uop import power_of_two
 from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, substitute, volume
-from ..opts import Stages, Warps
+from ..opts import Stages, TensorDescriptor, Warps
 from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
 from .matrix_units import in_powers_of_two, unrounded
 from .one_pass_rule import Chain, Member, Shift, below_zero, counted_where, find_chain, times
@@ -43,7 +43,8 @@ LANES = 16                 # elements that blocks on a CPU are multiples of
 LEAST_MULTIPLIED = 16      # elements of a block that is multiplied, along each axis
 LEAST_CORES = 4            # programs for one of so many cores, at least, on a target with blocks
 WARP_ROWS, LEAST_WARPS = 16, 4   # rows of a warp; few are multiplied by several, each of which has some of the columns
-_LEAST_BLOCKS = 2          # of a part, if there are as many
+_LEAST = {dtypes.float32: math.ldexp(2 ** -23 - 2, 127), dtypes.float64: -sys.float_info.max}   # finite numbers
+DESCRIBED = 32             # blocks of a loop from which on descriptors are worth making
 _STAGES = 3                # of the loop's pipeline: two programs of a head's width of 128 share a core then
 
 
@@ -88,29 +89,22 @@ def _multiplied_exactly(r: UOp) -> bool:
   return x.arg is BinaryOps.MUL and all(any(a.arg[0] in r.arg[1] for a in s.ranges) for s in x.src) and multiplied_exactly(x)
 
 
-class _Part(NamedTuple):
-  """Blocks of a chain's axis that a program goes through one after the other: their axis, the first of them, how many. In a
-  ``whole`` part all elements count, so that no condition is looked at."""
-  step: Axis
-  begin: UOp
-  blocks: ix.Dim
-  whole: bool
-
-
 class _Blocks(Builder):
   """A kernel whose chain is made by a loop: a program has a block of rows, and goes along the blocks of the chain's axis."""
 
   def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis):
     super().__init__(kernel, target)
     self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
-    self.blocks, self.long_warps = bool(target and target.blocks), False
+    self.blocks, self.is_wide, self.long_warps, branches = bool(target and target.blocks), False, False, False
     all_of = _whole_axes(kernel, chain)
     most = CPU_ROWS, CPU_COLUMNS
     if target and target.blocks:
       several = sum(r.ranges >= self.common for r in chain.inner) > 1
-      wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
+      wide = self.is_wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
       self.long_warps = wide and not several and target.warp_groups and self.of_products_alone()
       large = self.long_warps or wide and several and target.warp_groups
+      # without warp groups factors lie in registers, too many of them across a branch
+      branches = target.warp_groups or not several
       most = _LARGE if large else _NARROW if wide and several else _MULTIPLIED
     self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
     self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
@@ -122,10 +116,15 @@ class _Blocks(Builder):
     # programs that take long begin first
     if self.blocks and self.longest_last(): i = self.put_rows(ix.sub(ix.node(self.at.size), ix.add(self.at.rng, 1)))
     self.there = {self.row.rng: ix.TRUE if ix.divides(self.height, rows.size) else ix.lt(i, rows.size)}
-    self.known: dict[UOp, UOp] = {}    # conditions, and what they are in whole parts
-    self.pieces = self.in_parts()
+    begin, end = self.trimmed()
+    self.rounds = ix.number(end if begin is ix.ZERO else ix.greatest(ix.sub(end, begin), 0))
+    self.step = self.new(ix.rounds(self.columns.size, self.width), AxisKind.LOOP)
+    self.block = ix.add(self.step.rng, begin)
+    self.known: dict[UOp, UOp] = {}    # conditions, and what they are in whole blocks
+    self.whole = self.all_count() if branches else ix.TRUE   # whether a block is one, of which everything counts
     self.axes += [Axis(a.id, a.size, AxisKind.TILE) for a in all_of]
     self.column = self.new(self.width, AxisKind.TILE)   # behind the others: blocks lie along it
+    self.to_least = all(s.by is s.statistic and s.by.dtype in _LEAST and 0 < s.c <= 1 for m in chain.members for s in m.shifts)
     self.before: list[UOp] = []        # what stands before the loop
     self.kept: dict[UOp, UOp] = {}     # the variable of each member
     self.newest: dict[UOp, UOp] = {}   # of a statistic that others are shifted by, in the round
@@ -143,11 +142,23 @@ class _Blocks(Builder):
     for n, m in enumerate(members):
       nothing = UOp.const(m.node.dtype, identity(m.node.arg[0], m.node.dtype))
       self.kept[m.node] = keep(self.before, f"so_far{n}", nothing, *self.axes_of(*m.node.ranges))
-    made = self.made_before()
-    loops = [for_(part.step, part.blocks, *self.statements(part, dict(made))) for part in self.pieces]
+    loop = for_(self.step, self.rounds, *self.statements(self.made_before()))
     rows, stages = (2 * WARP_ROWS, _STAGES - 1) if self.long_warps else (WARP_ROWS, _STAGES)
     told = (Warps(max(self.height // rows, LEAST_WARPS)), Stages(stages)) if self.blocks else ()
-    return self.made((*self.before, *loops, *self.stored()), applied=told)
+    made = self.made((*self.before, loop, *self.stored()), applied=told)
+    for slot in sorted({u.src[0].arg[0] for u in self.described}): made = TensorDescriptor(slot).apply(made)
+    return made
+
+  @cached_property
+  def described(self) -> list[UOp]:
+    """What a long loop reads of params that it goes through, of wide rows: a descriptor spares a round the addresses of them."""
+    target, axis = self.target, self.chain.axis
+    if not (target and target.descriptors and self.is_wide and ix.count(self.step.size) >= DESCRIBED): return []
+    reads: dict[int, list[UOp]] = {}
+    for u in toposort([m.inside for m in self.chain.members]):
+      if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL: reads.setdefault(u.src[0].arg[0], []).append(u)
+    def goes(u: UOp) -> bool: return axis in u.ranges and self.rows.rng not in u.ranges and bool(u.ranges - self.common - {axis})
+    return [u for found in reads.values() if all(map(goes, found)) for u in found]
 
   # ---- which blocks
 
@@ -174,19 +185,6 @@ class _Blocks(Builder):
     found = [self.step_of(c, least=True) for c in self.conditions()]
     return any(f[0] * dict(ix.linear(f[1])[0]).get(self.at.rng, 0) < 0 < f[0] for f in found if f is not None)
 
-  def in_parts(self) -> list[_Part]:
-    """The blocks of the chain's axis that a program needs: those of which nothing counts are left out. Where blocks are made by
-    the target's compiler, those of which everything counts are a part of their own."""
-    begin, end = self.trimmed()
-    first, last = self.all_count() if self.blocks else (None, None)
-    ends = [begin, end]   # of other parts, too: a compiler makes no pipeline of a single block
-    if first is not None: ends.insert(1, ix.greatest(begin, ix.least(ix.greatest(first, ix.add(begin, _LEAST_BLOCKS)), end)))
-    if last is not None: ends.insert(-1, ix.greatest(ends[-2], ix.least(last, ix.sub(end, _LEAST_BLOCKS))))
-    whole = -1 if first is None and last is None else int(first is not None)
-    counts = [ix.number(b if a is ix.ZERO else ix.greatest(ix.sub(b, a), 0)) for a, b in zip(ends, ends[1:])]
-    rounds = ix.rounds(self.columns.size, self.width)
-    return [_Part(self.new(rounds, AxisKind.LOOP), ends[i], n, i == whole) for i, n in enumerate(counts) if n != 0]
-
   def trimmed(self) -> tuple[UOp, UOp]:
     """The first block of the chain's axis of which something counts, and the end of these."""
     begin, end = ix.ZERO, ix.node(ix.rounds(self.columns.size, self.width))
@@ -197,11 +195,9 @@ class _Blocks(Builder):
       else: begin = ix.greatest(begin, ix.fdiv(ix.add(ix.fdiv(rest, -k), 1), self.width))
     return begin, end
 
-  def all_count(self) -> tuple[UOp | None, UOp | None]:
-    """The first block from which on everything counts, and the end of these; None where no condition says so. What conditions are
-    between is ``known`` then."""
-    first = last = None
-    w, n = self.width, self.columns.size
+  def all_count(self) -> UOp:
+    """Whether everything counts in the block of a round: true of blocks between two. What conditions are there is ``known``."""
+    within = [ix.TRUE]
     for u in toposort([m.inside for m in self.chain.members]):
       if u.arg is not TernaryOps.WHERE or u.dtype.kind != "f" or self.chain.axis not in u.src[0].ranges: continue
       if u.src[0] in self.known: continue
@@ -211,15 +207,10 @@ class _Blocks(Builder):
       found = [None if c is None else self.step_of(c, least=False) for c in below_zero(u.src[0], negated)]
       if not found or None in found: continue
       for k, rest in [f for f in found if f is not None]:
-        if k > 0:
-          end = ix.cdiv(ix.mul(ix.add(rest, k * (w - 1)), -1), k * w)
-          last = end if last is None else ix.least(last, end)
-        else:
-          begin = ix.add(ix.fdiv(rest, -k * w), 1)
-          first = begin if first is None else ix.greatest(first, begin)
+        end = ix.add(rest, k * (self.width - 1) if k > 0 else 0)   # of the block's elements the greatest, but for its beginning
+        within.append(ix.lt(ix.add(end, ix.mul(self.block, k * self.width)), 0))
       self.known[u.src[0]] = UOp.const(dtypes.bool, not negated)
-    if not ix.divides(w, n): last = ix.fdiv(ix.node(n), w) if last is None else ix.least(last, ix.fdiv(ix.node(n), w))
-    return first, last
+    return ix.both(*within)
 
   def step_of(self, c: UOp, least: bool) -> tuple[int, UOp] | None:
     """The step of an index along the chain's axis, and the rest of it: the least that it is for the rows of a program, or the
@@ -255,7 +246,9 @@ class _Blocks(Builder):
     return x if gate is ix.TRUE else gate.where(x, UOp.const(x.dtype, identity(fn, x.dtype)))
 
   def finite(self, v: UOp, other: UOp | None = None) -> UOp:
-    """What a sum is shifted by: a maximum, or 0 where that is not finite."""
+    """What a sum is shifted by: a maximum, but the least finite number for -inf, from which -inf is as far as it was; where that
+    could overflow, 0 for all that is not finite (or ``other``)."""
+    if self.to_least: return UOp.alu(BinaryOps.MAX, v, UOp.const(v.dtype, _LEAST[v.dtype]))
     inside = less(UOp.alu(UnaryOps.ABS, v), UOp.const(v.dtype, math.inf))
     return inside.where(v, UOp.const(v.dtype, 0) if other is None else other)
 
@@ -266,20 +259,28 @@ class _Blocks(Builder):
 
   # ---- statements
 
-  def statements(self, part: _Part, made: dict[UOp, UOp]) -> list[UOp]:
-    """The body of the loop through a part. ``made``: what was made before."""
-    j = ix.add(ix.mul(ix.add(part.step.rng, part.begin), self.width), self.column.rng)
-    sure = part.whole or ix.divides(self.width, self.columns.size)
-    self.there[self.column.rng] = ix.TRUE if sure else ix.lt(j, self.columns.size)
-    self.table = {**self.fixed, **(self.known if part.whole else {}), self.chain.axis: j}
+  def statements(self, made: dict[UOp, UOp]) -> list[UOp]:
+    """The body of the loop. ``made``: what was made before. What is known in whole blocks is looked at in others only: score,
+    IF not whole: score = where(j <= i, score, -inf)."""
+    j = ix.add(ix.mul(self.block, self.width), self.column.rng)
+    self.there[self.column.rng] = ix.TRUE if ix.divides(self.width, self.columns.size) else ix.lt(j, self.columns.size)
+    self.table = {**self.fixed, self.chain.axis: j}
     members, body, late = self.chain.members, list[UOp](), list[UOp]()
     shifting = {s.statistic for m in members for s in m.shifts}
     shared = self.shared()
     by: dict[tuple[UnaryOps, float, UOp], UOp] = {}
+    for n, u in enumerate(self.described):   # all at first, to be waited for once
+      made[u] = keep(body, f"read{n}", self.value(u), *self.axes_of(*u.ranges))
     for n, m in enumerate(members):
       for u in toposort((m.inside,), made.__contains__):
         if u not in shared or u in made: continue
-        made[u] = keep(body, f"block{len(made)}", self.value(substitute((u,), made)[0]), *self.axes_of(*u.ranges))
+        there, = substitute((u,), made)
+        known = self.known.get(u.src[0]) if u.op is Ops.ALU else None
+        chosen = there if known is None else there.src[1 if known is ix.TRUE else 2]
+        block = made[u] = keep(body, f"block{len(made)}", self.value(chosen), *self.axes_of(*u.ranges))
+        if known is None: continue
+        choice = self.value(there.replace(tuple([block if s is chosen else s for s in there.src])))
+        body.append(UOp.unique(Ops.IF, dtypes.bool, (self.whole, store_over(block, choice)), 0))
       fn, so_far = m.node.arg[0], self.kept[m.node]
       new = reduce_over(fn, self.counted(self.value(substitute((m.inside,), made)[0]), fn), self.column)
       for s in m.shifts:   # where nothing was there before, by 1
@@ -324,7 +325,8 @@ class _Blocks(Builder):
         if not is_block(s) or alike(s, u): continue
         narrow = s.op is Ops.CAST and s.src[0].dtype.kind == "f" and s.src[0].dtype.itemsize < s.dtype.itemsize
         found.add(s.src[0] if narrow else s)   # in as few bytes as it is rounded to
-    return found | self.turned()
+    looked = {u for u in nodes if u.op is Ops.ALU and u.src[0] in self.known}
+    return found | self.turned() | looked | {r for r in toposort(looked) if r.op is Ops.REDUCE and is_block(r)}
 
   def turned(self) -> set[UOp]:
     """On a CPU, factors of inner sums that lie along what is summed: a block is copied for all rows, to lie along the columns."""

@@ -95,12 +95,16 @@ class _Block:
   available: dict[UOp, UOp] = field(default_factory=dict)   # a node as it would be interned -> the one that stands here
   inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
 
+  @property
+  def is_branch(self) -> bool: return self.opener is not None and self.opener.op is Ops.IF
+
 
 class _Writer:
   """A linear program while it is written: a tree of blocks, each with its nodes and the expressions that are available there."""
 
-  def __init__(self, parts: Parts, private: int) -> None:
-    self.private = private                               # bytes from which on a variable is local memory
+  def __init__(self, parts: Parts, target: Target) -> None:
+    self.private = target.private_memory                 # bytes from which on a variable is local memory
+    self.makes_blocks = target.blocks                    # of many elements: what only a branch needs stands in it
     self.written = frozenset[UOp]().union(*[part.kernel.written for part in parts.all()])
     self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
     self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
@@ -118,6 +122,7 @@ class _Writer:
       if like in block.available: return block.available[like]
     new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
     depth = max([self.depths[s] for s in src], default=0) if hoist else self.depth
+    while self.makes_blocks and depth < self.depth and self.blocks[depth + 1].is_branch: depth += 1
     self.blocks[depth].available[like] = new
     return self._place(new, depth)
 
@@ -210,7 +215,7 @@ def place(parts: Parts, target: Target | None = None) -> UOpList:
   """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
   PHI, ENDLOOP."""
   target = target or Target("none")
-  writer = _Writer(parts, target.private_memory)
+  writer = _Writer(parts, target)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
   for size in parts.kernel.sizes: writer.pure(size.node, (), True)
   for item in parts.items:

@@ -19,6 +19,7 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
   new, out, seen, after = dict[UOp, UOp](), UOpList(), set[UOp](), dict[UOp, list[UOp]]()
   ended, must = dict[UOp, UOp](), set[UOp]()   # LOOP -> its ENDLOOP, in order; what does not fit 32 bits
   index = set[UOp]()   # the nodes of this dtype
+  branches, ended_with = list[list[UOp]](), set[UOp]()   # what stands in each open IF, and what stood in those that have ended
   def widen(s: UOp, dtype: DType) -> UOp:
     n = new[s]
     if s not in index or n.dtype.scalar() is dtype: return n
@@ -30,8 +31,10 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
       after.setdefault((n, *ends)[-1], []).append(c)
     return c
   def emit(n: UOp) -> None:
-    if n not in seen: out.append(n)
+    if n in seen: return
+    out.append(n)
     seen.add(n)
+    if branches: branches[-1].append(n)
   for u in uops:
     if u.dtype.scalar() is dtypes.index: index.add(u)
     indices = [s for s in u.src if s in index]
@@ -50,9 +53,12 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     if data and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # it may wrap
       emit(one := UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA))
       n = n.replace((one, *n.src[1:]))
+    if n in ended_with: n = UOp.unique(n.op, n.dtype, n.src, n.arg)   # nobody sees the one that is like it
     new[u] = n
     if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
+    if n.op is Ops.ELSE or n.op is Ops.ENDIF: ended_with.update(branches.pop())
     emit(n)
+    if n.op is Ops.ELSE or n.op is Ops.IF: branches.append([])
   listed, stack = UOpList(), out[::-1]
   while stack:   # what is widened may itself stand beside another node
     listed.append(n := stack.pop())
