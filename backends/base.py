@@ -107,8 +107,8 @@ class Renderer:
 class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took. ``quick``:
   whether it was built without optimisation, and an optimised one may take its place; ``apart``: whether each launch is made by
-  itself, as part of no :class:`Graph`."""
-  quick = apart = False
+  itself, as part of no :class:`Graph`; ``recorded``: whether it is another library's work, which a Graph has it ``record``."""
+  quick = apart = recorded = False
 
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch with a raw allocation a param, in slot order, and an int for each size of the spec; of an empty grid nothing."""
@@ -120,6 +120,13 @@ class Program:
   def optimised(self) -> None:
     """Wait until it is what it will be: devices may build a program quickly first, and replace it. Raises CompileError."""
     self.ready()
+
+  def record(self, stream: int, buffers: Sequence[Raw]) -> None:
+    """Put a launch into a stream, for a Graph that will repeat it. Raises what the other library does."""
+    raise NotImplementedError
+
+  def before(self) -> None: """A Graph that has it is about to be launched. Raises what forbids that."""
+  def after(self) -> None: """That has been launched."""
 
   def clone(self) -> Program:
     """The same kernel with arguments of its own, as each step of a replay has one: few of them are set again then."""

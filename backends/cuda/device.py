@@ -34,6 +34,7 @@ _ALIGN = 512                  # sizes are multiples of it, as the allocator's ar
 _KEEP = 0.5                   # of the device's memory may lie unused in the pool
 _PLAIN_SHARED = 48 << 10      # more shared memory than this must be asked for
 LEGACY = 1                    # the handle of the legacy default stream
+_NON_BLOCKING = 1             # a stream that does not wait for the legacy default stream
 _LAST = 8                     # launches that an error tells of
 _here = threading.local()     # the device whose context this thread is in
 
@@ -354,6 +355,23 @@ class CUDADevice(Pooled):
       if self.lost: raise error from None
       if config.debug >= 1: print(error, file=sys.stderr)
       return None
+
+  @cached_property
+  def _recording(self) -> Any:
+    """A stream to record from, before whose work nothing else goes."""
+    _, first = call(self.driver.cuCtxGetStreamPriorityRange(), "asking for the priorities of streams")
+    return call(self.driver.cuStreamCreateWithPriority(_NON_BLOCKING, first), "making a stream")
+
+  def record(self, put: Callable[[int], None]) -> Any:
+    """What is ``put`` into a stream, as a graph of CUDA's that the caller destroys. Raises DeviceError, and what ``put`` does."""
+    driver, stream = self.driver, self._recording
+    modes = driver.CUstreamCaptureMode
+    call(driver.cuStreamBeginCapture(stream, modes.CU_STREAM_CAPTURE_MODE_RELAXED), "recording a stream")   # other threads go on
+    try: put(int(stream))
+    except BaseException:
+      driver.cuStreamEndCapture(stream)
+      raise
+    return call(driver.cuStreamEndCapture(stream), "recording a stream")
 
   def build(self, spec: ProgramSpec) -> Binary:
     """A kernel's cubin for this chip, with its options' warps and stages, or else its source's; fewer stages where their shared

@@ -31,7 +31,7 @@ from ntgrad.tile.launch import Launcher
 
 from .messages import OPERATIONS
 from .transport import Doing
-from .world import Group, here
+from .world import Group, here, known
 
 _PAIRS = "send", "recv"   # what two ranks do
 _IN_PLACE = "all_reduce", "broadcast"
@@ -40,7 +40,8 @@ _IN_PLACE = "all_reduce", "broadcast"
 @dataclass(frozen=True)
 class Operation:
   """What ranks do together: ``kind`` of ``messages.OPERATIONS``, on ``shape`` -> ``out`` of ``dtype``, ``op`` of a reduction, and
-  ``root``, the rank (in the group) from or to which. ``line``: the user's; ``begin``: the byte at which the result begins."""
+  ``root``, the rank (in the group) from or to which. ``line``: the user's; ``begin`` and ``first``: the bytes at which the result
+  and what is sent begin."""
   kind: str
   dtype: DType
   shape: tuple[int, ...]
@@ -51,6 +52,7 @@ class Operation:
   root: int
   line: str
   begin: int = 0
+  first: int = 0
 
   @property
   def name(self) -> str: return f"{self.kind}_{'x'.join(map(str, self.shape)) or 'scalar'}"
@@ -66,8 +68,8 @@ class Operation:
 
 
 class Collective(Program):
-  """The program of an operation. Memory of the host is read and written where it lies, that of another device by copies."""
-  apart = True
+  """The program of an operation. Memory of the host is read and written where it lies, that of another device by copies; where
+  the transport has its own way it is put into the device's stream, and into graphs that replays launch."""
 
   def __init__(self, operation: Operation):
     o = self.operation = operation
@@ -77,24 +79,55 @@ class Collective(Program):
     self.nbytes = nbytes
     self.spec = ProgramSpec(o.name, KernelSource(f"# {o.doing(-1)}\n"), (1,), (1,), 3, work=Work(sum(nbytes), (), nbytes))
 
+  @property
+  def recorded(self) -> bool:   # type: ignore[override]
+    """Whether a graph of the device can have it."""
+    return (world := known()) is not None and world.groups[self.operation.group].transport.in_stream   # type: ignore[union-attr]
+  @property
+  def apart(self) -> bool: return not self.recorded   # type: ignore[override]
+
+  def _here(self) -> tuple[Any, Doing]:
+    """The transport of this rank, and how it names the operation."""
+    transport: Any = here().groups[self.operation.group].transport
+    if (doing := self._doing.get(transport.rank)) is None:
+      doing = self._doing[transport.rank] = self.operation.doing(transport.rank)
+    return transport, doing
+
   def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Do it: (out, x, token). Raises DistributedError."""
-    o, world, start = self.operation, here(), time.perf_counter()
-    transport = world.groups[o.group].transport
-    assert transport is not None
-    device = self.device
+    o, start, device = self.operation, time.perf_counter(), self.device
+    transport, doing = self._here()
     if wait: device.synchronize()
-    into, x = buffers[0] if not o.begin else device.at(buffers[0], o.begin), buffers[1]
-    if (doing := self._doing.get(transport.rank)) is None: doing = self._doing[transport.rank] = o.doing(transport.rank)
-    if (native := getattr(transport, "native", None)) is not None: native(o, doing, device, into, x)
+    if transport.in_stream:
+      self.before()
+      device.enter()
+      self.record(device.stream_handle() or 0, buffers)
+      self.after()
     else:
+      into, x = [raw if not at else device.at(raw, at) for raw, at in zip(buffers, (o.begin, o.first))]
       (out, back), (given, _) = [_on_host(device, raw, n) for raw, n in zip((into, x), self.nbytes)]
       np_dtype = o.dtype.np
       OPERATIONS[o.kind](transport, doing, given.view(np_dtype), out.view(np_dtype), o.op, o.root)
       if back: device.copyin(into, out)
-    world.done()
+      here().done()
     if wait: device.synchronize()
     return time.perf_counter() - start if wait else None
+
+  def record(self, stream: int, buffers: Sequence[Raw]) -> None:
+    """See :meth:`Program.record`. Raises DistributedError."""
+    o = self.operation
+    self._here()[0].put(o, buffers[0] + o.begin, buffers[1] + o.first, stream)
+
+  def before(self) -> None:
+    """Compare it with the other ranks' where that has to be. Raises DistributedError, DTypeError."""
+    transport, doing = self._here()
+    transport.begin(self.operation, doing, self.device)
+
+  def after(self) -> None:
+    """Have it watched, and count it."""
+    transport, doing = self._here()
+    transport.begun(doing)
+    here().done()
 
 
 def _on_host(device: Device, raw: Raw, nbytes: int) -> tuple[np.ndarray, bool]:
@@ -124,9 +157,10 @@ def _launcher(o: Operation) -> Launcher:
 
 @synchronized
 def collective(kind: str, x: Tensor, out: tuple[int, ...], group: Group, op: str = "", root: int = 0, into: Tensor | None = None,
-               begin: int = 0) -> Tensor:
+               begin: int = 0, piece: tuple[int, int] | None = None) -> Tensor:
   """The result, of shape ``out``, of an operation on tensors without gradients, as part of the graph: a tensor, or from element
-  ``begin`` on in the flat tensor ``into``. Raises DTypeError, and DistributedError in a process that is not in the group."""
+  ``begin`` on in the flat tensor ``into``. ``piece``: the elements of a flat ``x`` that it is of, instead of all. Raises
+  DTypeError, and DistributedError in a process that is not in the group."""
   world = here()
   if group.transport is None:
     raise DistributedError(f"{kind}: rank {world.rank} is not in {group}; only its ranks call its operations")
@@ -134,7 +168,9 @@ def collective(kind: str, x: Tensor, out: tuple[int, ...], group: Group, op: str
     raise DTypeError(f"{kind}: {op} of {x.dtype.name}; cast it first")
   if not prod(out) or not x.numel(): return Tensor.zeros(*out, dtype=x.dtype, device=x.device) if into is None else into
   device, token = str(x.device), world.token(str(x.device))
-  o = Operation(kind, x.dtype, tuple(map(int, x.shape)), out, device, group.name, op, root, caller(), begin * x.dtype.itemsize)
+  shape, first = (tuple(map(int, x.shape)), 0) if piece is None else ((piece[1] - piece[0],), piece[0])
+  begin, first = begin * x.dtype.itemsize, first * x.dtype.itemsize
+  o = Operation(kind, x.dtype, shape, out, device, group.name, op, root, caller(), begin, first)
   launcher = _launcher(o)
   to = Buffer(device, out, x.dtype).node if into is None else rebased(into.lazydata)
   nodes = to, rebased(x.lazydata), rebased(token.lazydata)

@@ -58,6 +58,7 @@ def load() -> Any:
 class NCCLTransport(Transport):
   """A group of processes with a GPU each. ``asked``: the first and the last operation that was put into the stream since a thread
   has looked, which sees that they end."""
+  in_stream = True
 
   def __init__(self, library: Any, comm: Any, device: str, messages: Messages, name: str, ranks: Sequence[int], rank: int,
                timeout: float):
@@ -72,6 +73,9 @@ class NCCLTransport(Transport):
   @classmethod
   def of_world(cls, rank: int, size: int, local_rank: int, address: tuple[str, int], timeout: float) -> NCCLTransport:
     """The group of all processes; GPU number ``local_rank`` is this one's, and its default device."""
+    # in CUDA graphs: memory that is used there is not registered, which all ranks would have to do at once; and all that uses a
+    # group is in one stream, so graphs need not see to it
+    for setting in "NCCL_GRAPH_REGISTER", "NCCL_GRAPH_MIXING_SUPPORT": os.environ.setdefault(setting, "0")
     library = load()
     name = f"CUDA:{local_rank}" if local_rank else "CUDA"
     Devices.DEFAULT = name
@@ -88,18 +92,22 @@ class NCCLTransport(Transport):
     return cls(library, comm, name, Messages(rank, links), "world", range(size), rank, timeout)
 
   # ---- operations
-  def native(self, o: Any, doing: Doing, device: Device, out: Raw, x: Raw) -> None:
-    """Put an operation into the device's stream. Raises DistributedError and DTypeError."""
+  def begin(self, o: Any, doing: Doing, device: Device) -> None:
+    """See that an operation may be put into the device's stream. Raises DistributedError and DTypeError."""
     if device.name != self.device:
       raise DistributedError(f"{o.kind} of a tensor on {device.name}: backend nccl of this rank has {self.device}")
     if o.dtype not in _DTYPES: raise DTypeError(f"{o.kind}: NCCL has no {o.dtype.name}; cast it first")
-    device.here()   # type: ignore[attr-defined]
-    stream = device.stream_handle() or 0
-    if o.kind not in ("send", "recv"):
-      begun = self.comparison.history.add(doing)
-      if doing.text not in self.known: self._wait_for_next(begun)
-      self.newest = begun
+    if o.kind in ("send", "recv"): return
+    begun = self.comparison.history.add(doing)
+    if doing.text not in self.known: self._wait_for_next(begun)
+    self.newest = begun
+
+  def put(self, o: Any, out: Raw, x: Raw, stream: int) -> None:
+    """Put an operation into a stream. Raises DistributedError."""
     self.enqueue(o.kind, out, x, prod(o.shape), prod(o.out), _DTYPES[o.dtype], o.dtype.itemsize, o.op, o.root, stream)
+
+  def begun(self, doing: Doing) -> None:
+    """An operation is in the stream."""
     self.asked = self.asked[0] if self.asked else doing, doing
 
   def enqueue(self, kind: str, out: int, x: int, count: int, out_count: int, dtype: int, itemsize: int, op: str, root: int,

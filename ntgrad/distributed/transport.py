@@ -57,7 +57,9 @@ def report(kind: str, rank: int, group: str = "", number: int = 0, doing: Doing 
 
 class Transport:
   """A group of processes: ``ranks`` are their numbers in the world, of which this one has number ``rank`` in the group.
-  ``counts``: how many operations of the group were begun here, by channel: "" is that of all ranks, and each pair has its own."""
+  ``counts``: how many operations of the group were begun here, by channel: "" is that of all ranks, and each pair has its own.
+  ``in_stream``: whether operations are put into a stream of the device, by ``begin``, ``put`` and ``begun``."""
+  in_stream = False
 
   def __init__(self, name: str, ranks: Sequence[int], rank: int, timeout: float, reports: Reports):
     self.name, self.ranks, self.rank, self.timeout, self.reports = name, tuple(ranks), rank, timeout, reports

@@ -119,11 +119,11 @@ class PlanLaunch:
 
 
 def plan_launch(plan: Plan) -> PlanLaunch | None:
-  """A plan's steps as one call; None where the device has none, where there are copies, or where that would take notably more
-  memory than releasing each buffer after its last use does."""
+  """A plan's steps as one call; None where the device has none, where there are copies or other libraries' work, whose memory is
+  another at each run, or where that would take notably more memory than releasing each buffer after its last use does."""
   steps, end = plan.steps, len(plan.steps)
   programs = [s.program.clone() for s in steps if s.program is not None and s.device == steps[0].device]
-  if not steps or len(programs) < end or any([p.apart for p in programs]): return None
+  if not steps or len(programs) < end or any([p.apart or p.recorded for p in programs]): return None
   life = plan.lifetimes()
   inner = {s: x for s, x in life.items() if x.last < end}
   rooms = {s: x for s, x in life.items() if x.last == end}

@@ -130,9 +130,14 @@ class Replay:
       "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit")
 
   def _find_lifetimes(self, known: set[int]) -> None:
-    """Find when the inner buffers are needed."""
+    """Find when the inner buffers are needed. What other ranks are sent lives until the next such launch, so that kernels
+    meanwhile do not write over it, which would have them wait."""
     self._life: dict[int, tuple[int, int]] = {}
+    sent: tuple[int, ...] = ()
     for i, x in enumerate(self.launches):
+      if x.program is not None and x.program.recorded:
+        self._life.update({k: (self._life[k][0], i) for k in sent if k in self._life})
+        sent = x.serials
       for k in x.serials:
         if k in known: continue
         if k < self.start:

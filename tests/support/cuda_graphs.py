@@ -6,7 +6,7 @@ import types
 from collections import Counter
 from typing import Any
 
-STREAM = 77
+STREAM, RECORDING = 77, 99
 
 
 class Refused(int):
@@ -19,7 +19,8 @@ class FakeGraphs:
   node.
 
   ``parameters`` is how many a kernel has, ``fails`` the function that gives an error; ``made``, ``patched`` and ``launched`` are
-  what was done, ``alive`` counts graphs and what was instantiated of them.
+  what was done, ``alive`` counts graphs and what was instantiated of them. What stands in ``recorded``, which is a list while a
+  stream is recorded, becomes a graph of its own.
   """
 
   def __init__(self, driver: Any, launches: list[Any], asked: list[Any]):
@@ -29,11 +30,19 @@ class FakeGraphs:
     self.launched = 0
     self.alive: Counter[str] = Counter()
     self._launches, self._asked = launches, asked
+    self.recorded: list[Any] | None = None
+    driver.CUstreamCaptureMode = types.SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
     driver.CUDA_KERNEL_NODE_PARAMS = types.SimpleNamespace
     for name in (
       "cuGraphCreate",
       "cuGraphDestroy",
       "cuGraphAddKernelNode",
+      "cuGraphAddChildGraphNode",
+      "cuGraphExecChildGraphNodeSetParams",
+      "cuCtxGetStreamPriorityRange",
+      "cuStreamCreateWithPriority",
+      "cuStreamBeginCapture",
+      "cuStreamEndCapture",
       "cuGraphInstantiate",
       "cuGraphExecDestroy",
       "cuGraphLaunch",
@@ -83,12 +92,33 @@ class FakeGraphs:
     assert flags == 0
     self.alive["graph"] += 1
     return (types.SimpleNamespace(nodes=[]),)
-  def _cuGraphAddKernelNode(self, graph: Any, after: Any, n: int, p: Any) -> tuple[Any, ...]:
+  def _add(self, graph: Any, after: Any, n: int, launch: Any) -> tuple[Any, ...]:
     after = list(after or ())
     assert len(after) == n == len({id(a) for a in after}) and all(a in graph.nodes for a in after)
-    node = types.SimpleNamespace(number=len(graph.nodes), after=tuple(a.number for a in after), launch=self._read(p))
+    node = types.SimpleNamespace(number=len(graph.nodes), after=tuple(a.number for a in after), launch=launch)
     graph.nodes.append(node)
     return (node,)
+  def _cuGraphAddKernelNode(self, graph: Any, after: Any, n: int, p: Any) -> tuple[Any, ...]:
+    return self._add(graph, after, n, self._read(p))
+  def _cuGraphAddChildGraphNode(self, graph: Any, after: Any, n: int, child: Any) -> tuple[Any, ...]:
+    return self._add(graph, after, n, tuple(child.nodes))
+  def _cuGraphExecChildGraphNodeSetParams(self, exec: Any, node: Any, child: Any) -> tuple[Any, ...]:
+    exec.launches[node.number] = tuple(child.nodes)
+    self.patched.append(node.number)
+    return ()
+  def _cuCtxGetStreamPriorityRange(self) -> tuple[Any, ...]: return 0, -5
+  def _cuStreamCreateWithPriority(self, flags: int, priority: int) -> tuple[Any, ...]:
+    assert (flags, priority) == (1, -5)
+    return (RECORDING,)
+  def _cuStreamBeginCapture(self, stream: int, mode: str) -> tuple[Any, ...]:
+    assert (stream, mode, self.recorded) == (RECORDING, "relaxed", None)
+    self.recorded = []
+    return ()
+  def _cuStreamEndCapture(self, stream: int) -> tuple[Any, ...]:
+    assert stream == RECORDING and self.recorded is not None
+    self.alive["graph"] += 1
+    found, self.recorded = types.SimpleNamespace(nodes=self.recorded), None
+    return (found,)
   def _cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, ...]:
     assert flags == 0
     self.alive["exec"] += 1

@@ -14,14 +14,14 @@ from unit.test_cuda_device import Fake, spec
 
 import ntgrad
 from ntgrad import Tensor, config, nn
-from ntgrad.backends.base import Argument, Node
+from ntgrad.backends.base import Argument, Node, Program
 from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice
-from ntgrad.codegen.ir.errors import DeviceError
+from ntgrad.codegen.ir.errors import DeviceError, DistributedError
 from ntgrad.engine import device as devices, launch_graphs, memory_plan
 from ntgrad.engine.compile import _by_spec, _programs
-from support.cuda_graphs import Refused
+from support.cuda_graphs import RECORDING, Refused
 from support.devices import needs_cuda
 from support.graphs import Launches
 from support.triton import needs_triton
@@ -75,6 +75,62 @@ def test_nodes_and_patches(fake: Fake) -> None:
   assert fake.graphs.patched == [1, 2] and fake.graphs.launched == 3 and d.launched[-1] == "double"
   del graph
   assert not any(fake.graphs.alive.values())
+
+
+class Sent(Program):
+  """Another library's work: what it puts into the stream that is recorded; ``log`` is what else it was asked."""
+  recorded = True
+  spec = replace(spec(), name="sent")
+
+  def __init__(self, fake: Fake): self.fake, self.log, self.refused = fake, list[str](), False
+  def before(self) -> None:
+    self.log.append("before")
+    if self.refused: raise DistributedError("others do something else")
+  def after(self) -> None: self.log.append(f"after {self.fake.graphs.launched}")
+  def record(self, stream: int, buffers: Any) -> None:
+    assert stream == RECORDING and self.fake.graphs.recorded is not None
+    self.fake.graphs.recorded += [("sent", *buffers), ("received",)]
+
+
+def test_another_librarys_work_is_a_graph_in_the_graph(fake: Fake) -> None:
+  """It is recorded when addresses are known, and again for others, of which the last few are kept."""
+  d, sent = CUDADevice("CUDA"), Sent(fake)
+  a, = d.compile([spec()])
+  graph = made(d, (a, [1, 2], ()), (sent, [2, 3], (0,)), (a, [5, 6], (0,)), (a, [3, 6], (1, 2)))
+  assert not fake.graphs.made and not fake.launches
+  def launched(graph: Any = graph) -> Any:
+    fake.launches.clear()
+    graph()
+    return fake.launches[1]
+  assert launched() == (("sent", 2, 3), ("received",)) and fake.graphs.made[0].after == [(), (0,), (0,), (1, 2)]
+  assert sent.log == ["before", "after 1"] and fake.graphs.patched == []
+  assert [x[4][:2] for x in fake.launches[::2]] == [(1, 2), (5, 6)]
+  for n in (30, 31, 30, 31):
+    graph.change(1, 1, n)
+    assert launched() == (("sent", 2, n), ("received",))
+  assert fake.graphs.patched == [1] * 4 and fake.graphs.alive == {"graph": 4, "exec": 1}   # its own, and three recordings
+  for n in range(40, 60):
+    graph.change(1, 1, n)
+    launched()
+  assert fake.graphs.alive["graph"] == 5
+  sent.refused = True
+  with pytest.raises(DistributedError, match="something else"): launched()
+  assert not fake.launches
+  del graph, launched
+  gc.collect()
+  assert not any(fake.graphs.alive.values())
+
+
+def test_work_that_cannot_be_recorded_is_told(fake: Fake) -> None:
+  d, sent = CUDADevice("CUDA"), Sent(fake)
+  a, = d.compile([spec()])
+  graph = made(d, (a, [1, 2], ()), (sent, [2, 3], (0,)))
+  def record(stream: int, buffers: Any) -> None: raise DistributedError("NCCL: no")
+  sent.record, kept = record, sent.record   # type: ignore[method-assign]
+  with pytest.raises(DeviceError, match=r"launching 2 kernels at once failed \(double, sent\): NCCL: no"): graph()
+  sent.record = kept   # type: ignore[method-assign]
+  graph()   # made anew
+  assert [x[-1] for x in fake.launches[1:]] == [("received",)] and fake.graphs.recorded is None
 
 
 def test_launches_that_share_scratch_memory_come_one_after_another(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from ntgrad.backends.opencl.device import available
 from ntgrad.capture.jit import RECORDINGS
 from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
+from ntgrad.engine.recording import Launch
+from ntgrad.engine.replay import Replay
 from ntgrad.errors import CaptureError, GradientError
 from support.devices import HAS_CUDA
 from support.graphs import Shuffled
@@ -234,6 +237,16 @@ def test_launches_that_share_memory_keep_their_order() -> None:
     for got, e in zip(f(Tensor(x), Tensor(y)), expected): np.testing.assert_array_equal(got.numpy(), e)
     np.testing.assert_array_equal(w.numpy(), now)
   assert f.kernels > 15 and f.planned_bytes < f.unplanned_bytes
+
+
+def test_what_other_ranks_are_sent_lives_until_the_next_message() -> None:
+  """Kernels between do not get its memory, for which they would wait."""
+  sent, kernel = SimpleNamespace(recorded=True), SimpleNamespace(recorded=False)
+  steps = [(kernel, (1,)), (sent, (2, 1)), (kernel, (3,)), (kernel, (4, 3)), (sent, (5, 4)), (kernel, (6, 5))]
+  replay = Replay.__new__(Replay)
+  replay.launches, replay.start = [Launch(p, s, s[:1], ()) for p, s in steps], 0
+  replay._find_lifetimes({6})
+  assert replay._life == {1: (0, 4), 2: (1, 4), 3: (2, 3), 4: (3, 4), 5: (4, 5)}
 
 
 def test_debug_2_launches_one_by_one_and_goes_back(capsys: pytest.CaptureFixture[str]) -> None:

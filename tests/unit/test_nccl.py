@@ -171,12 +171,19 @@ class Known(NCCLTransport):
     self.ended.set()
 
 
+def native(t: NCCLTransport, o: Operation, doing: Doing | None = None) -> None:
+  """Put an operation into the device's stream."""
+  doing = doing or o.doing(t.rank)
+  t.begin(o, doing, FakeGPU())   # type: ignore[arg-type]
+  t.put(o, 200, 100, 9)
+  t.begun(doing)
+
+
 def test_nccl_compares_before_the_first_operation_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(nccl, "get_device", lambda name: FakeGPU())
   monkeypatch.setattr(nccl, "QUIET", 60.0)
   first, second = [Known(m, r, 1.0) for r, m in enumerate(connected(2))]
   o = Operation("all_reduce", dtypes.float32, (3,), (3,), "CUDA", "world", "sum", 0, "a.py:1")
-  def native(t: Known, o: Operation) -> None: t.native(o, o.doing(t.rank), FakeGPU(), 200, 100)
   other = threading.Thread(target=native, args=(second, o))
   other.start()
   native(first, o)
@@ -197,10 +204,10 @@ def test_a_rank_that_does_not_come_or_has_ended_is_named(monkeypatch: pytest.Mon
   first, second = [Known(m, r, 0.3) for r, m in enumerate(connected(2))]
   o = Operation("all_reduce", dtypes.float32, (3,), (3,), "CUDA", "world", "sum", 0, "a.py:1")
   with pytest.raises(DistributedError, match=r"\(a.py:1\): no answer from rank 1 after 0 s \(operation 1 of group world\)"):
-    first.native(o, o.doing(0), FakeGPU(), 200, 100)
+    native(first, o)
   second.messages.close()
   with pytest.raises(DistributedError, match="rank 1 has ended and will not take part"):
-    first.native(replace(o, op="max"), Doing("other", ""), FakeGPU(), 200, 100)
+    native(first, replace(o, op="max"), Doing("other", ""))
   for t in first, second: t.closed.set()
 
 
@@ -228,8 +235,8 @@ def test_operations_in_the_stream_are_compared_too(
   first, second = [Known(m, r, 60) for r, m in enumerate(connected(2))]
   o = Operation("all_reduce", dtypes.float32, (3,), (3,), "CUDA", "world", "sum", 0, "a.py:1")
   for t in first, second: t.known |= {o.doing(0).text, replace(o, op="max").doing(0).text}
-  first.native(o, o.doing(0), FakeGPU(), 200, 100)
-  if what == "differs": second.native(replace(o, op="max"), replace(o, op="max", line="b.py:2").doing(1), FakeGPU(), 200, 100)
+  native(first, o)
+  if what == "differs": native(second, replace(o, op="max", line="b.py:2"))
   else: second.messages.close()
   assert first.ended.wait(10)
   said = capsys.readouterr().err
