@@ -32,6 +32,7 @@ from ntgrad.nn.parallel import (
   ZeroRedundancyOptimizer,
   load_checkpoint,
   save_checkpoint,
+  sharded,
 )
 from support.launched import PATHS, SCRIPT, needs_mpi, results, started
 from support.ranks import operations, train
@@ -252,6 +253,16 @@ def test_a_model_for_ranks_has_the_names_and_tensors_of_its_module() -> None:
   assert dist.run(program, 2) == [True, True]
 
 
+def test_an_optimizer_in_parts_reduces_and_gathers_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Two operations for each, and a launch that takes what others have written to its parameters; nothing else is copied."""
+  alone, right = step_of("alone")
+  monkeypatch.setattr(sharded, "BUCKET_MB", 0.0008)
+  found = dist.run(step_of, 2, ("zero",))
+  for values in [f[1] for f in found]:
+    for a, b in zip(values, right): np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  assert dist.run(step_of, 1, ("zero",))[0][0] == alone + 3 * (2 + 1)
+
+
 def step_of(how: str, groups: bool = False, clip: bool = False) -> tuple[int, list[list[float]]]:
   """The kernels of the third step of a model, and its parameters then."""
   Tensor.manual_seed(0)
@@ -333,8 +344,10 @@ def test_sync_batch_norm_of_batches_of_other_sizes() -> None:
   assert np.allclose(np.concatenate([f[1] for f in found]), t.grad.numpy(), atol=1e-5)
 
 
-def test_an_optimizer_in_parts_has_the_state_of_one() -> None:
-  """Written by two ranks, taken by one, and by three."""
+@pytest.mark.parametrize("megabytes", [25, 1e-4])
+def test_an_optimizer_in_parts_has_the_state_of_one(megabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Written by two ranks, taken by one, and by three; in one piece, or in two, where three ranks have one."""
+  monkeypatch.setattr(sharded, "BUCKET_MB", megabytes)
   def steps(optimizer: Any, model: Any, n: int) -> None:
     for i in range(n):
       optimizer.zero_grad()

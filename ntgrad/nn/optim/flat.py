@@ -18,11 +18,11 @@ _flats = WeakSet[Alias]()   # flat memory that has zeros between the tensors
 
 
 class Slices:
-  """Where tensors of one dtype lie behind each other in flat memory of ``size`` elements: where there are several, each begins at
-  a cache line of its own, with zeros between them."""
+  """Where tensors of one dtype lie behind each other in flat memory of ``size`` elements: each begins at a cache line of its own,
+  with zeros between them, where there are ``several``."""
 
-  def __init__(self, params: list[Tensor]):
-    step = _step(params[0]) if len(params) > 1 else 1
+  def __init__(self, params: list[Tensor], several: bool | None = None):
+    step = _step(params[0]) if (len(params) > 1 if several is None else several) else 1
     self.params, sizes = params, [math.prod(p.shape) for p in params]
     *self.begins, self.size = accumulate([-(-n // step) * step for n in sizes], initial=0)
     self.slices = [(at, at + n) for at, n in zip(self.begins, sizes)]
@@ -51,6 +51,14 @@ class Slices:
     if (first := parts[0]) is None or (alias := first._alias).node.shape != (self.size,): return None
     if not all([t is not None and t._alias is alias and t._view == self._view(i) for i, t in enumerate(parts)]): return None
     return _whole(alias)
+
+  def show_gradients(self, grads: Sequence[Tensor | None], flat: Tensor) -> None:
+    """Make the gradients that may be views of the flat one."""
+    for i, g in enumerate(grads):
+      if g is None or g.lazydata.dtype is not self.params[0].dtype: continue
+      view = self._view(i)
+      if not g._view and len(g._alias.tensors) == 1 and g._alias.memory is None: g._rehome(flat._alias, view)
+      elif moves(g): show(g, flat._alias, view)
 
   def _view(self, i: int) -> AliasView:
     if (found := self._views.get(key := (i, self.params[i].lazydata.shape))) is None:
@@ -105,14 +113,6 @@ class Flat(Slices):
                          "they must be the same")
     found = [p.grad for p in self.params]
     return found if any([g is not None for g in found]) else []
-
-  def show_gradients(self, grads: Sequence[Tensor | None], flat: Tensor) -> None:
-    """Make the gradients that may be views of the flat one."""
-    for i, g in enumerate(grads):
-      if g is None or g.lazydata.dtype is not self.dtype: continue
-      view = self._view(i)
-      if not g._view and len(g._alias.tensors) == 1 and g._alias.memory is None: g._rehome(flat._alias, view)
-      elif moves(g): show(g, flat._alias, view)
 
   def mask(self, have: tuple[bool, ...]) -> Tensor:
     """Where there is a gradient, of some parameters that have one."""

@@ -3,11 +3,12 @@ https://arxiv.org/abs/1910.02054).
 
   gradients of all ranks --reduce_scatter--> a part of the mean --step--> the part of the parameters --all_gather--> parameters
 
-The parts are pieces of the flat buffers that optimizers work on (``nn/optim/flat.py``), so a step is a few kernels and two
-collective operations for each group, dtype and device."""
+The parts are of the flat buffers that optimizers work on (``nn/optim/flat.py``), so a step is a few kernels, and two collective
+operations for each 25 MB of a group, dtype and device."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ntgrad.backends.process import uninterrupted
@@ -17,32 +18,68 @@ from ntgrad.distributed.operations import group_of
 from ntgrad.graph import checked, no_grad
 from ntgrad.graph.hooks import of_leaf
 from ntgrad.nn.optim.base import Optimizer, OptimizerGroup
-from ntgrad.nn.optim.flat import Flat, own
+from ntgrad.nn.optim.flat import Flat, Slices, own
 from ntgrad.tensor import Tensor
 
-from .data_parallel import Buckets, synchronise
+from .data_parallel import BUCKET_MB, Buckets, synchronise
+
+
+@dataclass(frozen=True)
+class _Piece:
+  """Parameters of a Flat that are reduced and gathered together: from ``begin`` to ``end`` in it, with the zeros behind the last
+  ``count`` elements a rank, which lie from ``at`` on in its part."""
+  slices: Slices
+  begin: int
+  end: int
+  count: int
+  at: int
 
 
 class _Shard:
-  """The part of a Flat that this rank steps. ``whole`` has zeros behind the parameters, to a multiple of the number of ranks."""
+  """The part of a Flat that this rank steps: of each piece of about ``BUCKET_MB`` a part. Gradients of the last piece are there
+  first, and are on their way while others are made."""
 
   def __init__(self, flat: Flat, group: Any):
-    self.flat, self.group, n = flat, group, group.size()
-    self.count = -(-flat.size // n)
-    self.after = self.count * n - flat.size
-    self.begin = self.count * max(group.rank(), 0)
+    self.flat, self.group, self.pieces, n = flat, group, list[_Piece](), group.size()
+    first, begin, bounds = 0, 0, [*flat.begins, flat.size]
+    for i, end in enumerate(bounds[1:], 1):
+      if end < flat.size and ((end - begin) * flat.dtype.itemsize < BUCKET_MB * 1e6 or (end - begin) % n): continue
+      count, at = -(-(end - begin) // n), sum([p.count for p in self.pieces])
+      self.pieces.append(_Piece(Slices(flat.params[first:i], len(flat.params) > 1), begin, end, count, at))
+      first, begin = i, end
+    self.count = sum([p.count for p in self.pieces])
     synchronise([flat.flat], group)
     flat.move(given=False)
     self.part = own(self.mine(flat.flat)).realize()
     self.part.requires_grad = True
 
-  def padded(self, whole: Tensor) -> Tensor: return whole.pad(((0, self.after),)) if self.after else whole
-  def mine(self, whole: Tensor) -> Tensor: return self.padded(whole)[self.begin:self.begin + self.count]
+  def padded(self, x: Tensor, p: _Piece) -> Tensor:
+    """A piece with the zeros behind it."""
+    after = p.count * self.group.size() - (p.end - p.begin)
+    return x.pad(((0, after),)) if after else x
+
+  def mine(self, whole: Tensor) -> Tensor:
+    """This rank's part of something that has an element for each of the parameters'."""
+    rank = max(self.group.rank(), 0)
+    parts = [self.padded(whole[p.begin:p.end], p)[rank * p.count:(rank + 1) * p.count] for p in self.pieces]
+    return parts[0] if len(parts) == 1 else Tensor.cat(*parts, dim=0)
 
   def gathered(self, part: Tensor) -> Tensor:
-    """The whole of all ranks' parts, without what is behind the parameters."""
-    made = collective("all_gather", part.detach(), (self.count * self.group.size(),), self.group)
-    return made[:self.flat.size] if self.after else made
+    """The whole of all ranks' parts."""
+    made = [self.gather(part, p)[:p.end - p.begin] for p in self.pieces]
+    return made[0] if len(made) == 1 else Tensor.cat(*made, dim=0)
+
+  def gather(self, part: Tensor, p: _Piece, into: Tensor | None = None) -> Tensor:
+    """A piece, with what is behind it, of all ranks' parts."""
+    return collective("all_gather", part.detach(), (p.count * self.group.size(),), self.group, into=into,
+                      begin=0 if into is None else p.begin, piece=(p.at, p.at + p.count))
+
+  def spread(self) -> None:
+    """Have the parameters be what all ranks' parts are."""
+    flat = self.flat.flat
+    for p in self.pieces:
+      if self.flat.moves and p.count * self.group.size() == p.end - p.begin: self.gather(self.part, p, flat)
+      else: flat[p.begin:p.end].assign(self.gather(self.part, p)[:p.end - p.begin])
 
   def averaged(self) -> bool:
     """Whether DistributedDataParallel has the parameters' gradients be the mean already."""
@@ -61,13 +98,22 @@ class _Shard:
     self.flat.move()
     with no_grad():
       self.part.assign(self.mine(self.flat.flat))
-      whole = self.flat.shown(grads)
-      if whole is None:
-        whole = self.padded(self.flat.join([g.cast(self.flat.dtype) for g in there]).detach()).contiguous()
-        self.flat.show_gradients(grads, whole)
-      else: whole = self.padded(whole)
-      if self.averaged(): self.part.grad = self.mine(whole)
-      else: self.part.grad = collective("reduce_scatter", whole, (self.count,), self.group, "avg")
+      if self.averaged(): self.part.grad = self.mine(self.in_one(self.flat, there))
+      else:
+        self.part.grad = made = Tensor.empty(self.count, dtype=self.flat.dtype, device=self.flat.device)
+        end = len(there)
+        for p in self.pieces[::-1]:
+          begin = end - len(p.slices.params)
+          whole = self.padded(self.in_one(p.slices, there[begin:end]), p)
+          collective("reduce_scatter", whole, (p.count,), self.group, "avg", into=made, begin=p.at)
+          end = begin
+
+  def in_one(self, slices: Slices, grads: list[Tensor]) -> Tensor:
+    """Gradients as one flat tensor, of which they are slices then."""
+    if (whole := slices.shown(grads)) is None:
+      whole = slices.join([g.cast(self.flat.dtype) for g in grads]).detach().contiguous()
+      slices.show_gradients(grads, whole)
+    return whole
 
 
 @checked
@@ -132,7 +178,7 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
     tensors = self.optim.schedule_step()
     for p in self.optim.params: p.grad = None
     with no_grad():
-      for s in shards: s.flat.flat.assign(s.gathered(s.part))
+      for s in shards: s.spread()
     return [*tensors, *[s.flat.flat for s in shards]]
 
   def state_dict(self) -> dict[str, Any]:
