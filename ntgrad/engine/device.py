@@ -12,6 +12,7 @@ from ntgrad.codegen.ir import DeviceError, NtgradError, config, in_handler, show
 from ntgrad.graph.lock import synchronized
 from ntgrad.graph.origins import blame_caller
 
+from . import later
 from .counters import phase
 
 if TYPE_CHECKING:
@@ -206,9 +207,10 @@ class _Device:
     get_device(self._located(name)).reset_peak()
 
   def optimise(self, name: str | None = None) -> None:
-    """Have kernels optimised that were built quickly (see TIERS in ``ntgrad.config``), and wait for that: what runs on a device
-    (None: the default one) is as fast then as it will be. Raises DeviceError."""
+    """Have kernels optimised that were built quickly (see TIERS in ``ntgrad.config``), and wait for that and for what other threads
+    make ahead: what runs on a device (None: the default one) is as fast then as it will be. Raises DeviceError."""
     get_device(self._located(name)).optimise()
+    later.wait()
 
   def synchronize(self, name: str | None = None) -> None:
     """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it, and

@@ -147,6 +147,16 @@ def test_workers_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
   workers.stop()
 
 
+def test_optimise_waits_for_what_is_made_ahead() -> None:
+  done = list[int]()
+  def work() -> None:
+    time.sleep(0.2)
+    done.append(1)
+  later.do_later(work)
+  ntgrad.Device.optimise()
+  assert done
+
+
 def test_what_nobody_waits_for_stands_aside() -> None:
   """It goes on while nobody computes, and no further than its next look while somebody does, who never waits for all of it."""
   rounds, stop = [0], threading.Event()
