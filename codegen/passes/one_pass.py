@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Collection
 from functools import cached_property, reduce
 
 from .. import index as ix
@@ -89,13 +90,18 @@ def _multiplied_exactly(r: UOp) -> bool:
   return x.arg is BinaryOps.MUL and all(any(a.arg[0] in r.arg[1] for a in s.ranges) for s in x.src) and multiplied_exactly(x)
 
 
+def _uncast(u: UOp) -> UOp:
+  while u.op is Ops.CAST: u = u.src[0]
+  return u
+
+
 class _Blocks(Builder):
   """A kernel whose chain is made by a loop: a program has a block of rows, and goes along the blocks of the chain's axis."""
 
   def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis):
     super().__init__(kernel, target)
     self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
-    self.blocks, self.is_wide, self.long_warps, branches = bool(target and target.blocks), False, False, False
+    self.blocks, self.is_wide, self.long_warps, self.branches = bool(target and target.blocks), False, False, False
     all_of = _whole_axes(kernel, chain)
     most = CPU_ROWS, CPU_COLUMNS
     if target and target.blocks:
@@ -104,7 +110,7 @@ class _Blocks(Builder):
       self.long_warps = wide and not several and target.warp_groups and self.of_products_alone()
       large = self.long_warps or wide and several and target.warp_groups
       # without warp groups factors lie in registers, too many of them across a branch
-      branches = target.warp_groups or not several
+      self.branches = target.warp_groups or not several
       most = _LARGE if large else _NARROW if wide and several else _MULTIPLIED
     self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
     self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
@@ -121,12 +127,13 @@ class _Blocks(Builder):
     self.step = self.new(ix.rounds(self.columns.size, self.width), AxisKind.LOOP)
     self.block = ix.add(self.step.rng, begin)
     self.known: dict[UOp, UOp] = {}    # conditions, and what they are in whole blocks
-    self.whole = self.all_count() if branches else ix.TRUE   # whether a block is one, of which everything counts
+    self.whole = self.all_count() if self.branches else ix.TRUE   # whether a block is one, of which everything counts
     self.axes += [Axis(a.id, a.size, AxisKind.TILE) for a in all_of]
     self.column = self.new(self.width, AxisKind.TILE)   # behind the others: blocks lie along it
     self.to_least = all(s.by is s.statistic and s.by.dtype in _LEAST and 0 < s.c <= 1 for m in chain.members for s in m.shifts)
     self.before: list[UOp] = []        # what stands before the loop
     self.kept: dict[UOp, UOp] = {}     # the variable of each member
+    self.reads = set[UOp]()            # variables of what is read at first in a round
     self.newest: dict[UOp, UOp] = {}   # of a statistic that others are shifted by, in the round
 
   def size(self, n: ix.Dim, most: int) -> int:
@@ -210,6 +217,8 @@ class _Blocks(Builder):
         end = ix.add(rest, k * (self.width - 1) if k > 0 else 0)   # of the block's elements the greatest, but for its beginning
         within.append(ix.lt(ix.add(end, ix.mul(self.block, k * self.width)), 0))
       self.known[u.src[0]] = UOp.const(dtypes.bool, not negated)
+    if not ix.divides(self.width, self.columns.size):
+      within.append(ix.lt(ix.add(ix.mul(self.block, self.width), self.width - 1), self.columns.size))
     return ix.both(*within)
 
   def step_of(self, c: UOp, least: bool) -> tuple[int, UOp] | None:
@@ -240,10 +249,26 @@ class _Blocks(Builder):
     """The tile axes that are some ranges."""
     return [a for a in self.axes if a.kind is AxisKind.TILE and a.rng in ranges]
 
-  def counted(self, x: UOp, fn: BinaryOps) -> UOp:
-    """What is reduced, without what is behind the last element."""
-    gate = self.there[self.column.rng]
-    return x if gate is ix.TRUE else gate.where(x, UOp.const(x.dtype, identity(fn, x.dtype)))
+  def counted(self, x: UOp, fn: BinaryOps, blocks: Collection[UOp], body: list[UOp]) -> UOp:
+    """What is reduced, without what is behind the last element. Of ``blocks`` one is written over where it has some (IF not
+    whole: weight = where(j < n, weight, 0)); what it is multiplied by is read as 0 there."""
+    gate, value = self.there[self.column.rng], self.value(x)
+    if gate is ix.TRUE: return value
+    product = x.arg is BinaryOps.MUL and fn is BinaryOps.ADD
+    first, *others = sorted([_uncast(f) for f in x.src] if product else [x], key=lambda f: f not in blocks)
+    if not self.branches or first not in blocks or not all(map(self.is_read, others)):
+      return gate.where(value, UOp.const(x.dtype, identity(fn, x.dtype)))
+    body.append(self.elsewhere(first, gate.where(first, UOp.const(first.dtype, identity(fn, first.dtype)))))
+    return value
+
+  def is_read(self, u: UOp) -> bool:
+    """Whether it is read along the chain's axis, and so 0 behind the last element."""
+    return u.op is Ops.LOAD and (u.src[0].op is Ops.DEFINE_GLOBAL or u in self.reads) and not {
+      self.chain.axis, self.column.rng}.isdisjoint(u.ranges)
+
+  def elsewhere(self, block: UOp, value: UOp) -> UOp:
+    """Write over a block that is not whole."""
+    return UOp.unique(Ops.IF, dtypes.bool, (self.whole, store_over(block, value)), 0)
 
   def finite(self, v: UOp, other: UOp | None = None) -> UOp:
     """What a sum is shifted by: a maximum, but the least finite number for -inf, from which -inf is as far as it was; where that
@@ -267,22 +292,24 @@ class _Blocks(Builder):
     self.table = {**self.fixed, self.chain.axis: j}
     members, body, late = self.chain.members, list[UOp](), list[UOp]()
     shifting = {s.statistic for m in members for s in m.shifts}
-    shared = self.shared()
+    shared, blocks = self.shared(), set[UOp]()
     by: dict[tuple[UnaryOps, float, UOp], UOp] = {}
     for n, u in enumerate(self.described):   # all at first, to be waited for once
-      made[u] = keep(body, f"read{n}", self.value(u), *self.axes_of(*u.ranges))
+      self.reads.add(read := keep(body, f"read{n}", self.value(u), *self.axes_of(*u.ranges)))
+      made[u] = read
     for n, m in enumerate(members):
       for u in toposort((m.inside,), made.__contains__):
         if u not in shared or u in made: continue
         there, = substitute((u,), made)
         known = self.known.get(u.src[0]) if u.op is Ops.ALU else None
         chosen = there if known is None else there.src[1 if known is ix.TRUE else 2]
-        block = made[u] = keep(body, f"block{len(made)}", self.value(chosen), *self.axes_of(*u.ranges))
+        blocks.add(block := keep(body, f"block{len(made)}", self.value(chosen), *self.axes_of(*u.ranges)))
+        made[u] = block
         if known is None: continue
         choice = self.value(there.replace(tuple([block if s is chosen else s for s in there.src])))
-        body.append(UOp.unique(Ops.IF, dtypes.bool, (self.whole, store_over(block, choice)), 0))
+        body.append(self.elsewhere(block, choice))
       fn, so_far = m.node.arg[0], self.kept[m.node]
-      new = reduce_over(fn, self.counted(self.value(substitute((m.inside,), made)[0]), fn), self.column)
+      new = reduce_over(fn, self.counted(substitute((m.inside,), made)[0], fn, blocks, body), self.column)
       for s in m.shifts:   # where nothing was there before, by 1
         if (key := (s.fn, s.c, s.by)) not in by:
           now = self.finite(self.newest[s.statistic])
