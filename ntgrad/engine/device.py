@@ -207,8 +207,8 @@ class _Device:
     get_device(self._located(name)).reset_peak()
 
   def optimise(self, name: str | None = None) -> None:
-    """Have kernels optimised that were built quickly (see TIERS in ``ntgrad.config``), and wait for that and for what other threads
-    make ahead: what runs on a device (None: the default one) is as fast then as it will be. Raises DeviceError."""
+    """Have kernels optimised that were built quickly (see TIERS in ``ntgrad.config``), and wait for that and for what is
+    made ahead in threads: what runs on a device (None: the default one) is then as fast as it will be. Raises DeviceError."""
     get_device(self._located(name)).optimise()
     later.wait()
 

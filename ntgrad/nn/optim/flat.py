@@ -34,7 +34,7 @@ class Slices:
     for (begin, end), after, part in zip(self.slices[first:], [*self.begins, self.size][first + 1:], parts):
       part = part.reshape(end - begin)
       padded.append(part.pad(((0, after - end),)) if after > end else part)
-    return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
+    return in_a_row(padded)
 
   def empty(self) -> Tensor:
     """Flat memory that nobody has written, of the tensors' dtype and device: (size,)."""
@@ -80,13 +80,16 @@ class Flat(Slices):
     super().__init__(params)
     self.dtype, self.device = params[0].dtype, params[0].device
     self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
+    self.memory: Tensor | None = None   # what all of ``flat`` lies in, from its element ``first`` on
+    self.first = 0
     if self.moves:
-      self.flat = own(self.join(params))
+      self.flat = self.memory = own(self.join(params))
       _flats.add(self.flat._alias)
     elif len(params) == 1: self.flat = params[0].detach().reshape(-1).requires_grad_(False)
     else:
-      (begin, _), = params[0]._view[0][1]
-      self.flat = _whole(params[0]._alias).detach()[begin:begin + self.size].requires_grad_(False)
+      self.first, _ = params[0]._view[0][1][0]
+      self.memory = _whole(params[0]._alias).detach().requires_grad_(False)
+      self.flat = self.memory[self.first:self.first + self.size]
     self.states, self.masks, self.recipes = dict[str, Tensor](), dict[tuple[bool, ...], Tensor](), Recipes()
 
   def __getitem__(self, state: str) -> Tensor: return self.states[state]
@@ -120,6 +123,11 @@ class Flat(Slices):
       self.masks[have] = self.join([Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device)
                                     for h, p in zip(have, self.params)]).contiguous()
     return self.masks[have]
+
+
+def in_a_row(parts: Sequence[Tensor]) -> Tensor:
+  """Flat tensors behind each other."""
+  return parts[0] if len(parts) == 1 else Tensor.cat(*parts, dim=0)
 
 
 def moves(t: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, DistributedError, GradientError, dtypes
@@ -12,26 +13,12 @@ from ntgrad.distributed.operations import group_of
 from ntgrad.distributed.world import Group
 from ntgrad.graph import checked, no_grad
 from ntgrad.nn.module import Module
-from ntgrad.nn.optim.flat import Slices, flat_memory
+from ntgrad.nn.optim.flat import Slices, flat_memory, in_a_row
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import walk
 
 BUCKET_MB = 25
 _SHOWN = 8   # names that an error lists
-
-
-def flat_of(tensors: Sequence[Tensor]) -> Tensor:
-  """Tensors of one dtype and device behind each other: (elements,)."""
-  parts = [t.detach().reshape(-1) for t in tensors]
-  return parts[0] if len(parts) == 1 else Tensor.cat(*parts, dim=0)
-
-
-def pieces_of(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-  """Its slices, in the shapes of tensors."""
-  out, at = [], 0
-  for t in like:
-    out.append(flat[at:(at := at + t.numel())].reshape(t.shape))
-  return out
 
 
 def synchronise(tensors: Sequence[Tensor], group: Group, root: int = 0) -> None:
@@ -41,8 +28,9 @@ def synchronise(tensors: Sequence[Tensor], group: Group, root: int = 0) -> None:
     if t.numel(): kinds.setdefault((t.dtype, t.device), []).append(t)
   with no_grad():
     for same in kinds.values():
-      made = collective("broadcast", flat := flat_of(same), tuple(flat.shape), group, root=root)
-      for t, piece in zip(same, pieces_of(made, same)): t.assign(piece)
+      flat = in_a_row([t.detach().reshape(-1) for t in same])
+      made, ends = collective("broadcast", flat, tuple(flat.shape), group, root=root), accumulate([t.numel() for t in same])
+      for t, end in zip(same, ends): t.assign(made[end - t.numel():end].reshape(t.shape))
 
 
 class _Kind(Slices):

@@ -18,7 +18,7 @@ from ntgrad.distributed.operations import group_of
 from ntgrad.graph import checked, no_grad
 from ntgrad.graph.hooks import of_leaf
 from ntgrad.nn.optim.base import Optimizer, OptimizerGroup
-from ntgrad.nn.optim.flat import Flat, Slices, own
+from ntgrad.nn.optim.flat import Flat, Slices, in_a_row, own
 from ntgrad.tensor import Tensor
 
 from .data_parallel import BUCKET_MB, Buckets, synchronise
@@ -50,7 +50,7 @@ class _Shard:
     self.count = sum([p.count for p in self.pieces])
     synchronise([flat.flat], group)
     flat.move(given=False)
-    self.part = own(self.mine(flat.flat)).realize()
+    self.part = own(in_a_row(self.mine(flat.flat))).realize()
     self.part.requires_grad = True
 
   def padded(self, x: Tensor, p: _Piece) -> Tensor:
@@ -58,55 +58,52 @@ class _Shard:
     after = p.count * self.group.size() - (p.end - p.begin)
     return x.pad(((0, after),)) if after else x
 
-  def mine(self, whole: Tensor) -> Tensor:
-    """This rank's part of something that has an element for each of the parameters'."""
+  def mine(self, whole: Tensor, after: int = 0) -> list[Tensor]:
+    """This rank's part of something that has an element for each of the parameters', by pieces, and zeros behind the last."""
     rank = max(self.group.rank(), 0)
-    parts = [self.padded(whole[p.begin:p.end], p)[rank * p.count:(rank + 1) * p.count] for p in self.pieces]
-    return parts[0] if len(parts) == 1 else Tensor.cat(*parts, dim=0)
+    *parts, last = [self.padded(whole[p.begin:p.end], p)[rank * p.count:(rank + 1) * p.count] for p in self.pieces]
+    return [*parts, last.pad(((0, after),)) if after else last]
 
   def gathered(self, part: Tensor) -> Tensor:
     """The whole of all ranks' parts."""
-    made = [self.gather(part, p)[:p.end - p.begin] for p in self.pieces]
-    return made[0] if len(made) == 1 else Tensor.cat(*made, dim=0)
+    return in_a_row([self.gather(part, p)[:p.end - p.begin] for p in self.pieces])
 
-  def gather(self, part: Tensor, p: _Piece, into: Tensor | None = None) -> Tensor:
-    """A piece, with what is behind it, of all ranks' parts."""
-    return collective("all_gather", part.detach(), (p.count * self.group.size(),), self.group, into=into,
-                      begin=0 if into is None else p.begin, piece=(p.at, p.at + p.count))
+  def gather(self, part: Tensor, p: _Piece, first: int = 0, into: Tensor | None = None, begin: int = 0) -> Tensor:
+    """A piece, with what is behind it, of all ranks' parts, which begin at element ``first`` of ``part``."""
+    at = first + p.at
+    return collective("all_gather", part.detach(), (p.count * self.group.size(),), self.group, into=into, begin=begin,
+                      piece=(at, at + p.count))
 
-  def spread(self) -> None:
-    """Have the parameters be what all ranks' parts are."""
-    flat = self.flat.flat
+  def spread(self, parts: Flat, first: int) -> None:
+    """Have the parameters be what all ranks' parts are, which begin at element ``first`` of ``parts``."""
+    flat, memory = self.flat, self.flat.memory
     for p in self.pieces:
-      if self.flat.moves and p.count * self.group.size() == p.end - p.begin: self.gather(self.part, p, flat)
-      else: flat[p.begin:p.end].assign(self.gather(self.part, p)[:p.end - p.begin])
+      if memory is not None and p.count * self.group.size() == p.end - p.begin:
+        self.gather(parts.flat, p, first, memory, flat.first + p.begin)
+      else: flat.flat[p.begin:p.end].assign(self.gather(parts.flat, p, first)[:p.end - p.begin])
 
   def averaged(self) -> bool:
     """Whether DistributedDataParallel has the parameters' gradients be the mean already."""
     return all([(hooks := of_leaf(p)) is not None and any([isinstance(h.fn, Buckets) and h.fn.on for h in hooks.all])
                 for p in self.flat.params])
 
-  def take(self) -> None:
-    """Give the part the parameters' values, which others may have written, and the mean of the ranks' gradients. Raises
-    GradientError where a parameter has none."""
-    grads = self.flat.gradients()
-    there = [g for g in grads if g is not None]
+  def gradients(self) -> list[Tensor]:
+    """Those of the parameters. Raises GradientError where one has none."""
+    there = [g for g in self.flat.gradients() if g is not None]
     if len(there) < len(self.flat.params):
       missing = [self.flat.numbers[i] for i, p in enumerate(self.flat.params) if p.grad is None]
       raise GradientError(f"ZeroRedundancyOptimizer.step: parameters number {shown(missing)} have no gradient; all need one at "
                           "every step: leave out, or set requires_grad=False on, those that the loss is not made of")
-    self.flat.move()
-    with no_grad():
-      self.part.assign(self.mine(self.flat.flat))
-      if self.averaged(): self.part.grad = self.mine(self.in_one(self.flat, there))
-      else:
-        self.part.grad = made = Tensor.empty(self.count, dtype=self.flat.dtype, device=self.flat.device)
-        end = len(there)
-        for p in self.pieces[::-1]:
-          begin = end - len(p.slices.params)
-          whole = self.padded(self.in_one(p.slices, there[begin:end]), p)
-          collective("reduce_scatter", whole, (p.count,), self.group, "avg", into=made, begin=p.at)
-          end = begin
+    return there
+
+  def reduce(self, grads: list[Tensor], into: Tensor, first: int) -> None:
+    """Write the mean of the ranks' gradients of this rank's part into a flat tensor, from element ``first`` on."""
+    end = len(grads)
+    for p in self.pieces[::-1]:
+      begin = end - len(p.slices.params)
+      whole = self.padded(self.in_one(p.slices, grads[begin:end]), p)
+      collective("reduce_scatter", whole, (p.count,), self.group, "avg", into=into, begin=first + p.at)
+      end = begin
 
   def in_one(self, slices: Slices, grads: list[Tensor]) -> Tensor:
     """Gradients as one flat tensor, of which they are slices then."""
@@ -174,11 +171,28 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
   def schedule_step(self) -> list[Tensor]:
     """As :meth:`step`, lazily: gives the tensors to realise for it."""
     shards = [s for group in self.shards for s in group]
-    for s in shards: s.take()
+    grads = {s: s.gradients() for s in shards}
+    # the parts of a group lie together, as its optimizer has them
+    homes = {f: [(s, f.begins[i]) for i, p in enumerate(f.params) for s in shards if s.part is p]
+             for g in self.optim.param_groups for f in g.flats}
+    with no_grad():
+      for f, mine in homes.items():
+        for s, _ in mine: s.flat.move()
+        f.move()
+        ends = [*f.begins[1:], f.size]
+        f.flat.assign(in_a_row([   # which others may have written
+          x for (s, first), end in zip(mine, ends) for x in s.mine(s.flat.flat, end - first - s.count)]))
+        made = f.empty()
+        for i, (s, first) in reversed([*enumerate(mine)]):
+          if s.averaged(): s.part.grad = in_a_row(s.mine(s.in_one(s.flat, grads[s])))
+          else:
+            s.reduce(grads[s], made, first)
+            s.part.grad = f.view(made, i)
     tensors = self.optim.schedule_step()
     for p in self.optim.params: p.grad = None
     with no_grad():
-      for s in shards: s.spread()
+      for f, mine in homes.items():
+        for s, first in mine: s.spread(f, first)
     return [*tensors, *[s.flat.flat for s in shards]]
 
   def state_dict(self) -> dict[str, Any]:
@@ -216,7 +230,7 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
             if k == "step" or k in self.optim._kept: part[k] = parts[0]
             elif not all([isinstance(p, Tensor) for p in parts]):
               raise StateError(f"ZeroRedundancyOptimizer.load_state_dict: not every parameter has the state {k!r}")
-            else: part[k] = own(s.mine(s.flat.join([p.to(s.flat.device).cast(s.flat.wide) for p in parts])))
+            else: part[k] = own(in_a_row(s.mine(s.flat.join([p.to(s.flat.device).cast(s.flat.wide) for p in parts]))))
           mine[len(mine)] = part
     self.optim.load_state_dict({"state": mine, "param_groups": options})
 
