@@ -2,9 +2,9 @@
 """Attention in tensor code beside torch's best backend: `python bench/attention.py [--device cuda] [--only causal] [--quick]`.
 
 One process, random data, the sides in turns, medians. On a GPU ours is captured (``ntgrad.jit``: a call of a tensor method takes
-0.2 ms of the host), in bfloat16, beside the fastest of torch's cuDNN, flash and
-memory-efficient kernels, whose name is shown, and beside ``examples/tile/flash_attention.py``. A row is torch's time over ours;
-``TFLOP/s`` counts what the mask leaves. Results are compared.
+0.2 ms of the host), in bfloat16, beside the fastest of torch's cuDNN, flash and memory-efficient kernels, whose name is shown, and
+beside ``examples/tile/flash_attention.py``; masks and scores of one's own stand beside torch's compiled ``flex_attention``. A row
+is torch's time over ours; ``TFLOP/s`` counts what the mask leaves. Results are compared.
 """
 from __future__ import annotations
 
@@ -160,6 +160,57 @@ def tile_row(case: Case, quick: bool, flush: Any) -> Row:
   return Row(f"{case.name}: tile kernel ÷ tensor code", *times, took[1] / took[0], "×", FAST, 0.95, 1.0)
 
 
+class Scored(NamedTuple):
+  """Attention of one's own: of batch × heads × length × width, ours as a function of scores and positions, torch's two of flex
+  attention's, of which one may be None, and the part of the scores that the mask leaves."""
+  name: str
+  shape: tuple[int, int, int, int]
+  ours: Callable[[Any, Any, Any], Any]
+  score: Callable[..., Any] | None
+  mask: Callable[..., Any] | None
+  part: float
+
+
+def own_scores(length: int = 4096, documents: int = 8, window: int = 512) -> list[Scored]:
+  """A window, documents behind each other, and soft-capping with ALiBi, all causal."""
+  n, each = 4 * length, length // documents
+  slopes = 2.0 ** (-8.0 * np.arange(1, 17, dtype=np.float32) / 16)
+  ours, theirs = ntgrad.tensor(slopes).reshape(16, 1, 1).realize(), torch.tensor(slopes, device="cuda")
+  return [
+    Scored("window of 512, 16384 d64", (1, 16, n, 64), lambda s, i, j: ((j <= i) & (i - j < window)).where(s, float("-inf")),
+           None, lambda b, h, i, j: (j <= i) & (i - j < window), window / n),
+    Scored("documents, 4096 d64", (4, 16, length, 64),
+           lambda s, i, j: ((j <= i) & (i // each == j // each)).where(s, float("-inf")),
+           None, lambda b, h, i, j: (j <= i) & (i // each == j // each), 0.5 / documents),
+    Scored("soft-capping with ALiBi, causal 4096 d64", (4, 16, length, 64),
+           lambda s, i, j: (j <= i).where((s / 30).tanh() * 30 + ours * (j - i), float("-inf")),
+           lambda s, b, h, i, j: torch.tanh(s / 30) * 30 + theirs[h] * (j - i), lambda b, h, i, j: j <= i, 0.5)]
+
+
+def scored_row(case: Scored, quick: bool, flush: Any) -> Row:
+  """One of them, beside torch's flex attention, compiled."""
+  flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
+  (batch, heads, n, width), g = case.shape, np.random.default_rng(0)
+  arrays = [g.standard_normal(case.shape, "float32") for _ in range(3)]
+  q, k, v = [ntgrad.tensor(a).to(ntgrad.bfloat16) for a in arrays]
+  ntgrad.Tensor.realize(q, k, v)
+  i, j = ntgrad.Tensor.arange(n).reshape(n, 1), ntgrad.Tensor.arange(n).reshape(1, n)
+  def ours() -> Any:
+    scores = case.ours((q @ k.transpose(-2, -1)).float() * width ** -0.5, i, j)
+    return (scores.softmax(-1).to(v.dtype) @ v).realize()
+  given = [torch.tensor(a).to("cuda", torch.bfloat16) for a in arrays]
+  blocks = flex.create_block_mask(case.mask, None, None, n, n, device="cuda")
+  compiled = torch.compile(flex.flex_attention)
+  def theirs() -> Any: return compiled(*given, score_mod=case.score, block_mask=blocks)
+  mine = ntgrad.jit(ours)
+  for _ in range(3): y, found = mine(), theirs()
+  apart = float(abs(y.float().numpy() - found.float().cpu().numpy()).max())
+  assert apart < 0.1, f"{case.name}: results are {apart} apart"
+  took = measure.turns([timer("cuda", mine, flush), timer("cuda", theirs, flush)], 0.2 if quick else 1.5, 3, 200)
+  said = f"{took[0] * 1e3:.3f} ms, {4e-12 * batch * heads * n * n * width * case.part / took[0]:.2f} TFLOP/s"
+  return Row(case.name, said, f"{took[1] * 1e3:.3f} ms flex", took[1] / took[0], "×", FAST, 0.9, 1.5)
+
+
 def main() -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -177,6 +228,10 @@ def main() -> int:
     print(" | ".join(rows[-1].cells()), file=sys.stderr, flush=True)
     if args.device == "cuda" and case.causal and not case.gradients and not case.kv_heads:
       rows.append(tile_row(case, args.quick, flush))
+  for scored in own_scores() if args.device == "cuda" else ():
+    if args.only not in scored.name: continue
+    rows.append(scored_row(scored, args.quick, flush))
+    print(" | ".join(rows[-1].cells()), file=sys.stderr, flush=True)
   print(table(rows))
   return 0 if all(r.ok for r in rows) else 1
 

@@ -126,12 +126,15 @@ def steps(batch: int, layers: int) -> None:
     losses = [float(called(x, y).item()) for _ in range(4)]
     first = time.perf_counter() - began
     ntgrad.Device.optimise()
+    ntgrad.cuda.reset_peak_memory_stats()
     def once(called: Any = called, x: Any = x, y: Any = y) -> None: called(x, y).item()
     took[f"{name} {how}"] = timed({"": once})[""]
     if library is ntgrad:
       inner = optimizer.optim if how == "zero" else optimizer
       state[how] = sum(t.nbytes() for s in inner.state.values() for t in s.values())
-    say(f"- {name}, {how}: {took[f'{name} {how}'] * 1e3:.2f} ms a step, four steps at first in {first:.1f} s, losses "
+    peak = (ntgrad if library is ntgrad else torch).cuda.max_memory_allocated() / 1e9
+    say(f"- {name}, {how}: {took[f'{name} {how}'] * 1e3:.2f} ms a step, {peak:.1f} GB at most, "
+        f"four steps at first in {first:.1f} s, losses "
         f"{', '.join([f'{v:.4f}' for v in losses])}")
     del work, whole, optimizer, step, called, once, x, y
     gc.collect()
