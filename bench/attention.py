@@ -2,9 +2,9 @@
 """Attention in tensor code beside torch's best backend: `python bench/attention.py [--device cuda] [--only causal] [--quick]`.
 
 One process, random data, the sides in turns, medians. On a GPU ours is captured (``ntgrad.jit``: a call of a tensor method takes
-0.2 ms of the host), in bfloat16, beside the fastest of torch's cuDNN, flash and memory-efficient kernels, whose name is shown, and
-beside ``examples/tile/flash_attention.py``; masks and scores of one's own stand beside torch's compiled ``flex_attention``. A row
-is torch's time over ours; ``TFLOP/s`` counts what the mask leaves. Results are compared.
+0.2 ms of the host), in bfloat16, beside the fastest of torch's cuDNN, flash and memory-efficient kernels, whose name is shown,
+and beside ``examples/tile/flash_attention.py``; masks and scores of one's own stand beside ``flex_attention``, as torch compiles
+it. A row is torch's time over ours; ``TFLOP/s`` counts what the mask leaves. Results are compared.
 """
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ def scored_row(case: Scored, quick: bool, flush: Any) -> Row:
   arrays = [g.standard_normal(case.shape, "float32") for _ in range(3)]
   q, k, v = [ntgrad.tensor(a).to(ntgrad.bfloat16) for a in arrays]
   ntgrad.Tensor.realize(q, k, v)
-  i, j = ntgrad.Tensor.arange(n).reshape(n, 1), ntgrad.Tensor.arange(n).reshape(1, n)
   def ours() -> Any:
+    i, j = ntgrad.Tensor.arange(n).reshape(n, 1), ntgrad.Tensor.arange(n).reshape(1, n)   # made outside they would be memory
     scores = case.ours((q @ k.transpose(-2, -1)).float() * width ** -0.5, i, j)
     return (scores.softmax(-1).to(v.dtype) @ v).realize()
   given = [torch.tensor(a).to("cuda", torch.bfloat16) for a in arrays]

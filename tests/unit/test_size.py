@@ -34,8 +34,10 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "several processes: collectives, data parallel, checkpoints, launch (ntgrad/distributed, nn/parallel.py)": (2_500, 24_000),
   "gradients that lie as an optimizer has them, optimizers that share parameters (optim/flat.py)": (90, 1_050),
   "the cache's limit for several writers at once; what ranks that failed have not done": (55, 400),
+  "other libraries' work in CUDA graphs; an optimizer in parts by pieces (backends/cuda/graph.py, nn/parallel/sharded.py)":
+    (160, 2_100),
   "reductions that need each other in one pass (schedule/chains.py, exchanged_sums.py, passes/one_pass*.py, matrix_units.py)":
-    (1_255, 18_450),
+    (1_300, 18_950),
   "phases of a profile that are noted first and added up later, copies for check_nan in one piece of memory": (75, 900),
   "what was said twice, or stood in a function of its own and was used once": (-400, -1_600),
 }
