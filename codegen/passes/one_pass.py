@@ -219,11 +219,20 @@ class _Blocks(Builder):
   def step_of(self, c: UOp, least: bool) -> tuple[int, UOp] | None:
     """The step of an index along the chain's axis, and the rest of it: the least that it is for the rows of a program, or the
     greatest. None where it does not go along that axis, or along others."""
+    axis, row = self.chain.axis, self.row.rng
     terms, n = ix.linear(self.here(c))
-    k, rest = dict(terms).get(self.chain.axis, 0), ix.const(n)
+    for t, by in terms:   # j // d + rest < 0  ->  j + rest * d < 0
+      if t is axis or axis not in t.ranges or t.arg is not BinaryOps.IDIV or abs(by) != 1: continue
+      others, d = ix.sub(self.here(c), ix.mul(t, by)), t.src[1]
+      terms, n = ix.linear(ix.add(ix.mul(t.src[0], by), ix.add(ix.mul(others, d), 0 if by > 0 else ix.sub(d, 1))))
+      break
+    k, rest = dict(terms).get(axis, 0), ix.const(n)
     for t, by in terms:
-      if t is self.row.rng: rest = ix.add(rest, (min if least else max)(by, 0) * (self.height - 1))
-      elif t is not self.chain.axis: rest = ix.add(rest, ix.mul(t, by))
+      if t is row: rest = ix.add(rest, (min if least else max)(by, 0) * (self.height - 1))
+      elif t is not axis:
+        grows = t.arg is BinaryOps.IDIV and dict(ix.linear(t.src[0])[0]).get(row, -1) >= 0   # with the row
+        if grows: t, = substitute((t,), {row: ix.const(0 if least is (by > 0) else self.height - 1)})
+        rest = ix.add(rest, ix.mul(t, by))
     outside = {a.rng for a in self.axes if a.kind is AxisKind.GRID}
     return (k, rest) if k and outside.issuperset(rest.ranges) else None
 

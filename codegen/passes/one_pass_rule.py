@@ -229,20 +229,25 @@ def below_zero(c: UOp, negated: bool = False) -> Iterator[UOp | None]:
       a, b = map(index_of_value, c.src[::-1] if negated else c.src)
       if a is None or b is None: yield None
       else: yield ix.add(ix.sub(a, b), 0 if (c.arg is BinaryOps.CMPLT) is not negated else -1)
+    elif c.arg is (BinaryOps.CMPNE if negated else BinaryOps.CMPEQ) and c.src[0].dtype.kind in "iu":
+      a, b = map(index_of_value, c.src)
+      yield from (None,) if a is None or b is None else (ix.add(ix.sub(a, b), -1), ix.add(ix.sub(b, a), -1))
     else: yield None
 
 
 def index_of_value(u: UOp) -> UOp | None:
   """An int value that is made of indices as an index; None for any other."""
   found: dict[UOp, UOp | None] = {}
-  fold = {BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul}
+  def quotient(a: UOp, b: UOp) -> UOp | None:
+    return ix.fdiv(a, b) if ix.vmin(a) >= 0 and b.op is Ops.CONST and b.arg > 0 else None
+  fold = {BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul, BinaryOps.IDIV: quotient}
   for v in toposort((u,), lambda v: v.dtype is ix.INT):
     parts = [] if v.dtype is ix.INT else [p for s in v.src if (p := found[s]) is not None]
     if v.dtype is ix.INT: found[v] = v
     elif v.dtype.kind not in "iu" or len(parts) < len(v.src): found[v] = None
     elif v.op is Ops.CONST: found[v] = ix.const(v.arg)
     elif v.op is Ops.CAST: found[v] = _fitting(parts[0], v.dtype)
-    else: found[v] = _fitting(fold[v.arg](*parts), v.dtype) if v.arg in fold else None
+    else: found[v] = _fitting(made, v.dtype) if v.arg in fold and (made := fold[v.arg](*parts)) is not None else None
   return found[u]
 
 

@@ -59,6 +59,7 @@ SCORES: dict[str, tuple[Score, Score]] = {   # of tensors, of arrays
   "strictly later": masked(lambda i, j: j + 1 > i),
   "window": masked(lambda i, j: (j <= i) & (i - j < 20)),
   "prefix": masked(lambda i, j: (j <= i) | (j < 30)),
+  "parts of a length": masked(lambda i, j: (j <= i) & (i // 30 == j // 30)),
   "mask": (lambda s: Tensor(KEEP).where(s, -math.inf), lambda s: np.where(KEEP, s, -np.inf)),
   "masked fill": (lambda s: s.masked_fill(Tensor(~KEEP), -math.inf), lambda s: np.where(KEEP, s, -np.inf)),
   "bias": (lambda s: s + Tensor(BIAS), lambda s: s + BIAS),
@@ -259,6 +260,8 @@ def test_blocks_of_which_nothing_counts_are_left_out() -> None:
   assert loop(lambda s: (j <= i).where(s, -math.inf)).src[0].ranges                      # up to the diagonal
   assert loop(lambda s: s.masked_fill(j > i, -math.inf)).src[0].ranges
   assert loop(lambda s: ((j <= i) & (i - j < 64)).where(s, -math.inf)).src[0].ranges
+  assert loop(lambda s: (i // 64 == j // 64).where(s, -math.inf)).src[0].arg == 1   # one of eight blocks
+  assert loop(lambda s: s.masked_fill(i // 64 != j // 64, -math.inf)).src[0].arg == 1
 
 
 def halves(*shape: int) -> list[Tensor]:
@@ -268,7 +271,7 @@ def halves(*shape: int) -> list[Tensor]:
 @pytest.mark.parametrize("n, keep, looked", [
   (512, lambda i, j: j <= i, "in some blocks"), (512, lambda i, j: j >= i, "in some blocks"), (512, None, "never"),
   (512, lambda i, j: (j <= i) & (i - j < 300), "in some blocks"), (500, None, "in some blocks"),
-  (512, lambda i, j: (i + j) % 7 < 3, "always")])
+  (512, lambda i, j: i // 128 == j // 128, "in some blocks"), (512, lambda i, j: (i + j) % 7 < 3, "always")])
 def test_masks_are_looked_at_where_they_cut_a_block(n: int, keep: Any, looked: str) -> None:
   """In one loop, for a second one with products would have NVIDIA's assembler wait for each product of the first."""
   q, k, v = halves(16, n, 64)
@@ -407,7 +410,8 @@ def test_values_in_blocks(name: str, interpreted: Any) -> None:
 
 @pytest.mark.parametrize("lengths", [(330, 400), (256, 256)])
 @pytest.mark.parametrize("keep", [lambda i, j: j <= i, lambda i, j: j > i - 5, lambda i, j: (j <= i) & (i - j < 150),
-                                  lambda i, j: (j <= i + 100) & (j > 40), lambda i, j: abs(i - j) < 90])
+                                  lambda i, j: (j <= i + 100) & (j > 40), lambda i, j: abs(i - j) < 90,
+                                  lambda i, j: i // 70 == j // 70, lambda i, j: j // 100 + 1 == (i + 9) // 100])
 def test_parts_of_masks_in_blocks(keep: Any, lengths: tuple[int, int], interpreted: Any) -> None:
   """Blocks that masks cut, leave whole or leave out, in any order, and the last one that is no whole block."""
   l, n = lengths
