@@ -263,6 +263,33 @@ def test_an_optimizer_in_parts_reduces_and_gathers_by_pieces(monkeypatch: pytest
   assert dist.run(step_of, 1, ("zero",))[0][0] == alone + 3 * (2 + 1)
 
 
+def test_an_optimizer_in_parts_of_another_optimizers_parameters() -> None:
+  """Their parts lie together, with zeros between them, also in the state."""
+  def program(parts: bool) -> Any:
+    Tensor.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 7), nn.Tanh(), nn.Linear(7, 5))
+    kinds = [[p for p in model.parameters() if (p.ndim > 1) is wide] for wide in (True, False)]
+    first = nn.optim.SGD([{"params": k} for k in kinds], lr=0.1)
+    optimizer: Any = (ZeroRedundancyOptimizer if parts else lambda p, kind, **o: kind(p, **o))(
+      list(model.parameters()), nn.optim.Adam, lr=0.1)
+    for i in range(3):
+      optimizer.zero_grad()
+      (model(Tensor(np.full((2, 3), i + 1.0, np.float32))) ** 2).sum().backward()
+      optimizer.step()
+    between = list[float]()
+    if parts:
+      flat, = optimizer.optim.param_groups[0].flats
+      assert len(flat.params) == 2 and flat.size > sum([p.numel() for p in flat.params]) and first is not None
+      seen = np.zeros(flat.size, bool)
+      for begin, end in flat.slices: seen[begin:end] = True
+      between = [t.numpy()[~seen].max() for t in (flat.flat, *flat.states.values())]
+    return [p.numpy() for p in model.parameters()], between
+  right, _ = program(False)
+  for values, between in dist.run(program, 2, (True,)):
+    for a, b in zip(values, right): np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert between and not any(between)
+
+
 def step_of(how: str, groups: bool = False, clip: bool = False) -> tuple[int, list[list[float]]]:
   """The kernels of the third step of a model, and its parameters then."""
   Tensor.manual_seed(0)

@@ -182,7 +182,8 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
         ends = [*f.begins[1:], f.size]
         f.flat.assign(in_a_row([   # which others may have written
           x for (s, first), end in zip(mine, ends) for x in s.mine(s.flat.flat, end - first - s.count)]))
-        made = f.empty()
+        filled = all([first + s.count == end for (s, first), end in zip(mine, ends)])
+        made = f.empty() if filled else Tensor.zeros(f.size, dtype=f.dtype, device=f.device).contiguous()
         for i, (s, first) in reversed([*enumerate(mine)]):
           if s.averaged(): s.part.grad = in_a_row(s.mine(s.in_one(s.flat, grads[s])))
           else:
