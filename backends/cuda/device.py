@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Callable, Iterator, Sequence, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -195,6 +196,7 @@ class CUDADevice(Pooled):
     self._owners = dict[int, Any]()                     # address → cuda.core's Buffer, of all that is in use or in the pool
     self._let_go = deque[tuple[Any, Any]]()        # events, and owners of adopted memory that is unused after them
     self._packed = dict[tuple[Any, ...], Binary]()
+    self.recorded = WeakSet[CUDAGraph]()           # graphs that have other libraries' work
 
   def enter(self) -> None:
     """Make this thread's driver calls go to this device. Raises DeviceError when the device is lost."""

@@ -57,6 +57,7 @@ class CUDAGraph(Graph):
         last[program] = i
       self._after.append(sorted(after))
     if not self._recorded: self._make()
+    else: device.recorded.add(self)
     self._changed.update(dict.fromkeys(sorted(self._empty)))
 
   def _make(self) -> None:
@@ -151,10 +152,15 @@ class CUDAGraph(Graph):
                              f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})") from None
     for i in self._recorded: self._programs[i].after()
 
+  def release(self) -> None:
+    """Destroy what the driver has of it; the next launch makes it again. A launch under way keeps what it needs."""
+    driver, known = self._driver, [graph for recordings in self._recorded.values() for graph in recordings.values()]
+    if self._exec is not None: driver.cuGraphExecDestroy(self._exec)
+    for graph in (self._graph, *known):
+      if graph is not None: driver.cuGraphDestroy(graph)
+    self._graph = self._exec = None
+    for recordings in self._recorded.values(): recordings.clear()
+
   def __del__(self) -> None:
-    try:   # at interpreter exit the driver may be gone; a launch under way keeps what it needs
-      if getattr(self, "_exec", None) is not None: self._driver.cuGraphExecDestroy(self._exec)
-      if getattr(self, "_graph", None) is not None: self._driver.cuGraphDestroy(self._graph)
-      for known in getattr(self, "_recorded", {}).values():
-        for graph in known.values(): self._driver.cuGraphDestroy(graph)
+    try: self.release()   # at interpreter exit the driver may be gone, and it may not have been made
     except Exception: pass

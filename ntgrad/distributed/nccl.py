@@ -201,7 +201,9 @@ class NCCLTransport(Transport):
 
   def close(self) -> None:
     """End the group, after all that was put into the stream; ``_PARTING`` seconds later at most, where others do not."""
-    get_device(self.device).synchronize()
+    device: Any = get_device(self.device)
+    device.synchronize()
+    for graph in list(device.recorded): graph.release()   # NCCL waits for those that have its work
     self.closed.set()
     parting = threading.Thread(target=self.library.ncclCommDestroy, args=(self.comm,), daemon=True)
     parting.start()

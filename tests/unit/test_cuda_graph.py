@@ -113,6 +113,9 @@ def test_another_librarys_work_is_a_graph_in_the_graph(fake: Fake) -> None:
     graph.change(1, 1, n)
     launched()
   assert fake.graphs.alive["graph"] == 5
+  graph.graph.release()   # as where the group is left, which waits for it
+  assert not any(fake.graphs.alive.values()) and list(d.recorded) == [graph.graph]
+  assert launched() == (("sent", 2, 59), ("received",)) and fake.graphs.alive == {"graph": 2, "exec": 1}
   sent.refused = True
   with pytest.raises(DistributedError, match="something else"): launched()
   assert not fake.launches

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -243,6 +244,19 @@ def test_operations_in_the_stream_are_compared_too(
   if what == "has ended": assert "all_reduce (sum) of float32 (3,) (a.py:1): rank 1 has ended and will not take part" in said
   else: assert "rank 0: all_reduce (sum) of float32 (3,) (a.py:1)\n  rank 1: all_reduce (max) of float32 (3,) (b.py:2)" in said
   for t in first, second: t.closed.set()
+
+
+def test_leaving_gives_back_graphs_first(monkeypatch: pytest.MonkeyPatch) -> None:
+  """NCCL's end of a group waits for graphs that have its work."""
+  order = list[str]()
+  class GPU(FakeGPU):
+    recorded = (SimpleNamespace(release=lambda: order.append("graph")),)
+    def synchronize(self) -> None: order.append("done")
+  class Ending(FakeNCCL):
+    def ncclCommDestroy(self, comm: Any) -> None: order.append("group")   # noqa: N802
+  monkeypatch.setattr(nccl, "get_device", lambda name: GPU())
+  Known(connected(2)[0], 0, 60.0, Ending()).close()
+  assert order == ["done", "graph", "group"]
 
 
 # ---- with a GPU each
