@@ -32,7 +32,7 @@ from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, subs
 from ..opts import Stages, TensorDescriptor, Warps
 from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
 from .matrix_units import in_powers_of_two, unrounded
-from .one_pass_rule import Chain, Member, Shift, below_zero, counted_where, find_chain, times, uncast
+from .one_pass_rule import Chain, Member, Shift, below_zero, counted_where, find_chain, times, uncast_float
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
 # rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Of wide rows, several,
@@ -259,7 +259,7 @@ class _Blocks(Builder):
     gate, value = self.there[self.column.rng], self.value(x)
     if gate is ix.TRUE: return value
     product = x.arg is BinaryOps.MUL and fn is BinaryOps.ADD
-    first, *others = sorted([uncast(f) for f in x.src] if product else [x], key=lambda f: f not in blocks)
+    first, *others = sorted([uncast_float(f) for f in x.src] if product else [x], key=lambda f: f not in blocks)
     if not self.branches or first not in blocks or not all(map(self.is_read, others)):
       return gate.where(value, UOp.const(x.dtype, identity(fn, x.dtype)))
     body.append(self.elsewhere(first, gate.where(first, UOp.const(first.dtype, identity(fn, first.dtype)))))

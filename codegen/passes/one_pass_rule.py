@@ -203,17 +203,17 @@ def counted_where(m: Member) -> Iterator[UOp]:
       if x.src[n].op is Ops.CONST and x.src[n].arg == nothing:
         queue.append(x.src[3 - n])
         yield from [c for c in below_zero(x.src[0], n == 1) if c is not None]
-  for x in map(uncast, queue):
+  for x in map(uncast_float, queue):
     yield from conditions(x, nothing)
     if fn is not BinaryOps.ADD: continue
     if x.arg is BinaryOps.MUL: queue += x.src
     elif x.arg is BinaryOps.DIV or x.arg is UnaryOps.NEG: queue.append(x.src[0])
     elif x.arg in EXPONENTIALS:
       for t, c in linear(x.src[0]).items():
-        if c > 0: yield from conditions(uncast(t), -math.inf)
+        if c > 0: yield from conditions(uncast_float(t), -math.inf)
 
 
-def uncast(x: UOp) -> UOp:
+def uncast_float(x: UOp) -> UOp:
   """A float before it was rounded or made wider."""
   while _is_float_cast(x): x = x.src[0]
   return x
