@@ -305,7 +305,7 @@ class _Blocks(Builder):
       for u in toposort((m.inside,), made.__contains__):
         if u not in shared or u in made: continue
         there, = substitute((u,), made)
-        known = self.known.get(u.src[0]) if u.op is Ops.ALU else None
+        known = self.known.get(u.src[0]) if u.arg is TernaryOps.WHERE else None
         chosen = there if known is None else there.src[1 if known is ix.TRUE else 2]
         blocks.add(block := keep(body, f"block{len(made)}", self.value(chosen), *self.axes_of(*u.ranges)))
         made[u] = block
@@ -356,7 +356,7 @@ class _Blocks(Builder):
         if not is_block(s) or alike(s, u): continue
         narrow = s.op is Ops.CAST and s.src[0].dtype.kind == "f" and s.src[0].dtype.itemsize < s.dtype.itemsize
         found.add(s.src[0] if narrow else s)   # in as few bytes as it is rounded to
-    looked = {u for u in nodes if u.op is Ops.ALU and u.src[0] in self.known}
+    looked = {u for u in nodes if u.arg is TernaryOps.WHERE and u.src[0] in self.known}
     return found | self.turned() | looked | {r for r in toposort(looked) if r.op is Ops.REDUCE and is_block(r)}
 
   def turned(self) -> set[UOp]:

@@ -59,6 +59,9 @@ SCORES: dict[str, tuple[Score, Score]] = {   # of tensors, of arrays
   "strictly later": masked(lambda i, j: j + 1 > i),
   "window": masked(lambda i, j: (j <= i) & (i - j < 20)),
   "prefix": masked(lambda i, j: (j <= i) | (j < 30)),
+  "a mask, and what is made of it": (
+    lambda s: (c := positions()[1] <= positions()[0]).where(s, -math.inf) + (~c).where(1.0, 0.0) + (c & (s > 0)).where(0.5, 0.0),
+    lambda s: np.where(c := places()[1] <= places()[0], s + np.where(c & (s > 0), 0.5, 0.0), -np.inf)),
   "parts of a length": masked(lambda i, j: (j <= i) & (i // 30 == j // 30)),
   "mask": (lambda s: Tensor(KEEP).where(s, -math.inf), lambda s: np.where(KEEP, s, -np.inf)),
   "masked fill": (lambda s: s.masked_fill(Tensor(~KEEP), -math.inf), lambda s: np.where(KEEP, s, -np.inf)),
