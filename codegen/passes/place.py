@@ -122,7 +122,8 @@ class _Writer:
       if like in block.available: return block.available[like]
     new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
     depth = max([self.depths[s] for s in src], default=0) if hoist else self.depth
-    while self.makes_blocks and depth < self.depth and self.blocks[depth + 1].is_branch: depth += 1
+    if self.makes_blocks and src:   # a position in the grid or a number stands at the top
+      while depth < self.depth and self.blocks[depth + 1].is_branch: depth += 1
     self.blocks[depth].available[like] = new
     return self._place(new, depth)
 

@@ -123,3 +123,8 @@ def test_programs(device: str) -> None:
   for seed in range(PROGRAMS[device]):
     try: check(seed, device)
     except Exception as e: raise AssertionError(f"seed {seed} on {device}: {type(e).__name__}: {e}\n{Writer(seed).text()}") from e
+
+
+@needs_triton
+def test_a_position_that_two_branches_read() -> None:
+  check(3, "TRITON")   # it was defined in each of them

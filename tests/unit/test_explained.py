@@ -101,7 +101,7 @@ for i in range(4):
 from ntgrad import Tensor
 def tokens(text):
   return [hash(word) % 100 for word in text.split() for _ in range(20)]
-text = "to be or not to be that is the question " * 40
+text = "to be or not to be that is the question " * 400
 for i in range(40): (Tensor(tokens(text)[:64]) * 2).sum().item()
 """),
 }
