@@ -24,6 +24,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 import ntgrad  # noqa: E402
 from ntgrad import Device, Tensor, dtypes, nn  # noqa: E402
+from ntgrad.graph import with_code  # noqa: E402
 
 # a prefix there -> where to look here, in this order: the object, how its names are written
 PLACES: dict[str, list[tuple[Any, str]]] = {
@@ -110,7 +111,7 @@ def ours(x: Any) -> tuple[list[str], set[str], bool] | None:
   if not callable(x) or isinstance(x, property): return None
   f = x.__init__ if isinstance(x, type) else x
   if getattr(f, "__code__", None) is CAST: f = f.__wrapped__   # takes what the method takes
-  try: given = list(inspect.signature(f, follow_wrapped=False).parameters.values())
+  try: given = list(inspect.signature(with_code(f), follow_wrapped=False).parameters.values())
   except (TypeError, ValueError): return None
   given = [p for p in given if p.name != "self"]
   many = any(p.kind is p.VAR_POSITIONAL for p in given)

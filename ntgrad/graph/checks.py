@@ -237,18 +237,65 @@ _MISSING = object()
 
 def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Callable[..., Any]:
   """A function of the same signature that brings the arguments in and calls ``fn``; ``fn`` itself where there is nothing to
-  check. What it calls ``axis`` is also taken as ``dim``, and the other way round (``_ALSO``); several arguments, ``*shape``, also
-  as a list by name, ``shape=``. ``__also__`` has these names, each with the parameter that it is.
+  check. Its code is written when it is called first: of the functions that a program imports it calls few."""
+  label = label or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
+  if not _may_check(fn, label): return fn
+  scope = dict[str, Any]()
+  out: Any = functools.wraps(fn)(types.FunctionType(_unwritten.__code__, scope, fn.__name__))
+  def write() -> Any:
+    made: Any = _written(fn, label, names, scope)
+    # another thread that comes between has the old code yet, which takes all arguments, or all of the new
+    out.__defaults__, out.__kwdefaults__ = made.__defaults__, made.__kwdefaults__
+    out.__code__ = made.__code__
+    return out
+  scope["_write"], out.__label__ = write, label
+  return out
 
-  Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each:
+
+def _unwritten(*args: Any, **kwargs: Any) -> Any: return _write()(*args, **kwargs)  # type: ignore[name-defined] # noqa: F821
+
+
+def with_code(fn: _F) -> _F:
+  """A function whose code stands, as that of a checked one does after its first call."""
+  if getattr(fn, "__code__", None) is _unwritten.__code__: fn.__globals__["_write"]()
+  return fn
+
+
+def _may_check(fn: Callable[..., Any], label: str) -> bool:
+  """Whether there may be something to check. Asked of every public function at its import, so signatures are not made."""
+  inner: Any = inspect.unwrap(fn, stop=lambda f: hasattr(f, "__signature__"))
+  if hasattr(inner, "__signature__"): return True
+  code, below = inner.__code__, getattr(fn, "__checked_below__", ())
+  count, several = code.co_argcount + code.co_kwonlyargcount, code.co_flags & inspect.CO_VARARGS != 0
+  given, rest = code.co_varnames[:count], ""
+  if code.co_flags & inspect.CO_VARKEYWORDS: rest = code.co_varnames[count + several]
+  elif several or any([n in _ALSO or f"{label}.{n}" in _ALSO for n in given]): return True
+  return any([n not in ("return", rest) and n not in _ELSEWHERE and n not in below and _is_kind(a)
+              for n, a in inner.__annotations__.items()])
+
+
+def _is_kind(annotation: Any) -> bool:
+  """Whether an annotation, or its source, may be one that not everything fits."""
+  if not isinstance(annotation, str): return kind_of(annotation) is not None
+  return "[" in annotation or _EVERYTHING.isdisjoint([part.strip() for part in annotation.split("|")])
+
+
+_EVERYTHING = {"Any", "DType"}
+
+
+def _written(fn: Callable[..., Any], label: str, names: dict[str, Any], known: dict[str, Any]) -> Any:
+  """What checks arguments and calls ``fn``. What it calls ``axis`` is also taken as ``dim``, and the other way round (``_ALSO``);
+  several arguments, ``*shape``, also as a list by name, ``shape=``.
+
+  Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each; ``known`` has what that
+  names:
 
       def mean(self, axis=_default_axis, *, dim=_missing):
         if dim is not _missing: axis = _one("mean", "axis", axis is not _default_axis, "dim", dim)
         return _fn(self, axis)
   """
-  label = label or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
-  known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple, "_missing": _MISSING, "_one": _one,
-                           "_first": _first, "_spread": lambda x: tuple(x) if isinstance(x, (tuple, list)) else (x,)}
+  known.update(_fn=fn, _type=type, _int=int, _tuple=tuple, _missing=_MISSING, _one=_one, _first=_first,
+               _spread=lambda x: tuple(x) if isinstance(x, (tuple, list)) else (x,))
   body, given, signature = [], [], []
   parameters = inspect.signature(fn).parameters
   me = next((p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
@@ -283,7 +330,6 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
     if n in needed: by_default = f"{n} is not _missing and "
     body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])" if several else
                 f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
-  if not body: return fn
   if needed:   # Python says what is missing
     pairs = ", ".join(f"({n!r}, {n})" for n in needed)
     first = [g for g, p in zip(given, parameters.values()) if p.kind is p.POSITIONAL_OR_KEYWORD and g not in needed][:1]
@@ -293,9 +339,13 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   if hasattr(fn, "__paired__"): result = f"{result} if axis is _missing else _first({result})"
   lines = [f"def {fn.__name__}{inspect.Signature([*signature, *extra])}:", *body, f"return {result}"]
   exec(compile("\n  ".join(lines), os.path.join(os.path.dirname(__file__), f"<checked {fn.__qualname__}>"), "exec"), known)
-  out = functools.wraps(fn)(known[fn.__name__])
-  out.__also__ = {other: n for n, others in also.items() for other in others}  # type: ignore[attr-defined]
-  return out
+  return known[fn.__name__]
+
+
+def other_names(fn: Any) -> dict[str, str]:
+  """The names that a checked function takes besides those of its parameters, each with the parameter that it is."""
+  if not hasattr(fn, "__label__"): return {}
+  return {other: n for n, others in _also(fn.__label__, inspect.signature(fn).parameters).items() for other in others}
 
 
 def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[str, ...]]:
@@ -333,7 +383,7 @@ def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
 def with_given(fn: Any, name: str, given: list[Any], first: int, result: str, doc: str) -> Any:
   """A function of the parameters that are left: ``def exp(self): return _fn(self, _0)``, those given standing behind the
   ``first``. It is written out, as a call by ``*args`` takes longer; errors show it in the line of the function that it calls."""
-  code = fn.__code__
+  code = with_code(fn).__code__
   if code.co_varnames[first:first + 1] == ("name",): given = [name, *given]
   n, known = code.co_argcount, {f"_{i}": x for i, x in enumerate(given)}
   k = n + code.co_kwonlyargcount

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
-from ntgrad.graph import checked
+from ntgrad.graph import checked, other_names
 
 from . import Tensor
 from .convolution import numbers
@@ -115,7 +115,7 @@ class Made:
 
   def _places(self, theirs: list[str]) -> dict[str, str]:
     """The method's parameter for each of the function's that has one."""
-    also, names = getattr(self.method, "__also__", {}), [a.arg for a in self.parameters]
+    also, names = other_names(self.method), [a.arg for a in self.parameters]
     out = {n: m for n in names if (m := n if n in theirs else also.get(n)) in theirs}
     for n, m in zip(names, theirs):
       if n not in out and n not in _NOT_PASSED and m not in out.values(): out[n] = m

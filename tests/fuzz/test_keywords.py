@@ -19,6 +19,7 @@ import ntgrad
 from ntgrad import Tensor, array_api as xp, nn
 from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO
 from ntgrad.errors import NtgradError
+from ntgrad.graph import other_names
 from ntgrad.tensor.made import rows
 from support import calls_made, calls_names, calls_numeric, functional_cases, name_cases
 from support.marks import long_half
@@ -90,7 +91,7 @@ def outcome(call: Callable[[], Any]) -> Any:
 def arguments(call: Call) -> tuple[dict[str, Any], list[P]]:
   """What a call gives each parameter, defaults too, and the parameters."""
   signature = inspect.signature(call.fn)
-  also = getattr(call.fn, "__also__", {})
+  also = other_names(call.fn)
   bound = signature.bind(*call.args, **{also.get(k, k): v for k, v in call.kwargs.items()})
   bound.apply_defaults()
   return dict(bound.arguments), list(signature.parameters.values())
@@ -121,7 +122,7 @@ def differences(name: str, make: Callable[[], Call]) -> Iterator[str]:
   call = make()
   if "empty" in name: return   # whatever was in memory
   given, parameters = arguments(call)
-  also: dict[str, str] = getattr(call.fn, "__also__", {}) or getattr(getattr(call.fn, "__init__", None), "__also__", {})
+  also = other_names(call.fn) or other_names(getattr(call.fn, "__init__", None))
   for p in parameters:
     if p.kind is p.VAR_KEYWORD: continue
     value = given[p.name]

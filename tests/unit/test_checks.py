@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable
 
@@ -13,7 +14,7 @@ import pytest
 from ntgrad import Device, Tensor, nn
 from ntgrad.codegen.ir.errors import shown
 from ntgrad.errors import ArgumentError
-from ntgrad.graph.checks import _ELSEWHERE, Ints, checked
+from ntgrad.graph.checks import _ELSEWHERE, Ints, _unwritten, checked, with_code
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +156,21 @@ def test_operands_become_tensors_where_the_tensor_is() -> None:
 
 def test_an_annotation_that_cannot_be_checked_is_no_annotation() -> None:
   def fn(x: dict[str, int] | complex) -> None: ...
-  with pytest.raises(TypeError, match="no check for parameters annotated"): checked(fn)
+  with pytest.raises(TypeError, match="no check for parameters annotated"): with_code(checked(fn))
+
+
+def test_code_is_written_when_a_function_is_called_first() -> None:
+  @checked
+  def twice(x: int, dim: int = 1, *rest: float, last: str = "") -> object: return x, dim, rest, last
+  @checked
+  def anything(x: Any, **more: Any) -> object: return x, more
+  assert twice.__code__ is _unwritten.__code__ and "_unwritten" not in anything.__code__.co_name
+  assert list(inspect.signature(twice).parameters) == ["x", "dim", "rest", "last"] and twice.__name__ == "twice"
+  with ThreadPoolExecutor(8) as pool: found = list(pool.map(lambda n: twice(n, axis=3, last="z"), range(100)))
+  assert found == [(n, 3, (), "z") for n in range(100)] and twice.__code__ is not _unwritten.__code__
+  with pytest.raises(ArgumentError, match="twice: x is 'a'"): twice("a")
+  with pytest.raises(TypeError, match="missing 1 required positional argument"): twice()
+  assert twice(np.int8(1), 2, 3.5) == (1, 2, (3.5,), "") and anything(1, y=2) == (1, {"y": 2})
 
 
 def test_every_public_parameter_of_tensors_and_layers_is_annotated() -> None:
@@ -175,6 +190,7 @@ def test_every_public_parameter_of_tensors_and_layers_is_annotated() -> None:
         assert p.annotation is not p.empty, f"{cls.__name__}.{name}: {p.name}"
         if p.name not in _ELSEWHERE and p.annotation not in ("Any", "DType | str | None", "DType | str") and name != "__init__":
           assert hasattr(fn, "__wrapped__"), f"{cls.__name__}.{name}: {p.name} is not checked"
+      with_code(fn)   # its annotations can be checked
 
 
 def test_values_are_shown_short() -> None:

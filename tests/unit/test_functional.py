@@ -62,6 +62,14 @@ def test_it_is_loaded_when_it_is_used() -> None:
   assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+def test_its_functions_are_made_when_they_are_used() -> None:
+  code = "import sys, ntgrad.nn.functional as F; F.relu; print(*[n in vars(F) for n in ('relu', 'gelu')])"
+  assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True False\n"
+  code = "import sys, ntgrad.nn.functional; print('ntgrad.tile' in sys.modules)"   # ctc_loss alone has kernels
+  assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+  assert F.gelu is F.gelu and {"relu", "gelu"} <= {*dir(F), *F.__all__}
+
+
 # ---- by place, as methods with their arguments by name: a call, and the same as a method
 x, table = X(3, 4), X(5, 4)
 image, line, volume = X(2, 4, 6, 5), X(2, 4, 7), X(2, 4, 5, 4, 6)
@@ -181,7 +189,7 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
     lambda n=n: getattr(inputs[n], f"max_pool{n}d")((2,) * n, stride=1, padding=1, dilation=2, return_indices=True)[1])]
     for n in (1, 2, 3)},
   **{f"max_unpool{n}d": [(
-    lambda n=n: getattr(F, f"max_unpool{n}d")(*F.__dict__[f"max_pool{n}d"](inputs[n], 2, None, 0, 1, False, True), 2, 2, 0,
+    lambda n=n: getattr(F, f"max_unpool{n}d")(*getattr(F, f"max_pool{n}d")(inputs[n], 2, None, 0, 1, False, True), 2, 2, 0,
                                               inputs[n].shape[-n:]),
     lambda n=n: getattr(getattr(inputs[n], f"max_pool{n}d")((2,) * n), f"max_unpool{n}d")(
       getattr(inputs[n], f"max_pool{n}d")((2,) * n, return_indices=True)[1], 2, output_size=inputs[n].shape[-n:]))]
@@ -201,7 +209,7 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
   **{f"adaptive_avg_pool{n}d": [(lambda n=n: getattr(F, f"adaptive_avg_pool{n}d")(inputs[n], 3),
                                  lambda n=n: getattr(inputs[n], f"adaptive_avg_pool{n}d")(output_size=3))] for n in (1, 2, 3)},
   **{f"adaptive_max_pool{n}d": [(lambda n=n: getattr(F, f"adaptive_max_pool{n}d")(inputs[n], 3, True)[1],
-                                 lambda n=n: F.__dict__[f"adaptive_max_pool{n}d_with_indices"](inputs[n], 3)[1]),
+                                 lambda n=n: getattr(F, f"adaptive_max_pool{n}d_with_indices")(inputs[n], 3)[1]),
                                 (lambda n=n: getattr(F, f"adaptive_max_pool{n}d")(inputs[n], 3),
                                  lambda n=n: getattr(inputs[n], f"adaptive_max_pool{n}d")(3))] for n in (1, 2, 3)},
   **{f"adaptive_max_pool{n}d_with_indices": [(

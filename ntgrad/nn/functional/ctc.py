@@ -11,8 +11,6 @@ from ntgrad.graph.nodes import acc_dtype
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import ruled
 
-from . import ctc_kernels as kernels
-
 _NAME = "ctc_loss"
 
 
@@ -28,6 +26,7 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   of ``log_probs``: PyTorch's adds what vanishes behind ``log_softmax``; it has none itself. Raises ShapeError,
   DTypeError, ArgumentError; GradientError for the gradient of a gradient, IndexOutOfRangeError for a label that is no class.
   """
+  from . import ctc_kernels as kernels  # with it all of the tile language is imported
   one = log_probs.ndim == 2
   if log_probs.ndim not in (2, 3):
     raise ShapeError(f"{_NAME}: log_probs of shape {text(log_probs)}; give (steps, n, classes) or (steps, classes)")
@@ -67,6 +66,7 @@ def _labels(targets: Any, lengths: Any, n: int) -> Any:
 
 def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
   """The log likelihood of each sample's labels, (n,)."""
+  from . import ctc_kernels as kernels
   steps, n, classes = x.shape
   if 0 in x.shape: x = x.new_zeros(max(steps, 1), n, classes) + x.sum()
   if not n: return x.sum((0, 2))
