@@ -8,8 +8,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes, shown
-from ntgrad.graph import behaving, checked
+from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes, shown
+from ntgrad.graph import behaving, checked, of_kind
 from ntgrad.tensor import Tensor
 
 from .activations import activation_of
@@ -25,21 +25,22 @@ from .norms import LayerNorm
 def _xavier(rows: int, columns: int) -> Tensor: return leaf(rows, columns, bound=math.sqrt(6 / (rows + columns)))
 
 
-def added(mask: Tensor, like: Tensor) -> Tensor:
-  """What a mask adds to scores: 0 or -inf of a bool one, which is True where not to look."""
+def added(name: str, what: str, mask: Tensor, like: Tensor) -> Tensor:
+  """What a mask adds to scores: 0 or -inf of a bool one, which is True where not to look. Raises DTypeError."""
+  of_kind("bf", name, what, mask, "it takes bool (True: not seen) or floats")
   return mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0) if mask.dtype is dtypes.bool else mask
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, zeros: bool,
-             need_weights: bool) -> tuple[Tensor, Tensor | None]:
-  """What queries (n, heads, steps, features) find among keys and values, and how much of each key; ``zeros`` are one more key
-  and value. A mask (.., keys) is added to the scores; keys behind it may be seen."""
+def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, zeros: bool, need_weights: bool,
+             average: bool) -> tuple[Tensor, Tensor | None]:
+  """What queries (n, heads, steps, features) find among keys and values, and how much of each key, for each head or on
+  ``average``; ``zeros`` are one more key and value. A mask (.., keys) is added to the scores; keys behind it may be seen."""
   if zeros: k, v = [x.pad((0, 0, 0, 1)) for x in (k, v)]
   if mask is not None: mask = mask.pad((0, k.shape[2] - mask.shape[3]))
   if not need_weights:
     with behaving(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
   weights = q._attention_weights(k, mask).dropout(dropout_p, True)
-  return weights.dot(v), weights
+  return weights.dot(v), weights.mean(1) if average else weights
 
 
 @placed
@@ -95,12 +96,9 @@ class MultiheadAttention(Module):
       k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
     q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
     out, weights = attended(q, k, v, mask, self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0,
-                            self.add_zero_attn, need_weights)
+                            self.add_zero_attn, need_weights, average_attn_weights)
     out = self.out_proj(out.transpose(1, 2).flatten(2))
-    if weights is not None:
-      if average_attn_weights: weights = weights.mean(1)
-      if one: weights = weights.squeeze(0)
-    if one: return out.squeeze(0), weights
+    if one: return out.squeeze(0), None if weights is None else weights.squeeze(0)
     return (out if self.batch_first else out.transpose(0, 1)), weights
 
   def _batched(self, what: str, x: Tensor, features: int, one: bool) -> Tensor:
@@ -116,10 +114,8 @@ class MultiheadAttention(Module):
     if same and self.same:   # one product
       out = parts[0].linear(self.in_proj_weight.transpose(0, 1), bias)
       return [out[:, :, i * e:(i + 1) * e] for i in range(3)]
-    weights = ([self.in_proj_weight[i * e:(i + 1) * e] for i in range(3)] if self.same
-               else [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight])
-    return [x.linear(w.transpose(0, 1), None if bias is None else bias[i * e:(i + 1) * e])
-            for i, (x, w) in enumerate(zip(parts, weights))]
+    weights = self.in_proj_weight.split(e) if self.same else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+    return [x.linear(w.transpose(0, 1), b) for x, w, b in zip(parts, weights, [None] * 3 if bias is None else bias.split(e))]
 
   def _mask(self, n: int, steps: int, keys: int, attn: Tensor | None, padding: Tensor | None, causal: bool,
             like: Tensor) -> Tensor | None:
@@ -136,9 +132,7 @@ class MultiheadAttention(Module):
         raise ShapeError(f"{name}: key_padding_mask of shape {padding.shape}, expected {(n, keys)}")
       masks.append(padding.reshape(n, 1, 1, keys))
     if not masks: return None
-    for m in masks:
-      if m.dtype.kind not in "bf": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
-    total = functools.reduce(operator.add, [added(m, like) for m in masks])
+    total = functools.reduce(operator.add, [added(name, "a mask", m, like) for m in masks])
     return total.expand(*total.shape[:2], steps, keys)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.graph import Operand, behaving, checked, text
 from ntgrad.nn.attention import added, attended
 from ntgrad.tensor import Tensor
@@ -53,7 +53,8 @@ def multi_head_attention_forward(
   if (bias_k is None) is not (bias_v is None): raise ArgumentError(f"{_HEADS}: bias_k and bias_v go together; give both")
   q, k, v = [x.named().unsqueeze(1) if one else x.named() for x in (query, key, value)]
   steps, n = q.shape[:2]
-  masks = _mask("attn_mask", attn_mask, q), _mask("key_padding_mask", key_padding_mask, q)
+  masks = [None if mask is None else added(_HEADS, what, mask, q)
+           for what, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask))]
   mask = _added(*masks, n, heads, steps, k.shape[0])
   weights = _weights(e, in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, use_separate_proj_weight)
   q, k, v = [linear(x, w, b) for x, w, b in zip(
@@ -63,20 +64,11 @@ def multi_head_attention_forward(
     k, v = [x.cat(b.reshape(1, 1, e).expand(1, n, e), dim=0) for x, b in ((k, bias_k), (v, bias_v))]
   q, k, v = [x.reshape(x.shape[0], n, heads, e // heads).permute(1, 2, 0, 3) for x in (q, k, v)]   # (n, heads, steps, ..)
   k, v = _static("static_k", static_k, k), _static("static_v", static_v, v)
-  x, seen = attended(q, k, v, mask, dropout_p if training else 0.0, add_zero_attn, need_weights)
-  if seen is not None:
-    if average_attn_weights: seen = seen.mean(1)
-    if one: seen = seen.squeeze(0)
+  x, seen = attended(q, k, v, mask, dropout_p if training else 0.0, add_zero_attn, need_weights,
+                     average_attn_weights)
+  if one and seen is not None: seen = seen.squeeze(0)
   x = linear(x.permute(2, 0, 1, 3).reshape(steps, n, e), out_proj_weight, out_proj_bias)
   return x.squeeze(1) if one else x, seen
-
-
-def _mask(what: str, mask: Any, like: Any) -> Any:
-  """What is added to the scores."""
-  if mask is None: return None
-  if mask.dtype.kind not in "bf":
-    raise DTypeError(f"{_HEADS}: {what} of {mask.dtype.name}; it takes bool (True: not seen) or floats")
-  return added(mask, like)
 
 
 def _added(attn: Any, padding: Any, n: int, heads: int, steps: int, keys: int) -> Any:
