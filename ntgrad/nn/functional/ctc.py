@@ -26,7 +26,7 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   of ``log_probs``: PyTorch's adds what vanishes behind ``log_softmax``; it has none itself. Raises ShapeError,
   DTypeError, ArgumentError; GradientError for the gradient of a gradient, IndexOutOfRangeError for a label that is no class.
   """
-  from . import ctc_kernels as kernels  # with it all of the tile language is imported
+  from .ctc_kernels import NEVER  # with it all of the tile language is imported
   one = log_probs.ndim == 2
   if log_probs.ndim not in (2, 3):
     raise ShapeError(f"{_NAME}: log_probs of shape {text(log_probs)}; give (steps, n, classes) or (steps, classes)")
@@ -41,7 +41,7 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
       raise ShapeError(f"{_NAME}: {what} of shape {text(t)} for {n} samples; give ({n},)")
   input_lengths, target_lengths = [t.named().reshape(n).cast(dtypes.int32) for t in (input_lengths, target_lengths)]
   last = _likelihood(x, _labels(targets, target_lengths, n), input_lengths, target_lengths, blank)
-  loss = (last < 0.5 * kernels.NEVER).where(0.0 if zero_infinity else float("inf"), -last)
+  loss = (last < 0.5 * NEVER).where(0.0 if zero_infinity else float("inf"), -last)
   if reduction == "mean": loss = loss / target_lengths.maximum(1).cast(loss.dtype)
   loss = loss._reduced(_NAME, reduction).cast(log_probs.dtype)
   return loss.squeeze(0) if one and reduction == "none" else loss
@@ -66,7 +66,7 @@ def _labels(targets: Any, lengths: Any, n: int) -> Any:
 
 def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
   """The log likelihood of each sample's labels, (n,)."""
-  from . import ctc_kernels as kernels
+  from .ctc_kernels import made
   steps, n, classes = x.shape
   if 0 in x.shape: x = x.new_zeros(max(steps, 1), n, classes) + x.sum()
   if not n: return x.sum((0, 2))
@@ -76,14 +76,15 @@ def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, bl
   # the place of each label among classes: what is none of them is found
   labels = Tensor.arange(classes, device=x.device).gather(0, said.where(labels, blank).reshape(-1)).reshape(n, most)
   sizes = Tensor.stack([input_lengths, target_lengths], dim=1)
+  forward, backward = made(max(16, 1 << (2 * most).bit_length()))
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     x, sizes, said, alpha, total = [t.detach() for t in (*xs, *outs[1:])]
     # which part of all ways to say the labels is in each state after each step: (steps, n, states)
-    share = kernels.backward(alpha.shape[2])(x, sizes, blank, said, alpha, total)
+    share = backward(x, sizes, blank, said, alpha, total)
     share = ruled([share], xs[:1], _refused)[0] * grads[0].reshape(1, -1, 1)
     return x.zeros_like().scatter_add(2, said.unsqueeze(0).expand(share.shape), share), None
 
-  said, alpha, total = kernels.forward(max(16, 1 << (2 * most).bit_length()))(x.detach(), labels, sizes, blank)
+  said, alpha, total = forward(x.detach(), labels, sizes, blank)
   return ruled([total.squeeze(1), said, alpha, total], [x, sizes], rule)[0]
 
 

@@ -79,7 +79,8 @@ def _backward(x: Any, sizes: Any, blank: Any, said: Any, alpha: Any, total: Any,
 
 
 @functools.lru_cache(64)
-def _made(states: int) -> tuple[Function, Function]:
+def made(states: int) -> tuple[Function, Function]:
+  """The kernels, forward and backward, for so many states."""
   x, sizes, said, total = ("steps", "samples", "classes"), ("samples", 2), ("samples", states), ("samples", 1)
   steps = "steps", "samples", states
   def kernel(application: Any, name: str, *shapes: Any) -> Any:
@@ -91,7 +92,3 @@ def _made(states: int) -> tuple[Function, Function]:
   return tile.function(forward, outputs={
     "said": lambda x, *others: ((x.shape[1], states), "int32"), "alpha": like,
     "total": lambda x, *others: ((x.shape[1], 1), x.dtype)}), tile.function(backward, outputs={"share": like})
-
-
-def forward(states: int) -> Function: return _made(states)[0]
-def backward(states: int) -> Function: return _made(states)[1]
