@@ -19,8 +19,8 @@ class ModuleBase(Stamped):
 
   def extra_repr(self) -> str:
     """What ``repr`` shows in brackets."""
-    return ", ".join(f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}"
-                      for n in self._said.split())
+    given = [(n, getattr(self, n.removeprefix("*"))) for n in self._said.split()]
+    return ", ".join(f"{x!r}" if n[0] == "*" else f"{n}={x is not None if isinstance(x, Tensor) else x!r}" for n, x in given)
   def __repr__(self) -> str: return summary(self) if _has_parts(self) else f"{type(self).__name__}({self.extra_repr()})"
   def _repr_html_(self) -> str: return table(summary(self).partition("\n")[0], _lines(self))
 
@@ -161,9 +161,6 @@ def _name(x: Any) -> str:
 
 
 def _has_parts(x: Any) -> bool: return any(isinstance(p.value, ModuleBase) for p in walk(x, False))
-
-
-def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x
 
 
 def size_text(n: int) -> str:
