@@ -99,12 +99,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     self.shortlist_size, self.n_clusters = given[0], len(given)
     self.head_size = self.shortlist_size + self.n_clusters
     self.head = Linear(in_features, self.head_size, head_bias)
-    self.tail = ModuleList([self._cluster(i) for i in range(self.n_clusters)])
-
-  def _cluster(self, i: int) -> Sequential:
-    inner = int(self.in_features // self.div_value ** (i + 1))
-    size("AdaptiveLogSoftmaxWithLoss", f"in_features // div_value ** {i + 1}", inner)
-    return Sequential(Linear(self.in_features, inner, False), Linear(inner, self.cutoffs[i + 1] - self.cutoffs[i], False))
+    self.tail = ModuleList()
+    for i in range(self.n_clusters):
+      inner = size(name, f"in_features // div_value ** {i + 1}", int(in_features // div_value ** (i + 1)))
+      self.tail.append(Sequential(Linear(in_features, inner, False), Linear(inner, self.cutoffs[i + 1] - self.cutoffs[i], False)))
 
   def log_prob(self, input: Tensor) -> Tensor:
     """``(n, in_features) -> (n, n_classes)``, or without n: logarithms of probabilities. Raises ShapeError."""
