@@ -151,15 +151,11 @@ class MultiplicativeLR(_ByFunction):
 
 class _ByFactor(LRScheduler):
   """The rate times a factor of the step."""
+  _factor: Callable[[int], float]   # what the rate before a step is multiplied with
+  _total: Callable[[int], float]    # what the first rate is multiplied with at a step, all in all
+
   def get_lr(self) -> list[float]: return [lr * self._factor(self.last_epoch) for lr in self._rates()]
   def _at(self, epoch: int) -> list[float]: return [base * self._total(epoch) for base in self.base_lrs]
-
-  def _factor(self, n: int) -> float:
-    """What the rate before step n is multiplied with."""
-    raise NotImplementedError
-  def _total(self, n: int) -> float:
-    """What the first rate is multiplied with at step n, all in all."""
-    raise NotImplementedError
 
 
 class StepLR(_ByFactor):
