@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
 from ntgrad.compat.public import show
-from ntgrad.graph import checked, text
+from ntgrad.graph import checked, of_kind, text
 from ntgrad.tensor import Tensor
 
 __all__ = ["PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence", "unpack_sequence",
@@ -75,8 +75,7 @@ def _from_padded(padded: Tensor, sizes: list[int], order: list[int] | None) -> P
 
 
 def _listed(name: str, lengths: Any, n: int) -> list[int]:
-  if isinstance(lengths, Tensor) and lengths.dtype.kind not in "iu":
-    raise DTypeError(f"{name}: lengths of {lengths.dtype.name}; they must be ints")
+  if isinstance(lengths, Tensor): of_kind("iu", name, "lengths", lengths, "they must be ints")
   found = [int(k) for k in (lengths.tolist() if hasattr(lengths, "tolist") else lengths)]
   if len(found) != n: raise ShapeError(f"{name}: {len(found)} lengths for {n} sequences; give one for each")
   if wrong := [k for k in found if k <= 0]: raise ArgumentError(f"{name}: a length of {wrong[0]}; each must be at least 1")
