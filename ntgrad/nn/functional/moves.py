@@ -34,17 +34,15 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
   return tensor.one_hot(num_classes).cast(dtypes.int64)
 
 
-def _row(name: str, padding_idx: int | None, n: int) -> int | None:
-  """The row that stands for nothing, from 0. Raises ArgumentError."""
-  if padding_idx is None: return None
-  if not -n <= padding_idx < n: raise ArgumentError(f"{name}: padding_idx {padding_idx}; it goes from {-n} to {n - 1}")
-  return padding_idx % n
-
-
-def _looked_up(name: str, index: Tensor, weight: Tensor, *how: Any) -> Tensor:
+def _looked_up(name: str, index: Tensor, weight: Tensor, padding_idx: int | None, *how: Any) -> tuple[Tensor, int | None]:
+  """Rows of a table, and which one stands for nothing, from 0."""
+  n = weight.shape[0] if weight.ndim else 0
+  if padding_idx is not None and not -n <= padding_idx < n:
+    raise ArgumentError(f"{name}: padding_idx {padding_idx}; it goes from {-n} to {n - 1}")
   of_kind("iu", name, "indices", index, "they must be ints")
   if weight.ndim != 2: raise ShapeError(f"{name}: a weight of shape {text(weight)}; it takes (rows, features)")
-  return looked_up(index, weight, *how)
+  row = None if padding_idx is None else padding_idx % n
+  return looked_up(index, weight, row, *how), row
 
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
@@ -55,8 +53,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
   ``scale_grad_by_freq`` divides a row's gradient by how often it is used. ``sparse`` has no effect: gradients are dense. Raises
   DTypeError, ShapeError, ArgumentError.
   """
-  return _looked_up("embedding", input, weight, _row("embedding", padding_idx, weight.shape[0] if weight.ndim else 0), max_norm,
-                    norm_type, scale_grad_by_freq)
+  return _looked_up("embedding", input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)[0]
 
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None, max_norm: float | None = None,
@@ -79,8 +76,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None,
     raise ArgumentError(f"{name}: per_sample_weights of shape {text(per_sample_weights)} in mode {mode!r} for indices of shape "
                         f"{text(input)}; they are for mode 'sum', and of the indices' shape")
   if mode == "max" and scale_grad_by_freq: raise ArgumentError(f"{name}: scale_grad_by_freq in mode 'max'; take 'sum' or 'mean'")
-  row = _row(name, padding_idx, weight.shape[0] if weight.ndim else 0)
-  rows = _looked_up(name, input, weight, row, max_norm, norm_type, scale_grad_by_freq)
+  rows, row = _looked_up(name, input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
   one_width(name, weight, per_sample_weights)
   if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
   if offsets is not None and offsets.shape[0] < include_last_offset:
