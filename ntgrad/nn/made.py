@@ -16,9 +16,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields
-from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
 from ntgrad.codegen.ir import ArgumentError
@@ -28,7 +26,6 @@ from ntgrad.tensor.made import Made, Row, parts, rows
 
 from .common import batched_or_not, ints, probability
 from .module import Module, forward_of
-from .paths import within
 
 C = TypeVar("C", bound=type)
 _REDUCTIONS = {"KLDivLoss": ("mean", "batchmean", "sum", "none")}   # of others without batchmean
@@ -40,19 +37,9 @@ def layer(cls: C) -> C:
   """A layer whose arguments are the class's annotated attributes, checked as all public functions' are."""
   kind: Any = cls
   if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
-  if "inplace" in vars(kind).get("__annotations__", ()):
-    kind.__call__ = within(_written(f"nn.{kind.__name__}", kind.__call__.__wrapped__))
   made: Any = checked(dataclass(repr=False, eq=False)(cls))
   made._said = " ".join(f.name for f in fields(made) if f.name != "inplace" and f.name not in getattr(made, "_unsaid", ()))
   return made
-
-
-def _written(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-  @wraps(fn)
-  def call(self: Any, input: Any) -> Any:
-    out = fn(self, input)
-    return input._in_place(name, lambda: out) if self.inplace else out
-  return call
 
 
 class Layer(Module):
@@ -125,14 +112,14 @@ class MadeLayer:
     for n, own in self.function.values.items():   # Softmax's dim where none is given
       if values[n] and own.startswith("_implicit_dim"): values[n] = own.replace(f"({n},", f"({values[n]},")
     call = self.function.call(self.function.first, {n: v for n, v in values.items() if v})
-    checks = [f"_batched_or_not({self.name!r}, {self.function.first}, {self.rank})"] if self.rank else []
+    if "inplace" in self.fields: call = f"_written('nn.{self.name}', {self.function.first}, {call}, self.inplace)"
     return "\n".join([
       "from __future__ import annotations", "@_layer", f"class {self.name}(_Layer):", f"  {self.function.text!r}",
       f"  _rank, _unsaid, _drops = {self.rank}, {self.unsaid!r}, {self.drops}",
       f"  _buffers = frozenset({[n for n in self.fields if 'Operand' in self.kinds.get(n, '')]!r})",
       *[f"  {self.field(n)}" for n in self.fields],
       f"  {self.heading}:", f'    """See the class. Raises as :func:`nn.functional.{self.function.name}`."""',
-      *[f"    {line}" for line in checks], f"    return {call}"])
+      *[f"    _batched_or_not({self.name!r}, {self.function.first}, {self.rank})"] * bool(self.rank), f"    return {call}"])
 
 
 def class_of(name: str) -> Any:
