@@ -87,7 +87,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
       with suppress(OSError), open(left, "rb") as old:
         fcntl.flock(old, fcntl.LOCK_EX | fcntl.LOCK_NB)   # fails while the process that writes it lives
         left.unlink()
-    f, temporary = _locked_file(path.parent)
+    while True:
+      temporary = path.parent / f".{secrets.token_hex(8)}.ntgrad-unfinished"
+      f = open(temporary, "xb")  # noqa: SIM115 - closed below
+      # a file system without locks: nobody else can lock, and so remove, the file either
+      with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)
+      if os.fstat(f.fileno()).st_nlink: break   # else it was removed before it was locked
+      f.close()
   try:
     with f:
       yield f
@@ -97,16 +103,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
   except BaseException:
     temporary.unlink(missing_ok=True)
     raise
-
-
-def _locked_file(folder: Path) -> tuple[BinaryIO, Path]:
-  while True:
-    path = folder / f".{secrets.token_hex(8)}.ntgrad-unfinished"
-    f = open(path, "xb")  # noqa: SIM115 - the caller closes it
-    # a file system without locks: nobody else can lock, and so remove, the file either
-    with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)
-    if os.fstat(f.fileno()).st_nlink: return f, path   # else it was removed before it was locked
-    f.close()
 
 
 def refuser(name: str, path: str | os.PathLike[str], said: str) -> Refuse:
