@@ -169,23 +169,16 @@ def _counted(n: int, times: int, b: Tensor, shape: tuple[int, ...]) -> Tensor:
   return (Tensor.arange(n, dtype=dtypes.uint8, device=b.device) * times).reshape(shape)
 
 
-def _fifth(qh: Tensor) -> Tensor:
-  """(blocks, 4) bytes -> (blocks, 32): each bit, as 0 or 16."""
-  return (((qh.reshape(-1, 4, 1) >> _counted(8, 1, qh, (8,))) & 1) << 4).reshape(-1, 32)
-
-
 def _small(fifth: bool, least: bool) -> Callable[[Tensor], Tensor]:
   """The values of blocks of a scale, a minimum (``least``; else they are around 0), the fifth bits, and four bits of each."""
   def values(b: Tensor) -> Tensor:
     at = 4 if least else 2
     n, width = (qs := b[:, at + 4 * fifth:]).shape
     q = ((qs.reshape(n, 1, width) >> _counted(2, 4, qs, (2, 1))) & 15).reshape(n, 2 * width)   # the lower bits, then the upper
-    x = (q | _fifth(b[:, at:at + 4]) if fifth else q).cast(dtypes.float32)
+    if fifth: q = q | (((b[:, at:at + 4].reshape(-1, 4, 1) >> _counted(8, 1, b, (8,))) & 1) << 4).reshape(-1, 32)
+    x = q.cast(dtypes.float32)
     return x * _half(b[:, :2]) + _half(b[:, 2:4]) if least else (x - (16 if fifth else 8)) * _half(b[:, :2])
   return values
-
-
-def _q8_0(b: Tensor) -> Tensor: return b[:, 2:].bitcast(dtypes.int8).cast(dtypes.float32) * _half(b[:, :2])
 
 
 def _scales(b: Tensor) -> list[Tensor]:
@@ -221,7 +214,8 @@ def _q6_k(b: Tensor) -> Tensor:
 
 QUANTISED = {
   "Q4_0": Format(32, 18, _small(False, False)), "Q4_1": Format(32, 20, _small(False, True)),
-  "Q5_0": Format(32, 22, _small(True, False)), "Q5_1": Format(32, 24, _small(True, True)), "Q8_0": Format(32, 34, _q8_0),
+  "Q5_0": Format(32, 22, _small(True, False)), "Q5_1": Format(32, 24, _small(True, True)),
+  "Q8_0": Format(32, 34, lambda b: b[:, 2:].bitcast(dtypes.int8).cast(dtypes.float32) * _half(b[:, :2])),
   "Q4_K": Format(256, 144, _large(False)), "Q5_K": Format(256, 176, _large(True)), "Q6_K": Format(256, 210, _q6_k)}
 
 
