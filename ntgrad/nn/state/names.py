@@ -84,7 +84,10 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
   mine = get_state_dict(model)
   if consume and not isinstance(state_dict, MutableMapping):
     raise ArgumentError(f"load_state_dict: consume=True of a {type(state_dict).__name__}; give a dict")
-  given = _without_prefix(state_dict, prefix)
+  given = {k[len(prefix):] if prefix else k: _tensor(v) for k, v in state_dict.items()
+           if not prefix or isinstance(k, str) and k.startswith(prefix)}
+  if prefix and not given:
+    raise StateError(f"load_state_dict: no name of the state dict begins with {prefix!r}; it has {listed(list(state_dict))}")
   missing = [k for k in mine if k not in given]
   extra = [k for k in given if k not in mine]
   wrong = [said for name, target in mine.items() if name in given and (said := _differs(name, given[name], target))]
@@ -104,15 +107,6 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = Tr
     print(f"loaded {len(mine) - len(missing)} tensors{f', without {listed(missing)}' if missing else ''}"
           f"{f', ignored {listed(extra)}' if extra else ''}")
   return Unmatched(missing, extra)
-
-
-def _without_prefix(state_dict: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-  """The tensors of a state dict whose names begin with a prefix, by the rest of the name."""
-  found = {k[len(prefix):] if prefix else k: _tensor(v) for k, v in state_dict.items()
-           if not prefix or isinstance(k, str) and k.startswith(prefix)}
-  if prefix and not found:
-    raise StateError(f"load_state_dict: no name of the state dict begins with {prefix!r}; it has {listed(list(state_dict))}")
-  return found
 
 
 def _tensor(value: Any) -> Any:
@@ -138,11 +132,10 @@ def _difference(mine: Mapping[str, Tensor], given: Mapping[str, Any], missing: S
   if extra: lines.append(f"the state dict has {listed(extra)}, which the model lacks")
   lines += wrong[:_MOST]
   if len(wrong) > _MOST: lines.append(f"{len(wrong) - _MOST} more have another shape or dtype")
-  hint = _prefixed(missing, extra)
-  near = [] if hint else _near(mine, given, missing, extra)
-  if near: lines.append(f"near names: {', '.join(f'{a!r} and {b!r}' for a, b in near)}")
-  if hint: lines.append(hint)
-  elif missing or extra: lines.append("rename them, or pass strict=False to load only the names that both have")
+  if hint := _prefixed(missing, extra): lines.append(hint)
+  elif missing or extra:
+    if near := _near(mine, given, missing, extra): lines.append(f"near names: {', '.join(f'{a!r} and {b!r}' for a, b in near)}")
+    lines.append("rename them, or pass strict=False to load only the names that both have")
   return lines[0] if len(lines) == 1 else "\n  ".join(["the state dict does not fit the model:", *lines])
 
 
