@@ -77,9 +77,8 @@ def fashion_mnist(data: str | os.PathLike[str]) -> Digits:
 def folder_of(name: str, data: str | os.PathLike[str], what: str) -> Path:
   """A folder that is there. Raises ArgumentError."""
   folder = Path(data)
-  try: there = folder.is_dir()
-  except (OSError, ValueError): there = False   # a name that is too long, or has a NUL
-  if not there: raise ArgumentError(f"{name}: {shown_path(folder)} is not a folder; give the folder that holds {what}")
+  if not os.path.isdir(folder):
+    raise ArgumentError(f"{name}: {shown_path(folder)} is not a folder; give the folder that holds {what}")
   return folder
 
 

@@ -110,9 +110,7 @@ def _tensors(path: Path, device: str | None) -> dict[str, Tensor]:
 def _whole_or_index(path: str | os.PathLike[str]) -> Path:
   """The file that is meant: an index or one of tensors, which a folder has under the usual names."""
   folder = Path(path)
-  try:
-    if not folder.is_dir(): return folder
-  except (OSError, ValueError): return folder   # refused where it is opened
+  if not os.path.isdir(folder): return folder   # what cannot be a path is refused where it is opened
   found = next((folder / name for name in (INDEX, WHOLE) if (folder / name).exists()), None)
   if found is None:
     raise StateError(f"safe_load: {shown_path(path)} is a folder without {INDEX} and {WHOLE}; give the path of a file")
