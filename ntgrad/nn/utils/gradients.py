@@ -105,8 +105,5 @@ def vector_to_parameters(vec: Any, parameters: Any) -> None:
   if not isinstance(vec, Tensor): raise ArgumentError(f"vector_to_parameters: {shown(vec)} is no Tensor")
   n = sum(t.numel() for t in given)
   if vec.shape != (n,): raise ShapeError(f"vector_to_parameters: a vector of shape {vec.shape} for {n} elements")
-  at = 0
   with no_grad():
-    for t in given:
-      t.assign(vec.detach()[at:at + t.numel()].reshape(t.shape).cast(t.dtype))
-      at += t.numel()
+    for t, part in zip(given, vec.detach().split([t.numel() for t in given])): t.assign(part.reshape(t.shape).cast(t.dtype))
