@@ -53,9 +53,9 @@ def multi_head_attention_forward(
   if (bias_k is None) is not (bias_v is None): raise ArgumentError(f"{_HEADS}: bias_k and bias_v go together; give both")
   q, k, v = [x.named().unsqueeze(1) if one else x.named() for x in (query, key, value)]
   steps, n = q.shape[:2]
-  masks = [None if mask is None else added(_HEADS, what, mask, q)
-           for what, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask))]
-  mask = _added(*masks, n, heads, steps, k.shape[0])
+  attn, padding = [None if m is None else added(_HEADS, what, m, q)
+                   for what, m in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask))]
+  mask = _added(attn, padding, n, heads, steps, k.shape[0])
   weights = _weights(e, in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, use_separate_proj_weight)
   q, k, v = [linear(x, w, b) for x, w, b in zip(
     (q, k, v), weights, [None] * 3 if in_proj_bias is None else in_proj_bias.split(e))]
