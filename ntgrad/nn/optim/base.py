@@ -84,6 +84,7 @@ class Optimizer:
   _reads: Sequence[str] = ()              # options that kernels read as they are, beside the learning rate
   _rest = ""                              # the option of which they read 1 - it, as ``rest``, before these
   _scalars_of: Sequence[str] = ()   # numbers that depend on how many steps were made
+  _scalars_with = ""                # the option without which there are none of these, if there is such a one
   _kept: Sequence[str] = ()         # those of them that are state
   _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
   _alone = False                    # whether each parameter is updated by itself
@@ -177,8 +178,6 @@ class Optimizer:
       else: g.known = g.buffer._alias.node
 
   # ---- what an optimizer defines
-  @classmethod
-  def _scalars_for(cls, group: ParamGroup) -> Sequence[str]: return cls._scalars_of
   @classmethod
   def _check(cls, group: ParamGroup) -> None:
     """Raise ArgumentError for options that do not go together."""

@@ -56,7 +56,7 @@ class ParamGroup(MutableMapping[str, Any]):
     self.names = tuple(self.numbers())
     self.host = self._values()
     self.buffer = Tensor(self.host, device=self.device)
-    self.scalar_names = tuple(self.kind._scalars_for(self))
+    self.scalar_names = tuple(self.kind._scalars_of if self.options.get(self.kind._scalars_with, True) else ())
     self.scalars = self._small(len(self.scalar_names))
     self.steps = self.scalars[:1] if self.kind._recurrent else self._small(1)
     self.recipes = Recipes()   # of the scalars

@@ -33,14 +33,12 @@ class SGD(Optimizer):
   """
   _states_with, _decays = {"momentum": "momentum_buffer"}, True
   _rest, _reads = "dampening", ("momentum", "weight_decay")
-  _scalars_of: Sequence[str] = ("taken",)   # 1, then 1 - dampening
+  _scalars_of, _scalars_with = ("taken",), "dampening"   # 1, then 1 - dampening
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False, classic: bool = False, *, dampening: float = 0.0, maximize: bool = False, **options: Any):
     self._start(locals(), "momentum weight_decay nesterov dampening maximize classic")
 
-  @classmethod
-  def _scalars_for(cls, group: ParamGroup) -> Sequence[str]: return cls._scalars_of if group["dampening"] else ()
   @classmethod
   def _check(cls, group: ParamGroup) -> None:
     if group["nesterov"] and (not group["momentum"] or group["dampening"]):
