@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
-from functools import wraps
+from functools import reduce, wraps
 from typing import Any, Self
 
 from ntgrad.codegen.ir import ArgumentError, DType, StateError, dtypes, shown
@@ -17,8 +17,7 @@ from ntgrad.graph.modes import Autocast, autocast as _now
 from ntgrad.tensor import Tensor
 
 from .common import number
-from .optim.base import Optimizer, OptimizerGroup
-from .optim.flat import Flat
+from .optim.base import OptimizerGroup, an_optimizer
 
 _CONVERTS = "cpu", "numpy"   # types of devices without products of 16 bits
 _DEFAULT = {"cuda": dtypes.float16, "cpu": dtypes.bfloat16, "numpy": dtypes.bfloat16, "cl": dtypes.float16}
@@ -86,13 +85,6 @@ class autocast:
     return call
 
 
-def _flats(optimizer: Any) -> list[Flat]:
-  """What an optimizer, or a group of them, steps. Raises ArgumentError."""
-  if isinstance(optimizer, OptimizerGroup): return [f for o in optimizer for f in _flats(o)]
-  if not isinstance(optimizer, Optimizer): raise ArgumentError(f"GradScaler: {shown(optimizer)} is no optimizer")
-  return [f for g in optimizer.param_groups for f in g.flats]
-
-
 @checked
 class GradScaler:
   """Scales a loss before ``backward()``, so that gradients of float16 do not vanish, and the gradients back before a step::
@@ -130,7 +122,7 @@ class GradScaler:
     """Divide an optimizer's gradients by the scale, to look at them or clip them before ``step``. Raises StateError where that is
     done, ArgumentError for another object."""
     if not self._enabled: return
-    flats = _flats(optimizer)
+    flats = [f for g in an_optimizer("GradScaler", optimizer).param_groups for f in g.flats]
     if id(optimizer) in self._stepped: raise StateError("GradScaler.unscale_: the optimizer has stepped; call it before step()")
     if id(optimizer) in self._unscaled: raise StateError("GradScaler.unscale_: done since the last update(); call it once a step")
     bad = []
@@ -207,9 +199,7 @@ class GradScaler:
 
 def _any(bad: list[Tensor]) -> Tensor:
   """Whether any of some truths, each (1,), holds."""
-  found = bad[0]
-  for b in bad[1:]: found = found | b.to(found.device)
-  return found
+  return reduce(lambda found, b: found | b.to(found.device), bad)
 
 
 __all__ = ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled"]

@@ -383,13 +383,18 @@ class Optimizer:
     return f"{type(self).__name__}({lines[0]})" if len(lines) == 1 else "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
 
 
+def an_optimizer(name: str, x: Any) -> Any:
+  """What is an optimizer, or a group of them. Raises ArgumentError."""
+  if not isinstance(x, (Optimizer, OptimizerGroup)): raise ArgumentError(f"{name}: {shown(x)} is no optimizer")
+  return x
+
+
 @checked
 class OptimizerGroup:
   """Steps several optimizers together: ``OptimizerGroup(Muon(matrices), AdamW(others))``. Raises ArgumentError for others."""
 
   def __init__(self, *optimizers: Any):
-    for o in optimizers:
-      if not isinstance(o, (Optimizer, OptimizerGroup)): raise ArgumentError(f"OptimizerGroup: {shown(o)} is no optimizer")
+    for o in optimizers: an_optimizer("OptimizerGroup", o)
     if not optimizers: raise ArgumentError("OptimizerGroup: no optimizer")
     self.optimizers = optimizers
 

@@ -16,16 +16,11 @@ from ntgrad.engine.recording import refuse_recording
 from ntgrad.graph import checked
 from ntgrad.nn.common import number, one_of
 
-from .base import Optimizer, OptimizerGroup
+from .base import an_optimizer
 
 _PLAIN = int, float, str, type(None)   # what lists and dicts of a schedule's state hold
 _THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
 _FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
-
-
-def _optimizer(name: str, optimizer: Any) -> Any:
-  if not isinstance(optimizer, (Optimizer, OptimizerGroup)): raise ArgumentError(f"{name}: {shown(optimizer)} is no optimizer")
-  return optimizer
 
 
 def _each(name: str, what: str, value: Any, n: int) -> list[Any]:
@@ -55,7 +50,7 @@ class LRScheduler:
   """
 
   def __init__(self, optimizer: Any, last_epoch: int = -1):
-    self.optimizer = _optimizer(type(self).__name__, optimizer)
+    self.optimizer = an_optimizer(type(self).__name__, optimizer)
     _whole(type(self).__name__, "last_epoch", last_epoch, -1)
     for g in self.groups:
       if last_epoch == -1: g.setdefault("initial_lr", g["lr"])
@@ -132,7 +127,7 @@ class _ByFunction(LRScheduler):
   def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: int = -1):
     name = type(self).__name__
     self._fns: Sequence[Callable[[int], float]] = _each(
-      name, "lr_lambda", lr_lambda, len(_optimizer(name, optimizer).param_groups))
+      name, "lr_lambda", lr_lambda, len(an_optimizer(name, optimizer).param_groups))
     if not all(map(callable, self._fns)):
       raise ArgumentError(f"{name}: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
     super().__init__(optimizer, last_epoch)
@@ -281,7 +276,7 @@ class OneCycleLR(LRScheduler):
                cycle_momentum: bool = True, base_momentum: Any = 0.85, max_momentum: Any = 0.95, div_factor: float = 25.0,
                final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1):
     name = "OneCycleLR"
-    groups = _optimizer(name, optimizer).param_groups
+    groups = an_optimizer(name, optimizer).param_groups
     if total_steps is None:
       if epochs is None or steps_per_epoch is None:
         raise ArgumentError(f"{name}: give total_steps, or epochs and steps_per_epoch")
@@ -333,7 +328,7 @@ class CyclicLR(LRScheduler):
                mode: str = "triangular", gamma: float = 1.0, scale_fn: Any = None, scale_mode: str = "cycle",
                cycle_momentum: bool = True, base_momentum: Any = 0.8, max_momentum: Any = 0.9, last_epoch: int = -1):
     name = "CyclicLR"
-    groups = _optimizer(name, optimizer).param_groups
+    groups = an_optimizer(name, optimizer).param_groups
     n = len(groups)
     if scale_fn is not None and not callable(scale_fn):
       raise ArgumentError(f"{name}: scale_fn is {shown(scale_fn)}, expected a function of a number")
@@ -394,7 +389,7 @@ class SequentialLR(_OfSchedules):
   """Schedules one after the other: the next begins at each of the ``milestones``."""
   def __init__(self, optimizer: Any, schedulers: Sequence[Any], milestones: Sequence[int], last_epoch: int = -1):
     name = "SequentialLR"
-    self.optimizer = _optimizer(name, optimizer)
+    self.optimizer = an_optimizer(name, optimizer)
     _scheduled(name, schedulers, optimizer)
     if len(milestones) != len(schedulers) - 1 or sorted(milestones) != list(milestones):
       raise ArgumentError(f"{name}: milestones {milestones} for {len(schedulers)} schedules; give one less, in order")
@@ -445,7 +440,7 @@ class ReduceLROnPlateau(LRScheduler):
   def __init__(self, optimizer: Any, mode: str = "min", factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
                threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0.0, eps: float = 1e-8):
     name = "ReduceLROnPlateau"
-    self.optimizer = _optimizer(name, optimizer)
+    self.optimizer = an_optimizer(name, optimizer)
     self.mode, self.threshold_mode = one_of(name, "mode", mode, "min", "max"), one_of(
       name, "threshold_mode", threshold_mode, "rel", "abs")
     self.factor = _float(name, "factor", factor, 0)
