@@ -12,7 +12,7 @@ from ntgrad.backends.base import ProgramAround, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, below, evaluator
 from ntgrad.codegen.ir import BinaryOps, Ops, RaceError, UOp, toposort
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, gate_or_true, inner, is_variable, orders, substitute
+from ntgrad.codegen.kernel import EFFECTS, AxisKind, Kernel, gate_or_true, inner, is_variable, orders, substitute
 
 from .parameters import Parameter
 
@@ -60,7 +60,8 @@ def refuse_races(name: str, kernel: Kernel, parameters: Sequence[Parameter],
   several = [a.rng for a in kernel.grid if a.size != 1]
   suspect = {p.slot: p for p in parameters if p.shared}
   if not suspect or not several or any(map(orders, kernel.nodes)): return
-  effects = list(_effects(kernel.body))
+  # with the conditions and lengths of the regions around each
+  effects = [(s, tuple([r.src[0] for r in around])) for s, around in in_regions(kernel.body) if s.op in EFFECTS]
   varying = _varying(effects)
   def axes(*us: UOp) -> set[UOp]:
     return set().union(*[u.ranges for u in us], *[varying.get(n, ()) for n in toposort(us) if n.op is Ops.DEFINE_LOCAL])
@@ -92,13 +93,13 @@ def without_zeros(value: UOp) -> UOp:
 def _moved(u: UOp, step: Mapping[UOp, UOp]) -> UOp: return substitute((u,), {r: ix.add(r, n) for r, n in step.items()})[0]
 
 
-def _effects(body: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
-  """Every effect, with the conditions and lengths of the regions around it."""
+def in_regions(body: Sequence[UOp]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
+  """Every statement, in order, a region before what it has; each with the regions around it, outermost first."""
   stack: list[tuple[UOp, tuple[UOp, ...]]] = [(s, ()) for s in reversed(body)]
   while stack:
     s, around = stack.pop()
-    if s.op in EFFECTS: yield s, around
-    elif s.op in REGIONS: stack += [(x, (*around, s.src[0])) for part in inner(s) for x in part][::-1]
+    yield s, around
+    stack += [(x, (*around, s)) for part in inner(s) for x in part][::-1]
 
 
 def _varying(effects: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> dict[UOp, set[UOp]]:

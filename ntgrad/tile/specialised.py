@@ -14,18 +14,7 @@ from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import ApplicationError, NtgradError, Ops, Recent, UOp, config, dtypes, toposort
 from ntgrad.codegen.ir.paths import usable
-from ntgrad.codegen.kernel import (
-  EFFECTS,
-  REGIONS,
-  AxisKind,
-  Kernel,
-  UOpList,
-  buffers_written,
-  flat_index,
-  inner,
-  substitute,
-  walk_statements,
-)
+from ntgrad.codegen.kernel import EFFECTS, AxisKind, Kernel, UOpList, buffers_written, flat_index, substitute, walk_statements
 from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy
@@ -41,7 +30,7 @@ from .block import ranges_of
 from .launch import EVERYTHING, Launcher, SlotPair, Span
 from .open_sizes import Sizes
 from .parameters import Parameter
-from .races import Named
+from .races import Named, in_regions
 from .tune import fingerprint
 
 
@@ -223,20 +212,13 @@ def _alike(parameters: Sequence[Parameter]) -> list[SlotPair]:
 def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:
   """Every LOAD, STORE and ATOMIC of each parameter, by its slot."""
   out: dict[int, list[Event]] = {}
-  position = 0
-  def note(loops: tuple[UOp, ...], access: UOp) -> None:
-    if access.src[0].op is Ops.DEFINE_GLOBAL: out.setdefault(access.src[0].arg[0], []).append(Event(position, loops, access))
-  def each(statements: Sequence[UOp], loops: tuple[UOp, ...]) -> None:
-    nonlocal position
-    for s in statements:
-      position, op = position + 1, s.op
-      within = (*loops, s) if op in (Ops.FOR, Ops.WHILE) else loops
-      for u in toposort(s.src if op in EFFECTS else s.src[:1]):
-        if u.op is Ops.LOAD: note(within if op is Ops.WHILE else loops, u)   # its condition is looked at in each round
-      if op in EFFECTS: note(loops, s)
-      if op in REGIONS:
-        for part in inner(s): each(part, within)
-  each(kernel.body, ())
+  for position, (s, around) in enumerate(in_regions(kernel.body)):
+    loops = tuple([r for r in around if r.op in (Ops.FOR, Ops.WHILE)])
+    # the condition of a WHILE is looked at in each round
+    within = (*loops, s) if s.op is Ops.WHILE else loops
+    found = [(within, u) for u in toposort(s.src if s.op in EFFECTS else s.src[:1]) if u.op is Ops.LOAD]
+    for at, u in [*found, (loops, s)] if s.op in EFFECTS else found:
+      if u.src[0].op is Ops.DEFINE_GLOBAL: out.setdefault(u.src[0].arg[0], []).append(Event(position, at, u))
   return out
 
 
