@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import same_size
@@ -163,30 +163,25 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
 
 # ---- functions of one value
 
-def _of_floats(fn: UnaryOps, doc: str) -> Callable[[Any], BlockValue]:
-  """The function of the language that computes ``fn`` of floats."""
-  def call(x: Any) -> BlockValue: return _b.block_unary(fn, x, _b.floating(x))
-  call.__name__ = call.__qualname__ = fn.name.lower()
-  call.__doc__ = doc
-  return call
+def _of_floats(fn: UnaryOps, x: Any) -> BlockValue: return _b.block_unary(fn, x, _b.floating(x))
 
 
-exp = _of_floats(UnaryOps.EXP, "e to the x.")
-exp2 = _of_floats(UnaryOps.EXP2, "2 to the x.")
-log = _of_floats(UnaryOps.LOG, "The natural logarithm.")
-log2 = _of_floats(UnaryOps.LOG2, "The logarithm to the base 2.")
-sqrt = _of_floats(UnaryOps.SQRT, "The square root.")
-rsqrt = _of_floats(UnaryOps.RSQRT, "1 / sqrt(x).")
-sin = _of_floats(UnaryOps.SIN, "The sine, of radians.")
-cos = _of_floats(UnaryOps.COS, "The cosine, of radians.")
-tan = _of_floats(UnaryOps.TAN, "The tangent, of radians.")
-tanh = _of_floats(UnaryOps.TANH, "The hyperbolic tangent.")
-erf = _of_floats(UnaryOps.ERF, "The error function.")
-floor = _of_floats(UnaryOps.FLOOR, "The greatest whole number that is not greater.")
-ceil = _of_floats(UnaryOps.CEIL, "The least whole number that is not less.")
-round = rint = _of_floats(UnaryOps.ROUND, "The nearest whole number, the even one of two.")  # noqa: A001
-trunc = _of_floats(UnaryOps.TRUNC, "The whole number nearest towards 0.")
-isnan = _of_floats(UnaryOps.ISNAN, "Whether a value is not a number: bool.")
+exp = variant("exp", _of_floats, UnaryOps.EXP, "e to the x.")
+exp2 = variant("exp2", _of_floats, UnaryOps.EXP2, "2 to the x.")
+log = variant("log", _of_floats, UnaryOps.LOG, "The natural logarithm.")
+log2 = variant("log2", _of_floats, UnaryOps.LOG2, "The logarithm to the base 2.")
+sqrt = variant("sqrt", _of_floats, UnaryOps.SQRT, "The square root.")
+rsqrt = variant("rsqrt", _of_floats, UnaryOps.RSQRT, "1 / sqrt(x).")
+sin = variant("sin", _of_floats, UnaryOps.SIN, "The sine, of radians.")
+cos = variant("cos", _of_floats, UnaryOps.COS, "The cosine, of radians.")
+tan = variant("tan", _of_floats, UnaryOps.TAN, "The tangent, of radians.")
+tanh = variant("tanh", _of_floats, UnaryOps.TANH, "The hyperbolic tangent.")
+erf = variant("erf", _of_floats, UnaryOps.ERF, "The error function.")
+floor = variant("floor", _of_floats, UnaryOps.FLOOR, "The greatest whole number that is not greater.")
+ceil = variant("ceil", _of_floats, UnaryOps.CEIL, "The least whole number that is not less.")
+round = rint = variant("round", _of_floats, UnaryOps.ROUND, "The nearest whole number, the even one of two.")  # noqa: A001
+trunc = variant("trunc", _of_floats, UnaryOps.TRUNC, "The whole number nearest towards 0.")
+isnan = variant("isnan", _of_floats, UnaryOps.ISNAN, "Whether a value is not a number: bool.")
 
 
 def sigmoid(x: Any) -> BlockValue:
@@ -333,34 +328,32 @@ def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", 
   r.store(value)
 
 
-def _atomic(name: str, pointer: Any, *values: Any, mask: Any = None, ints: builtins.bool = False) -> BlockValue:
+def _atomic(name: str, kinds: str, pointer: Any, *values: Any, mask: Any = None) -> BlockValue:
   r = _reference(name, pointer)
-  d, kinds = r._parameter.dtype, "iu" if ints else "iuf"
-  if d.kind not in kinds: raise DTypeError(f"{name}: elements that are {'ints' if ints else 'numbers'}, got {d}")
+  d = r._parameter.dtype
+  if d.kind not in kinds: raise DTypeError(f"{name}: elements that are {'numbers' if 'f' in kinds else 'ints'}, got {d}")
   return r.atomic(name.removeprefix("atomic_"), mask, *values)
 
 
-def _of_numbers(name: str, pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-                ) -> BlockValue: return _atomic(name, pointer, val, mask=mask)
-def _of_ints(name: str, pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-             ) -> BlockValue: return _atomic(name, pointer, val, mask=mask, ints=True)
+def _update(name: str, kinds: str, pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+            ) -> BlockValue: return _atomic(name, kinds, pointer, val, mask=mask)
 
 
-atomic_add = variant("atomic_add", _of_numbers, """
+atomic_add = variant("atomic_add", _update, "iuf", """
   Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed. Gives what
   was there before, 0 where the mask is false, as all atomic operations do.""")
-atomic_max = variant("atomic_max", _of_numbers, "Take the greater of what an element holds and a value; gives what was there.")
-atomic_min = variant("atomic_min", _of_numbers, "Take the less of what an element holds and a value; gives what was there.")
-atomic_xchg = variant("atomic_xchg", _of_numbers, "Put a value in the place of what an element holds, and give that.")
-atomic_and = variant("atomic_and", _of_ints, "Keep the bits of ints that a value has too; gives what was there.")
-atomic_or = variant("atomic_or", _of_ints, "Set the bits of ints that a value has; gives what was there.")
-atomic_xor = variant("atomic_xor", _of_ints, "Turn the bits of ints that a value has; gives what was there.")
+atomic_max = variant("atomic_max", _update, "iuf", "Take the greater of what an element holds and a value; gives what was there.")
+atomic_min = variant("atomic_min", _update, "iuf", "Take the less of what an element holds and a value; gives what was there.")
+atomic_xchg = variant("atomic_xchg", _update, "iuf", "Put a value in the place of what an element holds, and give that.")
+atomic_and = variant("atomic_and", _update, "iu", "Keep the bits of ints that a value has too; gives what was there.")
+atomic_or = variant("atomic_or", _update, "iu", "Set the bits of ints that a value has; gives what was there.")
+atomic_xor = variant("atomic_xor", _update, "iu", "Turn the bits of ints that a value has; gives what was there.")
 
 
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None, mask: Any = None
                ) -> BlockValue:
   """Put ``val`` in the place of ints that equal ``cmp``; gives what was there, 0 where the mask is false."""
-  return _atomic("atomic_cas", pointer, val, cmp, mask=mask, ints=True)
+  return _atomic("atomic_cas", "iu", pointer, val, cmp, mask=mask)
 
 
 # ---- random numbers
@@ -444,9 +437,7 @@ def broadcast(*xs: Any) -> tuple[BlockValue, ...]:
   return tuple(BlockValue(u, axes) for u in values)
 
 
-def reciprocal(x: Any) -> BlockValue:
-  """1 / x."""
-  return _b.block_unary(UnaryOps.RECIP, x, _b.floating(x))
+reciprocal = variant("reciprocal", _of_floats, UnaryOps.RECIP, "1 / x.")
 
 
 def _whether(name: str, fn: BinaryOps, x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
