@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Callable, Container, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import Dim, assume, below, lesser, same_size, shape_text, sizes_of, text_of
+from ntgrad.codegen.index import Dim, assume, below, lesser, nested_text, same_size, shape_text, sizes_of, text_of
 from ntgrad.codegen.ir import ArgumentError, Ops, ShapeError, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.kernel.arrangement import onward
@@ -105,7 +105,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
   for name, grid in grids[1:]:
     (first, want), line = grids[0], lines[name]
     where = "" if line is None else line.short
-    said = f"the outermost level of {name} is {shown_shape(grid)}, that of {first} is {shown_shape(want)}"
+    said = f"the outermost level of {name} is {nested_text(grid)}, that of {first} is {nested_text(want)}"
     refused = f"{kernel}: {said}; all parameters are arranged for the same grid{mended(name, grid, want, first)}"
     mine, theirs = grid, want
     if len(grid) != len(want): mine, theirs = (tuple(n for n in g if n != 1) for g in (grid, want))
@@ -129,7 +129,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor], aside: Container[str] = 
         names = {s for s in t._source.shape if isinstance(s, Symbol) and s.is_name}
         if len({representative(alike, s) for s in names}) < len(names):
           raise ShapeError(
-            f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
+            f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {nested_text(t._source.shape)}: expand to "
             f"the size of another dimension, or give both dimensions one name{at_lines(line)}")
       known = True if not isinstance(same, Condition) else same
       out.append(Assessment(known, f"dimension {d} of the grid: {said}", where, name, fewer))
@@ -149,7 +149,7 @@ def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> s
   if have == need:
     ones = [d for d, (a, b) in enumerate(zip(grid, want)) if a == 1 and (a == b) is not True]
     if not ones or any(a != 1 and (a == b) is False for a, b in zip(grid, want)): return ""
-    return f"; {name}.expand({shown_shape([b if d in ones else -1 for d, b in enumerate(want)])}) gives it that of {other}"
+    return f"; {name}.expand({nested_text(tuple([b if d in ones else -1 for d, b in enumerate(want)]))}) gives it that of {other}"
   if have > need:
     ones = [d for d, n in enumerate(grid) if n == 1][:have - need]
     if len(ones) < have - need: return mended(other, want, grid, name)
@@ -161,7 +161,8 @@ def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> s
   if len(same) < have: same = list(range(need - have, need))
   new = [d for d in range(need) if d not in same]
   calls = "".join(f".unsqueeze({d})" for d in new)
-  if any(want[d] != 1 for d in new): calls += f".expand({shown_shape([n if d in new else -1 for d, n in enumerate(want)])})"
+  wide = tuple([n if d in new else -1 for d, n in enumerate(want)])
+  if any(want[d] != 1 for d in new): calls += f".expand({nested_text(wide)})"
   return f"; {name}{calls} gives it the dimensions of {other}"
 
 
@@ -177,9 +178,6 @@ def names_that_agree(a: Expr, b: Expr) -> tuple[Symbol, Symbol] | None:
   if not isinstance(a, Symbol) or [*map(len, apart)] != [1, 1]: return None
   (m,), (n,) = apart
   return (m, n) if a.subs({m: n}) == b else None
-
-
-def shown_shape(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 # ---- levels

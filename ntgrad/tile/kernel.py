@@ -14,7 +14,7 @@ from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, assuming, sizes_of
-from ntgrad.codegen.ir import Recent, UOp, config, dtypes
+from ntgrad.codegen.ir import Recent, UOp, config, dtypes, power_of_two
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel, UOpList
 from ntgrad.compat.notebook import table
@@ -33,7 +33,7 @@ from .assessments import Assessment, asking, dimensions_agree, same_grids, whole
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, ByName, Positional, SlotPair, converted_arguments, describe_arguments, launch, tune_for
-from .open_sizes import MOST_FORMS, Family, SizedKernel, agree_on_grid, bucket, equal_in, form_of, likely_size, names_in
+from .open_sizes import MOST_FORMS, Family, SizedKernel, agree_on_grid, equal_in, form_of, likely_size, names_in
 from .python_source import line_of, only_places, source_of
 from .races import refuse_races
 from .signature import BeyondError, ByParameter, Constants, Found, MemoryOf, Signature, constant, unbounded
@@ -287,8 +287,8 @@ class TileKernel(Signature):
              device: str, buffers: MemoryOf | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (where there is memory, unless ``TUNE=0``), remembered, or the first."""
     free = free_symbols(left, self)
-    about = tuple(None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full)
-    key = about, items_of(numbers), items_of({n: bucket(v) for n, v in values.items()}), device, config.key()
+    about = tuple(None if a is None else (tuple(map(power_of_two, a.shape)), a.dtype, a.jagged) for a in full)
+    key = about, items_of(numbers), items_of({n: power_of_two(v) for n, v in values.items()}), device, config.key()
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     target, start = opened.renderer.target, first_choice(free, opened.renderer.target.blocks)

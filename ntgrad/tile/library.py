@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.backends.base import Device, Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index import evaluator
+from ntgrad.codegen.index import evaluator, nested_text
 from ntgrad.codegen.ir import ArgumentError, DeviceError, NtgradError, Recent, ShapeError, StateError, UOp, dtypes
 from ntgrad.codegen.ir.paths import reason, shown_path
 from ntgrad.codegen.kernel import substitute
@@ -25,7 +25,6 @@ from ntgrad.engine.size_variants import Variant, Variants, in_units
 from ntgrad.graph import checked, lock
 
 from . import manifest
-from .assessments import shown_shape
 from .launch import EVERYTHING, Argument, ByName, Launcher, Positional, Span, describe_argument, launch
 from .open_sizes import SizedKernel, Sizes, form_for
 from .parameters import Parameter
@@ -275,4 +274,4 @@ def load(folder: str | os.PathLike[str], device: str | None = None) -> Library:
 
 def arguments_text(arguments: Sequence[Any]) -> str:
   """Shapes and dtypes as messages have them."""
-  return ", ".join(f"{d}{shown_shape(shape)}" for shape, d in arguments)
+  return ", ".join(f"{d}{nested_text(tuple(shape))}" for shape, d in arguments)

@@ -10,18 +10,16 @@ import numpy as np
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
-from ntgrad.codegen.index import Dim, text_of, without_options
-from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, NtgradError, Ops, UOp, dtypes
+from ntgrad.codegen.index import COMPARISONS, Dim, text_of, without_options
+from ntgrad.codegen.ir import ArgumentError, DType, NtgradError, Ops, UOp, dtypes
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 
 from .assessments import Assessment
 from .block import dtype_of
-from .open_sizes import compares
 from .signature import Signature
 from .tensor import SYMBOL_OPTIONS, Declaration, Operation, Tensor
 
-_SIGNS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
-_COMPARISONS = "< <= > >= == !=".split()
+_SIGNS = "< <= > >= == !=".split()
 _OPERATIONS = "tile expand squeeze unsqueeze permute flatten unflatten ravel pad flip index".split()
 
 
@@ -41,18 +39,18 @@ def conditions(cs: Iterable[UOp]) -> list[list[int | str]]:
   """Comparisons, all of which must hold: ``[["N", "<", 17]]``."""
   out = []
   for c in ix.conjuncts(ix.both(*cs)):
-    if c.op is not Ops.ALU or c.arg not in _SIGNS: raise ArgumentError(f"build: {c} is no comparison of sizes")
+    if c.op is not Ops.ALU or c.arg not in COMPARISONS: raise ArgumentError(f"build: {c} is no comparison of sizes")
     a, b = c.src
-    out.append([size_entry(ix.number(a)), _SIGNS[c.arg], size_entry(ix.number(b))])
+    out.append([size_entry(ix.number(a)), COMPARISONS[c.arg], size_entry(ix.number(b))])
   return out
 
 
 def comparison(found: Sequence[Any]) -> UOp:
   """One of those that ``conditions`` gave."""
   a, sign, b = found
-  fn = next((f for f, s in _SIGNS.items() if s == sign), None)
+  fn = next((f for f, s in COMPARISONS.items() if s == sign), None)
   if fn is None: raise ArgumentError(f"{sign!r} compares nothing")
-  return compares(fn, ix.node(expression(a)), ix.node(expression(b)))
+  return UOp.alu(fn, ix.node(expression(a)), ix.node(expression(b)))
 
 
 def checked_name(name: str) -> None:
@@ -96,7 +94,7 @@ def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor
     arranged.append(Tensor._of(source, operations))
   def assessed(c: Sequence[Any]) -> Condition:
     a, op, b = c
-    if op not in _COMPARISONS: raise ValueError(f"{op!r:.40} compares nothing")
+    if op not in _SIGNS: raise ValueError(f"{op!r:.40} compares nothing")
     return Condition(op, _unsized(a, symbols), _unsized(b, symbols))
   return declared, arranged, [Assessment(assessed(c), *said) for c, *said in found["assessed"]]
 

@@ -3,6 +3,7 @@ that bounds do not answer (is N == M?) are answered as it is for the call at han
 (``codegen/index/assume.py``). A call for which none of a kernel's forms fits gets one more, or numbers."""
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Container, Iterable, Mapping, Sequence
 
@@ -25,11 +26,6 @@ _Values = Mapping[str, int]
 _NONE: Mapping[str, str] = {}
 Sizes = tuple[int, ...]
 Shapes = Callable[[Sequence[int]], Sizes]
-
-
-def compares(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
-  """A comparison as it is written."""
-  return UOp(Ops.ALU, ix.TRUE.dtype, (a, b), fn)
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class SizedKernel:
     for want, d in zip([e for shape in declared for e in shape], dims):
       if isinstance(want, Symbol) and not want.is_name: return None
       to = ix.const(want) if isinstance(want, int) else first.setdefault(want.name, d)
-      if to is not d: conditions.append(compares(BinaryOps.CMPEQ, d, to))
+      if to is not d: conditions.append(UOp.alu(BinaryOps.CMPEQ, d, to))
     known = {n: first.get(n) or ix.const(v) for n, v in self.values.items()}
     conditions += rewrite((self.condition,), {Ops.SIZE: lambda old, new: known[old.arg.name]})
     return evaluator((ix.both(*conditions), *[known[s.name] for s in self.specialised.sizes]), tuple(d.arg for d in dims))
@@ -110,16 +106,9 @@ def agree_on_grid(grids: Sequence[Sequence[Expr]], hints: dict[str, int], fixed:
 
 def found_size(e: Expr, to: int, hints: Mapping[str, int], name: str) -> dict[str, int] | None:
   """Likely sizes with the greatest value of one name for which an expression that grows with it is a number; None for none."""
-  low, high = 0, _LARGEST
-  while high - low > 1:
-    if evaluate(e, {**hints, name: (middle := (low + high) // 2)}) <= to: low = middle
-    else: high = middle
-  return {**hints, name: low} if low and evaluate(e, {**hints, name: low}) == to else None
-
-
-def bucket(n: int) -> int:
-  """A size rounded up to a power of two: the tuner chooses for each."""
-  return 1 << max(n - 1, 0).bit_length()
+  def at(n: int) -> int: return evaluate(e, {**hints, name: n})
+  low = bisect_right(range(1, _LARGEST), to, key=at)
+  return {**hints, name: low} if low and at(low) == to else None
 
 
 def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:
@@ -148,9 +137,9 @@ def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol]
   each = list(map(without_options, conditions))
   for n, v in given.items():
     name = ix.Size(n).node
-    if not isinstance(v, UOp): each.append(compares(BinaryOps.CMPEQ, name, ix.const(values[n])))
-    elif v.arg.name != n: each.append(compares(BinaryOps.CMPEQ, name, without_options(v)))
-    else: each += [compares(BinaryOps.CMPLE, ix.const(v.arg.lower), name), compares(BinaryOps.CMPLE, name, ix.const(v.arg.upper))]
+    if not isinstance(v, UOp): each.append(UOp.alu(BinaryOps.CMPEQ, name, ix.const(values[n])))
+    elif v.arg.name != n: each.append(UOp.alu(BinaryOps.CMPEQ, name, without_options(v)))
+    else: each += [UOp.alu(BinaryOps.CMPLE, ix.const(v.arg.lower), name), UOp.alu(BinaryOps.CMPLE, name, ix.const(v.arg.upper))]
   return form_for(specialised, ix.both(*each), values)
 
 

@@ -12,13 +12,13 @@ from typing import Collection, Mapping, NamedTuple, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.derivation import NoArrangement, Terms, terms_of
 from ntgrad.codegen.index import Dim
-from ntgrad.codegen.ir import BinaryOps, DType, GradientError, Ops, TernaryOps, UOp, dtypes, toposort
+from ntgrad.codegen.ir import BinaryOps, GradientError, Ops, TernaryOps, UOp, dtypes, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel, gate_or_true, rewrite, substitute
 from ntgrad.codegen.opts.axes import split_axis
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.symbol import evaluate
 
-from .block import seen
+from .block import index_dtype, seen
 
 ParamNodes = Mapping[UOp, UOp]   # by param: the node of the tensor that it is
 
@@ -93,9 +93,9 @@ class TensorCode:
 
   def _made(self, u: UOp) -> WithAxes:
     index = u.dtype is dtypes.index
-    if index and ix.of_sizes(u): return WithAxes(graph.const(self.number(ix.number(u)), place_dtype(u)))
+    if index and ix.of_sizes(u): return WithAxes(graph.const(self.number(ix.number(u)), index_dtype(u)))
     if u.op is Ops.CONST: return WithAxes(graph.const(u.arg, u.dtype))
-    if u.op is Ops.RANGE: return WithAxes(graph.cast(graph.iota(self.lengths[u.arg[0]]), place_dtype(u)), (u.arg[0],))
+    if u.op is Ops.RANGE: return WithAxes(graph.cast(graph.iota(self.lengths[u.arg[0]]), index_dtype(u)), (u.arg[0],))
     if u.op is Ops.LOAD: return self.load(self.memory[u.src[0]], u.src[0], u.src[1], gate_or_true(u))
     values = [self._known[s] for s in u.src]
     if u.op is Ops.CAST: return values[0]._replace(node=graph.cast(values[0].node, dtypes.int64 if index else u.dtype))
@@ -111,7 +111,8 @@ class TensorCode:
     if u.op is not Ops.ALU: raise GradientError(f"no rule gives the gradient of {u.op.name}")
     nodes, axes = self.together(values)
     if any(s.dtype is dtypes.index for s in u.src):
-      wide = dtypes.int64 if any(n.dtype is dtypes.int64 for n in nodes) or place_dtype(u) is dtypes.int64 else dtypes.int32
+      far = index and index_dtype(u) is dtypes.int64
+      wide = dtypes.int64 if far or any(n.dtype is dtypes.int64 for n in nodes) else dtypes.int32
       nodes = [n if n.dtype is dtypes.bool else graph.cast(n, wide) for n in nodes]
     return WithAxes(graph.where(*nodes) if u.arg is TernaryOps.WHERE else alu(u.arg, *nodes), axes)
 
@@ -196,12 +197,6 @@ def _steps(node: UOp, d: int, steps: list[_Step]) -> tuple[UOp, list[_Step]]:
 def alu(fn: object, *nodes: UOp) -> UOp:
   """A function of nodes of one shape and dtype."""
   return graph.unary(fn, *nodes) if len(nodes) == 1 else graph.binary(fn, *nodes)  # type: ignore[arg-type]
-
-
-def place_dtype(u: UOp) -> DType:
-  """The dtype of an index: int32, or int64 where it does not fit."""
-  lo, hi = ix.bounds(u) if u.dtype is dtypes.index else (0, 0)
-  return dtypes.int32 if -(1 << 31) <= lo and hi < 1 << 31 else dtypes.int64
 
 
 def stored(kernel: Kernel, memory: ParamNodes, sizes: Mapping[str, int], cotangents: ParamNodes,

@@ -19,13 +19,11 @@ from ntgrad.backends.progress import line
 from ntgrad.codegen.choose.gpu_products import Blocks
 from ntgrad.codegen.choose.gpu_resources import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.index import count
-from ntgrad.codegen.ir import ArgumentError, NtgradError, Target, config
+from ntgrad.codegen.ir import ArgumentError, NtgradError, Target, config, power_of_two
 from ntgrad.codegen.passes.tiles import lower_tiles
 from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, candidates_of, compiled_in_time, kept_on_interrupt
 from ntgrad.engine.search_results import CHOICE, TUNER, found_choice
 from ntgrad.graph.symbol import Symbol
-
-from .open_sizes import bucket
 
 if TYPE_CHECKING:
   from .kernel import TileKernel
@@ -92,8 +90,7 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
     """``fn`` of the kernel for values; None where there is none."""
     try: s = read(fixed | values)
     except NtgradError: return None
-    if s is None: return None
-    return fn(s)
+    return None if s is None else fn(s)
 
   def cost(values: _Values) -> tuple[float, float] | None:
     """What a core lacks, and how far from the best it is; None where there is no such kernel."""
@@ -131,8 +128,8 @@ def excess(s: Specialised, target: Target) -> float:
 def tuning_key(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int],
                device: Device) -> str:
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
-  shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
-  rounded = sorted((n, bucket(v)) for n, v in values.items())
+  shapes = [None if a is None else (tuple(map(power_of_two, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
+  rounded = sorted((n, power_of_two(v)) for n, v in values.items())
   return cache.key("tune", kernel.identity, list(map(repr, kernel.arranged)), shapes, sorted(numbers.items()), rounded,
                    getattr(device, "identity", ""), str(device.renderer.target), sorted(kernel.settings.items()), config.key())
 
