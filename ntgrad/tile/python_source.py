@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import sys
-import textwrap
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CellType, CodeType, FunctionType
@@ -155,9 +155,9 @@ def code_of(fn: FunctionType) -> Code:
   text = _text_of(fn)
   if fn.__code__.co_name == "<lambda>": return Code(_lambda(fn, text), text)
   lines = _lines_of(fn, text)
-  tree = ast.parse(textwrap.dedent("".join(lines)))
-  ast.increment_lineno(tree, max(fn.__code__.co_firstlineno, 1) - 1)   # lines and columns as in the file, for messages
-  for n in ast.walk(tree): _shift(n, len(lines[0]) - len(lines[0].lstrip()))
+  indented = lines[0][:1].isspace()   # it may stand in an `if`: lines and columns are as in the file, for messages
+  tree = ast.parse("if 1:\n" * indented + "".join(lines))
+  ast.increment_lineno(tree, max(fn.__code__.co_firstlineno, 1) - 1 - indented)
   return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), text)
 
 
@@ -172,19 +172,12 @@ def _lambda(fn: FunctionType, text: _Text) -> ast.Lambda:
   lines = [line.encode() for line in text.lines[begin[0] - 1:end[0]]]
   lines[-1] = lines[-1][:end[1]]
   lines[0] = lines[0][begin[1]:]
-  body = ast.parse("(" + b"".join(lines).decode() + ")", mode="eval").body
-  for n in ast.walk(body):
-    if getattr(n, "lineno", 0) == 1: _shift(n, begin[1] - 1)
-  ast.increment_lineno(body, begin[0] - 1)
+  body = ast.parse("(\n" + " " * begin[1] + b"".join(lines).decode() + ")", mode="eval").body
+  ast.increment_lineno(body, begin[0] - 2)
   tree = ast.parse(f"lambda {', '.join(inspect.signature(fn).parameters)}: 0", mode="eval").body
   assert isinstance(tree, ast.Lambda)
   tree.body = body
   return tree
-
-
-def _shift(n: Any, columns: int) -> None:
-  if hasattr(n, "col_offset"): n.col_offset += columns
-  if getattr(n, "end_col_offset", None) is not None and n.end_lineno == n.lineno: n.end_col_offset += columns
 
 
 def of_language(fn: Any) -> bool:
@@ -225,9 +218,7 @@ class Scope:
     if self.around is not None: return self.around.find(name)
     if (fn := self.fn) is not None:
       cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or ()))
-      if name in cells:
-        try: return cells[name].cell_contents
-        except ValueError: pass
+      with suppress(KeyError, ValueError): return cells[name].cell_contents   # there may be none, or it is empty
       if name in fn.__globals__: return fn.__globals__[name]
     if hasattr(builtins, name): return getattr(builtins, name)
     near = did_you_mean(name, self.known())
