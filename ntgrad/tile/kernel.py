@@ -8,6 +8,7 @@ import sys
 import time
 import types
 from functools import lru_cache, partial
+from traceback import extract_tb, walk_tb
 from typing import Any, Callable, ClassVar, Mapping, Sequence
 
 from ntgrad.backends import renderer
@@ -100,20 +101,17 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
 
 def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
   """A kernel from a function annotated with arranged tensors: ``@tile.jit``, or ``@tile.jit(num_warps=4)``."""
-  around = sys._getframe(1).f_locals          # where the annotations were written, if they are text
-  if fn is None: return lambda f: _jit(f, around, settings)
-  if not callable(fn):
+  if fn is not None and not callable(fn):
     raise ArgumentError(f"jit: {shown(fn)} is no function; decorate one with @tile.jit, or @tile.jit(num_warps=4)")
-  return _jit(fn, around, settings)
-
-
-def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, Any]) -> TileKernel:
-  annotations = inspect.get_annotations(fn, eval_str=True, locals=around)
-  names = parameter_names(fn)
-  if missing := [n for n in names if not isinstance(annotations.get(n), Tensor)]:
-    raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
-  arranged = named([annotations[n] for n in names], names)
-  return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
+  around = sys._getframe(1).f_locals          # where the annotations were written, if they are text
+  def made(fn: Callable[..., Any]) -> TileKernel:
+    annotations = inspect.get_annotations(fn, eval_str=True, locals=around)
+    names = parameter_names(fn)
+    if missing := [n for n in names if not isinstance(annotations.get(n), Tensor)]:
+      raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
+    arranged = named([annotations[n] for n in names], names)
+    return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
+  return made if fn is None else made(fn)
 
 
 def parameter_names(fn: Any) -> list[str]:
@@ -129,15 +127,11 @@ def parameter_names(fn: Any) -> list[str]:
 
 def at_line(e: NtgradError, fn: Any) -> NtgradError:
   """An error with the line of ``fn`` that it passed through, and a caret."""
-  code: Any = getattr(fn, "__code__", None)
-  tb, found = e.__traceback__, None
-  while tb is not None:
-    if tb.tb_frame.f_code is code: found = tb
-    tb = tb.tb_next
-  if found is None: return e
-  line = found.tb_lineno
-  _, _, begin, end = list(code.co_positions())[found.tb_lasti // 2]
-  return type(e)(f"{e}\n  {pointed(code.co_filename, line, fn.__name__, line_of(code, line), begin or 0, end or 0)}")
+  code, tb = getattr(fn, "__code__", None), e.__traceback__
+  found = [at for at, (frame, _) in zip(extract_tb(tb), walk_tb(tb)) if frame.f_code is code]
+  if not found: return e
+  file, line, begin, end = found[-1].filename, found[-1].lineno or 0, found[-1].colno or 0, found[-1].end_colno or 0
+  return type(e)(f"{e}\n  {pointed(file, line, fn.__name__, line_of(fn.__code__, line), begin, end)}")
 
 
 class TileKernel(Signature):
@@ -299,16 +293,14 @@ class TileKernel(Signature):
     found = self._chosen[memo]
     if found is None:
       name, lines = tuning_key(self, full, numbers, values, opened), None
-      def remember(best: dict[str, int]) -> None: keep_choice(table, name, CHOICE, best, About(device_text(opened), self.name))
+      def remember(best: dict[str, int]) -> None:
+        keep_choice(table, name, CHOICE, best, About(device_text(opened), self.name))
+        self._chosen[memo] = best
       found = remembered(name, free, table)
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)
         elif (s := read(start)) is None or s.kernel.prints: return values | start   # each candidate would print
-        else:
-          def interrupted(best: dict[str, int]) -> None:
-            remember(best)
-            self._chosen[memo] = best
-          found, lines = search_values(self, free, read, opened, to_measure(s), interrupted, self.seconds)
+        else: found, lines = search_values(self, free, read, opened, to_measure(s), remember, self.seconds)
         remember(found)
         if lines is not None: report.tuned(self.name, found, lines)
       self._chosen[memo] = found
