@@ -40,17 +40,12 @@ class Range:
     return int(end.arg) if end.op is Ops.CONST else end, lambda k: BlockValue(ix.add(ix.mul(k, step), first))
 
 
-@dataclass(frozen=True)
-class Counted:
-  """The tiles of a level, along its first dimension."""
-  tile: Tile
-
-  def steps(self) -> _Rounds:
-    tile = self.tile
-    if tile.ndim != 1:
-      raise ApplicationError(f"{tile!r} has a level of shape {tile.shape}: loop over its dimensions and index it")
-    n = tile.shape[0]
-    return n.node if isinstance(n, Symbol) else n, lambda k: tile[BlockValue(k)]
+def tiles_of(level: Tile) -> _Rounds:
+  """The tiles of a level, along its first dimension, as ``Range.steps`` has numbers."""
+  if level.ndim != 1:
+    raise ApplicationError(f"{level!r} has a level of shape {level.shape}: loop over its dimensions and index it")
+  n = level.shape[0]
+  return n.node if isinstance(n, Symbol) else n, lambda k: level[BlockValue(k)]
 
 
 def most(end: UOp) -> int | UOp:

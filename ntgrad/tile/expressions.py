@@ -51,18 +51,12 @@ class Expressions:
   """What an Interpreter makes of expressions and calls. ``values`` has a number for each Symbol that has one."""
   tracer: Tracer
   values: dict[str, Dim]
+  body: Callable[[Statements, Scope], Returned | None]   # what the Interpreter makes of statements, and of targets
+  assign: Callable[[ast.expr, Any, Scope], None]
 
   def __init__(self) -> None:
     self.depth = self.following = 0  # functions that are being read; the line of the statement behind the one that is
     self.left: NamedValues = {}      # the names of the function that was read last, as they are at its end
-
-  def body(self, stmts: Statements, scope: Scope) -> Returned | None:
-    """Read statements; what a ``return`` among them gave, None where there was none."""
-    raise NotImplementedError
-
-  def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
-    """Give a value a name, or several."""
-    raise NotImplementedError
 
   def value(self, e: ast.expr, scope: Scope) -> Any:
     held = self.tracer.held

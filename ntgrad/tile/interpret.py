@@ -19,7 +19,7 @@ from ntgrad.reads.places import contents
 
 from . import control_flow as flow
 from .block import BlockValue, broadcast_shapes, dim, is_value, one, replaced, truth
-from .control_flow import Counted, Range, alike, common_dtype_shape, computed, each, select_value
+from .control_flow import Range, alike, common_dtype_shape, computed, each, select_value
 from .expressions import IN_PLACE, Expressions, Returned
 from .jumps import without_jumps
 from .parameters import Counter, Place, SourceTensor, Tile
@@ -145,9 +145,15 @@ class Interpreter(Expressions):
 
   # ---- conditions
   def branch(self, s: ast.If, scope: Scope, rest: Statements) -> Returned | None:
-    condition = self.condition(self.value(s.test, scope), "if")
-    if isinstance(condition, bool): return self.body(s.body if condition else s.orelse, scope)
-    return self.chosen(condition, s, scope, rest, lambda inner: None)
+    held = self.value(s.test, scope)
+    if computed(held):
+      b = truth(held)
+      if b.value.op is not Ops.CONST:
+        if all(map(one, b.shape)): return self.chosen(BlockValue(b.value), s, scope, rest, lambda inner: None)
+        raise ApplicationError(f"`if` takes one condition a program, got a block of shape {b.shape}; "
+                               "tl.where chooses element by element")
+      held = b.value.arg
+    return self.body(s.body if held else s.orelse, scope)
 
   def chosen(self, condition: BlockValue, s: ast.If | ast.For, scope: Scope, rest: Statements,
              begin: Callable[[Scope], None]) -> Returned | None:
@@ -220,16 +226,6 @@ class Interpreter(Expressions):
     t.statements.append(UOp.unique(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
     return out
 
-  def condition(self, got: Any, what: str) -> Any:
-    """A bool that is known now, or a scalar block."""
-    if not computed(got): return bool(got)
-    b = truth(got)
-    if b.value.op is Ops.CONST: return bool(b.value.arg)
-    if not all(map(one, b.shape)):
-      raise ApplicationError(f"`{what}` takes one condition a program, got a block of shape {b.shape}; "
-                             "tl.where chooses element by element")
-    return BlockValue(b.value)
-
   # ---- loops
   def loop(self, s: ast.For, scope: Scope, rest: Statements, leaves: str | None) -> Returned | None:
     """A for loop; ``leaves`` is the name that says whether it has been left by a ``break``."""
@@ -237,8 +233,8 @@ class Interpreter(Expressions):
     t = self.tracer
     over = self.value(s.iter, scope)
     if isinstance(over, range) and len(over) > 1: over = Range(over.start, over.stop, over.step)
-    if isinstance(over, Tile) and not over.innermost: over = Counted(over)
-    if not isinstance(over, (Range, Counted)):
+    tiles = isinstance(over, Tile) and not over.innermost
+    if not tiles and not isinstance(over, Range):
       items = list(map(Counter, over) if isinstance(over, range) else over)
       for i in items if isinstance(over, range) else (): i.once = True   # there is no other
       for x in items:
@@ -248,7 +244,7 @@ class Interpreter(Expressions):
         if leaves is not None and scope.names[leaves] is True: break
       if leaves is not None and computed(scope.names[leaves]): self.counted(s, scope)
       return None
-    end, item = over.steps()
+    end, item = flow.tiles_of(over) if tiles else over.steps()
     if (end if isinstance(end, int) else ix.vmax(end)) <= 0: return None
     if one(end):
       self.assign(s.target, item(ix.ZERO), scope)
