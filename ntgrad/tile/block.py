@@ -397,16 +397,14 @@ def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
       elif isinstance(n, int) and (hi < 0 or lo >= n):
         raise AxisError(f"index between {lo} and {hi} in a dimension of {n} of a block {shape}")
       if lo != hi or not isinstance(n, int): inside = ix.both(inside, ix.ge(u, 0), ix.lt(u, dim(n)))
-      where.append(u)
     elif p == slice(None):
       out.append(a)
-      where.append(ix.ZERO if a is None else a)
+      u = ix.ZERO if a is None else a
     elif is_value(p.start) or is_value(p.stop):
       start, size, step = _computed_slice(p)
       new = tracer().axis(size) if size > 1 else None
       u = ix.add(ix.ZERO if new is None else ix.mul(new, step), start)
       out.append(new)
-      where.append(u)
       inside = ix.both(inside, ix.ge(u, 0), ix.lt(u, dim(n)))
     else:
       start, stop, step = p.indices(n)
@@ -414,7 +412,8 @@ def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
       if not size: raise ShapeError(f"index {index!r}: nothing is left of a dimension of {n}")
       new = a if (start, step, size) == (0, 1, n) else tracer().axis(size) if size > 1 else None
       out.append(new)
-      where.append(ix.ZERO if a is None else a if new is a else ix.add(ix.ZERO if new is None else ix.mul(new, step), start))
+      u = ix.ZERO if a is None else a if new is a else ix.add(ix.ZERO if new is None else ix.mul(new, step), start)
+    where.append(u)
   return where, out, inside
 
 

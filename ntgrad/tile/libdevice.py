@@ -18,9 +18,6 @@ class Values:
   def __init__(self, x: Any): self.block = block(x)
   @property
   def dtype(self) -> DType: return self.block.dtype
-  def where(self, yes: Any, no: Any) -> Values: return Values(block_where(self.block, _raw(yes), _raw(no)))
-  def cast(self, dtype: DType) -> Values: return Values(block_cast(self.block, dtype))
-  def bitcast(self, dtype: DType) -> Values: return Values(reinterpreted(self.block, dtype))
 
 
 def _raw(x: Any) -> Any: return x.block if isinstance(x, Values) else x
@@ -29,9 +26,8 @@ def _raw(x: Any) -> Any: return x.block if isinstance(x, Values) else x
 def _method(fn: Callable[..., Any]) -> Callable[..., Values]: return lambda *xs: Values(fn(*map(_raw, xs)))
 
 
-for _name in ("abs ceil cos erf exp exp2 floor isnan log maximum minimum reciprocal round rsqrt sin sqrt tan "
-              "trunc").split(): setattr(Values, _name, _method(getattr(_o, _name)))
-for _name, _fn in _b.operators():
+_NAMES = "abs ceil cos erf exp exp2 floor isnan log maximum minimum reciprocal round rsqrt sin sqrt tan trunc where bitcast cast"
+for _name, _fn in [*[(n, getattr(_o, n)) for n in _NAMES.split()], *_b.operators()]:
   setattr(Values, _name, _method(_fn))
   if _name in ("__eq__", "__ne__", "__neg__"): setattr(Values, _name.strip("_"), _method(_fn))
 

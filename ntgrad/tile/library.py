@@ -100,9 +100,6 @@ class Built:
     """The slots of the parameters that it may read or write: all."""
     return frozenset(p.slot for p in self.parameters)
 
-  def checks(self, device: str) -> None:
-    """It has no asserts."""
-
   def launcher(self, device: str, aligns: Sizes = (), sizes: Sizes = ()) -> Launcher:
     """What launches it on a device, for certain run-time sizes."""
     found = self.launchers.get(device)

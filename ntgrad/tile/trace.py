@@ -152,9 +152,7 @@ class Tracer:
     value, valid = self.refer(value), self.refer(valid)
     gate = () if valid is ix.TRUE and not old else (valid,)
     src = p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *gate, *old
-    self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
-    self.lines[self.line] = None
-    self.done_at[self.statements[-1]] = self.place
+    self.state(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
 
   def now(self, u: UOp, p: Parameter) -> UOp:
     """A part of a write that goes in an order; what reads the memory that is written is computed before."""
@@ -276,16 +274,14 @@ class Tracer:
     value = plain_value(b.value)
     if value in self.known: return BlockValue(self.known[value], b.axes)
     for u in _shared([value], self): self.keep_node(u)
-    v = self.variable(value.dtype, b.shape, b.axes)
-    self.assign(v, value)
-    self.known[value] = v.block.value
-    return v.block
+    return self.keep_node(value, b.axes)
 
-  def keep_node(self, u: UOp) -> None:
-    """Compute a part of an expression now; wherever it comes again it is read from the variable."""
-    v = self.variable(u.dtype, (), [r for r in _b.ranges_of(u) if self.kind(r) is AxisKind.TILE])
+  def keep_node(self, u: UOp, axes: _b.AnyAxes | None = None) -> BlockValue:
+    """Compute a part of an expression now; wherever it comes again it is read from the variable. ``axes``: the variable's."""
+    v = self.variable(u.dtype, (), [r for r in _b.ranges_of(u) if self.kind(r) is AxisKind.TILE] if axes is None else axes)
     self.assign(v, u)
     self.known[u] = v.block.value
+    return v.block
 
   def kind(self, r: UOp) -> AxisKind: return self.axes[r.arg[0]].kind
 
