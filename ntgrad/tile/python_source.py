@@ -221,18 +221,10 @@ class Scope:
       with suppress(KeyError, ValueError): return cells[name].cell_contents   # there may be none, or it is empty
       if name in fn.__globals__: return fn.__globals__[name]
     if hasattr(builtins, name): return getattr(builtins, name)
-    near = did_you_mean(name, self.known())
+    known = [n for n, x in self.names.items() if not isinstance(x, Unbound)]   # Python's own names left out
+    if fn is not None: known += [*fn.__code__.co_freevars, *fn.__globals__]
+    near = did_you_mean(name, known)
     raise ApplicationError(f"{name!r} is read before it has any value: it is no parameter and nothing here assigns it{near}")
-
-  def known(self) -> list[str]:
-    """The names that have values here, Python's own left out."""
-    out: list[str] = []
-    scope: Scope | None = self
-    while scope is not None:
-      out += [n for n, x in scope.names.items() if not isinstance(x, Unbound)]
-      if scope.around is None and scope.fn is not None: out += [*scope.fn.__code__.co_freevars, *scope.fn.__globals__]
-      scope = scope.around
-    return out
 
 
 def assigned(target: ast.expr) -> list[str]: return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
