@@ -9,7 +9,6 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import same_size
 from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted
 from ntgrad.graph import variant
 from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
@@ -506,7 +505,7 @@ def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitoni
   own = t.axis(n)   # what is sorted and what comes of it may be the same memory's dimension
   v = t.variable(value.dtype, (), axes, True)
   how = Sorted(own.arg[0], low, high, keep, True if bitonic else False)
-  t.assign(v, UOp(Ops.SORTED, value.dtype, (renamed(value, {a: own}, t.axis), ix.ZERO if place is None else place), how))
+  t.assign(v, UOp(Ops.SORTED, value.dtype, (_b.rename_axes(value, {a: own}), ix.ZERO if place is None else place), how))
   return v.block
 
 

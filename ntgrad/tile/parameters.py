@@ -9,6 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, Indices, Pulled, strides_of
 from ntgrad.codegen.ir import BinaryOps, DType, Ops, UOp
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
+from ntgrad.codegen.kernel import flat_index
 from ntgrad.codegen.kernel.arrangement import Arrangement
 
 from . import block as _b
@@ -291,10 +292,7 @@ class Tile(Place):
     """
     axes = self.axes()
     indices, _ = self.place(axes) if dim is None else self.pulled(axes)
-    if dim is None:
-      at = ix.ZERO
-      for i, n in zip(indices, strides_of(self._parameter.shape)): at = ix.add(at, ix.mul(i, ix.node(n)))
-      return BlockValue(at, axes)
+    if dim is None: return BlockValue(flat_index(self._parameter.shape, indices), axes)
     if not isinstance(dim, int): raise AxisError(f"{self!r}.offsets({dim!r}): a dimension is an int")
     if not -(n := len(indices)) <= dim < n: raise AxisError(f"{self!r}.offsets({dim}): the source has {n} dimensions")
     longer = [tracer().axis(2) if a is None else a for a in axes]   # what varies along a dimension of one element, were it longer

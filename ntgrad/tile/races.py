@@ -12,7 +12,7 @@ from ntgrad.backends.base import ProgramAround, Sizes
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, below, evaluator
 from ntgrad.codegen.ir import BinaryOps, Ops, RaceError, UOp, toposort
-from ntgrad.codegen.kernel import EFFECTS, AxisKind, Kernel, gate_or_true, inner, is_variable, orders, substitute
+from ntgrad.codegen.kernel import EFFECTS, AxisKind, Kernel, gate_or_true, inner, is_variable, orders, rewrite, substitute
 
 from .parameters import Parameter
 
@@ -84,10 +84,9 @@ def refuse_races(name: str, kernel: Kernel, parameters: Sequence[Parameter],
 
 def without_zeros(value: UOp) -> UOp:
   """A value in which 0 stands for what is multiplied by it."""
-  nodes = toposort((value,))
-  zeros = {n: UOp.const(n.dtype, 0) for n in nodes
-           if n.arg is BinaryOps.MUL and any(s.op is Ops.CONST and s.arg == 0 for s in n.src)}
-  return substitute((value,), zeros)[0] if zeros else value
+  def zero(u: UOp, new: UOp) -> UOp | None:
+    return UOp.const(u.dtype, 0) if u.arg is BinaryOps.MUL and any(s.op is Ops.CONST and s.arg == 0 for s in u.src) else None
+  return rewrite((value,), {Ops.ALU: zero})[0]
 
 
 def _moved(u: UOp, step: Mapping[UOp, UOp]) -> UOp: return substitute((u,), {r: ix.add(r, n) for r, n in step.items()})[0]

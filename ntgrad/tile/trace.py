@@ -14,9 +14,9 @@ from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without
 from ntgrad.codegen.index import Dim, same_size, text_of
 from ntgrad.codegen.ir import COMPARE, FUNCTIONS, TF32, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, prod, toposort
 from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, Print, gate_or_true, rewrite, substitute
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, Axis, AxisKind, Kernel, Param, flat_index, gate_or_true, rewrite, substitute
 from ntgrad.codegen.kernel.arrangement import Arrangement
-from ntgrad.codegen.kernel.kernel import buffers_written
+from ntgrad.codegen.kernel.kernel import Print, buffers_written
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
 from ntgrad.graph.origins import Line
@@ -224,10 +224,8 @@ class Tracer:
       self.parameters.append(notes)
     site = self.asserts.setdefault(check, len(self.asserts))
     notes.arrangement = Arrangement.of((len(self.asserts),))
-    number = ix.ZERO
-    if prod(check.shape) < 1 << 31:
-      for a in [*self.grid, *axes]:
-        if a is not None: number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
+    places = [ix.ZERO if a is None else a for a in (*self.grid, *axes)]
+    number = flat_index(check.shape, places) if prod(check.shape) < 1 << 31 else ix.ZERO
     gates = [gate_or_true(u) for u in toposort((failed,)) if u.op is Ops.LOAD]
     inside = [g for g in gates if g is not None and g.ranges <= failed.ranges]
     noted = UOp.alu(BinaryOps.MUL, plain_value(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD_VALUES))
