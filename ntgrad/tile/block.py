@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Se
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, same_size
-from ntgrad.codegen.ir import FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, dtypes, promote, refusal
+from ntgrad.codegen.ir import FUNCTIONS, BinaryOps, DType, Ops, TernaryOps, UnaryOps, UOp, as_float, dtypes, promote, refusal
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.kernel import fold_node
 from ntgrad.codegen.kernel.renaming import renamed
@@ -250,8 +250,7 @@ def block_unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> BlockValue:
 
 def floating(x: Any) -> DType:
   """The dtype that a function of floats computes in: ints and bools become float32."""
-  d = block(x).dtype
-  return d if d.kind == "f" else dtypes.default_float
+  return as_float(block(x).dtype)
 
 
 _INDEX: dict[Any, Callable[[UOp, UOp], UOp | None]] = {

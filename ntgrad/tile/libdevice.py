@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, UnaryOps, dtypes
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, UnaryOps, as_float
 
 from . import block as _b, operations as _o, triton_names as _s
 from .block import BlockValue, block, block_cast, block_where, reinterpreted
@@ -36,8 +36,7 @@ def _formula(name: str) -> Callable[..., BlockValue]:
   """One of ``ntgrad.graph.formulas``, of floats: small ones are computed in float32, ints are float32."""
   def fn(*xs: Any) -> BlockValue:
     if not xs: raise ArgumentError(f"{name}: takes blocks and numbers, got none")
-    d = _b.common_dtype(*xs)
-    if d.kind != "f": d = dtypes.default_float
+    d = as_float(_b.common_dtype(*xs))
     wide = d if d.itemsize >= 4 or name in _BITS else float32
     from ntgrad.graph import formulas
     out: BlockValue = getattr(formulas, name)(*[Values(block_cast(x, wide)) for x in xs]).block

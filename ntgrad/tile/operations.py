@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import same_size
-from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, acc_dtype, dtypes
+from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, acc_dtype, as_float, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.passes.sorts import Sorted
 from ntgrad.graph import variant
@@ -197,8 +197,7 @@ def abs(x: Any) -> BlockValue:  # noqa: A001
 
 def pow(x: Any, y: Any) -> BlockValue:  # noqa: A001
   """x to the y, of floats."""
-  d = _b.common_dtype(x, y)
-  return block_binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
+  return block_binary(BinaryOps.POW, x, y, as_float(_b.common_dtype(x, y)))
 
 
 def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False) -> BlockValue:
