@@ -78,9 +78,8 @@ def python_said(e: Exception, node: ast.AST, values: Sequence[Any]) -> Applicati
   """What Python raised while an expression or statement was read, as an error about it; ``values`` of its parts."""
   nodes = parts(node)
   if isinstance(node, ast.Call) and len(values) == len(nodes): return call_refused(e, node, values[0], nodes[1:], values[1:])
-  what = f"{type(e).__name__}: {e}"
+  what = _raised(e)
   if type(node) in _OPERATORS and isinstance(e, TypeError) and any(map(is_value, values)): what = "it takes blocks and numbers"
-  elif isinstance(e, AssertionError) and _own(e): what = f"ntgrad itself fails here, {what}"
   return ApplicationError(f"{_text(node)}: {what}{said_of(nodes, values)}")
 
 
@@ -91,8 +90,7 @@ def call_refused(e: Exception, node: ast.Call, fn: Any, nodes: Sequence[ast.expr
   if isinstance(e, TypeError) and (why := misfit(fn, node, values)): return ApplicationError(f"{name}: {why}")
   if _foreign(fn) and any(map(is_value, values)):
     return ApplicationError(f"{name} takes nothing that a kernel computes{about}{instead(getattr(fn, '__name__', ''))}")
-  ours = "ntgrad itself fails here, " if isinstance(e, AssertionError) and _own(e) else ""
-  return ApplicationError(f"{name}: {ours}{type(e).__name__}: {e}{about}")
+  return ApplicationError(f"{name}: {_raised(e)}{about}")
 
 
 def as_foreign(e: NtgradError, node: ast.expr, values: Sequence[Any]) -> NtgradError:
@@ -121,10 +119,11 @@ def _foreign(fn: Callable[..., Any]) -> bool:
   return not str(getattr(fn, "__module__", "") or "").startswith("ntgrad.tile")
 
 
-def _own(e: BaseException) -> bool:
-  """Whether an exception was raised by ntgrad's code."""
+def _raised(e: Exception) -> str:
+  """An exception in words. An assertion that does not hold in ntgrad's code is a failure of its own."""
   frames = traceback.extract_tb(e.__traceback__)
-  return bool(frames) and str(Path(frames[-1].filename).resolve()).startswith(_HERE)
+  own = isinstance(e, AssertionError) and bool(frames) and str(Path(frames[-1].filename).resolve()).startswith(_HERE)
+  return f"{'ntgrad itself fails here, ' if own else ''}{type(e).__name__}: {e}"
 
 
 def no_attribute(node: ast.Attribute, x: Any) -> ApplicationError:

@@ -427,7 +427,7 @@ def finished(kernel: Kernel) -> Kernel:
     raise ApplicationError("sort_bits, and a running sum that begins anew (every=), stand in an application that apart from that "
                            "computes element by element and stores: one of a kind, in no loop or condition, beside no sum")
   numbers = {v: v.replace((), arg=(v.arg[0], known_sizes(v.arg[1]), *v.arg[2:])) for v in kernel.variables}
-  return kernel.with_(body=rewrite(kernel.body, {Ops.DEFINE_LOCAL: lambda old, new: numbers.get(old, new)}))
+  return kernel.with_(body=substitute(kernel.body, numbers))
 
 
 def known_sizes(sizes: Sequence[Dim]) -> tuple[int, ...]:
