@@ -5,17 +5,17 @@ An ``all_reduce`` is a ``reduce_scatter`` and an ``all_gather`` of the results: 
 bytes. Floats of less than 32 bits are added in float32 and rounded once."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .transport import Bytes, Doing, Message, Transport
+from .transport import Bytes, Doing, Transport
 
 SMALL = 1 << 14   # bytes that every rank sends to every other as a whole: one round of messages in place of two
 
 Array = np.ndarray[Any, Any]
+Parts = Sequence[Array] | Array   # an array for each rank
 _COMBINE: dict[str, Callable[..., Any]] = {
   "sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -39,53 +39,51 @@ def reduce_into(out: Array, parts: list[Array], op: str) -> None:
   if op == "avg": out /= dtype.type(len(parts))
 
 
-def _others(t: Transport) -> list[int]: return [r for r in range(t.size) if r != t.rank]
+def _exchange(t: Transport, doing: Doing, gives: Parts, takes: Parts) -> None:
+  """Array r of ``gives`` goes to rank r; what that gives this rank comes into array r of ``takes``."""
+  others = [r for r in range(t.size) if r != t.rank]
+  t.exchange(doing, [(r, as_bytes(gives[r])) for r in others], [(r, as_bytes(takes[r])) for r in others])
 
 
-def _from_all(t: Transport, doing: Doing, sends: list[Message], mine: Array) -> list[Array]:
-  """What the others send, in the order of ranks, each of the size of ``mine``, which is this rank's."""
+def _reduce(t: Transport, doing: Doing, gives: Parts, out: Array, op: str) -> None:
+  """``out`` is the combination, in the order of ranks, of what all have in their ``gives`` for this one."""
+  mine = gives[t.rank]
   parts = [mine if r == t.rank else np.empty_like(mine) for r in range(t.size)]
-  t.exchange(doing, sends, [(r, as_bytes(parts[r])) for r in _others(t)])
-  return parts
+  _exchange(t, doing, gives, parts)
+  reduce_into(out, parts, op)
 
 
 def all_reduce(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:
   """``out`` is the combination of all ranks' ``x``."""
-  if x.nbytes <= SMALL or t.size == 1:
-    reduce_into(out, _from_all(t, doing, [(r, as_bytes(x)) for r in _others(t)], x), op)
-    return
-  ends = [x.size * i // t.size for i in range(t.size + 1)]
-  pieces = [slice(a, b) for a, b in pairwise(ends)]
-  mine = pieces[t.rank]
-  reduce_into(out[mine], _from_all(t, doing, [(r, as_bytes(x[pieces[r]])) for r in _others(t)], x[mine]), op)
-  t.exchange(doing, [(r, as_bytes(out[mine])) for r in _others(t)], [(r, as_bytes(out[pieces[r]])) for r in _others(t)])
+  if x.nbytes <= SMALL or t.size == 1: _reduce(t, doing, [x] * t.size, out, op)
+  else:
+    parts = np.array_split(out, t.size)
+    _reduce(t, doing, np.array_split(x, t.size), parts[t.rank], op)
+    _exchange(t, doing, [parts[t.rank]] * t.size, parts)
 
 
 def reduce_scatter(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:
   """``out`` is this rank's part of the combination of all ranks' ``x``."""
-  x = x.reshape(t.size, -1)
-  reduce_into(out, _from_all(t, doing, [(r, as_bytes(x[r])) for r in _others(t)], x[t.rank]), op)
+  _reduce(t, doing, x.reshape(t.size, -1), out, op)
 
 
 def all_gather(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:
   """``out`` has every rank's ``x``, in their order."""
-  out = out.reshape(t.size, -1)
-  out[t.rank] = x
-  t.exchange(doing, [(r, as_bytes(x)) for r in _others(t)], [(r, as_bytes(out[r])) for r in _others(t)])
+  all_to_all(t, doing, np.broadcast_to(x, (t.size, x.size)), out, op, root)
 
 
 def all_to_all(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:
   """Part r of ``out`` is this rank's part of rank r's ``x``."""
   x, out = x.reshape(t.size, -1), out.reshape(t.size, -1)
   out[t.rank] = x[t.rank]
-  t.exchange(doing, [(r, as_bytes(x[r])) for r in _others(t)], [(r, as_bytes(out[r])) for r in _others(t)])
+  _exchange(t, doing, x, out)
 
 
 def broadcast(t: Transport, doing: Doing, x: Array, out: Array, op: str, root: int) -> None:
   """``out`` is the ``x`` of rank ``root``."""
   if t.rank == root:
     out[...] = x
-    t.exchange(doing, [(r, as_bytes(x)) for r in _others(t)], [])
+    t.exchange(doing, [(r, as_bytes(x)) for r in range(t.size) if r != root], [])
   else: t.exchange(doing, [], [(root, as_bytes(out))])
 
 

@@ -77,10 +77,8 @@ class MPITransport(Transport):
 
   def subgroup(self, name: str, ranks: Sequence[int]) -> Transport | None:
     """See :class:`Transport`."""
-    me = self.ranks[self.rank]
-    order = list(ranks).index(me) if me in ranks else 0
-    comm = self.comm.Split(0 if me in ranks else self.mpi.UNDEFINED, order)
-    if comm == self.mpi.COMM_NULL: return None
-    return MPITransport(self.mpi, comm, self.reporting, name, ranks, self.timeout, self.reports)
+    mine = self.rank in ranks
+    comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, ranks.index(self.rank) if mine else 0)
+    return MPITransport(self.mpi, comm, self.reporting, name, ranks, self.timeout, self.reports) if mine else None
 
   def abort(self, why: str) -> None: self.mpi.COMM_WORLD.Abort(1)

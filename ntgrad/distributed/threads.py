@@ -69,8 +69,8 @@ class Threads(Transport):
     while mine: self.reports.take(mine.popleft())
   def subgroup(self, name: str, ranks: Sequence[int]) -> Transport | None:
     """See :class:`Transport`."""
-    me = self.ranks[self.rank]
-    return Threads(self.room, name, ranks, ranks.index(me), self.timeout, self.reports) if me in ranks else None
+    if self.rank not in ranks: return None
+    return Threads(self.room, name, ranks, ranks.index(self.rank), self.timeout, self.reports)
 
 
 def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeout: float = 60.0) -> list[Any]:
