@@ -7,11 +7,10 @@ The parts are of the flat buffers that optimizers work on (``nn/optim/flat.py``)
 operations for each 25 MB of a group, dtype and device."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import ArgumentError, GradientError, StateError, shown
 from ntgrad.distributed.collective import collective
 from ntgrad.distributed.operations import group_of
@@ -132,11 +131,11 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
       raise ArgumentError(f"ZeroRedundancyOptimizer: {optimizer_class.__name__} looks at each parameter as a whole; a rank has "
                           "parts of some: take an optimizer that treats each element by itself")
     self.group = group_of(process_group)
-    given = list(params) if isinstance(params, Iterable) and not isinstance(params, Tensor) else params
-    # an optimizer without state has the groups, their options checked, and the flat buffers
-    self._all = _Groups(given, optimizer_class, defaults)
-    self.shards = [[_Shard(f, self.group) for f in g.flats] for g in self._all.param_groups]
     make: Any = optimizer_class
+    options = dict(make([Tensor.zeros(1, requires_grad=True)], **defaults).defaults)
+    # an optimizer without state has the groups, their options checked, and the flat buffers
+    self._all = _Groups(params, options.pop("lr"), options)
+    self.shards = [[_Shard(f, self.group) for f in g.flats] for g in self._all.param_groups]
     self.optim: Optimizer = make([   # of this rank's parts
       {**{k: v for k, v in g.options.items() if k != "params"}, "params": [s.part for s in shards]}
       for g, shards in zip(self._all.param_groups, self.shards)])
@@ -164,8 +163,7 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
   def step(self, closure: Any = None) -> Any:
     """Update the parameters of all ranks, which all call this. Raises GradientError where a parameter has no gradient."""
     out = None if closure is None else closure()
-    with uninterrupted(): tensors = self.schedule_step()
-    Tensor.realize(*tensors)
+    super().step()
     return out
 
   def schedule_step(self) -> list[Tensor]:
@@ -200,18 +198,15 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
     """The whole state, as one optimizer over all parameters has it: all ranks call this together."""
     with no_grad():
       mine = self.optim.state_dict()
-      state, groups, n, first = dict[int, dict[str, Tensor]](), [], 0, 0
-      for g, group, shards in zip(mine["param_groups"], self._all.param_groups, self.shards):
-        groups.append({**g, "params": list(range(first, first + len(group.params)))})
-        first += len(group.params)
-        for s in shards:
-          part = mine["state"].get(n, {})
-          n += 1
-          whole = {k: s.gathered(v) if v.ndim else v for k, v in part.items()}
-          for i, number in enumerate(s.flat.numbers):
-            state[number] = {k: s.flat.view(v, i) if v.ndim else v for k, v in whole.items()}
+      state = dict[int, dict[str, Tensor]]()
+      for n, s in enumerate([s for shards in self.shards for s in shards]):
+        whole = {k: s.gathered(v) if v.ndim else v for k, v in mine["state"].get(n, {}).items()}
+        for i, number in enumerate(s.flat.numbers):
+          state[number] = {k: s.flat.view(v, i) if v.ndim else v for k, v in whole.items()}
+    parts, groups = mine["param_groups"], self._all.state_dict()["param_groups"]
     Tensor.realize(*[v for s in state.values() for v in s.values()])
-    return {"state": {i: s for i, s in sorted(state.items()) if s}, "param_groups": groups}
+    return {"state": {i: s for i, s in sorted(state.items()) if s},
+            "param_groups": [{**part, "params": g["params"]} for part, g in zip(parts, groups)]}
 
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Take what :meth:`state_dict` gave, of any number of ranks, or of one optimizer. Raises StateError."""
@@ -240,9 +235,3 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
 
 class _Groups(Optimizer):
   """Groups of parameters with the options of a class of optimizers, and their flat buffers; no state."""
-
-  def __init__(self, params: Any, kind: type[Optimizer], defaults: Mapping[str, Any]):
-    make: Any = kind
-    example = make([Tensor.zeros(1, requires_grad=True)], **defaults)
-    options = dict(example.defaults)
-    Optimizer.__init__(self, params, options.pop("lr"), options)
