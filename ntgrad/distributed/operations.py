@@ -68,6 +68,12 @@ def tensors_of(name: str, given: Any, group: Group, like: Tensor | None = None) 
   return found
 
 
+def numbers_of(number: int, group: Group, device: Any = None) -> list[int]:
+  """The numbers that all ranks of a group give, in their order."""
+  made = collective("all_gather", Tensor([number], dtype="int64", device=device), (group.size(),), group)
+  return made.tolist()
+
+
 def _fits(name: str, t: Tensor, shape: Sequence[int], like: Tensor) -> None:
   if tuple(t.shape) != tuple(shape) or t.dtype is not like.dtype:
     raise ShapeError(f"{name}: a tensor of {t.dtype.name} {tuple(t.shape)}, expected {like.dtype.name} {tuple(shape)}")

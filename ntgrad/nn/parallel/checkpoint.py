@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ntgrad.codegen.ir import DistributedError, StateError, shown
-from ntgrad.distributed.collective import collective
-from ntgrad.distributed.operations import group_of
+from ntgrad.distributed.operations import group_of, numbers_of
 from ntgrad.distributed.world import Group, known
 from ntgrad.graph import checked
 from ntgrad.nn.state import safe_load, safe_load_metadata, safe_save
@@ -35,28 +34,26 @@ def save_checkpoint(state: Mapping[str, Any], folder: str | os.PathLike[str], pr
   text = json.dumps(_described("", state, tensors))
   group = None if known() is None and process_group is None else group_of(process_group)
   rank, size, to = (0, 1, Path(folder)) if group is None else (group.rank(), group.size(), Path(folder))
-  stamp = _told(group, [int.from_bytes(secrets.token_bytes(6), "big")])[0][0]
+  stamp = _told(group, int.from_bytes(secrets.token_bytes(6), "big"))[0]
   files = [f"{stamp:012x}-{i + 1:05}-of-{size:05}.safetensors" for i in range(size)]
   parts, error = _parts(tensors, size), None
   try:
     to.mkdir(parents=True, exist_ok=True)
     safe_save({name: tensors[name] for name in parts[rank]}, to / files[rank])
   except Exception as e: error = e
-  failed = [i for i, (bad,) in enumerate(_told(group, [int(error is not None)])) if bad]
+  failed = [i for i, bad in enumerate(_told(group, error is not None)) if bad]
   if rank == 0 and not failed:
     try:
       index = {"metadata": {_STATE: text}, "weight_map": {name: files[i] for i, part in enumerate(parts) for name in part}}
       with replacing(to / INDEX) as f: f.write(json.dumps(index).encode())
     except Exception as e: error = e
-  failed = failed or [i for i, (bad,) in enumerate(_told(group, [int(error is not None)])) if bad]
+  failed = failed or [i for i, bad in enumerate(_told(group, error is not None)) if bad]
   if rank == 0 and not failed:
     for old in to.glob("*-of-*.safetensors"):
       if old.name not in files: old.unlink(missing_ok=True)
-  if error is not None:
-    (to / files[rank]).unlink(missing_ok=True)
-    raise error
   if failed:
     (to / files[rank]).unlink(missing_ok=True)
+    if error is not None: raise error
     raise DistributedError(f"save_checkpoint: rank{'s' * (len(failed) > 1)} {', '.join(map(str, failed))} could not write to "
                            f"{to}; the checkpoint before is still there")
 
@@ -74,12 +71,9 @@ def load_checkpoint(folder: str | os.PathLike[str], device: str | None = None) -
   return found
 
 
-def _told(group: Group | None, numbers: list[int]) -> list[list[int]]:
+def _told(group: Group | None, number: int) -> list[int]:
   """The numbers of all ranks, in their order."""
-  if group is None or group.size() == 1: return [numbers]
-  made = collective("all_gather", Tensor(numbers, dtype="int64"), (group.size(), len(numbers)), group)
-  found: list[list[int]] = made.tolist()
-  return found
+  return [number] if group is None or group.size() == 1 else numbers_of(number, group)
 
 
 def _parts(tensors: Mapping[str, Tensor], size: int) -> list[list[str]]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError, DistributedError, GradientError, dtypes
+from ntgrad.codegen.ir import ArgumentError, DistributedError, GradientError
 from ntgrad.distributed.collective import collective
-from ntgrad.distributed.operations import group_of
+from ntgrad.distributed.operations import group_of, numbers_of
 from ntgrad.distributed.world import Group
 from ntgrad.graph import checked, no_grad
 from ntgrad.nn.module import Module
-from ntgrad.nn.optim.flat import Slices, flat_memory, in_a_row
+from ntgrad.nn.optim.flat import Slices, flat_memory
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import walk
 
@@ -21,32 +20,27 @@ BUCKET_MB = 25
 _SHOWN = 8   # names that an error lists
 
 
-def synchronise(tensors: Sequence[Tensor], group: Group, root: int = 0) -> None:
-  """Have tensors be those of a rank of the group, a broadcast for each dtype and device."""
+def synchronise(tensors: Sequence[Tensor], group: Group) -> None:
+  """Have tensors be those of the group's first rank, a broadcast for each dtype and device."""
   kinds: dict[Any, list[Tensor]] = {}
   for t in tensors:
     if t.numel(): kinds.setdefault((t.dtype, t.device), []).append(t)
   with no_grad():
-    for same in kinds.values():
-      flat = in_a_row([t.detach().reshape(-1) for t in same])
-      made, ends = collective("broadcast", flat, tuple(flat.shape), group, root=root), accumulate([t.numel() for t in same])
-      for t, end in zip(same, ends): t.assign(made[end - t.numel():end].reshape(t.shape))
-
-
-class _Kind(Slices):
-  """Gradients of one dtype and device, which become slices of one flat tensor: as an optimizer of these parameters has them."""
-  flat: Tensor | None = None   # of a backward pass that goes on
+    for same in [Slices(k, several=False) for k in kinds.values()]:
+      made = collective("broadcast", same.join([t.detach() for t in same.params]), (same.size,), group)
+      for i, t in enumerate(same.params): t.assign(same.view(made, i))
 
 
 class Buckets:
   """The gradients of parameters, by buckets: each is reduced as a whole, when the last of its gradients is there, and after those
   before it. A backward pass makes the gradients of the last layers first, so the first bucket has the last parameters. What comes
-  of a bucket lies in its part of a flat tensor, of which gradients are slices: as the optimizer has the parameters."""
+  of a bucket lies in its part of a flat tensor, of which gradients are slices: as the optimizer has the parameters. ``flats``:
+  those of a backward pass that goes on, one for each dtype and device."""
 
   def __init__(self, named: Sequence[tuple[str, Tensor]], group: Group, bucket_bytes: float):
     self.group, self.names, self.params = group, {id(t): name for name, t in named}, [t for _, t in named]
     self.bucket_bytes, self.homes = bucket_bytes, list[Any]()
-    self.on, self.ready, self.done = True, set[int](), 0
+    self.on, self.ready, self.done, self.flats = True, set[int](), 0, dict[Slices, Tensor]()
     self._lay_out()
 
   def _lay_out(self) -> None:
@@ -55,8 +49,8 @@ class Buckets:
     self.homes = homes
     kinds: dict[Any, list[Tensor]] = {}
     for t, home in zip(self.params, homes): kinds.setdefault((t.dtype, t.device, home), []).append(t)
-    self.buckets: list[tuple[_Kind, range]] = []   # and which of the kind's parameters
-    for kind in map(_Kind, kinds.values()):
+    self.buckets: list[tuple[Slices, range]] = []   # and which of the kind's parameters
+    for kind in map(Slices, kinds.values()):
       end, size = len(kind.params), 0
       for i in reversed(range(end)):
         size += kind.params[i].nbytes()
@@ -82,17 +76,16 @@ class Buckets:
     self._end()
 
   def _end(self) -> None:
-    self.ready, self.done = set(), 0
-    for kind, _ in self.buckets: kind.flat = None   # the gradients have it
+    self.ready, self.done, self.flats = set(), 0, {}   # the gradients have them
 
-  def _reduce(self, kind: _Kind, which: range) -> None:
+  def _reduce(self, kind: Slices, which: range) -> None:
     params, begin = kind.params[which.start:which.stop], kind.begins[which.start]
     with no_grad():
-      if kind.flat is None: kind.flat = kind.empty()
+      if (flat := self.flats.get(kind)) is None: flat = self.flats[kind] = kind.empty()
       grads = [Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if t.grad is None else t.grad.cast(t.dtype) for t in params]
       mine = kind.join(grads, which.start).detach()
-      collective("all_reduce", mine, tuple(mine.shape), self.group, "avg", into=kind.flat, begin=begin)
-      for i in which: kind.params[i].grad = kind.view(kind.flat, i)
+      collective("all_reduce", mine, tuple(mine.shape), self.group, "avg", into=flat, begin=begin)
+      for i in which: kind.params[i].grad = kind.view(flat, i)
 
   def begin(self) -> None:
     """A forward pass begins. Raises GradientError where the last backward pass left some gradients out."""
@@ -139,9 +132,7 @@ class DistributedDataParallel(Module):
   def _same(self, named: dict[str, Tensor]) -> None:
     """Raises DistributedError where ranks have other models."""
     mine = zlib.crc32(repr([(name, tuple(t.shape), t.dtype.name) for name, t in named.items()]).encode())
-    device = next(iter(named.values())).device
-    told = collective("all_gather", Tensor([mine], dtype=dtypes.int64, device=device), (self._group.size(),), self._group)
-    told = told.tolist()
+    told = numbers_of(mine, self._group, next(iter(named.values())).device)
     if wrong := [self._group.ranks[i] for i, n in enumerate(told) if n != told[0]]:
       raise DistributedError(f"DistributedDataParallel: the parameters of rank{'s' * (len(wrong) > 1)} "
                              f"{', '.join(map(str, wrong))} have other names, shapes or dtypes than those of rank "
@@ -165,7 +156,7 @@ class DistributedDataParallel(Module):
       elif isinstance(x, (list, tuple)): stack += x
       elif isinstance(x, dict): stack += x.values()
     used = {id(t) for n in walk(*nodes) if callable(n.note) and (t := n.note()) is not None}
-    return [b.params[i] for b, which in self._buckets.buckets for i in which if id(b.params[i]) not in used]
+    return [t for t in self._buckets.params if id(t) not in used]
 
   @contextmanager
   def no_sync(self) -> Iterator[None]:
