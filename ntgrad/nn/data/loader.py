@@ -9,9 +9,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -228,13 +227,7 @@ def _brief(job: Any) -> str:
 # lock is shared with it, so an iterator may be dropped at any time: its threads are then told to end
 
 
-@dataclass(eq=False, slots=True)
-class _Slot:
-  """The place of one batch: its value, or an error, or that there is none any more."""
-  value: Any = None
-  error: BaseException | None = None
-  ended: bool = False
-  done: threading.Event = field(default_factory=threading.Event)
+_Slot = SimpleQueue[tuple[Any, BaseException | None]]   # of one batch: its value, or an error; StopIteration: there are no more
 
 
 class _Work:
@@ -252,20 +245,17 @@ class _Work:
       if self.first is not None: self.first(number)
     except BaseException as e: failed = e   # where the first batch would come
     while True:
-      slot = None
       try:
         with self.mutex:
           slot = self.queue.get()
           if slot is None or self.stopped: return
           if failed is not None: raise failed
           job = next(self.jobs)
-        slot.value = self.do(job)
+        slot.put((self.do(job), None))
         del job
-      except StopIteration: slot.ended = True   # type: ignore[union-attr]
       except BaseException as e:
-        if e is not failed: e.add_note(f"(in thread {number} of a DataLoader)")
-        slot.error = e                          # type: ignore[union-attr]
-      slot.done.set()                           # type: ignore[union-attr]
+        if e is not failed and not isinstance(e, StopIteration): e.add_note(f"(in thread {number} of a DataLoader)")
+        slot.put((None, e))   # type: ignore[union-attr]
       del slot   # while it waits for the next one, the batch is not held here
 
   def stop(self) -> None:
@@ -305,17 +295,17 @@ class Ahead:
     if self.process != os.getpid():
       raise DeviceError("DataLoader: this iteration began before the process was forked, and threads do not live on in a fork; "
                         "begin another one here")
-    slot = self.slots[0]
-    if not slot.done.wait(self.timeout or None):
+    try: value, error = self.slots[0].get(timeout=self.timeout or None)
+    except Empty:
       self.close()
-      raise DeviceError(f"DataLoader: no batch came in {self.timeout} seconds; give a longer timeout, or 0 to wait for any time")
-    if slot.ended or slot.error is not None:
+      raise DeviceError(f"DataLoader: no batch came in {self.timeout} seconds; give a longer timeout, or 0 to wait for any "
+                        "time") from None
+    if error is not None:
       self.close()
-      if slot.error is not None: raise slot.error
-      raise StopIteration
+      raise StopIteration if isinstance(error, StopIteration) else error
     self.slots.popleft()
     self._fill()
-    return slot.value
+    return value
 
   def close(self) -> None:
     """End the threads, after what they are at."""
