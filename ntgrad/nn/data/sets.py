@@ -185,10 +185,8 @@ def _together(inners: list[Callable[[Rows], Any]], ends: list[int]) -> Callable[
     which = np.searchsorted(ends, rows, "right")
     if not len(rows): return inners[0](rows)
     if (which == which[0]).all(): return inners[which[0]](rows - starts[which[0]])
-    order = np.argsort(which, kind="stable")
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return _joined([inners[i](rows[which == i] - starts[i]) for i in dict.fromkeys(which[order].tolist())], back)
+    back = np.argsort(np.argsort(which, kind="stable"))   # the inverse of an order
+    return _joined([inners[i](rows[which == i] - starts[i]) for i in np.unique(which)], back)
   return get
 
 
