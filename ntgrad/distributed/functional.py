@@ -15,7 +15,11 @@ from .operations import group_of, op_of, root_of
 
 
 def _made(kind: str, x: Tensor, out: tuple[int, ...], group: Any, rule: Any, op: str = "", root: int = 0) -> Tensor:
-  made: Tensor = ruled([collective(kind, x.detach(), out, group, op, root)], [x], lambda grads, *_: (rule(grads[0]),))[0]
+  def gradients(grads: Any, *_: Any) -> tuple[Tensor]:
+    if op not in ("", "sum", "avg"):
+      raise GradientError(f"distributed.functional.{kind}: {op} has no gradient; sum and avg have")
+    return (rule(grads[0]),)
+  made: Tensor = ruled([collective(kind, x.detach(), out, group, op, root)], [x], gradients)[0]
   return made
 
 
@@ -24,16 +28,7 @@ def all_reduce(tensor: Tensor, op: str = "sum", group: Any = None) -> Tensor:
   """The combination of all ranks' tensors, of the same shape. "sum" and "avg" have gradients. Raises as
   ``distributed.all_reduce``, and GradientError for gradients of others."""
   g, op = group_of(group), op_of(op)
-  def rule(grad: Tensor) -> Tensor:
-    if op not in ("sum", "avg"): raise GradientError(f"distributed.functional.all_reduce: {op} has no gradient; sum and avg have")
-    return all_reduce(grad, op, g)
-  return _made("all_reduce", tensor, tuple(tensor.shape), g, rule, op)
-
-
-def _scaled(grad: Tensor, op: str, n: int) -> Tensor:
-  if op not in ("sum", "avg"):
-    raise GradientError(f"distributed.functional.reduce_scatter: {op} has no gradient; sum and avg have")
-  return grad / n if op == "avg" else grad
+  return _made("all_reduce", tensor, tuple(tensor.shape), g, lambda grad: all_reduce(grad, op, g), op)
 
 
 @checked
@@ -52,7 +47,7 @@ def reduce_scatter(tensor: Tensor, op: str = "sum", group: Any = None) -> Tensor
   ``all_reduce``, and ShapeError where dim 0 has no equal parts."""
   g, op = group_of(group), op_of(op)
   out = _part("reduce_scatter", tensor, g.size())
-  return _made("reduce_scatter", tensor, out, g, lambda grad: all_gather(_scaled(grad, op, g.size()), g), op)
+  return _made("reduce_scatter", tensor, out, g, lambda grad: all_gather(grad / g.size() if op == "avg" else grad, g), op)
 
 
 @checked
