@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import atexit
-import mmap
 import os
 import struct
 import sys
@@ -13,6 +12,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 from ntgrad.codegen.ir import DistributedError, toposort
 from ntgrad.engine.realize import realize
@@ -54,7 +55,8 @@ class World:
     self.steps, self.failed = 0, False
     folder = os.environ.get(NOTES)
     self.note = Path(folder, str(self.rank)) if folder and backend != "threads" else None
-    self._noted = None if self.note is None else _mapped(self.note, _NOTE.size)
+    # a file as memory: to write there asks nothing of the system
+    self._noted = None if self.note is None else np.memmap(self.note, np.uint8, "w+", shape=_NOTE.size).data
     self.done(0)
 
   def token(self, device: str) -> Tensor:
@@ -90,13 +92,6 @@ class World:
     if self.note is not None: self.note.with_suffix(".error").write_text(text)
     time.sleep(TOLD)
     self.transport.abort(text)
-
-
-def _mapped(path: Path, size: int) -> mmap.mmap:
-  """A file as memory: to write there asks nothing of the system."""
-  with open(path, "w+b") as f:
-    f.truncate(size)
-    return mmap.mmap(f.fileno(), size)
 
 
 def joining(place: Any) -> None:
