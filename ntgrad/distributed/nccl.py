@@ -184,7 +184,6 @@ class NCCLTransport(Transport):
     raise DistributedError("backend nccl carries tensors on CUDA alone; use backend mpi for those on the CPU")
 
   def tell(self, rank: int, data: bytes) -> None: """Others are not told: their launcher ends them."""
-  def listen(self) -> None: """Nothing is told."""
 
   def subgroup(self, name: str, ranks: Sequence[int]) -> Transport | None:
     """See :class:`Transport`."""

@@ -23,14 +23,14 @@ class Room:
   def __init__(self, size: int) -> None:
     self.changed, self.error = threading.Condition(), ""
     self.boxes: dict[Key, deque[Bytes]] = {}
-    self.told: list[deque[bytes]] = [deque() for _ in range(size)]
+    self.reports = [Reports() for _ in range(size)]   # by rank: what it was told
 
 
 class Threads(Transport):
   """A group of threads, which hand copies to each other."""
 
-  def __init__(self, room: Room, name: str, ranks: Sequence[int], rank: int, timeout: float, reports: Reports):
-    super().__init__(name, ranks, rank, timeout, reports)
+  def __init__(self, room: Room, name: str, ranks: Sequence[int], rank: int, timeout: float):
+    super().__init__(name, ranks, rank, timeout, room.reports[ranks[rank]])
     self.room = room
 
   def start(self, tag: int, sends: Sequence[Message], receives: Sequence[Message]) -> list[tuple[int, Key, Bytes]]:
@@ -62,15 +62,10 @@ class Threads(Transport):
       started.remove(one)
     return not started
 
-  def tell(self, rank: int, data: bytes) -> None: self.room.told[rank].append(data)
-  def listen(self) -> None:
-    """See :class:`Transport`."""
-    mine = self.room.told[self.ranks[self.rank]]
-    while mine: self.reports.take(mine.popleft())
+  def tell(self, rank: int, data: bytes) -> None: self.room.reports[rank].take(data)
   def subgroup(self, name: str, ranks: Sequence[int]) -> Transport | None:
     """See :class:`Transport`."""
-    if self.rank not in ranks: return None
-    return Threads(self.room, name, ranks, ranks.index(self.rank), self.timeout, self.reports)
+    return Threads(self.room, name, ranks, ranks.index(self.rank), self.timeout) if self.rank in ranks else None
 
 
 def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeout: float = 60.0) -> list[Any]:
@@ -81,7 +76,7 @@ def run(fn: Callable[..., Any], world_size: int, args: Sequence[Any] = (), timeo
   room, results, errors = Room(world_size), [None] * world_size, list[tuple[int, BaseException]]()
 
   def rank_of(rank: int) -> None:
-    transport = Threads(room, "world", range(world_size), rank, timeout, Reports())
+    transport = Threads(room, "world", range(world_size), rank, timeout)
     enter(world := World(transport, "threads", rank), thread=True)
     sequence_of_thread()
     try:

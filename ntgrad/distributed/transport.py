@@ -75,12 +75,10 @@ class Transport:
   def tell(self, rank: int, data: bytes) -> None:
     """Send a report to a rank of the world, without waiting."""
     raise NotImplementedError
-  def listen(self) -> None:
-    """Take in the reports that have come."""
-    raise NotImplementedError
   def subgroup(self, name: str, ranks: Sequence[int]) -> Transport | None:
     """A group of some of the world's ranks; None in a process that is not in it. Every process of the world calls it."""
     raise NotImplementedError
+  def listen(self) -> None: """Take in the reports that have come, where they wait for that."""
   def abort(self, why: str) -> None: """End the job, other processes too, where that is not done by whoever sees the error."""
   def close(self) -> None: """Give back what the group has."""
 
