@@ -16,15 +16,6 @@ SPINS = 2000     # looks at messages, each a microsecond or two, before a proces
 REPORTS = 7      # the tag of reports, in a communicator of their own
 
 
-def load() -> Any:
-  """mpi4py's ``MPI``. Raises DistributedError where it, or an MPI library, is not there."""
-  try:
-    from mpi4py import MPI
-  except (ImportError, RuntimeError) as e:
-    raise DistributedError(f"backend mpi: {e}; pip install 'ntgrad[distributed]' (mpi4py, and mpich as its library)") from None
-  return MPI
-
-
 class MPITransport(Transport):
   """A group of MPI's processes."""
 
@@ -36,10 +27,13 @@ class MPITransport(Transport):
 
   @classmethod
   def of_world(cls, timeout: float) -> MPITransport:
-    """The group of all processes."""
-    mpi = load()
-    world = mpi.COMM_WORLD
-    return cls(mpi, world.Dup(), world.Dup(), "world", range(world.Get_size()), timeout, Reports())
+    """The group of all processes. Raises DistributedError where mpi4py, or an MPI library, is not there."""
+    try:
+      from mpi4py import MPI
+    except (ImportError, RuntimeError) as e:
+      raise DistributedError(f"backend mpi: {e}; pip install 'ntgrad[distributed]' (mpi4py, and mpich as its library)") from None
+    world = MPI.COMM_WORLD
+    return cls(MPI, world.Dup(), world.Dup(), "world", range(world.Get_size()), timeout, Reports())
 
   def start(self, tag: int, sends: Sequence[Message], receives: Sequence[Message]) -> list[tuple[int, Any]]:
     """See :class:`Transport`."""
