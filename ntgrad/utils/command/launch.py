@@ -40,28 +40,17 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
   add_script(parser)
 
 
-def mpiexec() -> str:
-  """The program that starts MPI's processes: of the environment that Python runs in, else of the path. Raises
-  DistributedError."""
-  for found in Path(sys.executable).with_name("mpiexec"), *map(Path, filter(None, [shutil.which("mpiexec")])):
-    if found.exists(): return str(found)
-  raise DistributedError("launch: there is no mpiexec; pip install 'ntgrad[distributed]' brings one")
-
-
-def _free_port() -> int:
-  with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    return int(s.getsockname()[1])
-
-
 def _commands(args: argparse.Namespace, script: Sequence[str]) -> list[tuple[str, list[str], dict[str, str]]]:
-  """What to start: what its lines begin with, the command, and variables."""
+  """What to start: what its lines begin with, the command, and variables. Raises DistributedError."""
   if args.backend == "mpi":
-    program = mpiexec()
+    # of the environment that Python runs in, else of the path
+    program = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
+    if program is None: raise DistributedError("launch: there is no mpiexec; pip install 'ntgrad[distributed]' brings one")
     told = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
     prefix = ["--tag-output"] if "Open MPI" in told or "OpenRTE" in told else ["-prepend-rank"]
     return [("", [program, *prefix, "-n", str(args.n), *script], {k: v for k, v in _LOOPBACK.items() if k not in os.environ})]
-  every = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(args.n)}
+  with socket.create_server(("127.0.0.1", 0)) as free: port = free.getsockname()[1]
+  every = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(args.n)}
   return [(f"[{r}] ", list(script), {**every, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(args.n)]
 
 
@@ -119,11 +108,10 @@ class Job:
     """Wait until all have ended, or one has failed, or all were told to end; the exit code of the first that failed."""
     since = 0.0
     while not self.signal:
-      codes = [p.poll() for p in self.processes]
-      for p, c in zip(self.processes, codes):
-        if c and c < 0: self.killed = self.killed or p.pid   # before others are, for it
-        if c: return c
-      if all([c == 0 for c in codes]): return 0
+      for p in self.processes:
+        if (code := p.poll() or 0) < 0: self.killed = self.killed or p.pid   # before others are, for it
+        if code: return code
+      if all([p.returncode == 0 for p in self.processes]): return 0
       if not self.reason_to_end(): since = 0.0
       elif not since: since = time.monotonic()
       elif time.monotonic() - since > PATIENCE: return 1
