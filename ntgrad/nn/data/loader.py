@@ -181,7 +181,7 @@ class DataLoader:
     self._epoch, self._position, self._begun, self._run = epoch, position, False, self._run + 1
 
 
-class _Iteration:
+class _Iteration(Iterator[Any]):
   """The batches of one epoch, from where the loader stands."""
 
   def __init__(self, loader: DataLoader):
@@ -193,8 +193,6 @@ class _Iteration:
     self.source: Iterator[Any] = map(make, jobs) if not workers else Ahead(
       jobs, make, workers, workers * loader.prefetch_factor, None if loader.persistent_workers and self.run > 1 else
       loader.worker_init_fn, loader.timeout)
-
-  def __iter__(self) -> _Iteration: return self
 
   def __next__(self) -> Any:
     if transfer_watchers and any(w.thread == threading.get_ident() for w in transfer_watchers):
@@ -264,7 +262,7 @@ class _Work:
     for _ in self.threads: self.queue.put(None)
 
 
-class Ahead:
+class Ahead(Iterator[Any]):
   """``do(job)`` for each of ``jobs``, in order, ``count`` jobs ahead by ``workers`` threads.
 
   Settings of the thread that makes it (``no_grad``, ``Tensor.training``, ``config``) hold in its threads. An error in a thread
@@ -287,8 +285,6 @@ class Ahead:
     while len(self.slots) < self.count:
       self.slots.append(slot := _Slot())
       self.work.queue.put(slot)
-
-  def __iter__(self) -> Ahead: return self
 
   def __next__(self) -> Any:
     if not self.end.alive: raise StopIteration
