@@ -75,8 +75,7 @@ class Collective(Program):
     o = self.operation = operation
     self.device: Device = get_device(o.device)
     self._doing = dict[int, Doing]()   # by rank: threads share a program
-    nbytes = tuple([prod(s) * o.dtype.itemsize for s in (o.out, o.shape)])
-    self.nbytes = nbytes
+    self.nbytes = nbytes = tuple([prod(s) * o.dtype.itemsize for s in (o.out, o.shape)])
     self.spec = ProgramSpec(o.name, KernelSource(f"# {o.doing(-1)}\n"), (1,), (1,), 3, work=Work(sum(nbytes), (), nbytes))
 
   @property

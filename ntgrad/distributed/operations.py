@@ -40,7 +40,7 @@ class Work:
 
 def group_of(group: Any) -> Group:
   """The group that is meant: None is all ranks. Raises ArgumentError for what is none."""
-  if group is None: return here().whole
+  if group is None: return here().groups["world"]
   if not isinstance(group, Group):
     raise ArgumentError(f"{shown(group)} is no group; new_group(ranks) gives one, None is all ranks")
   return group

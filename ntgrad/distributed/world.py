@@ -50,8 +50,7 @@ class World:
   def __init__(self, transport: Transport, backend: str, local_rank: int):
     self.transport, self.backend, self.local_rank = transport, backend, local_rank
     self.rank, self.size = transport.ranks[transport.rank], transport.size
-    self.whole = Group("world", transport.ranks, transport)
-    self.groups, self.tokens = {"world": self.whole}, dict[str, Tensor]()
+    self.groups, self.tokens = {"world": Group("world", transport.ranks, transport)}, dict[str, Tensor]()
     self.steps, self.failed = 0, False
     folder = os.environ.get(NOTES)
     self.note = Path(folder, str(self.rank)) if folder and backend != "threads" else None
