@@ -70,8 +70,7 @@ def tensors_of(name: str, given: Any, group: Group, like: Tensor | None = None) 
 
 def numbers_of(number: int, group: Group, device: Any = None) -> list[int]:
   """The numbers that all ranks of a group give, in their order."""
-  made = collective("all_gather", Tensor([number], dtype="int64", device=device), (group.size(),), group)
-  return made.tolist()
+  return collective("all_gather", Tensor([number], dtype="int64", device=device), (group.size(),), group).tolist()
 
 
 def _fits(name: str, t: Tensor, shape: Sequence[int], like: Tensor) -> None:

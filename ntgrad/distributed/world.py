@@ -93,11 +93,6 @@ class World:
     self.transport.abort(text)
 
 
-def joining(place: Any) -> None:
-  """Note that this process (a ``start.Place``) waits for the others."""
-  if (folder := os.environ.get(NOTES)) and place is not None: Path(folder, f"{place.rank}.joining").touch()
-
-
 def notes(folder: Path) -> dict[int, tuple[int, int]]:
   """The process and the count of operations of each rank that has noted them."""
   found = {}

@@ -22,7 +22,6 @@ from ntgrad.distributed.world import NOTES, notes
 from .parser import add_script, command
 
 PATIENCE = 5.0   # seconds that processes have to end by themselves, or that others have to join them
-RANK = f"{__package__}.rank"
 _LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}   # where MPI's own transports listen, of ranks of one machine
 _KILLED = re.compile(rb"PID (\d+) RUNNING AT")   # what MPICH's mpiexec says of a process that was killed
 
@@ -61,7 +60,7 @@ def launched(args: argparse.Namespace) -> int:
     job = Job(Path(folder))
     handlers = {s: signal.signal(s, job.pass_on) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-      script = [sys.executable, "-m", RANK, args.script, *args.args]
+      script = [sys.executable, "-m", f"{__package__}.rank", args.script, *args.args]
       for prefix, line, env in _commands(args, script): job.start(prefix, line, env)
       code = job.wait()
     finally:
