@@ -49,7 +49,7 @@ class _Shard:
     self.count = sum([p.count for p in self.pieces])
     synchronise([flat.flat], group)
     flat.move(given=False)
-    self.part = own(in_a_row(self.mine(flat.flat))).realize()
+    self.part = own(self.mine(flat.flat)).realize()
     self.part.requires_grad = True
 
   def padded(self, x: Tensor, p: _Piece) -> Tensor:
@@ -57,11 +57,10 @@ class _Shard:
     after = p.count * self.group.size() - (p.end - p.begin)
     return x.pad(((0, after),)) if after else x
 
-  def mine(self, whole: Tensor, after: int = 0) -> list[Tensor]:
-    """This rank's part of something that has an element for each of the parameters', by pieces, and zeros behind the last."""
+  def mine(self, whole: Tensor) -> Tensor:
+    """This rank's part of something that has an element for each of the parameters'."""
     rank = max(self.group.rank(), 0)
-    *parts, last = [self.padded(whole[p.begin:p.end], p)[rank * p.count:(rank + 1) * p.count] for p in self.pieces]
-    return [*parts, last.pad(((0, after),)) if after else last]
+    return in_a_row([self.padded(whole[p.begin:p.end], p)[rank * p.count:(rank + 1) * p.count] for p in self.pieces])
 
   def gathered(self, part: Tensor) -> Tensor:
     """The whole of all ranks' parts."""
@@ -177,13 +176,11 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
       for f, mine in homes.items():
         for s, _ in mine: s.flat.move()
         f.move()
-        ends = [*f.begins[1:], f.size]
-        f.flat.assign(in_a_row([   # which others may have written
-          x for (s, first), end in zip(mine, ends) for x in s.mine(s.flat.flat, end - first - s.count)]))
-        filled = all([first + s.count == end for (s, first), end in zip(mine, ends)])
+        f.flat.assign(f.join([s.mine(s.flat.flat) for s, _ in mine]))   # which others may have written
+        filled = [end for _, end in f.slices] == [*f.begins[1:], f.size]
         made = f.empty() if filled else Tensor.zeros(f.size, dtype=f.dtype, device=f.device).contiguous()
         for i, (s, first) in reversed([*enumerate(mine)]):
-          if s.averaged(): s.part.grad = in_a_row(s.mine(s.in_one(s.flat, grads[s])))
+          if s.averaged(): s.part.grad = s.mine(s.in_one(s.flat, grads[s]))
           else:
             s.reduce(grads[s], made, first)
             s.part.grad = f.view(made, i)
@@ -226,7 +223,7 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
             if k == "step" or k in self.optim._kept: part[k] = parts[0]
             elif not all([isinstance(p, Tensor) for p in parts]):
               raise StateError(f"ZeroRedundancyOptimizer.load_state_dict: not every parameter has the state {k!r}")
-            else: part[k] = own(in_a_row(s.mine(s.flat.join([p.to(s.flat.device).cast(s.flat.wide) for p in parts]))))
+            else: part[k] = own(s.mine(s.flat.join([p.to(s.flat.device).cast(s.flat.wide) for p in parts])))
           mine[len(mine)] = part
     self.optim.load_state_dict({"state": mine, "param_groups": options})
 
