@@ -383,7 +383,8 @@ def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
 def with_given(fn: Any, name: str, given: list[Any], first: int, result: str, doc: str) -> Any:
   """A function of the parameters that are left: ``def exp(self): return _fn(self, _0)``, those given standing behind the
   ``first``. It is written out, as a call by ``*args`` takes longer; errors show it in the line of the function that it calls."""
-  code = with_code(fn).__code__
+  bare = inspect.unwrap(fn)   # whose parameters they are
+  code = bare.__code__
   if code.co_varnames[first:first + 1] == ("name",): given = [name, *given]
   n, known = code.co_argcount, {f"_{i}": x for i, x in enumerate(given)}
   k = n + code.co_kwonlyargcount
@@ -393,13 +394,13 @@ def with_given(fn: Any, name: str, given: list[Any], first: int, result: str, do
   result = result.format(name=name, call=f"_fn({', '.join([*own, *passes])})", others=", ".join(passes))
   text = "\n" * (code.co_firstlineno - 1) + (
     f"def {name}({', '.join([*own, *left, *(star or ['*'] * bool(by_name)), *by_name])}): return {result}")
-  scope = {**fn.__globals__, **known, "_fn": fn}
+  scope = {**bare.__globals__, **known, "_fn": fn}
   exec(compile(text, code.co_filename, "exec"), scope)
   made = scope[name]
-  made.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k in (*left, *by_name, "return") or f"*{k}" in star}
+  made.__annotations__ = {k: v for k, v in bare.__annotations__.items() if k in (*left, *by_name, "return") or f"*{k}" in star}
   made.__doc__ = doc.strip()
-  for k in "__defaults__", "__kwdefaults__": setattr(made, k, getattr(fn, k))
-  made.__dict__.update(fn.__dict__)
+  for k in "__defaults__", "__kwdefaults__": setattr(made, k, getattr(bare, k))
+  made.__dict__.update(bare.__dict__)
   return made
 
 

@@ -54,12 +54,10 @@ class Activation(Elementwise, Movement):
     """x * sigmoid(x)."""
     return self * self.sigmoid()
   swish = silu
+  @recalled
   @in_float32
   def gelu(self, approximate: str = "tanh") -> Self:
     """x times the normal distribution function, by the tanh formula, or exactly with ``approximate="none"``."""
-    return self._gelu(approximate)
-  @recalled
-  def _gelu(self, approximate: str) -> Any:
     if approximate == "none": return self * 0.5 * (1 + (self * math.sqrt(0.5)).erf())
     if approximate != "tanh": raise ArgumentError(f"gelu: approximate={approximate!r}; it takes 'tanh' or 'none'")
     return self * 0.5 * (1 + (self * 0.7978845608028654 * (1 + 0.044715 * self * self)).tanh())

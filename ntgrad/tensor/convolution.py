@@ -123,14 +123,11 @@ class Convolution(Elementwise, Movement):
                        f"{f' of {n} spatial dimension' + 's' * (n > 1) if n else ''}")
     return spatial, batched
 
+  @recalled
   def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
                  dilation: Ints = 1, padding: Padding | str = 0, dtype: DType | str | None = None) -> Self:
     """The convolution over n dimensions (None: as many as the weight has)."""
-    return self._windowed(weight, bias, name, n, groups, stride, dilation, padding, None if dtype is None else dtypes.of(dtype))
-
-  @recalled
-  def _windowed(self, weight: Any, bias: Any, name: str, n: int | None, groups: int, stride: Ints, dilation: Ints,
-                padding: Any, dtype: DType | None) -> Any:
+    summed_in = None if dtype is None else dtypes.of(dtype)
     n, batched = self._rank(name, weight, n)
     if not batched:
       return self.unsqueeze(0)._convolved(name, n, weight, bias, groups, stride, dilation, padding, dtype).squeeze(0)._own()
@@ -146,7 +143,7 @@ class Convolution(Elementwise, Movement):
     (st, di), kernel = _steps(name, n, stride, dilation), sw[2:]
     pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n)
     _must_fit(name, kernel, di, sx[2:], pairs)
-    a, b, out = factors_of_product(name, x, w, dtype)
+    a, b, out = factors_of_product(name, x, w, summed_in)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
     # the output channels are expanded before the windows are made: in the gradient their sum and the windows' then are one
     a = graph.pad(reshape(a, (bs, groups, 1, cin, *sx[2:])), ((0, 0),) * 4 + tuple(pairs))

@@ -259,11 +259,9 @@ class Losses(Activation, Reduction):
     w = weight.cast(x.dtype)
     return loss(x, y) * w, w, out
 
+  @recalled
   def _weighed(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, reduction: str = "mean",
                weight: Operand | None = None) -> Self:
-    return self._mean_of_weighed(name, loss, target, reduction, weight)
-  @recalled
-  def _mean_of_weighed(self, name: str, loss: Callable[[Any, Any], Any], target: Any, reduction: str, weight: Any) -> Any:
     """``_loss_of`` whose mean is over the sum of the weights."""
     each, w, out = self._elements(name, loss, target, weight)
     if w is not None and reduction == "mean": each, reduction = each.sum() / w.sum(), "sum"
@@ -397,11 +395,9 @@ class Losses(Activation, Reduction):
     shape = broadcast_shape(name, self.shape, y.shape)
     return self.expand(shape), y.expand(shape)
 
+  @recalled
   def _bce_logits(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean",
                   pos_weight: Operand | None = None) -> Self:
-    return self._bce_of_logits(name, target, weight, reduction, pos_weight)
-  @recalled
-  def _bce_of_logits(self, name: str, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Any:
     x, y, out = self._against(name, target)
     loss = x.softplus() - x * y if pos_weight is None else (
       (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y))

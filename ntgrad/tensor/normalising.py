@@ -11,7 +11,6 @@ from ntgrad.graph.nodes import Shape
 from ntgrad.graph.recipes import recalled
 
 from .elementwise import info_of
-from .movement import as_tuple
 from .reduction import Reduction
 
 
@@ -44,15 +43,12 @@ class Normalising(Reduction):
       if t is not None and t.shape != shape: raise ShapeError(f"{name}: {what} of shape {t.shape}; it must be {shape}")
     return tuple(range(n, self.ndim))
 
+  @recalled
   def layer_norm(self, normalized_shape: int | Sequence[int], weight: Operand | None = None, bias: Operand | None = None,
                  eps: float = 1e-5) -> Self:
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450). (..,
     *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError."""
-    return self._layer_norm(as_tuple(normalized_shape, 1), weight, bias, eps)
-
-  @recalled
-  def _layer_norm(self, sizes: Shape, weight: Any, bias: Any, eps: float) -> Any:
-    axes = self._last_dims("layer_norm", sizes, (("weight", weight), ("bias", bias)))
+    axes = self._last_dims("layer_norm", normalized_shape, (("weight", weight), ("bias", bias)))
     return self._normal("layer_norm", axes, eps)._affine(weight, bias)
 
   def _affine(self, weight: Any, bias: Any) -> Self:

@@ -2,6 +2,7 @@
 recipes, in the block is made both ways."""
 from __future__ import annotations
 
+import inspect
 from contextlib import ExitStack, contextmanager
 from typing import Any, Iterator, Sequence
 from unittest.mock import patch
@@ -35,9 +36,15 @@ def recipes_compared() -> Iterator[list[bool]]:
   with patch.object(gradient, "_found", both): yield by_recipe
 
 
-RECALLED = {Products: ["_projected"], Normalising: ["_layer_norm"], Convolution: ["_windowed"],
-            Losses: ["_loss_of_classes", "_mean_of_weighed", "_bce_of_logits"],
-            Activation: ["_gelu", "silu", "leaky_relu", "elu", "celu", "selu", "softplus", "mish", "quick_gelu"]}
+RECALLED = {Products: ["_projected"], Normalising: ["layer_norm"], Convolution: ["_convolved"],
+            Losses: ["_loss_of_classes", "_bce_logits"],
+            Activation: ["gelu", "silu", "leaky_relu", "elu", "celu", "selu", "softplus", "mish", "quick_gelu"]}
+MEMBERS = {Convolution: ["conv1d", "conv2d", "conv3d"], Losses: ["mse_loss", "l1_loss", "binary_cross_entropy_with_logits"]}
+
+
+def body_of(fn: Any) -> Any:
+  """The method that ``recalled`` was given, of one that is checked, say, besides."""
+  return inspect.unwrap(fn, stop=lambda f: "known" in f.__code__.co_freevars).__wrapped__
 
 
 @contextmanager
@@ -48,7 +55,7 @@ def calls_compared() -> Iterator[list[str]]:
 
   def both(call: Any) -> Any:
     def compared(*args: Any, **named: Any) -> Any:
-      want = call.__wrapped__(*args, **named)
+      want = body_of(call)(*args, **named)
       for _ in range(3): got = call(*args, **named)
       names.append(call.__name__)
       for g, w in zip(*[x if isinstance(x, tuple) else (x,) for x in (got, want)], strict=True):
@@ -60,4 +67,8 @@ def calls_compared() -> Iterator[list[str]]:
   with ExitStack() as stack:
     for kind, methods in RECALLED.items():
       for m in methods: stack.enter_context(patch.object(kind, m, both(vars(kind)[m])))
+    for kind, methods in MEMBERS.items():   # what another one, with a recipe, is called by
+      for m in methods:
+        names_known = inspect.unwrap(vars(kind)[m]).__globals__
+        stack.enter_context(patch.dict(names_known, _fn=both(names_known["_fn"])))
     yield names
