@@ -46,10 +46,11 @@ class Losses(Activation, Reduction):
   __slots__ = ()
 
   # ---- what every loss needs
-  def _reduced(self, name: str, how: str) -> Self:
-    if how == "mean": return self.mean()
-    if how == "sum": return self.sum()
-    if how == "none": return self
+  def _reduced(self, name: str, how: str, out: DType) -> Self:
+    """The losses of elements, reduced, in a dtype."""
+    if how == "mean": return self.mean().cast(out)
+    if how == "sum": return self.sum().cast(out)
+    if how == "none": return self.cast(out)
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
   def _same_shape(self, name: str, target: Any) -> Any:
@@ -134,7 +135,7 @@ class Losses(Activation, Reduction):
     if mine is not None and used is not None: mine = where(used, mine, 0.0)
     if how != "mean" or used is mine is None:
       # without a mean over the rows that count, one may be rounded before it is reduced
-      return loss.cast(out)._reduced(name, how) if used is None else loss._reduced(name, how).cast(out)
+      return (loss.cast(out) if used is None else loss)._reduced(name, how, out)
     rest: Any = used if mine is None else mine
     count = self._from_node(reshape(rest, rows)).sum().cast(loss.dtype) if mine is None else as_rows(rest).sum()
     return (loss.sum() / count).cast(out)
@@ -171,7 +172,7 @@ class Losses(Activation, Reduction):
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / max(self.shape[a], 1)
     w = self._weight(name, weight, u, a)
     if weight is not None and w is not None: y = y * weight._wrap(w)
-    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction).cast(as_float(self.dtype))
+    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction, as_float(self.dtype))
 
   def nll_loss(self, target: Any, weight: Operand | None = None, ignore_index: int | None = None,
                reduction: str = "mean") -> Self:
@@ -203,7 +204,7 @@ class Losses(Activation, Reduction):
     row = where(inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     return self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)._reduced(
-      name, reduction).cast(as_float(self.dtype))
+      name, reduction, as_float(self.dtype))
 
   def multilabel_margin_loss(self, target: Any, reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
@@ -221,7 +222,7 @@ class Losses(Activation, Reduction):
     scores = mine.where(x.unsqueeze(-2), 0.0).sum(-1, keepdim=True)
     rows = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0).sum((-2, -1)) / max(n, 1)
     rows._names = None if self._names is None else self._names[:-1]
-    return rows._reduced(name, reduction).cast(as_float(self.dtype))
+    return rows._reduced(name, reduction, as_float(self.dtype))
 
   # ---- what losses of numbers share
   def _alike(self, *others: Any) -> Any:
@@ -241,14 +242,10 @@ class Losses(Activation, Reduction):
       raise ShapeError(f"{name}: a weight of shape {text(weight)} for a loss of shape {text(self)}; it must broadcast to that")
     return self * weight.cast(self.dtype)
 
-  def _lost(self, name: str, loss: Any, reduction: str, out: DType) -> Self:
-    """The loss of elements, reduced, in its dtype."""
-    return loss._reduced(name, reduction).cast(out)
-
   # ---- distances
   def _loss_of(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, reduction: str = "mean") -> Self:
     x, y, out = self._against(name, target)
-    return self._lost(name, loss(x, y), reduction, out)
+    return loss(x, y)._reduced(name, reduction, out)
 
   def _elements(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, weight: Any) -> Any:
     """Losses of elements, each times its weight (None: 1), the weights, and the dtype that the loss has."""
@@ -265,7 +262,7 @@ class Losses(Activation, Reduction):
     """``_loss_of`` whose mean is over the sum of the weights."""
     each, w, out = self._elements(name, loss, target, weight)
     if w is not None and reduction == "mean": each, reduction = each.sum() / w.sum(), "sum"
-    return self._lost(name, each, reduction, out)
+    return each._reduced(name, reduction, out)
 
   mse_loss = member(_weighed, lambda x, y: (x - y).square(), """
     (x - target)², reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError.""")
@@ -286,7 +283,7 @@ class Losses(Activation, Reduction):
     (Huber, Robust Estimation of a Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
     delta = _positive("huber_loss", "delta", delta)
     each, _, out = self._elements("huber_loss", lambda x, y: (x - y)._huber(delta), target, weight)
-    return self._lost("huber_loss", each, reduction, out)
+    return each._reduced("huber_loss", reduction, out)
 
   def _huber(self, delta: float) -> Any:
     """d²/2 for d = |x| up to delta, delta * (d - delta/2) from there: with m the lesser of d and delta, m * (d - m/2)."""
@@ -327,7 +324,7 @@ class Losses(Activation, Reduction):
     margin = _positive(name, "margin", margin)
     other = distance(x, far)
     if swap: other = other.minimum(distance(near, far))
-    return self._lost(name, (distance(x, near) - other + margin).relu(), reduction, out)
+    return (distance(x, near) - other + margin).relu()._reduced(name, reduction, out)
 
   def cosine_similarity(self, x2: Operand, dim: int | str = 1, eps: float = 1e-8) -> Self:
     """x1 · x2 / (|x1| |x2|) along a dim, each length at least eps; the two broadcast. Raises AxisError, ShapeError."""
@@ -351,21 +348,21 @@ class Losses(Activation, Reduction):
     x, y, out = self._alike(x2)
     cosine = (x * y).sum(-1) / (((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12)).sqrt()
     far = (target == -1).where((cosine - real_number(name, "margin", margin)).relu(), 0.0)
-    return self._lost(name, (target == 1).where(1 - cosine, far), reduction, out)
+    return (target == 1).where(1 - cosine, far)._reduced(name, reduction, out)
 
   # ---- margins
   def hinge_embedding_loss(self, target: Operand, margin: float = 1.0, reduction: str = "mean") -> Self:
     """x where the target is 1, max(0, margin - x) where it is -1, reduced. Raises ShapeError."""
     x, y, out = self._against("hinge_embedding_loss", target)
     apart = (real_number("hinge_embedding_loss", "margin", margin) - x).relu()
-    return self._lost("hinge_embedding_loss", (y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0), reduction, out)
+    return ((y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0))._reduced("hinge_embedding_loss", reduction, out)
 
   def margin_ranking_loss(self, input2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean") -> Self:
     """max(0, -target * (x1 - x2) + margin), reduced: a target of 1 wants x1 above x2, one of -1 below; they broadcast. Raises
     ShapeError."""
     x, y, t, out = self._alike(input2, target)
     loss = ((y - x) * t + real_number("margin_ranking_loss", "margin", margin)).relu()
-    return self._lost("margin_ranking_loss", loss, reduction, out)
+    return loss._reduced("margin_ranking_loss", reduction, out)
 
   # ---- of probabilities
   def _bce(self, name: str, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
@@ -376,7 +373,7 @@ class Losses(Activation, Reduction):
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
       return least.where(-100.0, least.where(1.0, x).log())
-    return self._lost(name, (-y * log(x) - (1 - y) * log(1 - x))._weighted(name, weight), reduction, out)
+    return (-y * log(x) - (1 - y) * log(1 - x))._weighted(name, weight)._reduced(name, reduction, out)
 
   binary_cross_entropy = member(_bce, """
     -(y log x + (1 - y) log(1 - x)) for probabilities, times a weight that broadcasts, reduced. A logarithm is at least -100,
@@ -401,7 +398,7 @@ class Losses(Activation, Reduction):
     x, y, out = self._against(name, target)
     loss = x.softplus() - x * y if pos_weight is None else (
       (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y))
-    return self._lost(name, loss._weighted(name, weight), reduction, out)
+    return loss._weighted(name, weight)._reduced(name, reduction, out)
 
   binary_cross_entropy_with_logits = member(_bce_logits, """
     Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for the
@@ -423,7 +420,7 @@ class Losses(Activation, Reduction):
     ArgumentError."""
     x, y, out = self._against("kl_div", target)
     loss = y.exp() * (y - x) if log_target else y * (y == 0).where(1.0, y).log() - y * x
-    if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
+    if reduction != "batchmean": return loss._reduced("kl_div", reduction, out)
     return (loss.sum() / self.shape[0] if self.ndim else loss.sum()).cast(out)
 
   def gaussian_nll_loss(self, target: Operand, var: Operand, full: bool = False, eps: float = 1e-6,
@@ -442,7 +439,7 @@ class Losses(Activation, Reduction):
                          "or with 1 as the last size")
     v = v + (v < eps).where(eps - v, 0.0).detach()
     loss = (v.log() + (x - y).square() / v) * 0.5
-    return self._lost(name, loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction, out)
+    return (loss + 0.5 * math.log(2 * math.pi) if full else loss)._reduced(name, reduction, out)
 
   def poisson_nll_loss(self, target: Operand, log_input: bool = True, full: bool = False, eps: float = 1e-8,
                        reduction: str = "mean") -> Self:
@@ -454,4 +451,4 @@ class Losses(Activation, Reduction):
       many = y > 1
       t = many.where(y, 2.0)
       loss = loss + many.where(t * t.log() - t + 0.5 * (2 * math.pi * t).log(), 0.0)
-    return self._lost("poisson_nll_loss", loss, reduction, out)
+    return loss._reduced("poisson_nll_loss", reduction, out)

@@ -43,7 +43,7 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   last = _likelihood(x, _labels(targets, target_lengths, n), input_lengths, target_lengths, blank)
   loss = (last < 0.5 * NEVER).where(0.0 if zero_infinity else float("inf"), -last)
   if reduction == "mean": loss = loss / target_lengths.maximum(1).cast(loss.dtype)
-  loss = loss._reduced(_NAME, reduction).cast(log_probs.dtype)
+  loss = loss._reduced(_NAME, reduction, log_probs.dtype)
   return loss.squeeze(0) if one and reduction == "none" else loss
 
 
