@@ -222,12 +222,9 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor: return (x1 *
 
 # ---- reductions
 
-def _axes(axis: Any) -> Any: return tuple(axis) if isinstance(axis, (tuple, list)) else axis
-
-
 def _sum(method: str) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tensor:
-    return getattr(x, method)(_axes(axis), keepdims, dtype=_summed(x.dtype) if dtype is None else dtype)
+    return getattr(x, method)(axis, keepdims, dtype=_summed(x.dtype) if dtype is None else dtype)
   return function
 
 
@@ -236,7 +233,7 @@ sum, prod = _sum("sum"), _sum("prod")
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> Tensor:
   """How many elements are not 0."""
-  return x.cast(dtypes.bool).sum(_axes(axis), keepdims, dtype=dtypes.default_int)
+  return x.cast(dtypes.bool).sum(axis, keepdims, dtype=dtypes.default_int)
 
 
 def _cumulative(method: str, first: int) -> Callable[..., Tensor]:

@@ -8,6 +8,7 @@ from ntgrad.core import axis_of
 from ntgrad.graph import Operand, checked, flag, no_flag, variant
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import QR
+from ntgrad.tensor.movement import as_tuple
 
 Dims = Any
 
@@ -100,17 +101,11 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
   value depends on is another thing: ``loss.gradient(x)``, ``ntgrad.autograd.grad``. Raises AxisError, ArgumentError.
   """
   if edge_order not in (1, 2): raise ArgumentError(f"gradient: edge_order {edge_order}; it takes 1 or 2")
-  dims = [*builtin_range(input.ndim)] if dim is None else [axis_of("gradient", d, input.ndim) for d in _list(dim)]
-  steps = _list(1.0 if spacing is None else no_flag("gradient", "spacing", spacing))
+  dims = [*range(input.ndim)] if dim is None else [axis_of("gradient", d, input.ndim) for d in as_tuple(dim)]
+  steps = as_tuple(1.0 if spacing is None else no_flag("gradient", "spacing", spacing))
   if len(steps) == 1 and not isinstance(spacing, (list, tuple)): steps = steps * len(dims)
   if len(steps) != len(dims): raise ArgumentError(f"gradient: {len(steps)} spacings for {len(dims)} dims; give one for each")
   return [_slope(input, d, h, edge_order) for d, h in zip(dims, steps)]
-
-
-builtin_range = range
-
-
-def _list(x: Any) -> list[Any]: return list(x) if isinstance(x, (list, tuple)) else [x]
 
 
 def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
@@ -120,7 +115,7 @@ def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
     n, dtype=x.dtype if x.dtype.kind == "f" else None, device=x.device) * h
   if at.shape != (n,): raise ArgumentError(f"gradient: places of shape {at.shape} for {n} samples along dim {d}")
   def part(t: Any, a: int, b: int) -> Any: return t.narrow(d if t is x else 0, a, b - a)
-  def along(t: Any) -> Any: return t.reshape(*[-1 if i == d else 1 for i in builtin_range(x.ndim)])
+  def along(t: Any) -> Any: return t.reshape(*[-1 if i == d else 1 for i in range(x.ndim)])
   gap = at[1:] - at[:-1]
   left, right = along(gap[:-1]), along(gap[1:])
   inner = [] if n < 3 else [
