@@ -81,8 +81,7 @@ class Absent:
   """Stands in a class for an attribute that is not there: who asks for it is told why. ``__getattr__`` would tell too, and make
   every attribute of the class's objects slower to reach."""
 
-  def __init__(self, why: str): self.why = why
-  def __set_name__(self, kind: type, name: str) -> None: self.name = name
+  def __init__(self, name: str, why: str): self.name, self.why = name, why
 
   def __get__(self, x: Any, kind: type) -> Any:
     raise AttributeError(f"{'type object ' * (x is None)}{kind.__name__!r}{' object' * (x is not None)} has no "
@@ -94,9 +93,7 @@ def explain(kind: type, place: str) -> None:
   for name, why in _reasons().items():
     where, _, attribute = name.rpartition(".")
     if where != place or not attribute or hasattr(kind, attribute): continue
-    absent = Absent(why)
-    absent.__set_name__(kind, attribute)
-    setattr(kind, attribute, absent)
+    setattr(kind, attribute, Absent(attribute, why))
 
 
 def present(kind: type, names: Iterable[str]) -> list[str]:
