@@ -289,11 +289,6 @@ class Line(NamedTuple):
     return self.firsts is not None and self.period()[3] <= (3 * self.taps if self.weight else 1)
 
 
-def _counted(size: int, most: int) -> UOp:
-  """0, 1, .. in a dtype that holds ``most``."""
-  return iota(size) if most < 2 ** 31 else cast(iota(size), dtypes.int64)
-
-
 def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
   """(lead.., sizes..) -> (lead.., outs.., taps..) as windows, and for each line the places of the taps, (out, taps)."""
   n, lead = len(lines), u.shape[:len(u.shape) - len(lines)]
@@ -516,7 +511,8 @@ class Pooling(Scattering, Random):
   # ---- adaptive pooling
   def _taps(self, u: UOp, lines: Sequence[Line], dtype: DType) -> tuple[UOp, list[UOp], list[UOp | None]]:
     """(lead.., outs.., taps..), and of each line the places of the taps and their weights, made to go with it."""
-    count = [_counted(line.out, 2 * (line.size + 2) * (line.out + 2)) for line in lines]
+    count = [iota(line.out) if 2 * (line.size + 2) * (line.out + 2) < 2 ** 31 else cast(iota(line.out), dtypes.int64)
+             for line in lines]   # in a dtype that holds what is computed of them
     tiled = all([line.tiles() for line in lines])
     t, places = _windowed(u, lines, count) if tiled else _read(u, lines, count)
     n, m = len(lines), len(t.shape)
@@ -537,12 +533,10 @@ class Pooling(Scattering, Random):
       raise ArgumentError(f"{name}: output_size {given}; sizes go from 1 to {MAX_SIZE}, None keeps one")
     return sizes
 
-  def _adaptive_means(self, name: str, n: int, output_size: int | None | Sequence[int | None]) -> Self:
-    return self._adaptive_avg(name, self._adaptive_sizes(name, n, output_size))
-
-  def _adaptive_avg(self, name: str, sizes: Shape) -> Self:
+  def _adaptive_avg(self, name: str, n: int, output_size: int | None | Sequence[int | None]) -> Self:
+    sizes = self._adaptive_sizes(name, n, output_size)
     self._needs_floats(name)
-    n, acc = len(sizes), acc_dtype(self.dtype)
+    acc = acc_dtype(self.dtype)
     t, _, weights = self._taps(
       cast(self.lazydata, acc), [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)], acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
@@ -551,14 +545,14 @@ class Pooling(Scattering, Random):
     if used is not None: total = total / expand(graph.total(cast(used, acc), axes), total.shape)
     return self._wrap(cast(drop(total, axes), self.dtype))
 
-  adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
-  adaptive_avg_pool2d = member(_adaptive_means, 2, """
+  adaptive_avg_pool1d = member(_adaptive_avg, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
+  adaptive_avg_pool2d = member(_adaptive_avg, 2, """
     The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
 
     Window o of n goes from o * size / n, rounded down, to (o + 1) * size / n, rounded up. None keeps a size. Raises ShapeError,
     ArgumentError, DTypeError.
     """)
-  adaptive_avg_pool3d = member(_adaptive_means, 3, ":meth:`adaptive_avg_pool2d` of volumes: (.., d, h, w) -> (.., *output_size).")
+  adaptive_avg_pool3d = member(_adaptive_avg, 3, ":meth:`adaptive_avg_pool2d` of volumes: (.., d, h, w) -> (.., *output_size).")
   def _adaptive_max(self, name: str, n: int, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
     sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
     t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)

@@ -166,7 +166,7 @@ class Resampling(Pooling):
     if antialias and mode not in ("bilinear", "bicubic"):
       raise ArgumentError(f"interpolate: antialias with mode {mode!r}; it is for 'bilinear' and 'bicubic'")
     sizes, scales = self._new_sizes(size, scale_factor)
-    if mode == "area": return self._adaptive_avg("interpolate", sizes)
+    if mode == "area": return self._adaptive_avg("interpolate", n, sizes)
     if mode[:7] != "nearest" and self.dtype.kind != "f":
       raise DTypeError(f"interpolate: a tensor of {self.dtype.name} with mode {mode!r}; it takes floats (cast it first)")
     wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
