@@ -16,7 +16,7 @@ from ntgrad.codegen.ir import ArgumentError, BinaryOps, ShapeError, UnaryOps, UO
 from ntgrad.codegen.ir.elementwise import binary, const, eq, floor, isnan, lt, minimum, ne, not_, unary, where
 from ntgrad.core import Base, whole_number
 from ntgrad.graph import Operand, checked, flag, no_flag, nodes as graph, of_kind, paired, without
-from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, shrink, total
+from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, total
 
 from .creation import Creation, new_shape
 from .elementwise import Host
@@ -94,7 +94,7 @@ class Sorting(Reduction, Creation):
     u = self.lazydata
     size = u.shape[dim] if u.shape else 1
     if keep is None: keep = size
-    if keep < size and not math.prod(u.shape): u = shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
+    if keep < size and (not keep or not math.prod(u.shape)): u = graph.part(u, dim, 0, keep)
     if not u.shape or not math.prod(u.shape): return u, const(0, dtypes.int32, u.shape)
     if size > dtypes.max(dtypes.int32):
       raise ShapeError(f"sorting {size} elements along dim {dim}: int32 has places of {dtypes.max(dtypes.int32)} at most"
@@ -124,9 +124,6 @@ class Sorting(Reduction, Creation):
     n = self.shape[d] if self.ndim else 1
     k = whole_number("topk", "k", k, 0)
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
-    if not k and self.ndim:
-      none = shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
-      return Picked(self._wrap(none), self._detached(const(0, dtypes.int32, none.shape)))
     values, places = self._sorted(d, flag("largest", largest), k)
     return Picked(self._wrap(values), self._detached(places))
 
