@@ -8,7 +8,7 @@ from weakref import ref
 
 from ntgrad.codegen.ir import GradientError, UOp, shown
 from ntgrad.core import Base
-from ntgrad.graph import mode
+from ntgrad.graph import set_grad_enabled
 from ntgrad.graph.hooks import Hook, Hooks, RemovableHandle, of_leaf, of_node
 
 _differentiable = [True]   # whether the gradients that are being found may have gradients themselves
@@ -30,9 +30,7 @@ def called(fn: Callable[..., Any], *args: Any) -> Any:
     t = Base._from_node(x)
     t._state = int(_differentiable[0])
     return t
-  before, mode.grad = mode.grad, _differentiable[0]
-  try: return fn(*map(given, args))
-  finally: mode.grad = before
+  with set_grad_enabled(_differentiable[0]): return fn(*map(given, args))
 
 
 def taken(fn: Any, out: Any, like: UOp | None) -> UOp | None:

@@ -112,11 +112,6 @@ def sequence_of_thread() -> None:
 default_generator: Generator = _Default()
 
 
-def manual_seed(seed: int = 0) -> None:
-  """Start the sequence of random numbers over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
-  default_generator._begin("manual_seed", seed)
-
-
 def place() -> tuple[int, int]:
   """The seed and how many numbers have been drawn since it was set, without a generator of their own."""
   return default_generator._seed, default_generator._counter
@@ -241,7 +236,7 @@ class Random(Sorting):
   @staticmethod
   def manual_seed(seed: int = 0) -> None:
     """Start the sequence of random numbers (of the default generator) over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
-    manual_seed(seed)
+    default_generator._begin("manual_seed", seed)
 
   @classmethod
   def _random(cls, name: str, shape: Any, device: str | None, dtype: Any, size: Any = None) -> tuple[Shape, str, DType]:
