@@ -43,7 +43,12 @@ def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None, to: st
   """An axis as a number from 0; negative ones count from the end, text is one of the names. ``to`` says what is done with it that
   takes one. Raises AxisError."""
   if type(axis) is int and 0 <= axis < ndim: return axis
-  if isinstance(axis, str): return axis_named(name, axis, called)
+  if isinstance(axis, str):
+    if called is None:
+      raise AxisError(f"{name}: axis {shown(axis)} of a tensor without names; give a number, or name the dimensions with "
+                      ".named()")
+    if axis not in called: raise AxisError(f"{name}: no dimension has the name {shown(axis)}; the names are {called}")
+    return called.index(axis)
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
     raise AxisError(f"{name}: axis {shown(axis)} is no integer")
   n = max(ndim, 1)
@@ -61,14 +66,6 @@ def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tup
   if len(set(axes)) != len(axes):
     raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
   return tuple(axes) if ndim else ()
-
-
-def axis_named(name: str, axis: str, names: Names | None) -> int:
-  """The dimension of a name. Raises AxisError."""
-  if names is None:
-    raise AxisError(f"{name}: axis {shown(axis)} of a tensor without names; give a number, or name the dimensions with .named()")
-  if axis not in names: raise AxisError(f"{name}: no dimension has the name {shown(axis)}; the names are {names}")
-  return names.index(axis)
 
 
 # ---- names that follow
