@@ -96,10 +96,11 @@ class Losses(Activation, Reduction):
     """Where along ``axis`` of a shape the index of each row is."""
     return graph.eq(cast(graph.index_along(axis, s), index.dtype), expand(index, s))
 
-  def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
+  def _class_loss(self, name: str, dim: int, target: Any, ignore_index: int | None, smoothing: float, how: str,
                   logits: bool, weight: Any = None) -> Self:
-    """Loss of class indices Y, one a row (u with dim ``axis`` taken out): reduced over classes first, then over rows."""
-    s = u.shape
+    """Loss of class indices, one a row (the classes' dim taken out): reduced over classes first, then over rows."""
+    s, axis = self.shape, self._dim(name, dim)
+    Y = self._target(name, target, s[axis], ignore_index)
     if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
     index = self._from_node(self._classes(name, Y, s[:axis] + s[axis + 1:], s[axis], ignore_index))._called(Y._names)
     return self._loss_of_classes(index, weight, name, axis, ignore_index, smoothing, how, logits)
@@ -147,9 +148,7 @@ class Losses(Activation, Reduction):
     a row whose index is no class is NaN. Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists,
     arrays, constants)."""
     if not self.ndim: raise ShapeError("sparse_categorical_crossentropy: logits of shape (); they have a dimension of classes")
-    u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
-    Y = self._target("sparse_categorical_crossentropy", Y, u.shape[a], ignore_index)
-    return self._class_loss("sparse_categorical_crossentropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
+    return self._class_loss("sparse_categorical_crossentropy", -1, Y, ignore_index, label_smoothing, reduction, True)
 
   def cross_entropy(self, target: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None,
                     weight: Operand | None = None) -> Self:
@@ -163,7 +162,7 @@ class Losses(Activation, Reduction):
     name = "cross_entropy"
     u, a, _ = self._rows(name, 0 if self.ndim == 1 else 1)
     Y = self._target(name, target, u.shape[a], ignore_index)
-    if Y.ndim == self.ndim - 1: return self._class_loss(name, u, a, Y, ignore_index, label_smoothing, reduction, True, weight)
+    if Y.ndim == self.ndim - 1: return self._class_loss(name, a, Y, ignore_index, label_smoothing, reduction, True, weight)
     Y = self._same_shape(name, Y)
     if ignore_index is not None and ignore_index >= 0:
       raise ArgumentError(f"{name}: ignore_index = {ignore_index} with probabilities; it is for class indices")
@@ -179,9 +178,7 @@ class Losses(Activation, Reduction):
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class, by whose sum over the
     rows the mean is divided. Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN.
     Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
-    u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
-    Y = self._target("nll_loss", target, u.shape[a], ignore_index)
-    return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False, weight)
+    return self._class_loss("nll_loss", 0 if self.ndim == 1 else 1, target, ignore_index, 0.0, reduction, False, weight)
 
   def multi_margin_loss(self, target: Any, p: int = 1, margin: float = 1.0, weight: Operand | None = None,
                         reduction: str = "mean") -> Self:
