@@ -9,7 +9,6 @@ else is lazy.
 from __future__ import annotations
 
 import builtins
-import math
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
@@ -17,11 +16,11 @@ from ntgrad.codegen.ir import ArgumentError, DType, ShapeError, dtypes, promote
 from ntgrad.compat.public import show
 from ntgrad.compat.signatures import ARRAY, ARRAY_OF_TWO
 from ntgrad.engine.device import DEVICE_NAMES, Device
+from ntgrad.functions import kinds
 from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo
 from ntgrad.graph.nodes import UINTS
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.made import functions
-from ntgrad.tensor.promotion import scalar_dtype
 
 if TYPE_CHECKING:
   from ntgrad.functions.array import *
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 __array_api_version__ = "2024.12"
 _IMPORTED = {"Shape", *globals()} - {"broadcast_shapes", "finfo", "iinfo"}
 
-e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+e, inf, nan, pi, newaxis = kinds.e, kinds.inf, kinds.nan, kinds.pi, kinds.newaxis
 bool = dtypes.bool
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
 uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
@@ -43,12 +42,9 @@ Shape = int | Sequence[int]
 def result_type(*arrays_and_dtypes: Any) -> DType:
   """The dtype that arrays and dtypes promote to, whatever their shapes; Python numbers count by their kind. Raises ArgumentError
   for numbers alone."""
-  known = [x.dtype if isinstance(x, Tensor) else dtypes.of(x) for x in arrays_and_dtypes if not isinstance(x, (int, float))]
-  if not known: raise ArgumentError("result_type: only Python numbers; it takes at least one array or dtype")
-  out = promote(*known)
-  for x in arrays_and_dtypes:
-    if isinstance(x, (int, float)): out = scalar_dtype(x, out)
-  return out
+  if builtins.all([isinstance(x, (int, float)) for x in arrays_and_dtypes]):
+    raise ArgumentError("result_type: only Python numbers; it takes at least one array or dtype")
+  return kinds.result_type(*[x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes])
 
 
 def _promoted(*xs: Any) -> list[Any]:
