@@ -55,8 +55,7 @@ ntgrad.tensor.random: Generator default_generator
 def __getattr__(name: str) -> Any:
   if name in _LAZY: found = getattr(import_module(_LAZY[name]), name)
   else:
-    from ntgrad.functions import MISSING, find
-    from ntgrad.functions.namespace import dtype, room
+    from ntgrad.functions import MISSING, dtype, find, room
     found = room(name) or dtype(name) or find(name)   # torch.long is a dtype
     if found is MISSING: raise AttributeError(name)
   return found

@@ -1,14 +1,18 @@
 """``torch``'s own functions: its names with its parameters, in its order, with its defaults.
 
 Most are rows of the table of signatures (``compat/signatures.py``), or functions of ``nn.functional``. The rest is written out by
-kind: ``reductions.py``, ``rearranged.py``, ``making.py``,
-``kinds.py`` of dtypes and devices, ``files.py``, ``settings.py``. Methods that PyTorch has no function for are functions with
-their own parameters.
+kind: ``reductions.py``, ``rearranged.py``, ``making.py``, ``kinds.py`` of dtypes and devices, ``files.py``, ``settings.py``.
+Methods that PyTorch has no function for are functions with their own parameters. Beside them the package has modules and dtypes
+under names that are not there yet; a module that is called like a function of theirs keeps its name.
 """
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
+
+from ntgrad.codegen.ir import DType, dtypes
 
 _NAMES = {   # by file
   "files": "load save",
@@ -26,6 +30,18 @@ _NAMES = {   # by file
     "use_deterministic_algorithms vmap"}
 _FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
 MISSING: Any = object()
+
+
+def room(name: str) -> ModuleType | None:
+  """The public module of ntgrad with this name, imported or not, None where there is none: ``ntgrad.tile`` is the
+  language of kernels, whether something has imported it before or not."""
+  return import_module(f"ntgrad.{name}") if not name.startswith("_") and find_spec(f"ntgrad.{name}") is not None else None
+
+
+def dtype(name: str) -> DType | None:
+  """The dtype with this name, None where there is none."""
+  found = None if name.startswith("_") else getattr(dtypes, name, None)
+  return found if isinstance(found, DType) else None
 
 
 def find(name: str) -> Any:

@@ -16,8 +16,7 @@ import pytest
 import ntgrad
 from ntgrad import Tensor, dtypes, nn
 from ntgrad.errors import CaptureError, IndexOutOfRangeError
-from ntgrad.functions import MISSING, find
-from ntgrad.functions.namespace import dtype
+from ntgrad.functions import MISSING, dtype, find
 from support.scripts import load
 
 ROOT = Path(__file__).resolve().parents[2]
