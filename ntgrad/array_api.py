@@ -29,11 +29,8 @@ __array_api_version__ = "2024.12"
 _IMPORTED = {"Shape", *globals()} - {"broadcast_shapes", "finfo", "iinfo"}
 
 e, inf, nan, pi, newaxis = kinds.e, kinds.inf, kinds.nan, kinds.pi, kinds.newaxis
-bool = dtypes.bool
-int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
-uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
-float32, float64 = dtypes.float32, dtypes.float64
 _DTYPES = [dtypes.of(n) for n in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()]
+bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64 = _DTYPES
 Shape = int | Sequence[int]
 
 
@@ -101,8 +98,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None,
            device: str | None = None) -> Tensor:
   """start, start + step, .. below stop."""
-  begin, end = (0, start) if stop is None else (start, stop)
-  return Tensor.arange(begin, end, step, dtype=dtype, device=device)
+  return Tensor.arange(start, stop, step, dtype=dtype, device=device)
 
 
 def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None,
