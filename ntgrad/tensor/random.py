@@ -6,8 +6,8 @@ that a replay of captured kernels can write the next place into it (``next_state
 from __future__ import annotations
 
 import math
-import os
 from contextvars import ContextVar
+from secrets import randbits
 from typing import Any, Callable, Self
 
 import numpy as np
@@ -36,7 +36,7 @@ class Generator:
 
   def __init__(self, seed: int | None = None, device: str | None = None):
     self._seed = self._counter = 0
-    self._begin("Generator", _entropy() if seed is None else seed)
+    self._begin("Generator", randbits(64) if seed is None else seed)
 
   def __repr__(self) -> str: return f"<Generator of seed {self._seed}, {self._counter} numbers drawn>"
 
@@ -53,7 +53,7 @@ class Generator:
 
   def seed(self) -> int:
     """Start the sequence over with a seed from the operating system, and give that."""
-    seed = _entropy()
+    seed = randbits(64)
     self._begin("seed", seed)
     return seed
 
@@ -80,9 +80,6 @@ class Generator:
     state = np.array([self._counter, self._seed], np.uint64)
     self._counter = (self._counter + int(n)) % 2 ** 64   # of run-time sizes too the number: the counter outlives them
     return state
-
-
-def _entropy() -> int: return int.from_bytes(os.urandom(8), "little")
 
 
 _of_thread: ContextVar[Generator | None] = ContextVar("generator", default=None)
