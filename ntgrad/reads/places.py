@@ -152,7 +152,7 @@ class Reads:
   def attribute(self, owner: Any, name: str, text: str) -> Any:
     """An attribute that an object has itself; ABSENT where it has not, which is noted too."""
     try: own: Any = ref(owner)
-    except TypeError: own = _Strong(owner)
+    except TypeError: own = lambda: owner   # noqa: E731
     self._holders.append(owner)
     key = "module" if isinstance(owner, Stamped) else "attribute", id(owner), name
     return self._note(key, _Attribute(own, name), text)
@@ -170,7 +170,7 @@ class Reads:
     """A function's code and defaults."""
     for name in ("__code__", "__defaults__", "__kwdefaults__"):
       if getattr(fn, name) is None: continue
-      self._note(("function", id(fn), name), _Attribute(_Strong(fn), name, True), f"{text}.{name}")
+      self._note(("function", id(fn), name), _Attribute(lambda: fn, name, True), f"{text}.{name}")
     if fn.__kwdefaults__: self.whole(fn.__kwdefaults__, text)
     self._holders.append(fn)
 
@@ -290,12 +290,6 @@ class Reads:
 
 
 # ---- how places are read
-class _Strong(NamedTuple):
-  """Stands for a weak reference to what has none."""
-  value: Any
-  def __call__(self) -> Any: return self.value
-
-
 class _Item(NamedTuple):
   container: Any
   key: Any

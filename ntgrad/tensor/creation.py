@@ -172,8 +172,7 @@ class Creation(Elementwise, Movement):
   @classmethod
   def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
     if device is not None and node.device is None: node = _moved(node, Device._located(device))
-    t = cls._from_node(node)
-    return t._made_leaf(requires_grad)
+    return cls._from_node(node)._made_leaf(requires_grad)
   def _made_leaf(self, requires_grad: bool | None) -> Self:
     """This new tensor, a leaf if that is said, or the setting ALL_LEAVES says it of what the user's line makes."""
     if requires_grad is None and config.all_leaves and mode.grad and self._state == 0 and self.dtype.kind == "f":
