@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import cache
 from typing import Any, Callable, Self, TypeVar
 
 import numpy as np
@@ -44,8 +45,10 @@ def _sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
   return graph.sloped(name, value, *made_from) if mode.grad else value
 
 
+@cache
 def info_of(d: DType) -> Any:
-  """What is known of a float dtype: ``max``, the greatest finite number, and ``eps``, the distance from 1 to the next."""
+  """What is known of a float dtype: ``max``, the greatest finite number, ``eps``, the distance from 1 to the next, and ``nmant``,
+  the bits of its fraction."""
   import ml_dtypes
   return ml_dtypes.finfo(d.np)
 

@@ -21,7 +21,7 @@ from ntgrad.graph.formulas import polynomial
 from ntgrad.graph.nodes import Shape, cast, const, expand, minimum, reshape, seen_as, shrink
 
 from .creation import new_shape, node_of, number_dtype
-from .elementwise import Host
+from .elementwise import Host, info_of
 from .families import class_member, member
 from .sorting import Sorting
 
@@ -126,10 +126,6 @@ def rng_state(n: int, device: str | None = None, generator: Generator | None = N
   return b
 
 
-_FRACTION = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float8_e4m3: 4,
-             dtypes.float8_e5m2: 3}
-
-
 def _bits(shape: Shape, device: str | None, generator: Generator | None = None) -> UOp:
   """64 random bits an element, uint64."""
   n = math.prod(shape)
@@ -144,7 +140,7 @@ def _bits(shape: Shape, device: str | None, generator: Generator | None = None) 
 def _fraction(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
   out."""
-  n = _FRACTION[dtype]
+  n = info_of(dtype).nmant + 1
   return cast(cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32), acc_dtype(dtype)) * 2.0 ** -n
 
 

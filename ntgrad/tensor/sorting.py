@@ -19,15 +19,13 @@ from ntgrad.graph import Operand, checked, flag, no_flag, nodes as graph, of_kin
 from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, total
 
 from .creation import Creation, new_shape
-from .elementwise import Host
+from .elementwise import Host, info_of
 from .families import member
 from .indexing import added, host_values
 from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Picked, Reduction, at_places, combined
 
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
-# bits that float32's of a smaller float need at most, from the top: sign, exponent, and its fraction
-_FRACTIONS = {"float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}
 
 
 def bits_of(u: UOp) -> tuple[UOp, int]:
@@ -47,7 +45,7 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   ones, top = dtypes.max(key), const(1 << size - 1, key, x.shape)
   number = number ^ where(lt(number ^ ones, top), ones, top)
   number = where(isnan(x), ones, number)
-  low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
+  low = 23 - info_of(d).nmant if d.itemsize < 4 else 0   # a smaller float needs as many bits less, beside sign and exponent
   return (number >> low if low else number), size - low
 
 
