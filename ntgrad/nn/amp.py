@@ -122,7 +122,7 @@ class GradScaler:
     """Divide an optimizer's gradients by the scale, to look at them or clip them before ``step``. Raises StateError where that is
     done, ArgumentError for another object."""
     if not self._enabled: return
-    flats = [f for g in an_optimizer("GradScaler", optimizer).param_groups for f in g.flats]
+    flats = [f for o in _each(an_optimizer("GradScaler", optimizer)) for g in o.param_groups for f in g.flats]
     if id(optimizer) in self._stepped: raise StateError("GradScaler.unscale_: the optimizer has stepped; call it before step()")
     if id(optimizer) in self._unscaled: raise StateError("GradScaler.unscale_: done since the last update(); call it once a step")
     bad = []
@@ -144,8 +144,7 @@ class GradScaler:
     if id(optimizer) not in self._unscaled: self.unscale_(optimizer)
     self._stepped.add(id(optimizer))
     if not (bad := self._unscaled[id(optimizer)]): return optimizer.step(*args, **kwargs)   # which says what is missing
-    each = optimizer.optimizers if isinstance(optimizer, OptimizerGroup) else [optimizer]
-    skip = _any(bad)
+    each, skip = _each(optimizer), _any(bad)
     for o in each: o._skip = skip
     try: return optimizer.step(*args, **kwargs)
     finally:
@@ -195,6 +194,11 @@ class GradScaler:
     for t, value in (self._scale, state_dict["scale"]), (self._growth, state_dict["_growth_tracker"]):
       t.assign(Tensor([value], dtype=t.dtype, device=t.device))
     Tensor.realize(self._scale, self._growth)
+
+
+def _each(optimizer: Any) -> list[Any]:
+  """The optimizers of a group, and of groups in it; one as it is."""
+  return [o for x in optimizer for o in _each(x)] if isinstance(optimizer, OptimizerGroup) else [optimizer]
 
 
 def _any(bad: list[Tensor]) -> Tensor:

@@ -171,7 +171,8 @@ class InstanceNorm2d(_Tracking):
         mean, var = x.mean(over), x.detach().var(axes)
         self._track(mean, var if x.ndim == n + 1 else var.mean(0))
       x = x.layernorm(axis=axes, eps=self.eps)
-    return x if self.weight is None or self.bias is None else x * self.weight.reshape(wide) + self.bias.reshape(wide)
+    if self.weight is not None: x = x * self.weight.reshape(wide)
+    return x if self.bias is None else x + self.bias.reshape(wide)
 
 
 class InstanceNorm1d(InstanceNorm2d):

@@ -270,9 +270,11 @@ class TestGradScaler:
     scaler.update()
     np.testing.assert_allclose(w.numpy(), [2.4, 3.2], rtol=1e-5)
 
-  def test_two_optimizers_and_a_group(self) -> None:
+  @pytest.mark.parametrize("nested", [False, True])
+  def test_two_optimizers_and_a_group(self, nested: bool) -> None:
     a, b, c = (Tensor([1.0], requires_grad=True) for _ in range(3))
     one, two = nn.optim.SGD([a], lr=1.0), nn.optim.OptimizerGroup(nn.optim.SGD([b], lr=1.0), nn.optim.SGD([c], lr=1.0))
+    if nested: two = nn.optim.OptimizerGroup(two)
     scaler = GradScaler(init_scale=4.0)
     sums = scaler.scale([a.sum(), (b + c).sum() * float("inf")])
     for s in sums: s.backward()

@@ -113,6 +113,18 @@ def test_layers_that_call_methods() -> None:
   close(nn.RReLU(0.1, 0.3)(x), np.where(x.numpy() < 0, 0.2 * x.numpy(), x.numpy()))
 
 
+@pytest.mark.parametrize("make", [
+  lambda bias: nn.BatchNorm2d(6, bias=bias), lambda bias: nn.GroupNorm(2, 6, bias=bias), lambda bias: nn.LayerNorm((6, 3, 4), bias=bias),
+  *[lambda bias, n=n: getattr(nn, f"InstanceNorm{n}d")(6, affine=True, bias=bias) for n in (1, 2, 3)]])
+def test_norms_with_a_weight_alone(make: Callable[[bool], Any]) -> None:
+  alone, both = make(False), make(True)
+  x = Tensor.rand(2, 6, *(3, 4, 5)[:getattr(alone, "_rank", 2)])
+  alone.weight = both.weight = Tensor.rand(*both.weight.shape)
+  assert alone.bias is None
+  close(alone(x), both(x).numpy())
+
+
+
 def test_transformer() -> None:
   Tensor.manual_seed(0)
   model = nn.Transformer(8, 2, 1, 2, 16, 0.0, batch_first=True)
