@@ -11,7 +11,7 @@ import struct
 import weakref
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ntgrad.codegen.index.records import BOOL, COUNT, STR, TEXT, ZIPPED, Maybe, Sequence, Table, TupleForm, packed, unpacked
 
@@ -56,15 +56,6 @@ def new_folders() -> set[Path]:
 for _forget in (folder.cache_clear, _known.clear): os.register_at_fork(after_in_child=_forget)
 
 
-class Contents(NamedTuple):
-  """What a packed program has, see ``FORM``; of its files the folder where PoCL looks for them."""
-  source: str
-  quick: bool
-  shapes: dict[str, tuple[int, int]]
-  binary: bytes | None
-  files: Path | None
-
-
 def pack(source: str, quick: bool, shapes: dict[str, tuple[int, int]], files: Path | None, cl: Any, program: Any) -> bytes:
   """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them. Raises
   ValueError for files that PoCL has not written to the end."""
@@ -75,8 +66,9 @@ def pack(source: str, quick: bool, shapes: dict[str, tuple[int, int]], files: Pa
   return packed(FORM, (source, quick, shapes, None, found), "program")
 
 
-def unpack(data: bytes) -> Contents:
-  """A packed program, its files put where PoCL looks for them. Raises ValueError for bytes that are no packed program."""
+def unpack(data: bytes) -> tuple[str, bool, dict[str, tuple[int, int]], bytes | None, Path | None]:
+  """What a packed program has, see ``FORM``, its files put where PoCL looks for them; of these the folder. Raises ValueError for
+  bytes that are no packed program."""
   source, quick, shapes, binary, found = unpacked(FORM, data, "program")
   at = {"/".join(path.split("/")[:2]) for path, _ in found}
   if len(at) > 1 or bool(at) == (binary is not None): raise ValueError("packed program: no binary, and no files of a program")
@@ -89,7 +81,7 @@ def unpack(data: bytes) -> Contents:
       os.makedirs(above, exist_ok=True)
       made.add(above)
     with open(file, "wb") as f: f.write(content)
-  return Contents(source, quick, shapes, binary, folder().joinpath(*at) if at else None)
+  return source, quick, shapes, binary, folder().joinpath(*at) if at else None
 
 
 def _check(path: str, data: bytes) -> None:

@@ -399,11 +399,15 @@ class Compiler:
     """A program built here, whose kernels have all been launched, as bytes."""
     # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
     self.finish()
-    info, shapes = self.cl.kernel_work_group_info.LOCAL_MEM_SIZE, unit.shapes
+    shapes = unit.shapes
     if unit.program is not None and unit.files is not None:
       kernels = {name: self.cl.Kernel(unit.program, name) for name in unit.names.values()}
-      shapes = {name: (int(k.num_args), int(k.get_work_group_info(info, self.device))) for name, k in kernels.items()}
+      shapes = {name: (int(k.num_args), self.local_bytes(k)) for name, k in kernels.items()}
     return binaries.pack(unit.source, unit.quick, shapes, unit.files, self.cl, unit.program)
+
+  def local_bytes(self, kernel: Any) -> int:
+    """Bytes of local memory that a kernel has for a group."""
+    return int(kernel.get_work_group_info(self.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self.device))
 
   def launched(self, unit: Unit, spec: ProgramSpec) -> None:
     """Note that a kernel of a new program has been launched; after the last of them the program can be saved."""

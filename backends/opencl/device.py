@@ -20,7 +20,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
 from .. import rates, workers
@@ -453,9 +452,6 @@ def _worker_device(name: str) -> OpenCLDevice:
   return OpenCLDevice(name)
 
 
-def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
-
-
 def _run(name: str, source: str, kernel: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
   return _worker_device(name).run(source, kernel, inputs, count)
 
@@ -478,8 +474,9 @@ def build(name: str, specs: Specs, quick: bool = False) -> bytes:
   memory = device.cl.Buffer(device.context, device.cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
   device.direct = False
   for spec in unit.specs.values():
+    # those that it was made for fit it; else small ones, where it does not matter
+    sizes = tuple([max(1, s.lower or 1) if s.hint is None else s.hint for s in spec.sizes])
     # one group makes the same code as many, unless the grid is wide
-    sizes = tuple([_number(s) if s.hint is None else s.hint for s in spec.sizes])   # those that it was made for fit it
     grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(grid_of(spec)(sizes), (*spec.local, 1, 1, 1)))
     OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=sizes)
   packed = device.compiler.pack(unit)

@@ -19,7 +19,7 @@ from ntgrad.codegen.ir import CompileError, DeviceError
 from ..base import Argument, Program, ProgramSpec, Sizes, grid_of, remade
 from . import binaries
 from .compiler import Unit
-from .threads import WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals, prints
+from .threads import WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals
 
 if TYPE_CHECKING:
   from pathlib import Path
@@ -33,11 +33,6 @@ class Part(NamedTuple):
   """What lies in a cl.Buffer from byte ``offset`` on."""
   raw: Any
   offset: int
-
-
-def local_bytes(device: Any, kernel: Any) -> int:
-  """Bytes of local memory that a kernel has for a group."""
-  return int(kernel.get_work_group_info(device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, device.device))
 
 
 class OpenCLProgram(Program):
@@ -66,7 +61,7 @@ class OpenCLProgram(Program):
 
   def _describe(self, spec: ProgramSpec) -> None:
     self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
-    self.prints = prints(spec.source.text)
+    self.prints = "printf(" in spec.source.text
     if self.prints: self._linkable = False   # our own threads have no buffer for what is printed
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> float | None:
@@ -74,7 +69,9 @@ class OpenCLProgram(Program):
     device = self._device
     if self._launch is None:
       if self._kernel is None: self.ready()
-      if not self.unit.done: self._begin()
+      if not self.unit.done:
+        device.compiler.begin(self.unit)
+        if device.direct and self._linkable: self._take()
       elif self._ran and self._linkable and device.direct: self._link()
     if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
     if not self._global: return 0.0 if wait else None
@@ -94,10 +91,6 @@ class OpenCLProgram(Program):
     device.settle()
     event.wait()
     return float(event.profile.end - event.profile.start)*1e-9
-
-  def _begin(self) -> None:
-    self._device.compiler.begin(self.unit)
-    if self._device.direct and self._linkable: self._take()
 
   def _run(self, wait: bool) -> float | None:
     """Let our own threads run it, after what is in the queue."""
@@ -205,7 +198,7 @@ class OpenCLProgram(Program):
   def _count_locals(self) -> tuple[int, int]:
     if not (count := count_locals(self.spec.source.text)): return 0, 0
     name = self.unit.names[self._device.compiler.key(self.spec)]
-    nbytes = self.unit.shapes[name][1] if name in self.unit.shapes else local_bytes(self._device, self._object())
+    nbytes = self.unit.shapes[name][1] if name in self.unit.shapes else self._device.compiler.local_bytes(self._object())
     return count, -(-nbytes // 4096) * 4096
 
   def put(self, launch: Launch, i: int, raw: Any) -> None:

@@ -219,10 +219,9 @@ class Launch:
     """Launch machine code over a grid from now on, which takes so long on one thread at least. ``codes`` for any grid (False) and
     for ``small`` ones (True) stay loaded while their ``owner`` lives."""
     self.small, self.owner = small, owner
-    code = codes[small]
     r, groups = self.record, grid[0] * grid[1] * grid[2]
     self.context.groups[:] = grid
-    r.code, r.groups = code, groups
+    r.code, r.groups = codes[small], groups
     r.nx, r.ny, r.nz = grid if groups else (1, 1, 1)
     r.size = max(-(-groups // (PIECES * self.pool.threads)), 1)
     self.share(seconds, SHORT)
@@ -320,9 +319,6 @@ def works_like_this(version: str) -> bool:
 
 
 def count_locals(text: str) -> int: return len(re.findall(r"\b__local\b[^;*]*;", text))   # arrays that a kernel has, at most
-
-
-def prints(text: str) -> bool: return "printf(" in text   # whether a kernel prints
 
 
 # ---- launches: of one kernel, and of a replay's kernels as one call
