@@ -316,7 +316,7 @@ def _clean(writing: int) -> None:
 def _count(nbytes: int) -> None:
   """Note that so many bytes were written, and remove entries when it is too much."""
   if not config.cache_bytes: return
-  blocks = -(-(nbytes + records.head_size()) // BLOCK)
+  blocks = -(-(nbytes + records.HEAD_SIZE) // BLOCK)
   with _size(fcntl.LOCK_SH) as f:
     if f is None: return   # it is counted again
     f.write(bytes(blocks))

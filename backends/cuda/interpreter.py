@@ -120,16 +120,6 @@ class PointerMemory:
                         f"{int(first[wrong][0]) - int(self.starts[max(int(i[wrong][0]), 0)])} bytes from the start of a buffer")
 
 
-def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None:
-  """A chip writes a box's rows in units of 16 bytes: where the last unit is not full, what lies behind the row is overwritten
-  too. Raises VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
-  size, block, itemsize = (int(box.shape[-1].data.item()), box.block_shape[-1],
-                           box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3)
-  if (end := int(corner[-1].data.item()) + block) > size and size * itemsize % UNIT:
-    raise VerifyError(f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple "
-                      f"of {UNIT}, and a block ends at element {end}")
-
-
 @contextmanager
 def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]:
   """While it lasts, ``triton.jit`` functions compute with numpy. Accesses outside the buffers raise VerifyError."""
@@ -145,7 +135,13 @@ def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]
   with compiler.LOCK:
     store = builder.create_descriptor_store
     def checked_store(box: ti.TensorDescHandle, value: TensorHandle, corner: Sequence[TensorHandle]) -> object:
-      _check_box(box, corner)
+      """A chip writes a box's rows in units of 16 bytes: where the last unit is not full, what lies behind the row is overwritten
+      too. Raises VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
+      size, block, itemsize = (int(box.shape[-1].data.item()), box.block_shape[-1],
+                               box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3)
+      if (end := int(corner[-1].data.item()) + block) > size and size * itemsize % UNIT:
+        raise VerifyError(f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no "
+                          f"multiple of {UNIT}, and a block ends at element {end}")
       return store(box, value, corner)
     patches = {"options": ti.InterpreterOptions(sanitize_overflow=False), "create_extern_elementwise": _extern,
                "cast_impl": _cast, "create_fp_to_fp": _cast, "create_dot": _dot, "create_descriptor_store": checked_store,

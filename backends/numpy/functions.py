@@ -37,11 +37,6 @@ def _int_power(a: Array, b: Array) -> Array:
   return np.asarray(np.where(b >= 0, whole, np.where(a == 1, one, np.where(a == -1, np.where(b & 1, a, one), 0 * one))))
 
 
-def _extreme(better: Function) -> Function:
-  """MAX and MIN of floats: NaN where either is NaN, of equal zeros the second."""
-  return lambda a, b: np.asarray(np.where(better(a, b) | np.isnan(a), a, b))
-
-
 def _same(x: Array) -> Array: return x
 
 
@@ -65,7 +60,9 @@ def function(fn: Fn, dtype: DType, out: DType) -> Function:
     fn = FUNCTIONS[fn].boolean or fn
   if fn is UnaryOps.ISNAN and kind != "f": return lambda x: np.zeros(x.shape, np.bool_)
   if fn is BinaryOps.POW and kind in "iu": return _int_power
-  if fn in (BinaryOps.MAX, BinaryOps.MIN) and kind == "f": return _extreme(np.greater if fn is BinaryOps.MAX else np.less)
+  if fn in (BinaryOps.MAX, BinaryOps.MIN) and kind == "f":   # NaN where either is NaN, of equal zeros the second
+    better = np.greater if fn is BinaryOps.MAX else np.less
+    return lambda a, b: np.asarray(np.where(better(a, b) | np.isnan(a), a, b))
   f, via = _SPELLINGS[fn.name], dtype
   if fn.name in _WIDE: via = dtypes.float64
   elif kind == "f" and dtype.itemsize < 4 and fn is not TernaryOps.WHERE: via = dtypes.float32

@@ -25,6 +25,7 @@ DEEPEST = 32         # how deep plain values may be
 RATIO = 1100         # compressed bytes become at most so many times as many
 _MAGIC = b"ntgrad\x00R"
 _HEAD = struct.Struct("<8sIQ32s")
+HEAD_SIZE = _HEAD.size
 _LENGTH = struct.Struct("<Q")
 _T = TypeVar("_T")
 _V = TypeVar("_V")
@@ -48,9 +49,6 @@ def opened(raw: bytes) -> bytes:
   body = raw[_HEAD.size:]
   if len(body) != length or sha256(body).digest() != digest: raise RecordError("a damaged record")
   return body
-
-
-def head_size() -> int: return _HEAD.size
 
 
 # ---- the body

@@ -87,19 +87,9 @@ def bounds_text(size: ix.Size) -> str:
 
 def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
   """An expression of sizes and numbers as Python writes it, sizes called by ``name``: ``(N + 63)//64``. Raises ArgumentError."""
-  return str(expr) if isinstance(expr, int) else _texts(expr, name)[expr][0]
-
-
-def arg_text(arg: Any) -> str:
-  """The arg of a SIZE, DEFINE_VAR or SPECIAL as listings have it."""
-  if isinstance(arg, ix.Size): return bounds_text(arg)
-  if not isinstance(arg, tuple): return str(arg)
-  return f"({', '.join(dim_text(a) if isinstance(a, UOp) and ix.of_sizes(a) else repr(a) for a in arg)})"
-
-
-def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, Text]:
+  if isinstance(expr, int): return str(expr)
   out: dict[UOp, Text] = {}
-  for u in toposort((root,)):
+  for u in toposort((expr,)):
     op, arg = u.op, u.arg
     operands = [out[s] for s in u.src]
     if op is Ops.CONST: out[u] = repr(arg), ATOM if arg >= 0 else UNARY
@@ -108,7 +98,14 @@ def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, Text]:
     elif arg is BinaryOps.POW: out[u] = "**".join(map(inside, operands)), UNARY
     elif op is Ops.ALU and arg in _SIGNS: out[u] = infix(arg, operands[0], operands[1], _SIGNS)
     else: raise ArgumentError(f"{u} is no expression of sizes and numbers")
-  return out
+  return out[expr][0]
+
+
+def arg_text(arg: Any) -> str:
+  """The arg of a SIZE, DEFINE_VAR or SPECIAL as listings have it."""
+  if isinstance(arg, ix.Size): return bounds_text(arg)
+  if not isinstance(arg, tuple): return str(arg)
+  return f"({', '.join(dim_text(a) if isinstance(a, UOp) and ix.of_sizes(a) else repr(a) for a in arg)})"
 
 
 @lru_cache(maxsize=4096)

@@ -105,9 +105,9 @@ class Builder:
     return self.kernel.with_(axes=tuple(self.axes), body=body, **changes)
 
 
-def variable(name: str, dtype: DType, *axes: Axis, more: int = 0) -> UOp:
-  """What reads a variable with an element for each value of some axes, and ``more``."""
-  v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple(a.known + more for a in axes), "private"))
+def variable(name: str, dtype: DType, *axes: Axis) -> UOp:
+  """What reads a variable with an element for each value of some axes."""
+  v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple(a.known for a in axes), "private"))
   return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, ix.INT, tuple(a.rng for a in axes))))
 
 
