@@ -20,7 +20,7 @@ from typing import Mapping, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Dim, as_sizes, conjuncts, dim_text, size_terms, uncast
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel import gate_or_none, loads_zero
+from ntgrad.codegen.kernel import gate_or_true, loads_zero
 
 from ..writer import touched
 
@@ -110,7 +110,7 @@ def _box(u: UOp, dims: Mapping[UOp, AxisIds], padded: Mapping[int, int]) -> Box:
   if strides[-1] is not ix.ONE: raise NoBox(f"neighbours in the block are {dim_text(strides[-1])} elements apart")
   if len(set(strides)) < len(slots): raise NoBox("its windows overlap")
   if not load and not dims[u.src[2]] <= {x.arg[0] for x in slots}: raise NoBox("its value has other axes than its place")
-  for condition in conjuncts(gate_or_none(u)): _bounded(condition, slots, dims)
+  for condition in conjuncts(gate_or_true(u)): _bounded(condition, slots, dims)
   for x, s in slots.items():
     del rest[x]
     # TILE sizes are rounded up: the elements added must lie outside

@@ -6,11 +6,11 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.index import vmax, vmin
+from ntgrad.codegen.index import TRUE, vmax, vmin
 from ntgrad.codegen.ir import ATOM, FUNCTIONS, PRODUCT, UNARY, CompileError, DType, Text, cast_number, dtypes, held, inside
 from ntgrad.codegen.ir.spelling import BIT_AND, BIT_OR, COMPARISON as CMP, CONDITIONAL as ANY, SHORT_PYTHON as PYTHON, operands
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
-from ntgrad.codegen.kernel import FP8, NARROW, accesses_variable, buffers_written, gate_or_none, layout, terms
+from ntgrad.codegen.kernel import FP8, NARROW, accesses_variable, buffers_written, gate_or_true, layout, terms
 
 from ..writer import float_text
 from .descriptors import AxisIds
@@ -214,7 +214,7 @@ class Expressions(Facts):
       if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE): break
       if u.op is Ops.FOLD and variable in u.src: return variable in buffers_written(u)
       if accesses_variable(u) and u.src[0] is variable:
-        return u.op is Ops.STORE and gate_or_none(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
+        return u.op is Ops.STORE and gate_or_true(u) is TRUE and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
     return False
 
   def chosen(self, u: UOp, dim: int, ndim: int | None = None) -> str:
@@ -262,12 +262,12 @@ class Expressions(Facts):
   def assign(self, u: UOp) -> None:
     """STORE to a variable: to all of it, or the elements chosen by ``tl.where``. Raises CompileError for a scatter."""
     buffer, _, value = u.src[:3]
-    name, gate, places = self.text[buffer][0], gate_or_none(u), self.places[u]
+    name, gate, places = self.text[buffer][0], gate_or_true(u), self.places[u]
     order = [place.axis for place in places if place.axis is not None]
     to = frozenset(order)
     if self.gathers(u): raise self.refuse(u, "a scatter into a variable")
     if not self.dims[value] <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place")
-    if gate is not None and not self.dims[gate] <= to: raise self.refuse(u, "a condition of other axes than its place")
+    if not self.dims[gate] <= to: raise self.refuse(u, "a condition of other axes than its place")
     all_of = len(order) == len(places)
     moves = self.axes(to) != order and bool(self.dims[value])
     at = f"[{', '.join('None' if place.axis is None else ':' for place in places)}]"
@@ -277,8 +277,8 @@ class Expressions(Facts):
       if moves: text = permuted(self.whole(v, to), [self.axes(to).index(i) for i in order])
       return f"({text}){at}" if not all_of and order and self.dims[v] else text
 
-    text = placed(value, self.whole(value, to) if all_of and gate is None else self.x(value, ANY, to))
-    masks = [] if gate is None else [placed(gate, self.x(gate, BIT_AND, to))]
+    text = placed(value, self.whole(value, to) if all_of and gate is TRUE else self.x(value, ANY, to))
+    masks = [] if gate is TRUE else [placed(gate, self.x(gate, BIT_AND, to))]
     # of an element or row, the others do not change
     masks += [self.chosen(u, dim) for dim, place in enumerate(places) if place.axis is None]
     if masks: text = f"tl.where({' & '.join(masks)}, {text}, {name})"

@@ -58,7 +58,6 @@ class CUDAGraph(Graph):
       self._after.append(sorted(after))
     if not self._recorded: self._make()
     else: device.recorded.add(self)
-    self._changed.update(dict.fromkeys(sorted(self._empty)))
 
   def _make(self) -> None:
     """Have the driver make the graph, with the addresses that there are."""
@@ -70,6 +69,7 @@ class CUDAGraph(Graph):
               driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p))
       self._nodes.append(call(made, f"adding {self._names[i]} to a graph failed"))
     self._exec = call(driver.cuGraphInstantiate(self._graph, 0), f"instantiating a graph of {len(self._nodes)} kernels failed")
+    self._changed = dict.fromkeys(sorted(self._empty))
 
   def _described(self, i: int, launch: tuple[Any, ...]) -> Any:
     function, grid, block, shared, _ = launch
@@ -139,9 +139,7 @@ class CUDAGraph(Graph):
     device.launched.extend(self._last)
     try:
       self._place(memory, begins)
-      if self._exec is None:
-        self._make()
-        self._changed = dict.fromkeys(sorted(self._empty))
+      if self._exec is None: self._make()
       if self._changed:
         for node in self._changed: self._patch(node)
         self._changed.clear()

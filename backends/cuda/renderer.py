@@ -18,7 +18,7 @@ from ntgrad.codegen.index import Dim, Size, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir import FUNCTIONS, NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes, identity, toposort
 from ntgrad.codegen.ir.rounding import is_marked
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
-from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero, substitute
+from ntgrad.codegen.kernel import FP8, UOpList, accesses_variable, accumulator, gate_or_true, is_dot, loads_zero, substitute
 from ntgrad.codegen.kernel.kernel import Fold, buffers_written, fold_names, orders
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
@@ -277,8 +277,8 @@ class _TritonKernel(Expressions):
 
   def mask(self, u: UOp, to: AxisIds) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
-    gate = gate_or_none(u)
-    parts = [*([] if gate is None or gate.op is Ops.CONST else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
+    gate = gate_or_true(u)
+    parts = [*([] if gate.op is Ops.CONST else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 
   def write_load(self, u: UOp) -> Text:

@@ -10,7 +10,7 @@ from .. import index as ix
 from ..index import shape_text, sources_first, text_of
 from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Fn, Text, dtypes, infix, inside, number_text
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
-from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, gate_or_none, inner, is_variable
+from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, gate_or_true, inner, is_variable
 from ..kernel.kernel import fold_names
 from ..passes.parts import Mark, Parts
 
@@ -40,7 +40,7 @@ class Printer:
   ``gates``, where given, gets each place that is loaded or stored under a condition, and the condition, as texts. The condition
   is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere."""
 
-  def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp | None] | None = None,
+  def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp] | None = None,
                dims: Mapping[UOp, tuple[int, ...]] | None = None):
     self.named, self.gates, self.dims = named, gates, dims or {}
     self.known: dict[UOp, Text] = {}   # of each node so far
@@ -85,13 +85,12 @@ class Printer:
 
   def place(self, access: UOp) -> str:
     """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
-    buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
-    if gate is ix.TRUE: gate = None
+    buffer, index, gate = access.src[0], access.src[1], gate_or_true(access)
     local = buffer.op is Ops.DEFINE_LOCAL
-    if local and not index.src and gate is None: return str(buffer.arg[0])
+    if local and not index.src and gate is ix.TRUE: return str(buffer.arg[0])
     at = ", ".join(self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src))))
     name = buffer.arg[0 if local else 1]
-    if self.gates is None: return f"{name}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
+    if self.gates is None: return f"{name}[{at}{'' if gate is ix.TRUE else ' if ' + self.condition(gate)}]"
     place = f"{name}[{at}]"
     while self.gates.setdefault(place, gate) is not gate: place += "'"
     return place
@@ -103,7 +102,7 @@ class Printer:
     for text in lines:   # conditions have such places too
       new: dict[UOp, list[str]] = {}
       for place, gate in (self.gates or {}).items():
-        if gate is None or place in said or place not in text or not re.search(re.escape(place) + "(?!')", text): continue
+        if gate is ix.TRUE or place in said or place not in text or not re.search(re.escape(place) + "(?!')", text): continue
         said.add(place)
         new.setdefault(gate, []).append(place)
       lines += [f"{margin}  where {', '.join(places)}: {self.condition(gate)}" for gate, places in new.items()]
@@ -114,7 +113,7 @@ class Printer:
 
 def _operands(u: UOp) -> Sequence[UOp]:
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
-  if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_none(u))
+  if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_true(u))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
 
 
@@ -195,7 +194,7 @@ def body_lines(kernel: Kernel) -> list[str]:
 def _statement_lines(kernel: Kernel) -> list[str]:
   """Statements, indented; a value that a statement uses more than once, or that is long, has a line before it and a name."""
   lines: list[str] = []
-  names, gates = (f"x{n}" for n in itertools.count()), dict[str, UOp | None]()
+  names, gates = (f"x{n}" for n in itertools.count()), dict[str, UOp]()
   stack: list[tuple[UOp | str, str]] = [(s, "") for s in reversed(kernel.body)]
   while stack:
     s, margin = stack.pop()
@@ -218,7 +217,7 @@ def _statement_lines(kernel: Kernel) -> list[str]:
   return lines
 
 
-def _printer(kernel: Kernel, lines: list[str], margin: str, names: Iterator[str], gates: dict[str, UOp | None]) -> Printer:
+def _printer(kernel: Kernel, lines: list[str], margin: str, names: Iterator[str], gates: dict[str, UOp]) -> Printer:
   """One whose names have a line of ``lines`` each, ``name = text``, and conditions below it."""
   def named(text: str) -> str:
     name = next(names)

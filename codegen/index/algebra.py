@@ -187,10 +187,10 @@ def factors(t: UOp | None) -> tuple[UOp, ...]:
   return () if t is None else (t, *reversed(out))
 
 
-def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
+def conjuncts(c: UOp) -> tuple[UOp, ...]:
   """The conditions that all hold when ``c`` holds."""
   out: list[UOp] = []
-  stack = [c] if c is not None else []
+  stack = [c]
   while stack:
     c = stack.pop()
     if c.arg is BinaryOps.AND and c.dtype is dtypes.bool: stack.extend(c.src[::-1])
@@ -362,10 +362,8 @@ def _pairs(t: UOp) -> tuple[_Pair, ...]:
       if x.arg is MOD and (m := _number(x.src[1])) and m % n == 0:   # y//m*(m//n) + y%m//n is y//n
         out.append((1, linear(mul(mul(fdiv(x.src[0], m), m // n), rest)), fdiv(x.src[0], n), None, rest))
     by, more = _leading(d)
-    over = Counter(factors(rest))
-    over.subtract(Counter(by))
-    if _monomial(by, more) is not d or min(over.values(), default=0) < 0: continue   # nothing that d divides
-    rest = _monomial(tuple(over.elements()))
+    if _monomial(by, more) is not d or (left := _over(rest, Counter(by))) is None: continue   # nothing that d divides
+    rest = _monomial(left)
     out.append((-more, linear(mul(x, rest)), x, d, rest))
   return tuple(out)
 
@@ -702,7 +700,7 @@ def eq(a: UOp, b: int | UOp) -> UOp:
   return UOp(ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPEQ)
 
 
-def both(*cs: UOp | None) -> UOp:
+def both(*cs: UOp) -> UOp:
   """All of the conditions, each once, in a fixed order; TRUE for none. Of i < N and i + 1 < N the second is left, of
   i < 3 and i < 4 the first."""
   parts = {p: None for c in cs for p in conjuncts(c)}

@@ -56,14 +56,6 @@ def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   return negative(product(g, mul(u, u)))
 
 
-def _erf(u: UOp, g: UOp) -> UOp: return product(g, scaled(exp(neg(mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
-
-
-def _abs(u: UOp, g: UOp) -> UOp:
-  x = u.src[0]
-  return where(lt(x, 0.0), negative(g), select(lt(0.0, x), g))
-
-
 def _base(u: UOp, g: UOp) -> UOp:
   x, n = u.src
   out = product(g, product(n, power(x, sub(n, 1.0))))
@@ -100,8 +92,9 @@ _ROWS = dict(
   COS=_Function(14, 10, "f", (lambda u, g: negative(product(g, sin(u.src[0]))),)),
   TAN=_Function(24, 12, "f", (lambda u, g: product(g, add(mul(u, u), 1.0)),)),
   TANH=_Function(18, 10, "f", (lambda u, g: product(g, sub(1.0, mul(u, u))),)),
-  ERF=_Function(24, 12, "f", (_erf,)),
-  ABS=_Function(gradient=(_abs,)),
+  ERF=_Function(24, 12, "f", (
+    lambda u, g: product(g, scaled(exp(neg(mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi))),)),
+  ABS=_Function(gradient=(lambda u, g: where(lt(u.src[0], 0.0), negative(g), select(lt(0.0, u.src[0]), g)),)),
   FLOOR=_Function(), CEIL=_Function(), TRUNC=_Function(), ROUND=_Function(),
   NOT=_Function(takes="iub"),
   ISNAN=_Function(gives=dtypes.bool),

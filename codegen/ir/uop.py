@@ -174,9 +174,6 @@ _T = TypeVar("_T")
 memoized_names: set[str] = set()   # under which results are kept with nodes
 
 
-def _sources(u: UOp) -> Sequence[UOp]: return u.src
-
-
 def memoized_of(of: Callable[[UOp], Sequence[UOp]]) -> Callable[[Callable[[Any], _T]], Callable[[UOp], _T]]:
   """A function of a node that asks for the same of the nodes that ``of`` gives: its results are kept with the nodes, those first,
   so that graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node
@@ -195,7 +192,7 @@ def memoized_of(of: Callable[[UOp], Sequence[UOp]]) -> Callable[[Callable[[Any],
   return decorated
 
 
-memoized = memoized_of(_sources)
+memoized = memoized_of(lambda u: u.src)
 
 
 class kept_property(Generic[_T]):

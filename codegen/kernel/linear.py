@@ -8,6 +8,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 from .. import index as ix
 from ..index import arg_text, uncast
 from ..ir import NO_VALUE, Ops, UOp, dtypes, number_text
+from .accesses import gate_or_true
 
 F32 = dtypes.float32
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -47,9 +48,6 @@ def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda 
 def is_dot(u: UOp) -> bool: return u.op is Ops.REDUCE and u.arg[0] is DOT
 
 
-def gate_or_none(u: UOp) -> UOp | None: return (*u.src, None)[2 if u.op is Ops.LOAD else 3]
-
-
 def loads_zero(u: UOp) -> bool:
   """Whether a LOAD gives 0 where its gate is false."""
   return len(u.src) < 4 or u.src[3].op is Ops.CONST and u.src[3].arg == 0
@@ -58,7 +56,7 @@ def loads_zero(u: UOp) -> bool:
 def zero_outside(x: UOp, where: UOp) -> bool:
   """Whether a value is a LOAD, or a CAST of one, that gives 0 where a condition is false."""
   while x.op is Ops.CAST: x = x.src[0]
-  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_or_none(x)))
+  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_or_true(x)))
 
 
 def accumulator(u: UOp) -> UOp:

@@ -65,13 +65,9 @@ def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None
     wheres.append(value.src[0])
     value = value.src[1]
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
-  a, b = map(_loaded, value.src)
+  # a factor without a condition outside which it was loaded as 0 anyway
+  a, b = [u.src[1] if is_masked(u) and zero_outside(u.src[1], u.src[0]) else u for u in value.src]
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
   narrow = NARROW if target and target.fp8_dots else NARROW - FP8
   if x.dtype is y.dtype and x.dtype in {F32: narrow, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()): return x, y, wheres
   return (a, b, wheres) if u.dtype is F32 or u.dtype is dtypes.float64 and target and target.double_dots else None
-
-
-def _loaded(u: UOp) -> UOp:
-  """A factor without a condition outside which it was loaded as 0 anyway."""
-  return u.src[1] if is_masked(u) and zero_outside(u.src[1], u.src[0]) else u

@@ -13,7 +13,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 from .. import index as ix
 from ..ir import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, config, dtypes, toposort
 from ..ir.alu import add, and_, less, mul
-from ..kernel import LOAD_OR_STORE, UOpList, gate_or_none, is_dot, prune, terms
+from ..kernel import LOAD_OR_STORE, UOpList, gate_or_true, is_dot, prune, terms
 
 _WIDE = 16        # bytes that a thread moves at a time, at most
 MOST_NODES = 400  # of a program that is written twice
@@ -37,8 +37,7 @@ def branch_whole(uops: UOpList) -> UOpList:
   uniform: dict[UOp, None] = {}   # the integers that a program has one of from its beginning on
   for u in uops:
     if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in uniform for s in u.src): uniform[u] = None
-  masks = [gate for u in uops if u.op in LOAD_OR_STORE and (gate := gate_or_none(u)) is not None]
-  gates = dict.fromkeys(c for gate in masks for c in ix.conjuncts(gate))
+  gates = dict.fromkeys(c for u in uops if u.op in LOAD_OR_STORE for c in ix.conjuncts(gate_or_true(u)))
   always = {c: found for c in gates if (found := _for_all(c, uniform)) is not None}
   if not always or not any(_widened(u, always) for u in uops): return uops
   least: dict[Sum, int] = {}
@@ -80,7 +79,7 @@ def _for_all(c: UOp, uniform: Mapping[UOp, None]) -> _Condition | None:
 
 def _widened(u: UOp, always: Mapping[UOp, _Condition]) -> bool:
   """Whether an access would move vectors but for masks that whole programs do without."""
-  if u.op not in LOAD_OR_STORE or u.src[0].op is not Ops.DEFINE_GLOBAL or (gate := gate_or_none(u)) is None: return False
+  if u.op not in LOAD_OR_STORE or u.src[0].op is not Ops.DEFINE_GLOBAL or (gate := gate_or_true(u)) is ix.TRUE: return False
   most = _WIDE // u.src[0].dtype.itemsize
   found, constant = terms(u.src[1])
   along = next((x for x, k in found.items() if x.op is Ops.RANGE and k == 1), None)

@@ -8,8 +8,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ..index import of_sizes, size_text, vmax
 from ..ir import NO_VALUE, Ops, UOp, VerifyError, dtypes, step_of, toposort
-from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, ids_of, is_variable, reads_its_place
-from ..kernel.kernel import orders
+from ..kernel import DOT, EFFECTS, REGIONS, AxisKind, Kernel, accumulator, ids_of, is_variable, orders, reads_its_place
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
 from .rules import *
