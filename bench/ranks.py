@@ -25,7 +25,7 @@ from ntgrad.codegen.choose.bound import work_of  # noqa: E402
 from ntgrad.codegen.choose.cpu import Search, after  # noqa: E402
 from ntgrad.codegen.ir.errors import NtgradError  # noqa: E402
 from ntgrad.codegen.kernel import Kernel  # noqa: E402
-from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes  # noqa: E402
+from ntgrad.codegen.opts.axes import merge_axes, split_axes  # noqa: E402
 from ntgrad.codegen.passes.parts import Parts  # noqa: E402
 from ntgrad.engine.compile import rendered  # noqa: E402
 from ntgrad.engine.device import get_device  # noqa: E402

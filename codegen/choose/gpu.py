@@ -10,7 +10,7 @@ from .. import index as ix
 from ..ir import Ops, Target, UOp, power_of_two, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, MemoryAccess, access_profile, volume
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
-from ..opts.merged_axes import merge_axes, split_axes
+from ..opts.axes import merge_axes, split_axes
 from .bound import work_of
 from .candidates import first, tried
 from .gpu_cost import NO_COPIES, STAGES, Streams, places

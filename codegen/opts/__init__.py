@@ -5,5 +5,4 @@ A new one is a class in one of these files, named in its ``__all__``; nothing el
 from .axes import *  # noqa: F403 (each file says what it hands on)
 from .base import *  # noqa: F403
 from .memory import *  # noqa: F403
-from .merged_axes import merge_axes as merge_axes, split_axes as split_axes
 from .programs import *  # noqa: F403

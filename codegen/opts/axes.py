@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, identity, power_of_two, prod
-from ..kernel import ACCESSES, Axis, AxisKind, Kernel, Rules, fold_node, rewrite, substitute
+from ..kernel import ACCESSES, Axis, AxisKind, Kernel, Rules, access_profile, fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
 __all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
-  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize"]
+  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize", "merge_axes", "split_axes"]
 LEAST_COVER = 16   # elements of a block that covers all shorter sizes too
 
 
@@ -330,3 +331,36 @@ class Reorder(OnAxis):
     def ordered(axes: Iterable[Axis]) -> list[int]: return [a.id for a in axes if a.id in kernel.sequential]
     if ordered(moved) != ordered(kernel.axes): raise OptError(f"{self}: axes that are gone through in order would change it")
     return kernel.with_(axes=moved)
+
+
+# ---- axes in their simplest form, before Opts split them
+
+def split_axes(kernel: Kernel) -> Kernel:
+  """An axis that indices only see through ``a // n`` and ``a % n`` becomes the two that they mean (a flattened gradient). Not one
+  whose number stands for a run-time size (then it has a ``most``), which ``n`` need not divide."""
+  axes = {a.rng: a for a in kernel.axes if isinstance(a.size, UOp) or not a.most}
+  for u in kernel.nodes:
+    if u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and ix.of_sizes(u.src[1]):
+      a, n = axes[u.src[0]], ix.number(u.src[1])
+      if n in (1, a.size) or ix.mod(ix.node(a.size), n) is not ix.ZERO: continue
+      return split_axes(Split(a.id, n).apply(kernel) if isinstance(n, int) else split_axis(kernel, a, n, a.kind))
+  return kernel
+
+
+def merge_axes(kernel: Kernel) -> Kernel:
+  """Neighbouring axes that every access sees as one become one."""
+  while len(kernel.axes) > 1:
+    info = access_profile(kernel)
+    # an axis whose number is itself a value, or is compared, stays what it is
+    others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
+              for s in u.src if s.dtype.name == "index" for r in s.ranges}
+    for a, b in permutations(kernel.axes, 2):
+      ids = {a.id, b.id}
+      if a.kind is not b.kind or ids & (kernel.sequential | others): continue   # sequential: gone through in order
+      if any(len(ids & bound) == 1 for bound in (kernel.bound, *(bound for _, bound in info.reduces))): continue   # one of them
+      pairs = [(x.steps.get(a.id, 0), x.steps.get(b.id, 0)) for x in info.accesses]
+      if all(sa is not None and sb is not None and sa == sb * b.count for sa, sb in pairs):
+        kernel = Fuse(a.id, b.id).apply(kernel)
+        break
+    else: break
+  return kernel

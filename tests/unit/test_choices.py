@@ -18,7 +18,7 @@ from ntgrad.codegen.choose.gpu_products import ProductWork, best_blocks, product
 from ntgrad.codegen.choose.roles import Role, Roles, vector
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes
+from ntgrad.codegen.opts.axes import merge_axes, split_axes
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import schedule_graph
 
