@@ -33,8 +33,6 @@ try:
   from triton.runtime.jit import JITFunction
 except ImportError as e: raise CompileError(compiler.available()[1] or f"importing triton failed: {e}") from None
 
-NAME = "TRITON"
-
 # libdevice's functions that numpy does not have under the same name
 _MATH: dict[str, Callable[..., Any]] = {"erf": erf, "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power}
 # functions that reductions and scans of rendered source combine with
@@ -207,7 +205,7 @@ class InterpretedProgram(Program):
 
 class InterpreterDevice(NumpyDevice):
   """numpy memory; launches are interpreted, and done when they return. Slow: for tests."""
-  name = NAME
+  name = "TRITON"
   identity = "Triton's interpreter"
 
   def __init__(self) -> None: self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones

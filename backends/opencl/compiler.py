@@ -107,8 +107,7 @@ def identity_of(device: Any) -> tuple[str, ...]:
 
 def known_bits(identity: tuple[str, ...]) -> int | None:
   """What an earlier process has found for ``vector_bits``. None: the disk cache has nothing of this driver."""
-  bits: int | None = cache.get("opencl-bits", cache.key("vector-bits", identity), BITS)
-  return bits
+  return cache.get("opencl-bits", cache.key("vector-bits", identity), BITS)
 
 
 _widest: dict[tuple[str, ...], int] = {}   # of this process, by driver

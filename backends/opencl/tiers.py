@@ -82,8 +82,7 @@ def equal(device: OpenCLDevice) -> bool:
 def known(identity: tuple[str, ...]) -> bool | None:
   """Whether a driver gives the same bits for both ways; None where nobody has tested it yet."""
   if all(part in identity[1] for part in KNOWN): return True
-  found: bool | None = cache.get(TABLE, cache.key(TABLE, identity), BOOL)
-  return found
+  return cache.get(TABLE, cache.key(TABLE, identity), BOOL)
 
 
 def test(device: OpenCLDevice) -> bool:

@@ -8,22 +8,13 @@ and tests fail where there was one.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Callable, Iterable, NamedTuple
+from typing import Any, Callable, Iterable
 
 from ..ir import OptError, config
 from ..kernel import Kernel
 
 _MOST = 256   # refusals that are remembered
-
-
-class Refusal(NamedTuple):
-  """A way that was dropped: the axes of the kernel, and what its OptError said."""
-  axes: str
-  why: str
-
-  def __str__(self) -> str: return f"{self.why} (kernel with {self.axes})"
-
-
+Refusal = str   # of a way that was dropped: what its OptError said, and the axes of the kernel
 refusals: deque[Refusal] = deque(maxlen=_MOST)
 
 
@@ -43,7 +34,7 @@ def tried(kernel: Kernel, way: Callable[..., Kernel | None], *args: Any) -> Kern
 
 def note_refusal(kernel: Kernel, why: OptError) -> None:
   """Count a way that was dropped, or an Opt of one that was left out."""
-  tell([Refusal(", ".join(map(str, kernel.axes)), str(why))])
+  tell([f"{why} (kernel with {', '.join(map(str, kernel.axes))})"])
 
 
 def tell(found: Iterable[Refusal]) -> None:

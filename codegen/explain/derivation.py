@@ -112,9 +112,6 @@ def of_axes(i: UOp, also: BinaryOps | None = None) -> bool:
   return all(t.op is Ops.RANGE or also is not None and t.arg is also and k == 1 for t, k in terms_of(i)[0])
 
 
-def sum_of(terms: Iterable[tuple[UOp, Dim]]) -> UOp: return functools.reduce(ix.add, (ix.mul(t, k) for t, k in terms), ix.ZERO)
-
-
 def falling(n: Dim) -> tuple[int, int]:
   """Sorts factors, the greater ones first: N*8, N, 8, 1."""
   terms, _ = ix.linear(node(n))
@@ -203,7 +200,7 @@ class Derivation:
     terms, c = terms_of(self.index[d])
     up, down = ([tk for tk in terms if _negative(tk[1]) == below] for below in (False, True))
     if not up or all(t.op is Ops.RANGE for t, _ in down): return
-    back = ix.add(sum_of(down), c)
+    back = ix.add(ix.weighted_sum(down), c)
     lo, hi = ends(back)
     stride = common(k for _, k in up)
     if lo == 0 and ix.vmax(node(minus(hi, stride))) < 0: self.split(d, up, [back], plus(hi, 1), stride)
@@ -235,7 +232,7 @@ class Derivation:
     stride = common(k for _, k in shared)
     if not alone and stride == 1: return
     if c != 0 or any(_negative(k) for _, k in terms): raise NoArrangement
-    within = sum_of(alone)
+    within = ix.weighted_sum(alone)
     self.split(d, shared, [within] if alone else [], plus(ends(within)[1], 1), stride)
 
   def split(self, d: int, terms: Terms, inner: list[UOp], size: Dim, stride: Dim, shift_inwards: bool = False) -> None:
@@ -245,7 +242,7 @@ class Derivation:
     self.arr = self.arr.tile(sizes, strides, shift_inwards=shift_inwards).ravel()
     dropped = tuple(n + e for e in range(n) if e != d or not inner)
     if dropped: self.arr = self.arr.squeeze(dropped)
-    self.index[d] = sum_of([(t, over(k, stride)) for t, k in terms])
+    self.index[d] = ix.weighted_sum([(t, over(k, stride)) for t, k in terms])
     self.index += inner
     if self.extent(self.index[d]) != self.arr.shape[d]: raise NoArrangement
 
@@ -330,7 +327,8 @@ class Derivation:
     rest = [(n, over(k, factor)) for n, k in self.column(d, s + 1)]
     least = max((k for _, k in rest), key=falling, default=1)
     gap = least if all(ix.divides(least, k) for _, k in rest) else 1
-    size = plus(over(span(rest), gap), 1)
+    far = ix.total(times(minus(n, 1), k) for n, k in rest)   # the last element from the first
+    size = plus(over(far, gap), 1)
     here = self.plan[s][d]
     return (1, size, size, gap) if here is None else (self.sizes[here[0]], size, over(here[1], factor), gap)
 
@@ -397,8 +395,3 @@ class Derivation:
 def straight(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], gate: UOp) -> Derivation:
   """The derivation of an index as it is. Raises NoArrangement."""
   return Derivation(axes, shape, index, gate is ix.TRUE).run()
-
-
-def span(column: Iterable[tuple[Dim, Dim]]) -> Dim:
-  """How far the last element of axes, each a size and a factor, is from the first."""
-  return ix.total(times(minus(n, 1), k) for n, k in column)

@@ -10,8 +10,7 @@ from .. import index as ix
 from ..index import shape_text, sources_first, text_of
 from ..ir import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, DType, Fn, Text, dtypes, infix, inside, number_text
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
-from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, gate_or_true, inner, is_variable
-from ..kernel.kernel import fold_names
+from ..kernel import EFFECTS, LOAD_OR_STORE, Kernel, UOpList, block_shapes, fold_names, gate_or_true, inner, is_variable
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
