@@ -75,7 +75,10 @@ def fused(axes: Sequence[Axis], index: Sequence[UOp], gate: UOp) -> list[Fused]:
     if len(parts) < len(g) or not all(isinstance(a.size, int) for a in parts): raise NoArrangement
     cuts = [1, *sorted({n for t in atoms if g >= t.ranges for n in divisors(t)})]
     if any(b % a for a, b in zip(cuts, cuts[1:])): raise NoArrangement
-    size = limit(Fused(parts, ()).whole, gate, math.prod(a.known for a in parts))
+    whole = Fused(parts, ()).whole
+    # of a last block that is padded, fewer values get beyond the gate than there are
+    ends = [c.src[1] for c in ix.conjuncts(gate) if c.arg is BinaryOps.CMPLT and c.src[0] is whole]
+    size = min([math.prod(a.known for a in parts), *(end.arg for end in ends if end.op is Ops.CONST)])
     if size % cuts[-1]: raise NoArrangement
     sizes = [size // cuts[-1], *[b // a for a, b in zip(cuts[-2::-1], cuts[:0:-1])]]
     out.append(Fused(parts, tuple(Axis(free + n, size, parts[0].kind) for n, size in enumerate(sizes))))
@@ -89,12 +92,6 @@ def divisors(t: UOp) -> Iterable[int]:
     t, n = t.src
     if n.op is not Ops.CONST: raise NoArrangement
     yield n.arg
-
-
-def limit(whole: UOp, gate: UOp, size: int) -> int:
-  """How many values of a number get beyond a gate: of a last block that is padded, fewer than its ``size``."""
-  ends = [c.src for c in ix.conjuncts(gate) if c.arg is BinaryOps.CMPLT]
-  return min([size, *(end.arg for of, end in ends if of is whole and end.op is Ops.CONST)])
 
 
 def in_digits(i: UOp, f: Fused) -> UOp:

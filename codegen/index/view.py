@@ -139,13 +139,16 @@ def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled: return TRANSF
 
 
 # ---- shapes of tensor graph nodes
+def _moved(u: UOp) -> Any: return TRANSFORMS[u.op].shape(u.src[0].shape, u.arg)
+
+
 def _cat(u: UOp) -> Any:
   first = u.src[0].shape
   return *first[:u.arg], functools.reduce(plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:]
 
 
 SHAPES.update({
-  **dict.fromkeys(TRANSFORMS, lambda u: TRANSFORMS[u.op].shape(u.src[0].shape, u.arg)),
+  **dict.fromkeys(TRANSFORMS, _moved),
   Ops.ALU: lambda u: u.src[-1].shape,
   Ops.CONST: lambda u: (),
   Ops.BUFFER: lambda u: tuple(u.arg.shape),
