@@ -107,18 +107,15 @@ class Memory:
       empty = ~self.written[i]
       if gate is not None: empty &= gate
       if np.count_nonzero(empty): self.fail(f"reads {self.what} at index {self._of(i, empty)}, which nothing has written")
-    if self.tracker is not None: self._reading(self.tracker, i, gate)
+    if (tracker := self.tracker) is not None and tracker.readers is not None:
+      each, who = _pick(_shape(gate, i.shape, self.who.shape), gate, i, self.who)
+      self._apart(each, who, "reads", tracker.wrote(each, who), "writes")
+      if tracker.updaters is not None: self._apart(each, who, "reads", tracker.updaters.other(each, who), "updates")
+      tracker.readers.add(each, who)
     out = self.data[i]
     return out if gate is None or other is None else np.where(gate, out, other)
 
   def _of(self, i: Array, bad: Array) -> int: return int(i[_first(bad)]) % max(self.size, 1)
-
-  def _reading(self, tracker: Tracker, i: Array, gate: Array | None) -> None:
-    if tracker.readers is None: return
-    i, who = _pick(_shape(gate, i.shape, self.who.shape), gate, i, self.who)
-    self._apart(i, who, "reads", tracker.wrote(i, who), "writes")
-    if tracker.updaters is not None: self._apart(i, who, "reads", tracker.updaters.other(i, who), "updates")
-    tracker.readers.add(i, who)
 
   def _apart(self, i: Array, who: Array, verb: str, other: Array, does: str, differs: Array | bool = True) -> None:
     """Raise RaceError where a program ``other`` does something with an element that ``who`` must be alone with."""

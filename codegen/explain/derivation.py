@@ -72,13 +72,6 @@ def ends(i: UOp) -> tuple[Dim, Dim]:
   return ix.number(lo), ix.number(hi)
 
 
-def left_over(axes: Sequence[Axis]) -> dict[UOp, UOp]:
-  """What is known of rounds where axes go over what only the last one leaves over: a1:min(64, N - a0*64) % 8 has no values in
-  another, so min(64, N - a0*64) is N - a0*64."""
-  return {m: left for a in axes for u, m, known, left in _rounds(a)
-          if u.arg is BinaryOps.MOD and u.src[0] is m and ix.mod(known, u.src[1]) is ix.ZERO}
-
-
 def _full(axis: Axis, last: Mapping[UOp, UOp]) -> Dim:
   """The size of an axis; of one whose last round is shorter that of the others: a1:min(64, N - a0*64)//8 -> 8. ``last`` are
   rounds of which only the last counts."""
@@ -125,7 +118,10 @@ class Derivation:
 
   def __init__(self, axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], inside: bool = False):
     used = {r.arg[0] for i in index for r in i.ranges}
-    last = left_over([a for a in axes if a.id in used])
+    # what is known of rounds where axes go over what only the last one leaves over: a1:min(64, N - a0*64) % 8 has no values in
+    # another, so min(64, N - a0*64) is N - a0*64
+    last = {m: left for a in axes if a.id in used for u, m, known, left in _rounds(a)
+            if u.arg is BinaryOps.MOD and u.src[0] is m and ix.mod(known, u.src[1]) is ix.ZERO}
     whole = [replace(a, size=_full(a, last)) for a in axes]
     self.arr = Arrangement.of(shape)
     self.given = substitute(index, {**last, **{a.rng: a.rng for a in axes}})   # as it is wherever the kernel gets there

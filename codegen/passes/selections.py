@@ -23,23 +23,21 @@ def may_select(u: UOp) -> bool:
 def replace_selections(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A sum of what an index chooses one of -> that one: sum[a0](x[a0] if a0 == i else 0) -> x[i] + 0."""
   if not any(may_select(u) for u in kernel.reduces): return kernel
-  body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, target is not None and target.blocks)})
+  blocks = target is not None and target.blocks
+  def selected(old: UOp, u: UOp) -> UOp:
+    """What stands for a REDUCE: the same where no condition chooses."""
+    while u.op is Ops.REDUCE and may_select(u):
+      axes = sorted([r for r in u.src[0].ranges if r.arg[0] in u.arg[1]], key=lambda r: int(r.arg[0]))
+      found = next((new for r in axes if (new := _without(u, r, blocks)) is not None), None)
+      if found is None: break
+      u = found
+    return u
+  body = rewrite(kernel.body, {Ops.REDUCE: selected})
   if all(a is b for a, b in zip(body, kernel.body)): return kernel
   made = kernel.with_(body=body)
   used = {u.arg[0] for u in made.nodes if u.op is Ops.RANGE} | {u.arg for u in made.nodes if u.op is Ops.FOR}
   gone = kernel.bound - made.bound - used   # along an axis that is bound still the value may be the same everywhere
   return made.with_(axes=tuple(a for a in kernel.axes if a.id not in gone))
-
-
-def _selected(u: UOp, blocks: bool) -> UOp | None:
-  """What stands for a REDUCE; None where no condition chooses."""
-  out = u
-  while out.op is Ops.REDUCE and may_select(out):
-    axes = sorted([r for r in out.src[0].ranges if r.arg[0] in out.arg[1]], key=lambda r: int(r.arg[0]))
-    found = next((new for r in axes if (new := _without(out, r, blocks)) is not None), None)
-    if found is None: break
-    out = found
-  return None if out is u else out
 
 
 def _without(u: UOp, r: UOp, blocks: bool) -> UOp | None:
