@@ -134,6 +134,9 @@ class NoInterfaceError(NtgradError, AttributeError):
 
 
 class _Short(reprlib.Repr):
+  def __init__(self) -> None:
+    super().__init__()
+    self.maxstring = self.maxother = 60
   def repr_int(self, x: int, level: int) -> str:   # Python refuses to write thousands of digits
     return repr(x) if -10 ** 40 < x < 10 ** 40 else f"an int of {x.bit_length()} bits"
   def repr_Tensor(self, x: Any, level: int) -> str:   # without its values
@@ -153,7 +156,6 @@ class _Short(reprlib.Repr):
 
 
 _short = _Short()
-_short.maxstring = _short.maxother = 60
 
 
 def shown(x: Any) -> str:
