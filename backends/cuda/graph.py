@@ -69,6 +69,7 @@ class CUDAGraph(Graph):
               driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p))
       self._nodes.append(call(made, f"adding {self._names[i]} to a graph failed"))
     self._exec = call(driver.cuGraphInstantiate(self._graph, 0), f"instantiating a graph of {len(self._nodes)} kernels failed")
+    self._left_out.clear()
     self._changed = dict.fromkeys(sorted(self._empty))
 
   def _described(self, i: int, launch: tuple[Any, ...]) -> Any:

@@ -124,6 +124,17 @@ def test_another_librarys_work_is_a_graph_in_the_graph(fake: Fake) -> None:
   assert not any(fake.graphs.alive.values())
 
 
+def test_what_has_no_programs_is_left_out_of_a_graph_that_is_made_again(fake: Fake) -> None:
+  d = CUDADevice("CUDA")
+  a, none = d.compile([spec()]) + d.compile([spec((0, 4, 1))])
+  graph = made(d, (a, [1, 2], ()), (none, [3, 4], ()), (Sent(fake), [5, 6], ()))
+  for _ in range(2):
+    fake.launches.clear()
+    graph()
+    assert [x[-1][:1] if x[0] != ("sent", 5, 6) else "sent" for x in fake.launches] == [(1,), "sent"]
+    graph.graph.release()
+
+
 def test_work_that_cannot_be_recorded_is_told(fake: Fake) -> None:
   d, sent = CUDADevice("CUDA"), Sent(fake)
   a, = d.compile([spec()])

@@ -114,7 +114,8 @@ def test_layers_that_call_methods() -> None:
 
 
 @pytest.mark.parametrize("make", [
-  lambda bias: nn.BatchNorm2d(6, bias=bias), lambda bias: nn.GroupNorm(2, 6, bias=bias), lambda bias: nn.LayerNorm((6, 3, 4), bias=bias),
+  lambda bias: nn.BatchNorm2d(6, bias=bias), lambda bias: nn.GroupNorm(2, 6, bias=bias),
+  lambda bias: nn.LayerNorm((6, 3, 4), bias=bias),
   *[lambda bias, n=n: getattr(nn, f"InstanceNorm{n}d")(6, affine=True, bias=bias) for n in (1, 2, 3)]])
 def test_norms_with_a_weight_alone(make: Callable[[bool], Any]) -> None:
   alone, both = make(False), make(True)
