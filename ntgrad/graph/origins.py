@@ -80,7 +80,9 @@ def user_frame(depth: int = 1) -> FrameType:
 def asked_for() -> bool:
   """Whether the user's line itself makes the tensor that is made now: it calls what takes ``requires_grad``."""
   f, entry = sys._getframe(1), sys._getframe(0)
-  while is_internal(f.f_code.co_filename) and f.f_back is not None: f, entry = f.f_back, f
+  while is_internal(f.f_code.co_filename) and f.f_back is not None:
+    if f.f_code.co_name != "_unwritten": entry = f   # that one calls what has no code yet (``checks.checked``)
+    f = f.f_back
   return "requires_grad" in entry.f_code.co_varnames
 
 

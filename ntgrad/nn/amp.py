@@ -14,6 +14,7 @@ from ntgrad.engine.device import Device
 from ntgrad.engine.report import note_line
 from ntgrad.graph import checked
 from ntgrad.graph.modes import Autocast, autocast as _now
+from ntgrad.graph.origins import user_frame
 from ntgrad.tensor import Tensor
 
 from .common import number
@@ -64,8 +65,9 @@ class autocast:
     self.fast_dtype = _DEFAULT[device_type] if dtype is None else dtypes.of(dtype)
     self.enabled, self._before = enabled, list[Token[Autocast]]()
     if enabled and self.fast_dtype not in (dtypes.float16, dtypes.bfloat16):
-      warnings.warn(f"autocast: products are not computed in {self.fast_dtype.name}, but in float16 or bfloat16: it is off here",
-                    stacklevel=3)
+      at = user_frame()
+      warnings.warn_explicit(f"autocast: products are not computed in {self.fast_dtype.name}, but in float16 or bfloat16: it is "
+                             "off here", UserWarning, at.f_code.co_filename, at.f_lineno)
       self.enabled = False
 
   def __enter__(self) -> Self:

@@ -466,6 +466,13 @@ def _memory(u: UOp) -> UOp:
   return u
 
 
+def _is_computed(u: UOp) -> bool:
+  """Whether a node is memory, or a view of it, that an expression was computed into."""
+  u = _memory(u)
+  while u.op in MOVEMENT: u = u.src[0]
+  return u.op is Ops.BUFFER and u.arg.known != []
+
+
 def _refuse_gone(name: str, loss: Any, found: Iterable[UOp | None]) -> None:
   """Raises GradientError where gradients need values that have been written over and cannot be computed again."""
   if not overwritten: return
@@ -555,6 +562,9 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
                           "with requires_grad=True set before")
     wanted.append(at)
+  if loss._state == 0 and not any(wanted) and _is_computed(loss.lazydata):
+    raise GradientError(f"gradient: a tensor of shape {loss.shape} has been computed, and what of is not kept where nothing "
+                        "requires a gradient; call gradient before it is realised, or make the targets with requires_grad=True")
   found = _found(walked, start, [n for at in wanted for n in at])
   rank = {n: i for i, n in enumerate(found)}   # versions of a leaf in the order of a walk
   _refuse_gone("gradient", loss, found.values())

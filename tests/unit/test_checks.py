@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -203,3 +205,13 @@ def test_the_p_norms() -> None:
   for p in (0, 1, 2, 3, float("inf"), -float("inf")):
     np.testing.assert_allclose(x.norm(p, axis=1).numpy(), np.linalg.norm(x.numpy(), p, axis=1), rtol=1e-6)
   assert x.norm(0).item() == 2 and x.cast("int32").norm(0, keepdim=True).tolist() == [[2.0]]
+
+
+def test_a_line_counts_as_the_users_when_it_calls_a_function_first() -> None:
+  """In a process of its own: nothing has been called before."""
+  code = ("import warnings; from ntgrad import Context, Tensor as T, autocast\n"
+          "with Context(ALL_LEAVES=1): print([t.requires_grad for t in (T.rand(2), T.eye(2), T([1.0]).zeros_like())])\n"
+          "with warnings.catch_warnings(record=True) as told: warnings.simplefilter('always'); autocast('cpu', 'float32')\n"
+          "print(told[0].filename, told[0].lineno)")
+  found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+  assert found == ["[True, True, True]", "<string> 3"]

@@ -271,3 +271,16 @@ def test_slices_that_overlap_or_leave_gaps() -> None:
 def test_functions_of_others_at_what_is_no_leaf() -> None:
   x = Tensor([3.0, 2.0])
   np.testing.assert_allclose(x.acosh().sum().gradient(x)[0].numpy(), (x.numpy() ** 2 - 1) ** -0.5, 1e-6)
+
+
+def test_a_computed_value_of_which_no_graph_is_kept_is_refused() -> None:
+  x, y = Tensor([2.0, 3.0]), Tensor([1.0, 1.0])
+  first, = (x ** 3).sum().gradient(x)
+  assert first.sum().gradient(x)[0].tolist() == [12, 18] and first.tolist() == [12, 27]
+  for made in (first[0], first[1:].reshape(1, 1)):
+    with pytest.raises(GradientError, match=r"has been computed, and what of is not kept .* before it is realised"):
+      made.gradient(x)
+  assert y.sum().gradient(x)[0].tolist() == [0, 0]
+  x.requires_grad = True
+  first, = (x ** 3).sum().gradient(x)
+  assert first.tolist() == [12, 27] and first.sum().gradient(x)[0].tolist() == [12, 18]
