@@ -186,12 +186,13 @@ class Graph:
 
 class FoundPlan(NamedTuple):
   """The plan of a walk; the places of the plan's inputs among the walk's; of the walk's nodes the places in the order of the
-  graph that the plan is of, -1 for those that are not in it; and where each node is that the plan keeps: -1 and its place among
-  the walk's, or the number of an APPLY and its place among what that stands for."""
+  graph that the plan is of, -1 for those that are not in it; where each node is that the plan keeps: -1 and its place among
+  the walk's, or the number of an APPLY and its place among what that stands for; and what the plan takes behind its inputs."""
   plan: Plan
   inputs: Sequence[int]
   places: Sequence[int]
   kept: Sequence[tuple[int, int]]
+  more: Sequence[Buffer | int] = ()   # numbers, and slices of memory by the places of their nodes
 
   def nodes_kept(self, walk: Walk) -> list[UOp]:
     """What is kept of the nodes of a walk."""
@@ -202,8 +203,8 @@ class FoundPlan(NamedTuple):
     return out
 
 
-# by the structure of a graph its Plan; by one without numbers the plan, None until there were others; by a skeleton its _Seen;
-# by the structure of a walk its FoundPlan, where the plan was found by that of its graph alone
+# by the structure of a graph its Plan, and what that takes behind its inputs; by one without numbers the plan, None until there
+# were others; by a skeleton its _Seen; by the structure of a walk its FoundPlan, where the plan was found by that of its graph
 _plans: Recent[Any, Any] = Recent(8192)
 
 
@@ -221,21 +222,46 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     with recipes_made(walk):
       graph = Graph([n for s in sinks for n in s if n is not None])
       graph.asked = {resolved(u): lines for u, lines in walk.asked.items()}
-      plan, given, alone = _plan_of_graph(sinks, graph, started, roots, settings)
+      plan, given, more = _plan_of_graph(sinks, graph, started, roots, settings)
       places = [graph.number.get(resolved(u), -1) for u in walk.nodes]
       found = FoundPlan(plan, [], places, _where_kept(plan, graph, walk, places))
     if (again := plan.again) is not None and (make := again.make) is not None:
       def anew() -> Plan:
         with recipes_made(walk): return make()
       again.make = anew
-    place = {u: i for i, u in enumerate(inputs)}
-    if not alone or not place.keys() >= {*given}: return found, [u.arg for u in given]
-    found = _plans[key] = found._replace(inputs=[place[u] for u in given])
+    place, back, own = {u: i for i, u in enumerate(inputs)}, {p: i for i, p in enumerate(places)}, graph.inputs
+    if more is None or not place.keys() >= {*own} or not all([type(x) is not int or x in back for x in more]):
+      return found, [u.arg for u in given]
+    found = _plans[key] = found._replace(inputs=[place[u] for u in own], more=[back[x] if type(x) is int else x for x in more])
   if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
   elif runs.first:
     if makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
     runs.first = []
-  return found, [inputs[i].arg for i in found.inputs]
+  own_buffers = [inputs[i].arg for i in found.inputs]
+  return found, [*own_buffers, *_given(found.more, walk.nodes)] if found.more else own_buffers
+
+
+def _given(more: Sequence[Buffer | int], nodes: Sequence[UOp]) -> list[Buffer]:
+  """The numbers and slices that a plan takes behind its inputs."""
+  return [x if isinstance(x, Buffer) else _slice(nodes[x]) for x in more]
+
+
+def _slice(u: UOp) -> Buffer:
+  found = slice_of(u)
+  assert found is not None, f"{u} is no slice of memory"
+  return found
+
+
+def _numbers_and_slices(given: Sequence[UOp], sinks: Sinks, graph: Graph) -> list[Buffer | int] | None:
+  """What every graph with the same structure gives a plan behind its inputs: numbers, and slices by the places of their nodes.
+  None where that may be other: slices of what is written are no parameters, and values of Variables are none of the structure."""
+  if not given: return []
+  if traces or any([target is not None for _, target in sinks]) or _declared(graph.order): return None
+  at = {(s.storage, s.offset, s.shape, s.dtype): i for i, u in enumerate(graph.order)
+        if u.op is Ops.SHRINK and (s := slice_of(u)) is not None}
+  more: list[Buffer | int] = [at.get((b.storage, b.offset, b.shape, b.dtype), -1) if b.storage not in constants else b
+                              for b in [u.arg for u in given]]
+  return None if -1 in more else more
 
 
 def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple[Any, ...]) -> None:
@@ -265,20 +291,24 @@ def _asked(sinks: Sinks, number: Mapping[UOp, int]) -> tuple[tuple[int, int], ..
 
 
 def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[UOp],
-                   settings: tuple[Any, ...]) -> tuple[Plan, list[UOp], bool]:
-  """The plan of a graph, what it takes, and whether every graph with the same structure has it and takes its inputs."""
+                   settings: tuple[Any, ...]) -> tuple[Plan, list[UOp], Sequence[Buffer | int] | None]:
+  """The plan of a graph, what it takes, and what of that is not its inputs: None where not every graph with the same structure
+  has the plan, and takes that."""
   full = tuple(graph.rows), _asked(sinks, graph.number), settings
   traced = bool(traces) and config.dynamic != "never" and _declared(graph.order)   # what is known of numbers alone says less
-  plan = None if traced else _plans[full]
+  plan, more = (None if traced else _plans[full]) or (None, None)
   before = None if plan is None else plan.kept
   hit, inputs = before is not None and not before.outdated, graph.inputs
+  if hit and more: inputs = [*inputs, *[b.node for b in _given(more, graph.order)]]
   if plan is None or not hit:
     keeping = Keeping(sinks, graph.order, graph.number, () if _declared(graph.order) else roots, before)
     plan, inputs, hit = _plan_anew(sinks, graph, keeping, full, traced)
+    known = _plans[full]
+    more = known[1] if known is not None and known[0] is plan else None
   seconds = time.perf_counter() - started
   for o in () if hit else observers: o.planned(_planned(sinks, graph, plan, seconds))
   report.scheduled(plan.steps, hit, seconds, graph.order, inputs, graph.asked)
-  return plan, inputs, _plans[full] is plan and len(inputs) == len(graph.inputs)
+  return plan, inputs, more
 
 
 def _planned(sinks: Sinks, graph: Graph, plan: Plan, seconds: float) -> Planned:
@@ -326,7 +356,8 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     if keeping.outdated(known := sized.known()): known = None
     plan = sized.new() if known is None else known
     if plan is not None:
-      if len(sized.given) == len(inputs) and not traced: _plans[full] = plan
+      more = None if traced else _numbers_and_slices(sized.given[len(inputs):], sinks, graph)
+      if more is not None: _plans[full] = plan, more
       return plan, sized.given, known is not None
   if again:
     stand_ins = {order[i]: _number_node(order[i], device, n) for i, n in numbers.items()}
@@ -345,7 +376,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   filled = all([step.sizes for step in plan.steps]) and not any([u.op is Ops.CALL for u in order])
   if sized is not None: sized.seen.filled, sized.seen.kept = filled, (keeping.places, plan.kept.places)
   if general is not None and not filled: _plans[general] = None
-  _plans[full] = plan
+  _plans[full] = plan, ()
   if sized is not None and captured_calls and not traces and makes_ahead(len(plan.steps)):   # it runs once, others are recorded
     sized.ahead({u.arg.storage.serial for u in inputs} - {*captured_calls[-1]})
   return plan, inputs, False

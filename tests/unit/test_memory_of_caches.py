@@ -24,7 +24,7 @@ from support.marks import long
 
 # functions that remember every answer: there are only so many questions
 FINITE = {
-  "dtype._vec": "scalar dtypes x widths of vectors", "dtype._limits": "dtypes", "elementwise.int_range": "dtypes",
+  "dtype._vec": "scalar dtypes x widths of vectors", "dtype._limits": "dtypes", "elementwise.int_range": "dtypes", "elementwise.info_of": "dtypes",
   "device._worker_device": "devices", "device._start_compiler": "devices", "device.core_cache": "",
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "",
   "binaries.folder": "",

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, Variable, config, nn
+from ntgrad import Tensor, Variable, config, nn, no_grad
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.engine import planner as plans, size_templates
@@ -252,3 +252,33 @@ def test_a_size_that_makes_an_axis_shorter() -> None:
     for i, j in np.ndindex(3, 2): want[strides[0] * i:, strides[1] * j:][:3, :3] += x[0, 0, i, j] * w[0, 0]
     got = Tensor(x).conv_transpose2d(Tensor(w), output_padding=pads, stride=strides)
     np.testing.assert_allclose(got.numpy()[0, 0], want, 1e-5)
+
+
+def test_sizes_that_were_there_before_are_found_at_once(monkeypatch: pytest.MonkeyPatch, made: Counts) -> None:
+  """Weights lie in one piece of memory, of which the plan with run-time sizes is given slices; and the scale is a number."""
+  anew: list[str] = []
+  def noted(*args: Any) -> Any:
+    anew.append("")
+    return plan_anew(*args)
+  plan_anew = plans._plan_anew
+  monkeypatch.setattr(plans, "_plan_anew", noted)
+  models = [nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4)) for _ in range(2)]
+  nn.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)   # has them in one piece
+  rng = np.random.default_rng(0)
+  def check(model: Any, n: int, scale: float = 0.37) -> None:
+    a = rng.standard_normal((n, 5)).astype(np.float32)
+    first, second = [[p.numpy() for p in (layer.weight, layer.bias)] for layer in (model[0], model[2])]
+    with no_grad(): got = (model(Tensor(a)) * scale).softmax(1).numpy()
+    np.testing.assert_allclose(got, soft((np.maximum(a @ first[0].T + first[1], 0) @ second[0].T + second[1]) * scale), rtol=1e-4)
+  for n in SIZES: check(models[0], n)
+  for turn in range(3):   # recipes, then the walk alone
+    anew.clear()
+    for n in SIZES[1:]: check(models[0], n)
+    assert turn == 0 or not anew
+  for n in SIZES: check(models[1], n)      # the same structure, other slices
+  with no_grad(): models[0][0].weight.assign(models[0][0].weight * -2).realize()
+  for n in SIZES[::-1]: check(models[0], n)
+  for n in SIZES: check(models[0], n, 0.91)
+  for n in SIZES: check(models[0], n)
+  models[1].load_state_dict({k: v * 3 for k, v in models[0].state_dict().items()})
+  for n in SIZES: check(models[1], n)
