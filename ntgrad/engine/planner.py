@@ -8,27 +8,22 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
-from weakref import WeakKeyDictionary, ref
 
-import numpy as np
-
-from ntgrad.backends import memory_pool as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import text_of
-from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config, dtypes, live_nodes
+from ntgrad.codegen.ir import DeviceError, DType, NtgradError, Ops, Recent, UOp, VerifyError, config
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import BoundInt, Derived, origins, values
 from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
 from ntgrad.schedule import ScheduleItem
-from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
-from ntgrad.schedule.placement import offset_of, storage
+from ntgrad.schedule.placement import storage
 
 from . import later, plan_cache, report
-from .buffer import Buffer, Storage, resolved, walk_nodes
+from .buffer import Buffer, resolved, walk_nodes
 from .compile import compiled_under, programs, start_workers
 from .counters import phase
 from .device import Device, get_device
@@ -37,12 +32,12 @@ from .kernels_ahead import kernels_ahead, makes_ahead, variants_ahead
 from .observers import Planned, observers
 from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
+from .plan_inputs import given_behind, made_of_variables, number_node, number_nodes, numbers_and_slices, open_numbers
 from .shared_programs import with_shared_programs
 from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
 from .size_variants import SizedProgram
 from .traced_sizes import traces
 
-_COMMON = 0.0, 0.5, 1.0, 2.0     # floats that stay part of a kernel
 MANY_NODES, MANY_INPUTS = 600, 9   # of a new graph that has many kernels, or is followed by such a one
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
@@ -238,30 +233,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     if makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
     runs.first = []
   own_buffers = [inputs[i].arg for i in found.inputs]
-  return found, [*own_buffers, *_given(found.more, walk.nodes)] if found.more else own_buffers
-
-
-def _given(more: Sequence[Buffer | int], nodes: Sequence[UOp]) -> list[Buffer]:
-  """The numbers and slices that a plan takes behind its inputs."""
-  return [x if isinstance(x, Buffer) else _slice(nodes[x]) for x in more]
-
-
-def _slice(u: UOp) -> Buffer:
-  found = slice_of(u)
-  assert found is not None, f"{u} is no slice of memory"
-  return found
-
-
-def _numbers_and_slices(given: Sequence[UOp], sinks: Sinks, graph: Graph) -> list[Buffer | int] | None:
-  """What every graph with the same structure gives a plan behind its inputs: numbers, and slices by the places of their nodes.
-  None where that may be other: slices of what is written are no parameters, and values of Variables are none of the structure."""
-  if not given: return []
-  if traces or any([target is not None for _, target in sinks]) or _declared(graph.order): return None
-  at = {(s.storage, s.offset, s.shape, s.dtype): i for i, u in enumerate(graph.order)
-        if u.op is Ops.SHRINK and (s := slice_of(u)) is not None}
-  more: list[Buffer | int] = [at.get((b.storage, b.offset, b.shape, b.dtype), -1) if b.storage not in constants else b
-                              for b in [u.arg for u in given]]
-  return None if -1 in more else more
+  return found, [*own_buffers, *given_behind(found.more, walk.nodes)] if found.more else own_buffers
 
 
 def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple[Any, ...]) -> None:
@@ -270,7 +242,7 @@ def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple
   with recipes_made(walk):
     graph = Graph([n for s in sinks for n in s if n is not None])
     keeping = Keeping(sinks, graph.order, graph.number, (), None)
-    sized = _Sized(sinks, graph, keeping, _parameters(sinks, graph.order), _declared(graph.order),
+    sized = _Sized(sinks, graph, keeping, number_nodes(sinks, graph.order), made_of_variables(graph.order),
                    (_asked(sinks, graph.number), settings))
     sized.ahead(read)
 
@@ -295,13 +267,13 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
   """The plan of a graph, what it takes, and what of that is not its inputs: None where not every graph with the same structure
   has the plan, and takes that."""
   full = tuple(graph.rows), _asked(sinks, graph.number), settings
-  traced = bool(traces) and config.dynamic != "never" and _declared(graph.order)   # what is known of numbers alone says less
+  traced = bool(traces) and config.dynamic != "never" and made_of_variables(graph.order)   # numbers alone say less
   plan, more = (None if traced else _plans[full]) or (None, None)
   before = None if plan is None else plan.kept
   hit, inputs = before is not None and not before.outdated, graph.inputs
-  if hit and more: inputs = [*inputs, *[b.node for b in _given(more, graph.order)]]
+  if hit and more: inputs = [*inputs, *[b.node for b in given_behind(more, graph.order)]]
   if plan is None or not hit:
-    keeping = Keeping(sinks, graph.order, graph.number, () if _declared(graph.order) else roots, before)
+    keeping = Keeping(sinks, graph.order, graph.number, () if made_of_variables(graph.order) else roots, before)
     plan, inputs, hit = _plan_anew(sinks, graph, keeping, full, traced)
     known = _plans[full]
     more = known[1] if known is not None and known[0] is plan else None
@@ -314,20 +286,11 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
 def _planned(sinks: Sinks, graph: Graph, plan: Plan, seconds: float) -> Planned:
   """What observers are told of a plan that was made for a graph."""
   order = graph.order
-  numbers = _open_numbers(order, _parameters(sinks, order))
+  numbers = open_numbers(order, number_nodes(sinks, order))
   s = skeleton(order, lambda u: tuple([graph.number[resolved(x)] for x in u.src]), numbers)
   last = next((s.nodes for s in reversed(plan.steps) if s.nodes), ())
   made = origins.lines_that_made([order[i] for i in last], origins.of(order, graph.asked))
   return Planned(s.key, s.sizes, s.constants, [u.shape for u in graph.inputs], plan.steps, made, seconds)
-
-
-def _open_numbers(order: Sequence[UOp], numbers: Mapping[int, NumberNode]) -> dict[int, NumberNode]:
-  """What may be other in graphs of one skeleton: whole numbers may come of sizes; a write at a number is one at a size."""
-  found: dict[int, NumberNode] = {}
-  for i, u in enumerate(order):
-    if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: found[i] = ("number", u.dtype), u.dtype, u.arg
-    elif i in numbers and u.op is not Ops.UPDATE: found[i] = numbers[i]
-  return found
 
 
 def _large(inputs: Sequence[UOp], order: Sequence[UOp]) -> bool: return len(inputs) >= MANY_INPUTS or len(order) >= MANY_NODES
@@ -338,7 +301,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   """The plan of a graph whose structure has none: that of graphs like it but for numbers or sizes, one from the disk, or a new
   one. Gives it, what it takes, and whether it was there."""
   order, inputs, (_, *rest) = graph.order, graph.inputs, full
-  numbers, declared, device = _parameters(sinks, order), _declared(order), device_of(order)
+  numbers, declared, device = number_nodes(sinks, order), made_of_variables(order), device_of(order)
   if _large(inputs, order) and get_device(device).fresh: start_workers(get_device(device))   # nothing will be found on disk
   general: Any = None
   plan: Plan | None = None
@@ -356,11 +319,11 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     if keeping.outdated(known := sized.known()): known = None
     plan = sized.new() if known is None else known
     if plan is not None:
-      more = None if traced else _numbers_and_slices(sized.given[len(inputs):], sinks, graph)
+      more = None if traced else numbers_and_slices(sized.given[len(inputs):], sinks, order)
       if more is not None: _plans[full] = plan, more
       return plan, sized.given, known is not None
   if again:
-    stand_ins = {order[i]: _number_node(order[i], device, n) for i, n in numbers.items()}
+    stand_ins = {order[i]: number_node(order[i], device, n) for i, n in numbers.items()}
     inputs, hit = [*inputs, *stand_ins.values()], plan is not None
     if plan is None: plan = _plans[general] = make_plan(sinks, order, inputs, stand_ins, keeping)
     return plan, inputs, hit
@@ -382,12 +345,6 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   return plan, inputs, False
 
 
-def _number_node(u: UOp, device: str, number: NumberNode) -> UOp:
-  """The BUFFER that is given for the number of a node."""
-  _, dtype, value = number
-  return value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value, (1,) if u.op is Ops.UPDATE else ()).node
-
-
 class _Sized:
   """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
 
@@ -395,7 +352,7 @@ class _Sized:
                rest: Iterable[Any]):
     self.sinks, self.order, self.inputs, self.keeping = sinks, graph.order, graph.inputs, keeping
     order, number = graph.order, graph.number
-    self.numbers = _open_numbers(order, numbers)
+    self.numbers = open_numbers(order, numbers)
     self.sources = lambda u: tuple([number[resolved(x)] for x in u.src])
     self.skeleton = skeleton(order, self.sources, self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
@@ -491,7 +448,7 @@ class _Sized:
   def parameters(self, t: Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by place in the order, and the BUFFERs given for them."""
     order, device = self.order, device_of(self.order)
-    return [(i, _number_node(order[i], device, n)) for (i, n), stays in zip(self.numbers.items(), t.numbers) if stays is None]
+    return [(i, number_node(order[i], device, n)) for (i, n), stays in zip(self.numbers.items(), t.numbers) if stays is None]
 
 
 def _made_of(t: Template, s: Skeleton) -> dict[UOp, UOp]:
@@ -509,74 +466,6 @@ def _made_of(t: Template, s: Skeleton) -> dict[UOp, UOp]:
     elif guessed is not own: trace.holds(ix.eq(guessed, own))
   for c in made_of(t.conditions, table): trace.holds(c)
   return table
-
-
-def _declared(order: Sequence[UOp]) -> bool:
-  """Whether sizes, places or numbers in a graph are made of Variables."""
-  for u in order:
-    if any([type(n) is BoundInt for n in u.shape]) or type(u.arg) is Derived: return True
-    if u.op is Ops.SHRINK or u.op is Ops.UPDATE:
-      parts = [arg for op, arg in (u.arg if u.op is Ops.UPDATE else ((u.op, u.arg),)) if op is Ops.SHRINK]
-      if any([type(n) is BoundInt for part in parts for ends in part for n in ends]): return True
-  return False
-
-
-def _parameters(sinks: Sinks, order: list[UOp]) -> dict[int, NumberNode]:
-  """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
-  targets = {target.arg.storage for _, target in sinks if target is not None}
-  return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
-
-
-def _parameter(u: UOp, written: Collection[Storage]) -> NumberNode | None:
-  """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
-  the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
-  if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
-    return ("number", u.dtype), u.dtype, u.arg
-  if u.op is Ops.SHRINK:
-    part = slice_of(u)
-    return None if part is None or part.storage in written else (("slice", u.dtype, u.shape, part.align), u.dtype, part)
-  found = offset_of(u) if u.op is Ops.UPDATE else None
-  return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
-
-
-def slice_of(u: UOp) -> Buffer | None:
-  """A slice of memory whose elements are consecutive as a Buffer of its own, for kernels to read; None for any other node."""
-  chain: list[UOp] = []
-  while (u := resolved(u)).op in (Ops.SHRINK, Ops.RESHAPE):
-    chain.append(u)
-    u = u.src[0]
-  memory, first = u.arg, 0
-  if u.op is not Ops.BUFFER or not memory.size: return None
-  for m in chain[::-1]:
-    if m.op is Ops.RESHAPE: continue
-    if (begin := consecutive(m.src[0].shape, m.arg)) is None: return None
-    first += ix.count(begin)   # of memory that there is
-  out, size = Buffer(memory.device, chain[0].shape, u.dtype, memory.storage), u.dtype.itemsize
-  out.version = memory.version   # stale where the memory is
-  out.offset = at = memory.offset + first * size
-  if type(at) is not BoundInt: out.align = alignment(at, size)
-  else: out.align = PART_ALIGN_BYTES if ix.mod(at.node, PART_ALIGN_BYTES) is ix.ZERO else size   # wherever it is
-  return out if out.size else None
-
-
-# memory of numbers, which no tensor has and nobody writes, and the numbers in words
-constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
-
-
-def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
-  """A number as a buffer of shape (), or (1,). 0.0 and -0.0 are two."""
-  return _number_buffer(device, dtype, value, math.copysign(1, value), shape)
-
-
-@lru_cache(maxsize=4096)
-def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: tuple[int, ...]) -> Buffer:
-  made = Buffer.from_numpy(device, np.full(shape, value, dtype.np))
-  constants[made.storage] = f"{dtype.name} {value!r}"
-  made.storage.writer = ref(number_buffer)   # which writes nothing
-  return made
-
-
-pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
 @contextmanager

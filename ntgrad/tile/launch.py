@@ -24,7 +24,7 @@ from ntgrad.engine.device import default_device
 from ntgrad.engine.device_asserts import Checks, watch
 from ntgrad.engine.observers import observers
 from ntgrad.engine.plan import Step
-from ntgrad.engine.planner import number_buffer, slice_of
+from ntgrad.engine.plan_inputs import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
 from ntgrad.engine.traced_sizes import traces

@@ -18,13 +18,14 @@ import ntgrad.tile as tile
 from ntgrad import Tensor
 from ntgrad.backends.opencl.compiler import UNSAVED
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import compile as engine_compile, counters, planner
+from ntgrad.engine import compile as engine_compile, counters, plan_inputs, planner
 from support.devices import missing
 from support.marks import long
 
 # functions that remember every answer: there are only so many questions
 FINITE = {
-  "dtype._vec": "scalar dtypes x widths of vectors", "dtype._limits": "dtypes", "elementwise.int_range": "dtypes", "elementwise.info_of": "dtypes",
+  "dtype._vec": "scalar dtypes x widths of vectors", "dtype._limits": "dtypes", "elementwise.int_range": "dtypes",
+  "elementwise.info_of": "dtypes",
   "device._worker_device": "devices", "device._start_compiler": "devices", "device.core_cache": "",
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "",
   "binaries.folder": "",
@@ -91,7 +92,7 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     known.clear()
     monkeypatch.setattr(known, "most", 8)
   monkeypatch.setattr(counters, "_MOST", 8)
-  planner._number_buffer.cache_clear()
+  plan_inputs._number_buffer.cache_clear()
   def arrangement(x: Any, y: Any, n: Any = 4) -> Any: return x.tile((n,)), y.tile((n,))
   def application(x: Any, y: Any) -> Any: y = x + 1  # noqa: F841
   kernel = tile.make(arrangement, application, (tile.Tensor(1), tile.Tensor(1)))
@@ -119,7 +120,7 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   grew = {k: n - before.get(k, 0) for k, n in sizes().items() if n - before.get(k, 0) > 0}
   nodes = grew.pop("uop._interned", 0)   # held by what is remembered
   # numbers that are parameters of kernels
-  assert grew.pop("planner.constants", 0) <= planner._number_buffer.cache_info().currsize
+  assert grew.pop("plan_inputs.constants", 0) <= plan_inputs._number_buffer.cache_info().currsize
   assert all(n <= 16 for n in grew.values()) and nodes < 400, (grew, nodes)   # of 14 times a dozen structures
   known = planner._plans, engine_compile._programs, kernel._launchers, kernel._specialised
   assert all(len(k) + len(k.older) <= 16 for k in known)
