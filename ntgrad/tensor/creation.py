@@ -358,11 +358,15 @@ class Creation(Elementwise, Movement):
   triu_indices = class_member(_triangle_indices, np.triu_indices, """
     (2, k): rows and columns of the elements at and above a diagonal, as ``tril_indices``. Raises ArgumentError.""")
 
-  def one_hot(self, num_classes: int) -> Self:
-    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class. Raises DTypeError,
-    ArgumentError; IndexOutOfRangeError for a constant that is no class."""
+  def one_hot(self, num_classes: int = -1) -> Self:
+    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class. -1: as many classes
+    as the greatest index needs, which is read for it. Raises DTypeError, ArgumentError; IndexOutOfRangeError for a constant that
+    is no class."""
     u = self.lazydata
     of_kind("iu", "one_hot", "a tensor", u, "it takes ints")
+    if num_classes == -1:
+      if not self.numel(): raise ArgumentError("one_hot: no indices to count classes by; give num_classes")
+      num_classes = int(self.numpy().max()) + 1
     whole_number("one_hot", "num_classes", num_classes, 0)
     known_class("one_hot", u, num_classes)
     shape = *u.shape, num_classes

@@ -223,6 +223,7 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
   "pad": [(lambda: F.pad(x, (1, 2), "constant", 3.0), lambda: x.pad(((0, 0), (1, 2)), value=3.0)),
           (lambda: F.pad(line, (2, 1), "reflect"), lambda: line.pad((2, 1), mode="reflect"))],
   "one_hot": [(lambda: F.one_hot(Tensor([0, 2, 1])), lambda: Tensor.eye(3)[Tensor([0, 2, 1])]),
+              (lambda: F.one_hot(Tensor([[1], [0]])), lambda: Tensor([[1], [0]]).one_hot()),
               (lambda: F.one_hot(Tensor([1]), 4), lambda: Tensor([[0, 1, 0, 0]]))],
   "embedding": [(lambda: F.embedding(ids, table), lambda: table[ids])],
   "embedding_bag": [(lambda: F.embedding_bag(ids.reshape(1, 5), table), lambda: table[ids].mean(0, keepdim=True)),

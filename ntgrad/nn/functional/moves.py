@@ -27,10 +27,6 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
   """(..) ints -> (.., num_classes) int64: 1 at the index, 0 elsewhere. -1: as many classes as the greatest index needs, which is
   read for it. Raises DTypeError, ArgumentError; IndexOutOfRangeError for an index that is no class."""
-  if num_classes == -1:
-    if not tensor.numel(): raise ArgumentError("one_hot: no indices to count classes by; give num_classes")
-    of_kind("iu", "one_hot", "a tensor", tensor, "it takes ints")
-    num_classes = int(tensor.max().item()) + 1
   return tensor.one_hot(num_classes).cast(dtypes.int64)
 
 
