@@ -232,3 +232,6 @@ class ZeroRedundancyOptimizer(OptimizerGroup):
 
 class _Groups(Optimizer):
   """Groups of parameters with the options of a class of optimizers, and their flat buffers; no state."""
+
+
+_Groups.__name__ = ZeroRedundancyOptimizer.__name__   # as errors say it
