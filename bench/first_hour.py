@@ -137,8 +137,8 @@ def cpu_seconds() -> float:
 
 
 def spent(fn: Callable[[], Any]) -> tuple[float, Any]:
-  """CPU seconds of a call, and what it gives; begins when nothing else in this process computes: threads of torch's libraries spin
-  for most of a second after the weights were taken from it."""
+  """CPU seconds of a call, and what it gives; begins when nothing else in this process computes: threads of torch's libraries
+  spin for most of a second after the weights were taken from it."""
   for _ in range(100):
     before = time.process_time()
     time.sleep(PAUSE)
