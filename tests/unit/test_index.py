@@ -150,7 +150,7 @@ def test_both_is_a_set() -> None:
     ix.both(p, q, p) is ix.both(q, p)
     and ix.both() is ix.TRUE
     and ix.both(p, ix.FALSE) is ix.FALSE
-    and ix.both(p, None, ix.TRUE) is p
+    and ix.both(p, ix.TRUE) is p
   )
   assert set(ix.conjuncts(ix.both(p, q))) == {p, q}
 
