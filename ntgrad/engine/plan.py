@@ -87,6 +87,11 @@ class Plan:
   again: Any = field(default=None, compare=False, repr=False)   # of one that was read from the disk: plan_cache.Again
   runs: Runs = field(default_factory=Runs, init=False, compare=False, repr=False)
 
+  @property
+  def is_sized(self) -> bool:
+    """Whether a SizedPlan gave it, for some sizes."""
+    return any([step.of is not None for step in self.steps])
+
   def uses(self) -> list[memory_plan.MemoryUse]:
     """The slots that each step takes, and at the end those that stay."""
     return [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in self.steps], self.outputs)]

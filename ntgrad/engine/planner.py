@@ -201,6 +201,8 @@ class FoundPlan(NamedTuple):
 # by the structure of a graph its Plan, and what that takes behind its inputs; by one without numbers the plan, None until there
 # were others; by a skeleton its _Seen; by the structure of a walk its FoundPlan, where the plan was found by that of its graph
 _plans: Recent[Any, Any] = Recent(8192)
+# the same of plans with run-time sizes, by structures with sizes: each has launches of its own, up to megabytes of them
+_sized_plans: Recent[Any, Any] = Recent(256)
 
 
 def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[FoundPlan, list[Buffer]]:
@@ -212,7 +214,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
       raise DeviceError(f"{u.arg} was overwritten by {u.arg.gone or 'an assignment'}; this value was not computed before that")
   settings = compiled_under(), Device.DEFAULT, bool(roots)
   key = "walk", tuple(walk.structure), _asked(sinks, number), settings
-  found: FoundPlan | None = None if traces or config.debug else _plans[key]
+  found: FoundPlan | None = None if traces or config.debug else _plans[key] or _sized_plans[key]
   if found is None or found.plan.kept.outdated:
     with recipes_made(walk):
       graph = Graph([n for s in sinks for n in s if n is not None])
@@ -227,7 +229,8 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     place, back, own = {u: i for i, u in enumerate(inputs)}, {p: i for i, p in enumerate(places)}, graph.inputs
     if more is None or not place.keys() >= {*own} or not all([type(x) is not int or x in back for x in more]):
       return found, [u.arg for u in given]
-    found = _plans[key] = found._replace(inputs=[place[u] for u in own], more=[back[x] if type(x) is int else x for x in more])
+    found = found._replace(inputs=[place[u] for u in own], more=[back[x] if type(x) is int else x for x in more])
+    (_sized_plans if plan.is_sized else _plans)[key] = found
   if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
   elif runs.first:
     if makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
@@ -268,14 +271,14 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
   has the plan, and takes that."""
   full = tuple(graph.rows), _asked(sinks, graph.number), settings
   traced = bool(traces) and config.dynamic != "never" and made_of_variables(graph.order)   # numbers alone say less
-  plan, more = (None if traced else _plans[full]) or (None, None)
+  plan, more = (None if traced else _plans[full] or _sized_plans[full]) or (None, None)
   before = None if plan is None else plan.kept
   hit, inputs = before is not None and not before.outdated, graph.inputs
   if hit and more: inputs = [*inputs, *[b.node for b in given_behind(more, graph.order)]]
   if plan is None or not hit:
     keeping = Keeping(sinks, graph.order, graph.number, () if made_of_variables(graph.order) else roots, before)
     plan, inputs, hit = _plan_anew(sinks, graph, keeping, full, traced)
-    known = _plans[full]
+    known = _plans[full] or _sized_plans[full]
     more = known[1] if known is not None and known[0] is plan else None
   seconds = time.perf_counter() - started
   for o in () if hit else observers: o.planned(_planned(sinks, graph, plan, seconds))
@@ -320,7 +323,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = sized.new() if known is None else known
     if plan is not None:
       more = None if traced else numbers_and_slices(sized.given[len(inputs):], sinks, order)
-      if more is not None: _plans[full] = plan, more
+      if more is not None: _sized_plans[full] = plan, more
       return plan, sized.given, known is not None
   if again:
     stand_ins = {order[i]: number_node(order[i], device, n) for i, n in numbers.items()}

@@ -88,7 +88,7 @@ def test_recent() -> None:
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   """Structures that are all new: what is remembered of them has a limit, and what is not remembered is gone."""
-  for known in (planner._plans, engine_compile._programs):
+  for known in (planner._plans, planner._sized_plans, engine_compile._programs):
     known.clear()
     monkeypatch.setattr(known, "most", 8)
   monkeypatch.setattr(counters, "_MOST", 8)
@@ -122,5 +122,5 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   # numbers that are parameters of kernels
   assert grew.pop("plan_inputs.constants", 0) <= plan_inputs._number_buffer.cache_info().currsize
   assert all(n <= 16 for n in grew.values()) and nodes < 400, (grew, nodes)   # of 14 times a dozen structures
-  known = planner._plans, engine_compile._programs, kernel._launchers, kernel._specialised
+  known = planner._plans, planner._sized_plans, engine_compile._programs, kernel._launchers, kernel._specialised
   assert all(len(k) + len(k.older) <= 16 for k in known)
