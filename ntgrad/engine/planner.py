@@ -205,6 +205,13 @@ _plans: Recent[Any, Any] = Recent(8192)
 _sized_plans: Recent[Any, Any] = Recent(256)
 
 
+def _remember(key: Any, plan: Plan, found: Any) -> None:
+  """Note what was found for a key, in place of what either table has, which may be outdated."""
+  new, old = (_sized_plans, _plans) if plan.is_sized else (_plans, _sized_plans)
+  new[key] = found
+  if old[key] is not None: old[key] = None
+
+
 def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[FoundPlan, list[Buffer]]:
   """Find or make the plan of what a walk has found, and give it and the buffers that it reads. ``roots``: values that it computes
   of which gradients may be asked for, whose plan keeps what these read."""
@@ -230,7 +237,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     if more is None or not place.keys() >= {*own} or not all([type(x) is not int or x in back for x in more]):
       return found, [u.arg for u in given]
     found = found._replace(inputs=[place[u] for u in own], more=[back[x] if type(x) is int else x for x in more])
-    (_sized_plans if plan.is_sized else _plans)[key] = found
+    _remember(key, plan, found)
   if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
   elif runs.first:
     if makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
@@ -323,7 +330,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
     plan = sized.new() if known is None else known
     if plan is not None:
       more = None if traced else numbers_and_slices(sized.given[len(inputs):], sinks, order)
-      if more is not None: _sized_plans[full] = plan, more
+      if more is not None: _remember(full, plan, (plan, more))
       return plan, sized.given, known is not None
   if again:
     stand_ins = {order[i]: number_node(order[i], device, n) for i, n in numbers.items()}
@@ -342,7 +349,7 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
   filled = all([step.sizes for step in plan.steps]) and not any([u.op is Ops.CALL for u in order])
   if sized is not None: sized.seen.filled, sized.seen.kept = filled, (keeping.places, plan.kept.places)
   if general is not None and not filled: _plans[general] = None
-  _plans[full] = plan, ()
+  _remember(full, plan, (plan, ()))
   if sized is not None and captured_calls and not traces and makes_ahead(len(plan.steps)):   # it runs once, others are recorded
     sized.ahead({u.arg.storage.serial for u in inputs} - {*captured_calls[-1]})
   return plan, inputs, False
