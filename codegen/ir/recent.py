@@ -38,6 +38,11 @@ class Recent(dict[K, _V]):
       super().clear()
     super().__setitem__(key, value)
 
+  def drop(self, key: K) -> None:
+    """Let go of an entry, if there is one."""
+    self.pop(key, None)
+    self.older.pop(key, None)
+
   def clear(self) -> None:
     self.older = {}
     super().clear()

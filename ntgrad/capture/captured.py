@@ -8,8 +8,8 @@ from weakref import ref
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import CaptureError, NotFiniteError, NtgradError, Ops, Recent, config, dtypes, live_nodes
-from ntgrad.engine import overrides, plan_inputs, realize as engine, report
-from ntgrad.engine.buffer import Buffer
+from ntgrad.engine import overrides, realize as engine, report
+from ntgrad.engine.buffer import Buffer, constants
 from ntgrad.engine.device import Device
 from ntgrad.engine.realize import base_of
 from ntgrad.engine.recording import Output, Recorder, Shared, Watch, nothing_known, told_apart
@@ -173,7 +173,7 @@ class Capture:
     labels: dict[int, Any] = {
       **{b.storage.serial: ("data", "" if b.rng_count else digest) for b, digest in recorder.host[::-1]},
       **{k: ("argument", i) for i, k in enumerate(inputs)},
-      **{k: ("number", plan_inputs.constants[s]) for k, s in there.items() if s in plan_inputs.constants},
+      **{k: ("number", constants[s]) for k, s in there.items() if s in constants},
       **{k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()}}
     def label(k: int) -> Any: return labels[k] if k in labels else ("state", k) if k < recorder.start else None
     more = [tuple((g.kind, g.view, g.shape, g.group) for g in self._given),

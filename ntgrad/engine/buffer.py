@@ -2,17 +2,22 @@
 from __future__ import annotations
 
 import gc
+import math
+from functools import lru_cache
 from itertools import count
 from typing import Any, Iterable
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import numpy as np
 
-from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, prod
+from ntgrad.backends import memory_pool as pools
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, live_nodes, prod
 from ntgrad.codegen.ir.elementwise import make
-from ntgrad.graph import caller, live_aliases, values
+from ntgrad.graph import BoundInt, caller, live_aliases, values
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import blame_caller
+from ntgrad.schedule.placement import PART_ALIGN_BYTES, alignment, consecutive
 
 from .counters import phase
 from .device import LATE, get_device, waited
@@ -275,3 +280,45 @@ def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> li
       out.append(n)
       stack.pop()
   return out
+
+
+def slice_of(u: UOp) -> Buffer | None:
+  """A slice of memory whose elements are consecutive as a Buffer of its own, for kernels to read; None for any other node."""
+  chain: list[UOp] = []
+  while (u := resolved(u)).op in (Ops.SHRINK, Ops.RESHAPE):
+    chain.append(u)
+    u = u.src[0]
+  memory, first = u.arg, 0
+  if u.op is not Ops.BUFFER or not memory.size: return None
+  for m in chain[::-1]:
+    if m.op is Ops.RESHAPE: continue
+    if (begin := consecutive(m.src[0].shape, m.arg)) is None: return None
+    first += ix.count(begin)   # of memory that there is
+  out, size = Buffer(memory.device, chain[0].shape, u.dtype, memory.storage), u.dtype.itemsize
+  out.version = memory.version   # stale where the memory is
+  out.offset = at = memory.offset + first * size
+  if type(at) is not BoundInt: out.align = alignment(at, size)
+  else: out.align = PART_ALIGN_BYTES if ix.mod(at.node, PART_ALIGN_BYTES) is ix.ZERO else size   # wherever it is
+  return out if out.size else None
+
+
+# ---- numbers as buffers
+
+# memory of numbers, which no tensor has and nobody writes, and the numbers in words
+constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
+
+
+def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
+  """A number as a buffer of shape (), or (1,). 0.0 and -0.0 are two."""
+  return _number_buffer(device, dtype, value, math.copysign(1, value), shape)
+
+
+@lru_cache(maxsize=4096)
+def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: tuple[int, ...]) -> Buffer:
+  made = Buffer.from_numpy(device, np.full(shape, value, dtype.np))
+  constants[made.storage] = f"{dtype.name} {value!r}"
+  made.storage.writer = ref(number_buffer)   # which writes nothing
+  return made
+
+
+pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going

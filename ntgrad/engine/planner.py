@@ -23,7 +23,7 @@ from ntgrad.schedule import ScheduleItem
 from ntgrad.schedule.placement import storage
 
 from . import later, plan_cache, report
-from .buffer import Buffer, resolved, walk_nodes
+from .buffer import Buffer, constants, resolved, slice_of, walk_nodes
 from .compile import compiled_under, programs, start_workers
 from .counters import phase
 from .device import Device, get_device
@@ -32,13 +32,26 @@ from .kernels_ahead import kernels_ahead, makes_ahead, variants_ahead
 from .observers import Planned, observers
 from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
-from .plan_inputs import given_behind, made_of_variables, number_node, number_nodes, numbers_and_slices, open_numbers
 from .shared_programs import with_shared_programs
-from .size_templates import MOST_SAMPLES, NumberNode, Sample, Skeleton, Template, skeleton, template, template_text
+from .size_templates import (
+  MOST_SAMPLES,
+  NumberNode,
+  Sample,
+  Skeleton,
+  Template,
+  made_of_variables,
+  number_node,
+  number_nodes,
+  open_numbers,
+  skeleton,
+  template,
+  template_text,
+)
 from .size_variants import SizedProgram
 from .traced_sizes import traces
 
 MANY_NODES, MANY_INPUTS = 600, 9   # of a new graph that has many kernels, or is followed by such a one
+MANY_SIZED = 512                 # plans that are kept for sizes in particular
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 CHANGES = Ops.UPDATE, Ops.CALL
 _NOTED = frozenset({Ops.DETACH, Ops.OUTPUT, *CHANGES})
@@ -198,18 +211,39 @@ class FoundPlan(NamedTuple):
     return out
 
 
+def given_behind(more: Sequence[Buffer | int], nodes: Sequence[UOp]) -> list[Buffer]:
+  """The numbers and slices that a plan takes behind its inputs."""
+  found = [x if isinstance(x, Buffer) else slice_of(nodes[x]) for x in more]
+  assert None not in found, "a node that was a slice of memory is one in every graph of its structure"
+  return found  # type: ignore[return-value]
+
+
+def numbers_and_slices(given: Sequence[UOp], sinks: Sinks, order: Sequence[UOp]) -> list[Buffer | int] | None:
+  """What every graph with the same structure gives a plan behind its inputs: numbers, and slices by the places of their nodes.
+  None where that may be other: slices of what is written are no parameters, and values of Variables are none of the structure."""
+  if not given: return []
+  if traces or any([target is not None for _, target in sinks]) or made_of_variables(order): return None
+  at = {(s.storage, s.offset, s.shape, s.dtype): i for i, u in enumerate(order)
+        if u.op is Ops.SHRINK and (s := slice_of(u)) is not None}
+  more: list[Buffer | int] = [at.get((b.storage, b.offset, b.shape, b.dtype), -1) if b.storage not in constants else b
+                              for b in [u.arg for u in given]]
+  return None if -1 in more else more
+
+
 # by the structure of a graph its Plan, and what that takes behind its inputs; by one without numbers the plan, None until there
 # were others; by a skeleton its _Seen; by the structure of a walk its FoundPlan, where the plan was found by that of its graph
 _plans: Recent[Any, Any] = Recent(8192)
-# the same of plans with run-time sizes, by structures with sizes: each has launches of its own, up to megabytes of them
-_sized_plans: Recent[Any, Any] = Recent(256)
+_sized: dict[Any, None] = {}   # keys of plans with run-time sizes, the oldest first: each has up to megabytes of launches
 
 
 def _remember(key: Any, plan: Plan, found: Any) -> None:
-  """Note what was found for a key, in place of what either table has, which may be outdated."""
-  new, old = (_sized_plans, _plans) if plan.is_sized else (_plans, _sized_plans)
-  new[key] = found
-  if old[key] is not None: old[key] = None
+  """Note what was found for a structure with sizes; of plans with run-time sizes those that came last."""
+  _plans[key] = found
+  if not plan.is_sized: return
+  _sized[key] = None
+  while len(_sized) > MANY_SIZED:
+    _plans.drop(oldest := next(iter(_sized)))
+    del _sized[oldest]
 
 
 def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ()) -> tuple[FoundPlan, list[Buffer]]:
@@ -221,7 +255,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
       raise DeviceError(f"{u.arg} was overwritten by {u.arg.gone or 'an assignment'}; this value was not computed before that")
   settings = compiled_under(), Device.DEFAULT, bool(roots)
   key = "walk", tuple(walk.structure), _asked(sinks, number), settings
-  found: FoundPlan | None = None if traces or config.debug else _plans[key] or _sized_plans[key]
+  found: FoundPlan | None = None if traces or config.debug else _plans[key]
   if found is None or found.plan.kept.outdated:
     with recipes_made(walk):
       graph = Graph([n for s in sinks for n in s if n is not None])
@@ -278,14 +312,14 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
   has the plan, and takes that."""
   full = tuple(graph.rows), _asked(sinks, graph.number), settings
   traced = bool(traces) and config.dynamic != "never" and made_of_variables(graph.order)   # numbers alone say less
-  plan, more = (None if traced else _plans[full] or _sized_plans[full]) or (None, None)
+  plan, more = (None if traced else _plans[full]) or (None, None)
   before = None if plan is None else plan.kept
   hit, inputs = before is not None and not before.outdated, graph.inputs
   if hit and more: inputs = [*inputs, *[b.node for b in given_behind(more, graph.order)]]
   if plan is None or not hit:
     keeping = Keeping(sinks, graph.order, graph.number, () if made_of_variables(graph.order) else roots, before)
     plan, inputs, hit = _plan_anew(sinks, graph, keeping, full, traced)
-    known = _plans[full] or _sized_plans[full]
+    known = _plans[full]
     more = known[1] if known is not None and known[0] is plan else None
   seconds = time.perf_counter() - started
   for o in () if hit else observers: o.planned(_planned(sinks, graph, plan, seconds))

@@ -12,8 +12,8 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import CaptureError, NotFiniteError, Recent, config
 from ntgrad.graph import Alias, live_aliases
 
-from . import counters, device_asserts, launch_graphs, memory_plan, nan_checks, plan_inputs, realize as engine, report
-from .buffer import LARGE_BYTES, Buffer, Storage
+from . import counters, device_asserts, launch_graphs, memory_plan, nan_checks, realize as engine, report
+from .buffer import LARGE_BYTES, Buffer, Storage, constants
 from .counters import phase
 from .device import get_device
 from .launch_graphs import Launched, LaunchList
@@ -113,7 +113,7 @@ class Replay:
     self.readers: dict[Storage, list[ref[Alias]]] = {}
     for s in alive.values():
       if s.writer is not None and isinstance(owner := s.writer(), Alias): self.owners.append((ref(owner), s))
-      elif s.serial < self.start and s not in plan_inputs.constants: self.readers[s] = []
+      elif s.serial < self.start and s not in constants: self.readers[s] = []
     for a in live_aliases if self.readers else ():
       for s in {b.storage for b in engine.buffers_beneath(a.node)} & self.readers.keys(): self.readers[s].append(ref(a))
     for s, r in self.readers.items():

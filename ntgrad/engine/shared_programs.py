@@ -15,9 +15,9 @@ import numpy as np
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import BinaryOps, Ops, UOp, config, dtypes, held
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, flat_index, substitute
-from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES
 from ntgrad.schedule.lower import ScheduleItem
 from ntgrad.schedule.nodes import indexed
+from ntgrad.schedule.placement import PART_ALIGN_BYTES
 
 from . import overrides
 from .size_variants import with_common_names

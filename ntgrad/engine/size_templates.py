@@ -8,17 +8,18 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import evaluator, sizes_of
-from ntgrad.codegen.ir import MOVEMENT, BinaryOps, DType, Ops, UnaryOps, UOp
+from ntgrad.codegen.ir import MOVEMENT, BinaryOps, DType, Ops, UnaryOps, UOp, dtypes
 from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.passes.scatters import worth_sorting
 from ntgrad.graph import BoundInt, Derived
 from ntgrad.schedule.chains import MOST_WITHIN
+from ntgrad.schedule.placement import Sink, offset_of
 
-from .buffer import Buffer, Storage
+from .buffer import Buffer, Storage, number_buffer, slice_of
 from .device import get_device
 from .size_variants import names_beside
 from .traced_sizes import value_now
@@ -26,6 +27,7 @@ from .traced_sizes import value_now
 MOST_SAMPLES = 8                                  # graphs of one skeleton that a guess is made from
 FACTORS = 64                                      # how many times another a size is looked at for
 _OPEN = -1                                        # in the place of a size
+_COMMON = 0.0, 0.5, 1.0, 2.0                      # floats that stay part of a kernel
 _SMALL = 0, 1                                     # sizes that stay what they are: other rules hold for them
 _Ints = tuple[int, ...]
 Sample = tuple[_Ints, tuple[Any, ...]]  # the sizes and the numbers of a graph
@@ -49,6 +51,49 @@ class Skeleton(NamedTuple):
     """Whether some of the sizes, places and numbers are made of Variables."""
     return any([type(n) is BoundInt for n in self.sizes]) or any(
       [type(n) is Derived or isinstance(n, Buffer) and type(n.offset) is BoundInt for n in self.numbers])
+
+
+def made_of_variables(order: Sequence[UOp]) -> bool:
+  """Whether sizes, places or numbers in a graph are made of Variables."""
+  for u in order:
+    if any([type(n) is BoundInt for n in u.shape]) or type(u.arg) is Derived: return True
+    if u.op is Ops.SHRINK or u.op is Ops.UPDATE:
+      parts = [arg for op, arg in (u.arg if u.op is Ops.UPDATE else ((u.op, u.arg),)) if op is Ops.SHRINK]
+      if any([type(n) is BoundInt for part in parts for ends in part for n in ends]): return True
+  return False
+
+
+def number_nodes(sinks: Sequence[Sink], order: list[UOp]) -> dict[int, NumberNode]:
+  """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
+  targets = {target.arg.storage for _, target in sinks if target is not None}
+  return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
+
+
+def _parameter(u: UOp, written: Collection[Storage]) -> NumberNode | None:
+  """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
+  the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
+  if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
+    return ("number", u.dtype), u.dtype, u.arg
+  if u.op is Ops.SHRINK:
+    part = slice_of(u)
+    return None if part is None or part.storage in written else (("slice", u.dtype, u.shape, part.align), u.dtype, part)
+  found = offset_of(u) if u.op is Ops.UPDATE else None
+  return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
+
+
+def open_numbers(order: Sequence[UOp], numbers: Mapping[int, NumberNode]) -> dict[int, NumberNode]:
+  """What may be other in graphs of one skeleton: whole numbers may come of sizes; a write at a number is one at a size."""
+  found: dict[int, NumberNode] = {}
+  for i, u in enumerate(order):
+    if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: found[i] = ("number", u.dtype), u.dtype, u.arg
+    elif i in numbers and u.op is not Ops.UPDATE: found[i] = numbers[i]
+  return found
+
+
+def number_node(u: UOp, device: str, number: NumberNode) -> UOp:
+  """The BUFFER that is given for the number of a node."""
+  _, dtype, value = number
+  return value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value, (1,) if u.op is Ops.UPDATE else ()).node
 
 
 def _shape(shape: Sequence[int], size: Callable[[int], Any]) -> tuple[Any, ...]:

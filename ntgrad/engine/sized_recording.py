@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from ntgrad.codegen.index import dim_text, evaluator
 from ntgrad.codegen.ir import Recent, UOp
 
-from .plan_inputs import number_buffer
+from .buffer import number_buffer
 from .traced_sizes import Trace
 
 _Ints = tuple[int, ...]

@@ -15,12 +15,11 @@ from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import Origin, lines, worth_naming
 
-from .buffer_pieces import touched_parts
 from .copied_factors import copy_factors
 from .kernel_groups import Group
 from .nodes import Body, Copies, Idx, Nodes, as_buffer, at_place, axes_in, in_bounds, indexed, movement, node_bytes, pulled
 from .partition import Asked, Partition, Use
-from .placement import load_element, param_stand_in, storage, storage_index, stores
+from .placement import load_element, param_stand_in, storage, storage_index, stores, touched_parts
 from .scan import scan_value
 from .scatter_order import RUNS
 from .sort import sorted_value

@@ -18,13 +18,12 @@ from ntgrad.codegen.ir import DType, Ops, Recent, UOp, config, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.core import Base as Tensor
 from ntgrad.engine import nan_checks
-from ntgrad.engine.buffer import Buffer, Storage
+from ntgrad.engine.buffer import Buffer, Storage, number_buffer, slice_of
 from ntgrad.engine.counters import phase
 from ntgrad.engine.device import default_device
 from ntgrad.engine.device_asserts import Checks, watch
 from ntgrad.engine.observers import observers
 from ntgrad.engine.plan import Step
-from ntgrad.engine.plan_inputs import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
 from ntgrad.engine.traced_sizes import traces

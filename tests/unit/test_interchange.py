@@ -21,7 +21,7 @@ from ntgrad.backends.cuda import device as runtime
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import compile, device as opening, interchange, plan_inputs, planner
+from ntgrad.engine import buffer, compile, device as opening, interchange, planner
 from ntgrad.engine.buffer import Adopted
 from ntgrad.engine.device import get_device
 from ntgrad.engine.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
@@ -355,7 +355,7 @@ def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noq
   real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
   def forget() -> None:
     held()
-    plan_inputs._number_buffer.cache_clear()
+    buffer._number_buffer.cache_clear()
     runtime._here.__dict__.clear()
   forget()
   yield fake

@@ -18,7 +18,7 @@ import ntgrad.tile as tile
 from ntgrad import Tensor
 from ntgrad.backends.opencl.compiler import UNSAVED
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import compile as engine_compile, counters, plan_inputs, planner
+from ntgrad.engine import buffer, compile as engine_compile, counters, planner
 from support.devices import missing
 from support.marks import long
 
@@ -53,15 +53,15 @@ def remembering() -> dict[str, Any]:
 def containers() -> dict[str, Any]:
   """Every container of a module, and those of its objects, that is no constant."""
   kinds = (dict, list, set, deque, WeakSet, WeakValueDictionary, WeakKeyDictionary)
-  found: dict[str, Any] = {}
+  found: dict[int, tuple[str, Any]] = {}
   for name, module in modules():
     for key, value in vars(module).items():
       if key.startswith("__"): continue
-      if isinstance(value, kinds): found[f"{name}.{key}"] = value
+      if isinstance(value, kinds): found.setdefault(id(value), (f"{name}.{key}", value))   # once, wherever it is imported
       elif isinstance(value, (type, ModuleType)): continue
       elif type(value).__module__.startswith("ntgrad.") and hasattr(value, "__dict__"):
-        found.update({f"{name}.{key}.{k}": v for k, v in vars(value).items() if isinstance(v, kinds)})
-  return found
+        found.update({id(v): (f"{name}.{key}.{k}", v) for k, v in vars(value).items() if isinstance(v, kinds)})
+  return dict(found.values())
 
 
 def test_functions_remember_so_much_at_most() -> None:
@@ -88,11 +88,12 @@ def test_recent() -> None:
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   """Structures that are all new: what is remembered of them has a limit, and what is not remembered is gone."""
-  for known in (planner._plans, planner._sized_plans, engine_compile._programs):
+  for known in (planner._plans, engine_compile._programs):
     known.clear()
     monkeypatch.setattr(known, "most", 8)
   monkeypatch.setattr(counters, "_MOST", 8)
-  plan_inputs._number_buffer.cache_clear()
+  monkeypatch.setattr(planner, "MANY_SIZED", 8)
+  buffer._number_buffer.cache_clear()
   def arrangement(x: Any, y: Any, n: Any = 4) -> Any: return x.tile((n,)), y.tile((n,))
   def application(x: Any, y: Any) -> Any: y = x + 1  # noqa: F841
   kernel = tile.make(arrangement, application, (tile.Tensor(1), tile.Tensor(1)))
@@ -120,7 +121,7 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   grew = {k: n - before.get(k, 0) for k, n in sizes().items() if n - before.get(k, 0) > 0}
   nodes = grew.pop("uop._interned", 0)   # held by what is remembered
   # numbers that are parameters of kernels
-  assert grew.pop("plan_inputs.constants", 0) <= plan_inputs._number_buffer.cache_info().currsize
+  assert sum([grew.pop(k) for k in list(grew) if k.endswith(".constants")]) <= buffer._number_buffer.cache_info().currsize
   assert all(n <= 16 for n in grew.values()) and nodes < 400, (grew, nodes)   # of 14 times a dozen structures
-  known = planner._plans, planner._sized_plans, engine_compile._programs, kernel._launchers, kernel._specialised
+  known = planner._plans, engine_compile._programs, kernel._launchers, kernel._specialised
   assert all(len(k) + len(k.older) <= 16 for k in known)

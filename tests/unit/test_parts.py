@@ -10,9 +10,9 @@ import ntgrad.tile as tile
 from ntgrad import Tensor, jit, nn
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
-from ntgrad.engine.plan_inputs import slice_of
+from ntgrad.engine.buffer import slice_of
 from ntgrad.schedule import create_schedule
-from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
+from ntgrad.schedule.placement import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.tile import specialised as tile_kernel
 from support.devices import DEVICES, missing
 from support.marks import long

@@ -40,7 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counts]:
     return new(self, *args)
   monkeypatch.setattr(plans, "make_plan", make_plan)
   monkeypatch.setattr(SizedProgram, "new", variant)
-  for known in "_plans", "_sized_plans": monkeypatch.setattr(plans, known, type(plans._plans)(1024))
+  monkeypatch.setattr(plans, "_plans", type(plans._plans)(1024))
   yield counts
 
 
