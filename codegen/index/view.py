@@ -60,11 +60,11 @@ def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
     flat = ix.const(0)
     for d in range(j, j + n): flat = ix.add(ix.mul(flat, arg[d]), idx[d])
     group: list[UOp] = []
-    for d in range(i + m - 1, i - 1, -1):
+    for d in range(i + m - 1, i, -1):
       size = 1 if shape[d] == 0 else shape[d]   # nothing lies in a dimension of 0
-      group.append(flat if d == i else ix.mod(flat, size))
+      group.append(ix.mod(flat, size))
       flat = ix.fdiv(flat, size)
-    out.extend(reversed(group))
+    out += [flat, *reversed(group)][:m]
     i, j = i + m, j + n
   return tuple(out), ix.TRUE
 
