@@ -2,9 +2,11 @@
 classes. A device that lacks a capability inherits what says so: DeviceError, None or False where the engine has another way."""
 from __future__ import annotations
 
+import hashlib
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeAlias
 
 import numpy as np
@@ -30,6 +32,11 @@ class KernelSource:
   kernel: tuple[str, str] = "", ""            # the text without them: what stands before the kernel's name, and what after it
   weight: float = 1.0                           # about how many small kernels it is worth to a compiler
   sizes: tuple[DType, ...] = ()   # dtypes of the sizes that a launch gives, in the order of ``ProgramSpec.sizes``
+
+  @cached_property
+  def digest(self) -> str:
+    """Stands for the text in keys."""
+    return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,12 @@ import _ctypes
 import ctypes
 import os
 import re
+import shutil
 import struct
 import weakref
+from collections.abc import Iterable
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from ..process import temporary
 # its source; whether it was built quickly; of each kernel how many arguments it has, and bytes of local memory; its binary, or
 # PoCL's files of it, by their paths in PoCL's folder
 FORM = TupleForm(TEXT, BOOL, Table(STR, TupleForm(COUNT, COUNT)), Maybe(ZIPPED), Sequence(TupleForm(STR, ZIPPED)))
+_numbers = count()
 _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+){2,}", re.ASCII)   # paths of files in the folder of a program
 
 
@@ -56,32 +60,77 @@ def new_folders() -> set[Path]:
 for _forget in (folder.cache_clear, _known.clear): os.register_at_fork(after_in_child=_forget)
 
 
-def pack(source: str, quick: bool, shapes: dict[str, tuple[int, int]], files: Path | None, cl: Any, program: Any) -> bytes:
+class Files:
+  """PoCL's files of a program, by their paths in PoCL's folder; in memory until PoCL asks for them (``written``), since most
+  programs need their machine code alone, and making folders costs more than reading it."""
+
+  def __init__(self, path: Path, contents: Iterable[tuple[str, bytes]] = ()):
+    self.path, self._contents = path, dict(contents)
+
+  def written(self) -> Path:
+    """The program's folder, the files in it."""
+    made = set[str]()
+    for path, content in self._contents.items():
+      file = f"{folder()}/{path}"
+      if os.path.exists(file): continue
+      if (above := os.path.dirname(file)) not in made:
+        os.makedirs(above, exist_ok=True)
+        made.add(above)
+      with open(file, "wb") as f: f.write(content)
+    self._contents.clear()
+    return self.path
+
+  def remove(self) -> None:
+    """Remove what PoCL would take for its own."""
+    self._contents.clear()
+    shutil.rmtree(self.path, ignore_errors=True)
+
+  def machine_code(self, name: str, owner: object, bad: list[str] | None = None) -> dict[bool, int]:
+    """The addresses of the function that runs a group of a kernel that has run: for any grid (False) and for small ones (True),
+    those of them that there are. They stay loaded for as long as ``owner`` lives. Files that do not have it are added to ``bad``,
+    if given, and removed: PoCL would end the process where it loads such, and compiles again where there is nothing.
+
+    PoCL unloads what is beyond the 128 kernels that ran last: a training step with more of them would load each anew at every
+    launch, for 15 µs."""
+    found = dict[bool, int]()
+    inside = [p for p in self._contents if p.split("/")[2::2] == [name, f"{name}.so"]]
+    for path in inside or map(str, self.path.glob(f"{name}/*/{name}.so")):
+      content, file, handle = self._contents.get(path), path, 0
+      if content is not None:   # never two libraries under one name: the second would be the first
+        file = f"{temporary()}/{next(_numbers)}.so"
+        with open(file, "wb") as f: f.write(content)
+      try:
+        handle = _ctypes.dlopen(file, ctypes.RTLD_LOCAL | os.RTLD_NOW)
+        found["-smallgrid/" in path] = _ctypes.dlsym(handle, f"_pocl_kernel_{name}_workgroup")
+      except OSError:   # others write to PoCL's folder too
+        if handle: _ctypes.dlclose(handle)   # or whoever opens this path again would get it
+        if bad is not None:
+          bad.append(path)
+          if content is None: os.unlink(path)
+          else: del self._contents[path]
+      else: weakref.finalize(owner, _ctypes.dlclose, handle).atexit = False
+      finally:
+        if content is not None: os.unlink(file)
+    return found
+
+
+def pack(source: str, quick: bool, shapes: dict[str, tuple[int, int]], files: Files | None, cl: Any, program: Any) -> bytes:
   """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them. Raises
   ValueError for files that PoCL has not written to the end."""
   if files is None:
     return packed(FORM, (source, quick, shapes, bytes(program.get_info(cl.program_info.BINARIES)[0]), ()), "program")
-  found = tuple((p.relative_to(folder()).as_posix(), p.read_bytes()) for p in sorted(files.rglob("*")) if p.is_file())
+  found = tuple((p.relative_to(folder()).as_posix(), p.read_bytes()) for p in sorted(files.written().rglob("*")) if p.is_file())
   for path, data in found: _check(path, data)
   return packed(FORM, (source, quick, shapes, None, found), "program")
 
 
-def unpack(data: bytes) -> tuple[str, bool, dict[str, tuple[int, int]], bytes | None, Path | None]:
-  """What a packed program has, see ``FORM``, its files put where PoCL looks for them; of these the folder. Raises ValueError for
-  bytes that are no packed program."""
+def unpack(data: bytes) -> tuple[str, bool, dict[str, tuple[int, int]], bytes | None, Files | None]:
+  """What a packed program has, see ``FORM``. Raises ValueError for bytes that are no packed program."""
   source, quick, shapes, binary, found = unpacked(FORM, data, "program")
   at = {"/".join(path.split("/")[:2]) for path, _ in found}
   if len(at) > 1 or bool(at) == (binary is not None): raise ValueError("packed program: no binary, and no files of a program")
   for path, content in found: _check(path, content)
-  root, made = str(folder()), set[str]()
-  for path, content in found:
-    file = f"{root}/{path}"
-    if os.path.exists(file): continue
-    if (above := os.path.dirname(file)) not in made:
-      os.makedirs(above, exist_ok=True)
-      made.add(above)
-    with open(file, "wb") as f: f.write(content)
-  return source, quick, shapes, binary, folder().joinpath(*at) if at else None
+  return source, quick, shapes, binary, Files(folder().joinpath(*at), found) if at else None
 
 
 def _check(path: str, data: bytes) -> None:
@@ -102,23 +151,3 @@ def _whole(code: bytes) -> bool:
   at = 4
   while at + 8 <= len(code): at += 8 + 4 * struct.unpack_from("<I", code, at + 4)[0]
   return code[:4] == b"BC\xc0\xde" and 4 < at == len(code)
-
-
-def machine_code(files: Path, name: str, owner: object, bad: list[Path] | None = None) -> dict[bool, int]:
-  """The addresses of the function that runs a group of a kernel that has run: for any grid (False) and for small ones (True),
-  those of them that there are. They stay loaded for as long as ``owner`` lives.
-
-  PoCL unloads what is beyond the 128 kernels that ran last: a training step with more of them would load each anew at every
-  launch, for 15 µs. Libraries that do not have it are added to ``bad``."""
-  found = {}
-  for path in files.glob(f"{name}/*/{name}.so"):
-    handle = 0
-    try:
-      handle = _ctypes.dlopen(str(path), ctypes.RTLD_LOCAL | os.RTLD_NOW)
-      found[path.parent.name.endswith("-smallgrid")] = _ctypes.dlsym(handle, f"_pocl_kernel_{name}_workgroup")
-    except OSError:   # others write to PoCL's folder too
-      if handle: _ctypes.dlclose(handle)   # or whoever opens this path again would get it
-      if bad is not None: bad.append(path)
-      continue
-    weakref.finalize(owner, _ctypes.dlclose, handle).atexit = False
-  return found

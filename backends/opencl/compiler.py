@@ -62,7 +62,7 @@ class Unit(workers.Job):
   names: dict[str, str] = field(default_factory=dict)
   program: Any = None                            # the OpenCL object, once it is there
   source: str = ""                               # of a program built here
-  files: Path | None = None                      # PoCL's of the program
+  files: binaries.Files | None = None            # PoCL's of the program
   shapes: dict[str, tuple[int, int]] = field(default_factory=dict)   # see binaries.FORM; of a program that was packed
   binary: bytes | None = None                    # of another driver than PoCL
   # the kernels, or what is wrong, if they do not go together
@@ -72,7 +72,7 @@ class Unit(workers.Job):
   waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
   kept: str = ""                                 # the key of a program that was read from the disk cache
-  code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
+  code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see Files.machine_code, by the kernel's name
   quick: bool = False                            # whether it is built without optimisation
   final: bool = False                            # whether no optimised one is to take its place, though it is built quickly
   arrived: list[Unit] | None = None              # where it says that a worker has been at it
@@ -169,7 +169,7 @@ class Compiler:
 
   def key(self, spec: ProgramSpec) -> str:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
-    return cache.key(FORMAT, self.identity, spec.name, spec.source.text, tuple(spec.local))
+    return cache.key(FORMAT, self.identity, spec.name, spec.source.digest, tuple(spec.local))
 
   def compile(self, specs: Specs) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
@@ -303,9 +303,8 @@ class Compiler:
       self.loaded[where] = unit
       return unit
     cache.remove("opencl-program", where)
-    # PoCL would take these for its own
-    files = unit.files
-    if files is not None and files not in [u.files for u in self.units.values()]: shutil.rmtree(files, ignore_errors=True)
+    others = [u.files.path for u in self.units.values() if u.files is not None]
+    if unit.files is not None and unit.files.path not in others: unit.files.remove()
     return None
 
   def kernel_names(self, unit: Unit) -> list[str]:
@@ -313,12 +312,10 @@ class Compiler:
     except self.cl.Error: return []
 
   def look(self, unit: Unit, name: str) -> None:
-    """See that a kernel's machine code is some, where it was read from the disk cache. What is none is removed: PoCL would end
-    the process where it loads that, and compiles again where there is nothing."""
+    """See that a kernel's machine code is some, where it was read from the disk cache."""
     if not unit.kept or unit.files is None or name in unit.code: return
-    bad = list[Path]()
-    unit.code[name] = binaries.machine_code(unit.files, name, unit, bad)
-    for path in bad: path.unlink()
+    bad = list[str]()
+    unit.code[name] = unit.files.machine_code(name, unit, bad)
     if bad: cache.remove("opencl-program", unit.kept)
 
   def build(self, unit: Unit) -> None:
@@ -335,8 +332,8 @@ class Compiler:
         if not more: raise CompileError(explain(spec, unit.source, str(e))) from None
       k = cache.key(self.identity, unit.quick, unit.source)
       new = binaries.new_folders()
-      unit.files = new.pop() if len(new) == 1 else _folders[k]   # of the same program built before
-      if unit.files is not None: _folders[k] = unit.files
+      path = new.pop() if len(new) == 1 else _folders[k]   # of the same program built before
+      if path is not None: _folders[k], unit.files = path, binaries.Files(path)
     if unit.program is not None: return
     for k, s in unit.specs.items():   # which names the kernel at fault
       one = self.unit([s])
@@ -368,6 +365,7 @@ class Compiler:
     machine code can be called without. False for bytes that make no sense, and where this driver does not take them."""
     try: unit.source, unit.quick, unit.shapes, unit.binary, unit.files = binaries.unpack(packed)
     except ValueError: return False
+    if unit.files is not None and unit.program is not None: unit.files.written()   # a program that waits for its machine code
     if unit.binary is None and unit.shapes: return True
     with suppress(self.cl.Error): self.program_of(unit)
     return unit.program is not None
@@ -379,10 +377,11 @@ class Compiler:
       with self.lock:
         if unit.binary is not None: unit.program = self.load_program(OPTIONS, [self.device], [unit.binary])
         else:
+          if unit.files is not None: unit.files.written()
           try: unit.program = self.load_source(unit.source, unit.quick)
           except self.cl.Error:   # what lay on disk is none of PoCL's
             if unit.files is None: raise
-            shutil.rmtree(unit.files, ignore_errors=True)
+            unit.files.remove()
             unit.program = self.load_source(unit.source, unit.quick)
     return unit.program
 
@@ -456,7 +455,7 @@ class Compiler:
     if unit is None or unit.program is None: return f"# no assembly of {spec.label}: it has not been compiled"
     name = unit.names[k]
     self.finish()
-    where = (binaries.folder(), "*/*/") if unit.files is None else (unit.files, "")
+    where = (binaries.folder(), "*/*/") if unit.files is None else (unit.files.written(), "")
     found = [*where[0].glob(f"{where[1]}{name}/*/{name}.so")]
     if not found: return f"# no assembly of {spec.label}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
@@ -478,11 +477,13 @@ def keep(packed: bytes, names: dict[str, str], quick: bool = False) -> None:
 
 
 def forget(names: dict[str, str]) -> None:
-  """Remove kernels that were built quickly from the disk: the optimised ones are there."""
-  for spec_key in names:
-    if (where := cache.get("opencl-program-of", tiered(spec_key, True), WHERE)) is None: continue
-    cache.remove("opencl-program-of", tiered(spec_key, True))
-    cache.remove("opencl-program", where)
+  """Remove kernels that were built quickly from the disk: the optimised ones are there. Their program goes with its last one."""
+  def program(spec_key: str) -> str | None: return cache.get("opencl-program-of", tiered(spec_key, True), WHERE)
+  found = {k: where for k in names if (where := program(k)) is not None}
+  for spec_key in found: cache.remove("opencl-program-of", tiered(spec_key, True))
+  for where in {*found.values()}:
+    others, _ = cache.get("opencl-program", where, PROGRAM) or ({}, b"")
+    if where not in map(program, others): cache.remove("opencl-program", where)
 
 
 def explain(spec: ProgramSpec, source: str, log: str) -> str:

@@ -7,7 +7,7 @@ import time
 from copy import copy
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence, cast
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -17,12 +17,10 @@ from ntgrad.codegen.index import evaluator
 from ntgrad.codegen.ir import CompileError, DeviceError
 
 from ..base import Argument, Program, ProgramSpec, Sizes, grid_of, remade
-from . import binaries
 from .compiler import Unit
 from .threads import WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals
 
 if TYPE_CHECKING:
-  from pathlib import Path
 
   from .device import OpenCLDevice
 
@@ -48,7 +46,7 @@ class OpenCLProgram(Program):
     self._args = list[Any]()  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
     self._locals: tuple[int, int] | None = None   # arrays of local memory, at most, and the bytes of all
-    self.code = dict[bool, int]()   # its machine code, once it is there: see binaries.machine_code
+    self.code = dict[bool, int]()   # its machine code, once it is there: see Files.machine_code
     self._work: Any = None      # the numbers of its work at some sizes
     self._records: Any = None   # its launch by our own threads, from then on
     self._launch: Launch | None = None
@@ -119,9 +117,7 @@ class OpenCLProgram(Program):
 
   def replace_code(self, unit: Unit) -> None:
     """Run the machine code of another unit from now on."""
-    name = unit.names[self._device.compiler.key(self.spec)]
-    codes = unit.code[name] = unit.code.get(name) or binaries.machine_code(cast("Path", unit.files), name, unit)
-    if not codes: return
+    if not (codes := self._code_of(unit)): return
     self.unit, self.code, self._kernel = unit, codes, None
     for launch in list(self._launches): launch.replace_code(codes, unit)
 
@@ -161,13 +157,20 @@ class OpenCLProgram(Program):
       raise CompileError(f"kernel {spec.label}: {count} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")
     self._kernel = kernel   # last: who finds it does not ask for the rest
 
+  def find_code(self) -> None:
+    """Build it, and take its machine code where that was in the disk cache: then PoCL is not asked at all."""
+    self._build()
+    self.take_code()
+
   def take_code(self, again: bool = False) -> None:
     """Take its machine code, if it is there: when it has run, or was in the disk cache."""
-    unit = self.unit
-    name = unit.names.get(self._device.compiler.key(self.spec))
-    if unit.files is None or name is None: return
-    if again or not unit.code.get(name): unit.code[name] = binaries.machine_code(unit.files, name, unit)
-    self.code = unit.code[name]
+    self.code = self._code_of(self.unit, again)
+
+  def _code_of(self, unit: Unit, again: bool = False) -> dict[bool, int]:
+    name = unit.names.get(self._device.compiler.key(self.spec), "")
+    if unit.files is None or not name: return {}
+    if again or not unit.code.get(name): unit.code[name] = unit.files.machine_code(name, unit)
+    return unit.code[name]
 
   def _link(self) -> None:
     """Let our own threads launch it from now on, where they can: it has run, or its machine code was in the disk cache."""

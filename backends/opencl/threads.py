@@ -39,9 +39,9 @@ SHORT = 2e-6         # seconds on one thread at least, of a launch that is not s
 WORTH_WAKING = 15e-6 # the same of launches for which helpers that sleep are woken
 # the same where they were measured: helpers have nothing in their caches, and start late
 MEASURED_SHORT, MEASURED_WAKING = 20e-6, 100e-6
-# seconds that a kernel which was built quickly has taken, from which on it is built again; the same of a graph's, if its sizes
-# change too often to know what each takes
-WORTH_OPTIMISING, ALL_WORTH_OPTIMISING = 0.02, 0.25
+# seconds that a kernel which was built quickly has taken, from which on it is built again: about what that costs; the same of a
+# graph's, if its sizes change too often to know what each takes
+WORTH_OPTIMISING, ALL_WORTH_OPTIMISING = 0.08, 0.25
 MEASURED = 2, 4      # runs of a graph in which its launches are measured
 _THREADS, _LEAVE, _CORES, _IDS = 18, 19, 23, 24  # words of pool_t
 _LINE = 64                            # bytes of a cache line
@@ -449,7 +449,7 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   zeros, out = device.new_raw(4096), device.new_raw(4096)
   zeros.host[:] = 0
   for p in run, test:
-    p.ready()
+    p.find_code()
     if not p.code: p([out if p is test else zeros, *[zeros] * (p.spec.nparams - 1)])
   device.queue.finish()
   for p in run, test: p.take_code()

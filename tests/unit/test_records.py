@@ -350,8 +350,9 @@ def test_programs_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
   monkeypatch.setattr(binaries, "folder", lambda: tmp_path)
   def unpack(*program: Any) -> Any: return binaries.unpack(packed(binaries.FORM, program, "program"))
   whole, shapes = ("A/B/k/1-1-1/k.so", LIBRARY), {"k": (1, 0)}
-  assert unpack("s", True, shapes, None, (whole, ("A/B/program.bc", CODE))) == ("s", True, shapes, None, tmp_path / "A" / "B")
-  assert (tmp_path / whole[0]).read_bytes() == LIBRARY
+  *about, files = unpack("s", True, shapes, None, (whole, ("A/B/program.bc", CODE)))
+  assert about == ["s", True, shapes, None] and not (tmp_path / "A").exists()
+  assert files.written() == tmp_path / "A" / "B" and (tmp_path / whole[0]).read_bytes() == LIBRARY
   assert unpack("s", False, {}, b"binary", ()) == ("s", False, {}, b"binary", None)
   for wrong in (("s", False, {}, None, ()), ("s", False, {}, b"b", (whole,)),
                 ("s", False, {}, None, (whole, ("A/C/program.bc", CODE))),

@@ -126,6 +126,23 @@ said(f"quick {{quick()}} asked {{asked}} calls {{calls}}")
 
 
 @long
+def test_some_of_a_program_are_optimised(tmp_path: Path) -> None:
+  """Kernels that were built in one program with one that is optimised now stay on disk."""
+  run("""
+step(x, y, z).item()
+device.compiler.save()
+one = max([p for p in device.programs if p.quick], key=lambda p: len(p.unit.names))
+assert len(one.unit.names) > 1
+device.compiler.optimise([one.spec])
+device.wait_optimised()
+device.take_over()
+said(f"optimised {not one.quick:d}")
+""", tmp_path)
+  _, numbers = run('step(x, y, z).item()\nsaid(f"built {device.compiler.built}")', tmp_path)
+  assert numbers["built"] == 0
+
+
+@long
 def test_a_fork_takes_nothing_along(cold: tuple[str, Path], tmp_path: Path) -> None:
   """A fork in the first tier: the child is told that the device is its parent's, which goes on to the optimised tier."""
   code = STEPS.replace("ntgrad.Device.optimise()", """
