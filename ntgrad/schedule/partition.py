@@ -137,9 +137,11 @@ class Partition:
     return (_NEVER, frozenset()) if len(beneath) > _SEVERAL else (min(_NEVER, cost), beneath)
 
   def _worth_again(self, u: UOp) -> bool:
-    """Whether several kernels that need ``u`` had better compute it: from no more bytes than it has itself."""
+    """Whether several kernels that need ``u`` had better compute it: from no more bytes than it has itself, beside numbers of its
+    rows."""
     cost, leaves = self.again[u]
-    return cost <= (BLOCKS_AGAIN if self.blocks else AGAIN) and sum(map(node_bytes, leaves)) <= node_bytes(u)
+    large = [x for x in leaves if elements_of(u) < _FEW * elements_of(x)]
+    return cost <= (BLOCKS_AGAIN if self.blocks else AGAIN) and sum(map(node_bytes, large)) <= node_bytes(u)
 
   def _of_product(self, u: UOp) -> bool:
     """Whether ``u`` is what a sum of products is made into, element by element: its own kernel then stores no more than this."""

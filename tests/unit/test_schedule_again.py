@@ -95,6 +95,17 @@ def test_statistics_of_rows_are_kept_for_gradients() -> None:
   assert sizes.count(1024 * 768) == 1   # x itself
 
 
+@pytest.mark.parametrize("target", [BLOCKS, Target("opencl", cores=2)])
+def test_normed_rows_are_computed_again_for_gradients(target: Target) -> None:
+  """A sum that is stored, and its rows normed, which are a factor; not the rows without the norm's weights: they are made of the
+  sum and two numbers a row."""
+  norm, x, v, w = nn.LayerNorm(512), *[empty(*shape, dtype=dtypes.float32) for shape in ((2048, 512), (512, 512), (512, 256))]
+  loss = (norm(x + x @ v) @ w).square().sum().backward()
+  forward = kernels(loss, target=target)
+  both = kernels(loss, x.grad, v.grad, w.grad, norm.weight.grad, norm.bias.grad, target=target)
+  assert len(stored(forward, 2048 * 512)) == 2 and len(stored(both, 2048 * 512)) == 2 + 4   # gradients
+
+
 @long
 def test_values() -> None:
   """What is computed again is what was stored before, on a device and by numpy."""
