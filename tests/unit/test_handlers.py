@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,7 +127,8 @@ print("done")
 
 @long
 def test_a_timer_while_ntgrad_is_imported(tmp_path: Path) -> None:
-  """The handler works, or is told what is not there yet, and the program goes on as it would."""
+  """The handler works, or is told what is not there yet, and the program goes on as it would. Before 3.12 Python itself may lose
+  the lock of an import that another in a handler interrupts (python/cpython#91351): such a run says nothing, and is repeated."""
   (tmp_path / "a.py").write_text("""
 import signal, sys
 def handler(*_):
@@ -150,8 +152,10 @@ print("done")
 """)
   env = {**os.environ, "PYTHONPATH": str(ROOT)}
   for start in ("0.01", "0.031"):
-    done = subprocess.run([sys.executable, str(tmp_path / "a.py"), start, Tensor([1]).device], capture_output=True, text=True,
-                          timeout=120, env=env, check=False)
+    for _ in range(4):
+      done = subprocess.run([sys.executable, str(tmp_path / "a.py"), start, Tensor([1]).device], capture_output=True, text=True,
+                            timeout=120, env=env, check=False)
+      if not re.search(r"_bootstrap>\", line \d+, in acquire\nKeyError", done.stderr): break
     assert done.stdout == "done\n" and not done.stderr, done.stderr
 
 
