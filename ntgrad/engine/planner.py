@@ -274,7 +274,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
     _remember(key, plan, found)
   if (runs := found.plan.runs).first is None: runs.first = [u.arg.storage.serial for u in inputs]
   elif runs.first:
-    if makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
+    if not found.plan.is_sized and makes_ahead(len(found.plan.steps)): _plan_ahead(runs.first, sinks, walk, settings)
     runs.first = []
   own_buffers = [inputs[i].arg for i in found.inputs]
   return found, [*own_buffers, *given_behind(found.more, walk.nodes)] if found.more else own_buffers
