@@ -186,6 +186,7 @@ class OpenCLDevice(Pooled):
     self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
     self.own_code: Unit | None = None      # what they run, where this process has not found it on disk
+    self.prepared = 0.0   # when a kernel was last made ready for its first launch
     self.replaced = 0     # how often programs have taken over from those that were built quickly
     self.memory = int(device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)

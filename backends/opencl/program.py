@@ -18,7 +18,7 @@ from ntgrad.codegen.ir import CompileError, DeviceError
 
 from ..base import Argument, Program, ProgramSpec, Sizes, grid_of, remade
 from .compiler import Unit
-from .threads import WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals
+from .threads import SETTLED, WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals
 
 if TYPE_CHECKING:
 
@@ -101,7 +101,7 @@ class OpenCLProgram(Program):
     device.threads.run(self._records, 1, self._launch.seconds > WORTH_WAKING)
     if self.quick:
       self._spent += time.perf_counter() - start
-      if self._spent > WORTH_OPTIMISING:
+      if self._spent > WORTH_OPTIMISING and start - device.prepared > SETTLED:
         self._spent = 0.0
         device.compiler.optimise([self.spec])
     return time.perf_counter() - start if wait else None
@@ -155,6 +155,7 @@ class OpenCLProgram(Program):
     self._count = count - len(spec.sizes) - len(spec.source.parts)
     if not 0 <= self._count <= spec.nparams:
       raise CompileError(f"kernel {spec.label}: {count} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")
+    self._device.prepared = time.perf_counter()
     self._kernel = kernel   # last: who finds it does not ask for the rest
 
   def find_code(self) -> None:

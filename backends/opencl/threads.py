@@ -39,9 +39,10 @@ SHORT = 2e-6         # seconds on one thread at least, of a launch that is not s
 WORTH_WAKING = 15e-6 # the same of launches for which helpers that sleep are woken
 # the same where they were measured: helpers have nothing in their caches, and start late
 MEASURED_SHORT, MEASURED_WAKING = 20e-6, 100e-6
-# seconds that a kernel which was built quickly has taken, from which on it is built again: about what that costs; the same of a
-# graph's, if its sizes change too often to know what each takes
-WORTH_OPTIMISING, ALL_WORTH_OPTIMISING = 0.08, 0.25
+# seconds that a kernel which was built quickly has taken, from which on it is built again; the same of a graph's, if its sizes
+# change too often to know what each takes
+WORTH_OPTIMISING, ALL_WORTH_OPTIMISING = 0.02, 0.25
+SETTLED = 0.5        # seconds since a kernel was made ready, after which that begins: a first step needs all cores for itself
 MEASURED = 2, 4      # runs of a graph in which its launches are measured
 _THREADS, _LEAVE, _CORES, _IDS = 18, 19, 23, 24  # words of pool_t
 _LINE = 64                            # bytes of a cache line
