@@ -70,7 +70,7 @@ class Files:
   def written(self) -> Path:
     """The program's folder, the files in it."""
     made = set[str]()
-    for path, content in self._contents.items():
+    for path, content in list(self._contents.items()):
       file = f"{folder()}/{path}"
       if os.path.exists(file): continue
       if (above := os.path.dirname(file)) not in made:

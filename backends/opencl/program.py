@@ -21,7 +21,6 @@ from .compiler import Unit
 from .threads import SETTLED, WORTH_OPTIMISING, WORTH_WAKING, Launch, Record, Threads, count_locals
 
 if TYPE_CHECKING:
-
   from .device import OpenCLDevice
 
 SMALL_GRID = 65535   # PoCL makes other machine code for grids wider than this

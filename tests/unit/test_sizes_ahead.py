@@ -259,3 +259,15 @@ def test_who_waits_gets_its_turn_soon() -> None:
   go.set()
   later.wait()
   assert max(seen) <= 2 * later.TURN and sys.getswitchinterval() == before
+
+
+def test_a_plan_for_any_size_looks_for_no_other(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The first plan looks ahead at its second run; what comes of a second size is for all, whatever size comes again."""
+  looked: list[str] = []
+  monkeypatch.setattr(planner, "_plan_ahead", lambda *args: looked.append("ahead"))
+  def run(n: int) -> None: (Tensor(np.full((n, 3), 2.0, np.float32), device="NUMPY").sqrt() * 3).realize()
+  with config(dynamic="auto"):
+    for n in (5, 5): run(n)
+    assert looked == ["ahead"]
+    for n in (6, 7, 8, 6, 7, 8, 6, 7, 8): run(n)
+  assert looked == ["ahead"]
