@@ -22,7 +22,7 @@ from ntgrad.graph.recipes import kept_beneath, kept_within, sources_of_output
 from ntgrad.schedule import ScheduleItem
 from ntgrad.schedule.placement import storage
 
-from . import later, plan_cache, report
+from . import later, plan_cache, report, size_templates
 from .buffer import Buffer, constants, resolved, slice_of, walk_nodes
 from .compile import compiled_under, programs, start_workers
 from .counters import phase
@@ -33,20 +33,7 @@ from .observers import Planned, observers
 from .other_sizes import Unknown, other_sample
 from .plan import Plan, SizedPlan, Step, made_of
 from .shared_programs import with_shared_programs
-from .size_templates import (
-  MOST_SAMPLES,
-  NumberNode,
-  Sample,
-  Skeleton,
-  Template,
-  made_of_variables,
-  number_node,
-  number_nodes,
-  open_numbers,
-  skeleton,
-  template,
-  template_text,
-)
+from .size_templates import NumberNode, Skeleton, Template, made_of_variables, number_node, number_nodes, skeleton, template
 from .size_variants import SizedProgram
 from .traced_sizes import traces
 
@@ -86,7 +73,7 @@ class _Ahead:
 @dataclass
 class _Seen:
   """The graphs of one skeleton: the sizes and numbers of those seen (samples), and the template and plan made of them."""
-  samples: list[Sample]
+  samples: list[size_templates.Sample]
   template: Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
@@ -330,7 +317,7 @@ def _plan_of_graph(sinks: Sinks, graph: Graph, started: float, roots: Sequence[U
 def _planned(sinks: Sinks, graph: Graph, plan: Plan, seconds: float) -> Planned:
   """What observers are told of a plan that was made for a graph."""
   order = graph.order
-  numbers = open_numbers(order, number_nodes(sinks, order))
+  numbers = size_templates.open_numbers(order, number_nodes(sinks, order))
   s = skeleton(order, lambda u: tuple([graph.number[resolved(x)] for x in u.src]), numbers)
   last = next((s.nodes for s in reversed(plan.steps) if s.nodes), ())
   made = origins.lines_that_made([order[i] for i in last], origins.of(order, graph.asked))
@@ -396,7 +383,7 @@ class _Sized:
                rest: Iterable[Any]):
     self.sinks, self.order, self.inputs, self.keeping = sinks, graph.order, graph.inputs, keeping
     order, number = graph.order, graph.number
-    self.numbers = open_numbers(order, numbers)
+    self.numbers = size_templates.open_numbers(order, numbers)
     self.sources = lambda u: tuple([number[resolved(x)] for x in u.src])
     self.skeleton = skeleton(order, self.sources, self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
@@ -417,7 +404,7 @@ class _Sized:
     seen, s = self.seen, self.skeleton
     if seen.filled and not traces and config.dynamic != "always": return None
     if not seen.refused:
-      seen.samples = [*seen.samples, (s.sizes, s.constants)][-MOST_SAMPLES:]
+      seen.samples = [*seen.samples, (s.sizes, s.constants)][-size_templates.MOST_SAMPLES:]
       if config.dynamic != "always" and not self.declared and len({sizes for sizes, _ in seen.samples}) == 1:
         return None   # the first, or it is not sizes that differ
       try: self.guess()
@@ -430,7 +417,7 @@ class _Sized:
       return None
     assert seen.template is not None
     plan = self.known()
-    assert plan is not None, f"{template_text(seen.template)} does not have the sizes that it was made from"
+    assert plan is not None, f"{size_templates.template_text(seen.template)} does not have the sizes that it was made from"
     if makes_ahead(len(plan.steps)): later.do_later(partial(variants_ahead, plan.steps))
     return plan
 
@@ -438,7 +425,7 @@ class _Sized:
     """A new template, and its plan."""
     seen = self.seen
     t = template(self.order, resolved, self.numbers, seen.samples, self.skeleton.dims, self.declared)
-    report.note_line(f"run-time sizes from now on: {template_text(t)}")
+    report.note_line(f"run-time sizes from now on: {size_templates.template_text(t)}")
     form, schedule, ahead = self.form(t), None, seen.ahead
     if ahead is not None and ahead.template.alike(t) and form.keeping is None and form.places == ahead.form.places:
       form, schedule = ahead.form, ahead.schedule
