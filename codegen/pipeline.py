@@ -1,7 +1,8 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
-    kernel (index form) --scales, tiles, one_pass, scans, sorts, scatters, selections--> kernel --statements--> parts
-    --opts, additions--> parts --expand--> expanded --place--> ordered --widths--> linear --floats, dots, sums, wholes--> linear
+    kernel (index form) --scales, tiles, one_pass, longest, masks, scans, sorts, scatters, selections--> kernel
+    --statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered --widths--> linear
+    --floats, dots, sums, wholes--> linear
 
 The last four are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
 ``VERIFY=1`` checks the form after every pass (``verify/``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
@@ -20,6 +21,8 @@ from .passes.additions import limit_additions
 from .passes.dots import find_dots
 from .passes.expand import expand_axes
 from .passes.floats import widen_floats
+from .passes.longest_first import longest_first
+from .passes.masks import branch_masks
 from .passes.one_pass import lower_one_pass
 from .passes.parts import Parts
 from .passes.place import place
@@ -54,6 +57,8 @@ PASSES = (
   Pass("scales", "index", "index", lower_scales),
   Pass("tiles", "index", "index", lower_tiles, tiles_for),
   Pass("one_pass", "index", "index", lower_one_pass),
+  Pass("longest", "index", "index", longest_first),
+  Pass("masks", "index", "index", branch_masks),
   Pass("scans", "index", "index", lower_scans),
   Pass("sorts", "index", "index", lower_sorts),
   Pass("scatters", "index", "index", spread_scatters),

@@ -60,8 +60,8 @@ class TritonRenderer(Renderer):
     for u in uops: triton_type(u.dtype)
     sizes = arguments(uops)
     uops = pipeline.run_passes(UOpList(uops), self.target, "floats", "wholes", name)
-    return _TritonKernel(name, uops, sizes, self.target.descriptors,
-                         bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32).source(notes)
+    tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
+    return _TritonKernel(name, uops, sizes, self.target, tf32).source(notes)
 
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
@@ -101,9 +101,9 @@ def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
 class _TritonKernel(Expressions):
   """One rendering: each node is written by the method ``write_`` and its op; those of values give their text."""
 
-  def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool, tf32: bool):
-    super().__init__(name, uops, arguments, descriptors)
-    self.tf32 = tf32
+  def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], target: Target, tf32: bool):
+    super().__init__(name, uops, arguments, target.descriptors)
+    self.tf32, self.shared = tf32, target.local_memory
     self.grid: list[Dim] = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
@@ -140,7 +140,7 @@ class _TritonKernel(Expressions):
     text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, f"{kernel}\n"])
     dots = sum(map(is_dot, self.uops))
     warps, stages = settings(math.prod(ranges.values()), self.largest() if dots else 0, self.flattened)
-    warps = max([self.sort_warps(u) for u in self.uops if u.op is Ops.SORT], default=warps)
+    warps, stages = max([self.sort_warps(u) for u in self.uops if u.op is Ops.SORT], default=warps), self.shared_stages(stages)
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
     options = ("num_warps", warps), ("num_stages", stages), (
       "enable_fp_fusion", int(any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)))
@@ -153,6 +153,20 @@ class _TritonKernel(Expressions):
     accumulators = [[self.padded[i] for i in self.dims[u]] for u in self.uops if u.op is Ops.DEFINE_ACC or is_dot(u)]
     variables = [self.padded_shapes[u] for u in self.uops if u.op is Ops.DEFINE_LOCAL and not self.assigned_first(u)]
     return max([1, *map(math.prod, accumulators), *map(math.prod, variables)])
+
+  def shared_stages(self, most: int) -> int:
+    """Pipeline stages: for a loop with several products so few that two programs have room on a core. One multiplies while the
+    other computes what stands between products."""
+    before = inside = products = depth = 0
+    for u in self.uops:
+      depth += (u.op is Ops.LOOP) - (u.op is Ops.ENDLOOP)
+      products += depth > 0 and is_dot(u)
+      if u.op is not Ops.LOAD or u.src[0].op is not Ops.DEFINE_GLOBAL or len(self.dims[u]) < 2: continue
+      size = math.prod(self.padded[i] for i in self.dims[u]) * u.dtype.itemsize
+      if depth: inside += size
+      else: before += size
+    found = (self.shared // 2 - before) // inside if inside and products > 1 else 0
+    return min(most, found) if found > 1 else most
 
   # ---- statements
 
@@ -403,8 +417,9 @@ class _TritonKernel(Expressions):
       given.update((x, UOp(Ops.LOAD, x.dtype, (memory(f"{letter}{i}", x.dtype), zero))) for i, x in enumerate(loads))
     roots = substitute(f.results, given)
     stores = [UOp(Ops.STORE, r.dtype, (memory(f"out{i}", r.dtype), zero, r)) for i, r in enumerate(roots)]
-    own = _TritonKernel(self.name, pipeline.run_passes(UOpList(toposort(stores + [*given.values()])), Target("triton"), "floats",
-                                                       "floats", self.name), {}, False, self.tf32)
+    plain = Target("triton")
+    own = _TritonKernel(self.name, pipeline.run_passes(UOpList(toposort(stores + [*given.values()])), plain, "floats", "floats",
+                                                       self.name), {}, plain, self.tf32)
     own.exact = set(own.uops)
     parameters = {x.src[0].arg[0]: x for x in given.values()}
     for u in own.uops:

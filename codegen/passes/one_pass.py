@@ -29,10 +29,10 @@ from ..ir.alu import add, less, mul
 from ..ir.dtype import dtypes
 from ..ir.uop import power_of_two
 from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, substitute, volume
-from ..opts import Stages, TensorDescriptor, Warps
+from ..opts import TensorDescriptor, Warps
 from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
 from .matrix_units import in_powers_of_two, unrounded
-from .one_pass_rule import Chain, Member, Shift, below_zero, counted_where, find_chain, times, uncast_float
+from .one_pass_rule import Chain, Member, Shift, counted_where, find_chain, times, uncast_float
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
 # rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Of wide rows, several,
@@ -46,7 +46,6 @@ LEAST_CORES = 4            # programs for one of so many cores, at least, on a t
 WARP_ROWS, LEAST_WARPS = 16, 4   # rows of a warp; few are multiplied by several, each of which has some of the columns
 _LEAST = {dtypes.float32: math.ldexp(2 ** -23 - 2, 127), dtypes.float64: -sys.float_info.max}   # finite numbers
 DESCRIBED = 32             # blocks of a loop from which on descriptors are worth making
-_STAGES = 3                # of the loop's pipeline: two programs of a head's width of 128 share a core then
 
 
 def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -96,7 +95,7 @@ class _Blocks(Builder):
   def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis):
     super().__init__(kernel, target)
     self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
-    self.blocks, self.is_wide, self.long_warps, self.branches = bool(target and target.blocks), False, False, False
+    self.blocks, self.is_wide, self.long_warps = bool(target and target.blocks), False, False
     all_of = _whole_axes(kernel, chain)
     most = CPU_ROWS, CPU_COLUMNS
     if target and target.blocks:
@@ -104,8 +103,6 @@ class _Blocks(Builder):
       wide = self.is_wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
       self.long_warps = wide and not several and target.warp_groups and self.of_products_alone()
       large = self.long_warps or wide and several and target.warp_groups
-      # without warp groups factors lie in registers, too many of them across a branch
-      self.branches = target.warp_groups or not several
       most = _LARGE if large else _NARROW if wide and several else _MULTIPLIED
     self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
     self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
@@ -113,16 +110,13 @@ class _Blocks(Builder):
     while self.blocks and self.height > LEAST_MULTIPLIED and rows_in_all < self.height * self.cores: self.height //= 2
     self.at, self.row = self.new(ix.rounds(rows.size, self.height), AxisKind.GRID), self.new(self.height, AxisKind.TILE)
     self.started = volume(a for a in self.axes if a.kind is AxisKind.GRID)
-    i = self.put_rows(self.at.rng)
-    # programs that take long begin first
-    if self.blocks and self.longest_last(): i = self.put_rows(ix.sub(ix.node(self.at.size), ix.add(self.at.rng, 1)))
+    i = ix.add(ix.mul(self.at.rng, self.height), self.row.rng)
+    self.table = self.fixed = {self.rows.rng: i}
     self.there = {self.row.rng: ix.TRUE if ix.divides(self.height, rows.size) else ix.lt(i, rows.size)}
     begin, end = self.trimmed()
     self.rounds = ix.number(end if begin is ix.ZERO else ix.greatest(ix.sub(end, begin), 0))
     self.step = self.new(ix.rounds(self.columns.size, self.width), AxisKind.LOOP)
     self.block = ix.add(self.step.rng, begin)
-    self.known: dict[UOp, UOp] = {}    # conditions, and what they are in whole blocks
-    self.whole = self.all_count() if self.branches else ix.TRUE   # whether a block is one, of which everything counts
     self.axes += [Axis(a.id, a.size, AxisKind.TILE) for a in all_of]
     self.column = self.new(self.width, AxisKind.TILE)   # behind the others: blocks lie along it
     self.to_least = all(s.by is s.statistic and s.by.dtype in _LEAST and 0 < s.c <= 1 for m in chain.members for s in m.shifts)
@@ -145,8 +139,8 @@ class _Blocks(Builder):
       nothing = UOp.const(m.node.dtype, identity(m.node.arg[0], m.node.dtype))
       self.kept[m.node] = keep(self.before, f"so_far{n}", nothing, *self.axes_of(*m.node.ranges))
     loop = for_(self.step, self.rounds, *self.statements(self.made_before()))
-    rows, stages = (2 * WARP_ROWS, _STAGES - 1) if self.long_warps else (WARP_ROWS, _STAGES)
-    told = (Warps(max(self.height // rows, LEAST_WARPS)), Stages(stages)) if self.blocks else ()
+    rows = 2 * WARP_ROWS if self.long_warps else WARP_ROWS
+    told = (Warps(max(self.height // rows, LEAST_WARPS)),) if self.blocks else ()
     made = self.made((*self.before, loop, *self.stored()), applied=told)
     for slot in sorted({u.src[0].arg[0] for u in self.described}): made = TensorDescriptor(slot).apply(made)
     return made
@@ -171,54 +165,24 @@ class _Blocks(Builder):
       return u.arg is TernaryOps.WHERE and axis in u.src[0].ranges or u.op is Ops.LOAD and {axis, row} <= u.ranges
     return not any(map(more, toposort([m.inside for m in self.chain.members])))
 
-  def put_rows(self, block: UOp) -> UOp:
-    """Have a program take the rows of a block, and give their index."""
-    i = ix.add(ix.mul(block, self.height), self.row.rng)
-    self.table = self.fixed = {self.rows.rng: i}
-    return i
-
   def conditions(self) -> list[UOp]:
     """Indices that are below 0 wherever something counts, for any member."""
     first, *others = [dict.fromkeys(counted_where(m)) for m in self.chain.members]
     return [c for c in first if all(c in other for other in others)]
 
-  def longest_last(self) -> bool:
-    """Whether programs of later rows go through more blocks."""
-    found = [self.step_of(c, least=True) for c in self.conditions()]
-    return any(f[0] * dict(ix.linear(f[1])[0]).get(self.at.rng, 0) < 0 < f[0] for f in found if f is not None)
-
   def trimmed(self) -> tuple[UOp, UOp]:
     """The first block of the chain's axis of which something counts, and the end of these."""
     begin, end = ix.ZERO, ix.node(ix.rounds(self.columns.size, self.width))
     for c in self.conditions():
-      if (found := self.step_of(c, least=True)) is None: continue
+      if (found := self.step_of(c)) is None: continue
       k, rest = found
       if k > 0: end = ix.least(end, ix.greatest(ix.cdiv(ix.mul(rest, -1), k * self.width), 0))
       else: begin = ix.greatest(begin, ix.fdiv(ix.add(ix.fdiv(rest, -k), 1), self.width))
     return begin, end
 
-  def all_count(self) -> UOp:
-    """Whether everything counts in the block of a round: true of blocks between two. What conditions are there is ``known``."""
-    within = [ix.TRUE]
-    for u in toposort([m.inside for m in self.chain.members]):
-      if u.arg is not TernaryOps.WHERE or u.dtype.kind != "f" or self.chain.axis not in u.src[0].ranges: continue
-      if u.src[0] in self.known: continue
-      _, yes, no = u.src
-      # what counts is chosen where the condition does not hold
-      negated = yes.op is Ops.CONST and (no.op is not Ops.CONST or yes.arg == -math.inf)
-      found = [None if c is None else self.step_of(c, least=False) for c in below_zero(u.src[0], negated)]
-      if not found or None in found: continue
-      for k, rest in [f for f in found if f is not None]:
-        end = ix.add(rest, k * (self.width - 1) if k > 0 else 0)   # of the block's elements the greatest, but for its beginning
-        within.append(ix.lt(ix.add(end, ix.mul(self.block, k * self.width)), 0))
-      self.known[u.src[0]] = UOp.const(dtypes.bool, not negated)
-    if not ix.divides(self.width, self.columns.size):
-      within.append(ix.lt(ix.add(ix.mul(self.block, self.width), self.width - 1), self.columns.size))
-    return ix.both(*within)
-
-  def step_of(self, c: UOp, least: bool) -> tuple[int, UOp] | None:
-    """The step of an index along the chain's axis, and the rest of it: the least that it is for the rows of a program, or the
-    greatest. None where it does not go along that axis, or along others."""
+  def step_of(self, c: UOp) -> tuple[int, UOp] | None:
+    """The step of an index along the chain's axis, and the least that the rest of it is for the rows of a program. None where it
+    does not go along that axis, or along others."""
     axis, row = self.chain.axis, self.row.rng
     terms, n = ix.linear(self.here(c))
     for t, by in terms:   # j // d + rest < 0  ->  j + rest * d < 0
@@ -228,10 +192,10 @@ class _Blocks(Builder):
       break
     k, rest = dict(terms).get(axis, 0), ix.const(n)
     for t, by in terms:
-      if t is row: rest = ix.add(rest, (min if least else max)(by, 0) * (self.height - 1))
+      if t is row: rest = ix.add(rest, min(by, 0) * (self.height - 1))
       elif t is not axis:
         grows = t.arg is BinaryOps.IDIV and dict(ix.linear(t.src[0])[0]).get(row, -1) >= 0   # with the row
-        if grows: t, = substitute((t,), {row: ix.const(0 if least is (by > 0) else self.height - 1)})
+        if grows: t, = substitute((t,), {row: ix.const(0 if by > 0 else self.height - 1)})
         rest = ix.add(rest, ix.mul(t, by))
     outside = {a.rng for a in self.axes if a.kind is AxisKind.GRID}
     return (k, rest) if k and outside.issuperset(rest.ranges) else None
@@ -254,25 +218,21 @@ class _Blocks(Builder):
     return [a for a in self.axes if a.kind is AxisKind.TILE and a.rng in ranges]
 
   def counted(self, x: UOp, fn: BinaryOps, blocks: Collection[UOp], body: list[UOp]) -> UOp:
-    """What is reduced, without what is behind the last element. Of ``blocks`` one is written over where it has some (IF not
-    whole: weight = where(j < n, weight, 0)); what it is multiplied by is read as 0 there."""
+    """What is reduced, without what is behind the last element. Of ``blocks`` one is written over (weight = where(j < n, weight,
+    0)), which ``masks`` has whole blocks spared; what it is multiplied by is read as 0 there."""
     gate, value = self.there[self.column.rng], self.value(x)
     if gate is ix.TRUE: return value
     product = x.arg is BinaryOps.MUL and fn is BinaryOps.ADD
     first, *others = sorted([uncast_float(f) for f in x.src] if product else [x], key=lambda f: f not in blocks)
-    if not self.branches or first not in blocks or not all(map(self.is_read, others)):
+    if not self.blocks or first not in blocks or not all(map(self.is_read, others)):
       return gate.where(value, UOp.const(x.dtype, identity(fn, x.dtype)))
-    body.append(self.elsewhere(first, gate.where(first, UOp.const(first.dtype, identity(fn, first.dtype)))))
+    body.append(store_over(first, gate.where(first, UOp.const(first.dtype, identity(fn, first.dtype)))))
     return value
 
   def is_read(self, u: UOp) -> bool:
     """Whether it is read along the chain's axis, and so 0 behind the last element."""
     return u.op is Ops.LOAD and (u.src[0].op is Ops.DEFINE_GLOBAL or u in self.reads) and not {
       self.chain.axis, self.column.rng}.isdisjoint(u.ranges)
-
-  def elsewhere(self, block: UOp, value: UOp) -> UOp:
-    """Write over a block that is not whole."""
-    return UOp.unique(Ops.IF, dtypes.bool, (self.whole, store_over(block, value)), 0)
 
   def finite(self, v: UOp, other: UOp | None = None) -> UOp:
     """What a sum is shifted by: a maximum, but the least finite number for -inf, from which -inf is as far as it was; where that
@@ -289,8 +249,7 @@ class _Blocks(Builder):
   # ---- statements
 
   def statements(self, made: dict[UOp, UOp]) -> list[UOp]:
-    """The body of the loop. ``made``: what was made before. What is known in whole blocks is looked at in others only: score,
-    IF not whole: score = where(j <= i, score, -inf)."""
+    """The body of the loop. ``made``: what was made before."""
     j = ix.add(ix.mul(self.block, self.width), self.column.rng)
     self.there[self.column.rng] = ix.TRUE if ix.divides(self.width, self.columns.size) else ix.lt(j, self.columns.size)
     self.table = {**self.fixed, self.chain.axis: j}
@@ -305,13 +264,8 @@ class _Blocks(Builder):
       for u in toposort((m.inside,), made.__contains__):
         if u not in shared or u in made: continue
         there, = substitute((u,), made)
-        known = self.known.get(u.src[0]) if u.arg is TernaryOps.WHERE else None
-        chosen = there if known is None else there.src[1 if known is ix.TRUE else 2]
-        blocks.add(block := keep(body, f"block{len(made)}", self.value(chosen), *self.axes_of(*u.ranges)))
+        blocks.add(block := keep(body, f"block{len(made)}", self.value(there), *self.axes_of(*u.ranges)))
         made[u] = block
-        if known is None: continue
-        choice = self.value(there.replace(tuple([block if s is chosen else s for s in there.src])))
-        body.append(self.elsewhere(block, choice))
       fn, so_far = m.node.arg[0], self.kept[m.node]
       new = reduce_over(fn, self.counted(substitute((m.inside,), made)[0], fn, blocks, body), self.column)
       for s in m.shifts:   # where nothing was there before, by 1
@@ -356,8 +310,9 @@ class _Blocks(Builder):
         if not is_block(s) or alike(s, u): continue
         narrow = s.op is Ops.CAST and s.src[0].dtype.kind == "f" and s.src[0].dtype.itemsize < s.dtype.itemsize
         found.add(s.src[0] if narrow else s)   # in as few bytes as it is rounded to
-    looked = {u for u in nodes if u.arg is TernaryOps.WHERE and u.src[0] in self.known}
-    return found | self.turned() | looked | {r for r in toposort(looked) if r.op is Ops.REDUCE and is_block(r)}
+    def is_masked(u: UOp) -> bool: return u.arg is TernaryOps.WHERE and u.dtype.kind == "f" and self.chain.axis in u.src[0].ranges
+    masked = set(filter(is_masked, nodes)) if self.blocks else set[UOp]()
+    return found | self.turned() | masked | {r for r in toposort(masked) if r.op is Ops.REDUCE and is_block(r)}
 
   def turned(self) -> set[UOp]:
     """On a CPU, factors of inner sums that lie along what is summed: a block is copied for all rows, to lie along the columns."""

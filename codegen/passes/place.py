@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Iterable, Union
 
+from .. import index as ix
 from ..ir import Ops, Target, UOp, dtypes, prod, toposort
 from ..kernel import EFFECTS, UOpList, is_variable
 from .builder import new_name
@@ -96,6 +97,10 @@ class _Block:
   inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
 
   @property
+  def runs(self) -> bool:
+    """Whether it is a loop that has a round at least."""
+    return self.opener is not None and self.opener.op is Ops.LOOP and ix.vmin(ix.sub(self.opener.src[1], self.opener.src[0])) > 0
+  @property
   def is_branch(self) -> bool: return self.opener is not None and self.opener.op is Ops.IF
 
 
@@ -106,6 +111,8 @@ class _Writer:
     self.private = target.private_memory                 # bytes from which on a variable is local memory
     self.makes_blocks = target.blocks                    # of many elements: what only a branch needs stands in it
     self.written = frozenset[UOp]().union(*[part.kernel.written for part in parts.all()])
+    # Triton moves a block that a loop reads in each round, but not what puts it into shared memory; others need no help
+    self.reads_ahead = target.blocks and not any(isinstance(x, Mark) and x.op is Ops.BREAK for x in parts.items)
     self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
     self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
     self.values: dict[UOp, UOp] = {}                     # what stands for a loop's axis in a part -> the LOOP
@@ -122,7 +129,9 @@ class _Writer:
       if like in block.available: return block.available[like]
     new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
     depth = max([self.depths[s] for s in src], default=0) if hoist else self.depth
-    if self.makes_blocks and src:   # a position in the grid or a number stands at the top
+    if u.op is Ops.LOAD:   # elsewhere it may not be there
+      depth = max([depth, *[n for n, b in enumerate(self.blocks) if not (self.reads_ahead and b.runs)]])
+    elif self.makes_blocks and src:   # a position in the grid or a number stands at the top
       while depth < self.depth and self.blocks[depth + 1].is_branch: depth += 1
     self.blocks[depth].available[like] = new
     return self._place(new, depth)
@@ -153,7 +162,7 @@ class _Writer:
       elif op is Ops.ENDLOOP: self.close(UOp.unique(op, u.dtype, src))
       elif op in _HERE or op is Ops.LOAD and \
         (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
-      else: new[u] = self.pure(u, src, op is not Ops.LOAD and self.depth == base)
+      else: new[u] = self.pure(u, src, self.depth == base)
     return new[nest.out[-1]]
 
   def mark(self, mark: Mark) -> None:

@@ -38,19 +38,19 @@ def forward(q, k, v, scale, o, lse):
   accumulator = tl.zeros(o.shape)
   total = tl.zeros(o.shape[:1])
   greatest = tl.full(o.shape[:1], float("-inf"))
-  queries = (q * (scale * LOG2_E)).to(q.dtype)
+  base = scale * LOG2_E   # exponentials are powers of two
   for j in range(tl.cdiv((tl.program_id(2) + 1) * q.shape[0], k.dtype.shape[0])):   # later keys are masked altogether
-    scores = tl.dot(queries, tl.trans(k[j]))
+    scores = tl.dot(q, tl.trans(k[j]))
     seen = (q.offsets(2)[:, None] >= k[j].offsets(2)[None, :]) & (k[j].offsets(2)[None, :] < k.source.shape[2])
     scores = tl.where(seen, scores, float("-inf"))
     new_greatest = tl.maximum(greatest, tl.max(scores, axis=1))
-    weights = tl.exp2(scores - new_greatest[:, None])
-    shrink = tl.exp2(greatest - new_greatest)
+    weights = tl.exp2(scores * base - (new_greatest * base)[:, None])
+    shrink = tl.exp2((greatest - new_greatest) * base)
     total = total * shrink + tl.sum(weights, axis=1)
     accumulator = accumulator * shrink[:, None] + tl.dot(weights.to(v.dtype.dtype), v[j])
     greatest = new_greatest
   o = accumulator / total[:, None]
-  lse = (greatest + tl.log2(total))[:, None]
+  lse = (greatest * base + tl.log2(total))[:, None]
 
 
 def weights_and_slope(q, k, v, o, grad_o, lse, scale, columns):

@@ -17,6 +17,7 @@ from ntgrad import Tensor, autograd, config, dtypes, manual_seed
 from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.passes.masks import branch_masks
 from ntgrad.codegen.passes.one_pass import lower_one_pass
 from ntgrad.codegen.passes.one_pass_rule import find_chain
 from ntgrad.engine import overrides
@@ -280,7 +281,7 @@ def test_masks_are_looked_at_where_they_cut_a_block(n: int, keep: Any, looked: s
   q, k, v = halves(16, n, 64)
   i, j = Tensor.arange(n).reshape(n, 1), Tensor.arange(n).reshape(1, n)
   kernel, = kernels(weighed(q, k, v, lambda s: s * 0.1 if keep is None else keep(i, j).where(s * 0.1, -math.inf)), target=GPU)
-  loop, = [s for s in lower_one_pass(kernel, GPU).body if s.op is Ops.FOR]
+  loop, = [s for s in branch_masks(lower_one_pass(kernel, GPU), GPU).body if s.op is Ops.FOR]
   def compares(statements: Iterable[UOp]) -> bool:
     """Elements' places with something, but to read them."""
     return any(u.arg in (BinaryOps.CMPLT, BinaryOps.CMPLE) and u.ranges and not any(s.dtype.kind == "f" for s in u.src)
