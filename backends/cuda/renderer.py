@@ -33,6 +33,7 @@ CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True, double_dots=True, warp_groups=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
 FP8_CAPABILITY = 89             # the first chips that multiply fp8
+_SHARING = 3                    # pipeline stages of a program that others share a core with, at most: more leave room for fewer
 DOUBLE_CAPABILITY = 80          # and float64
 SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of which it finds the first few
 GRID_LIMIT = 65535              # programs in the second and third dimension of a launch
@@ -155,8 +156,8 @@ class _TritonKernel(Expressions):
     return max([1, *map(math.prod, accumulators), *map(math.prod, variables)])
 
   def shared_stages(self, most: int) -> int:
-    """Pipeline stages: for a loop with several products so few that two programs have room on a core. One multiplies while the
-    other computes what stands between products."""
+    """Pipeline stages: for a loop with several products so few that two programs or more have room on a core. One multiplies
+    while another computes what stands between products."""
     before = inside = products = depth = 0
     for u in self.uops:
       depth += (u.op is Ops.LOOP) - (u.op is Ops.ENDLOOP)
@@ -165,8 +166,9 @@ class _TritonKernel(Expressions):
       size = math.prod(self.padded[i] for i in self.dims[u]) * u.dtype.itemsize
       if depth: inside += size
       else: before += size
-    found = (self.shared // 2 - before) // inside if inside and products > 1 else 0
-    return min(most, found) if found > 1 else most
+    if products < 2 or not inside: return most
+    found = (self.shared // 2 - before) // inside
+    return min(_SHARING, found) if found > 1 else _SHARING
 
   # ---- statements
 

@@ -35,9 +35,9 @@ from .matrix_units import in_powers_of_two, unrounded
 from .one_pass_rule import Chain, Member, Shift, counted_where, find_chain, times, uncast_float
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
-# rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). Of wide rows, several,
-# and scores that are products alone: by warp groups what they are multiplied by is read less often, others lack the registers
-_MULTIPLIED, _LARGE, _NARROW = (64, 64), (128, 64), (64, 32)
+# rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). By warp groups those
+# that have the registers take more: of wide rows several, or scores that are products alone; of others one, but for a bias
+_MULTIPLIED, _LARGE, _NARROW, _LONG = (64, 64), (128, 64), (64, 32), (64, 128)
 CPU_ROWS, CPU_COLUMNS = 64, 64                  # the same on a CPU, whose own cache holds them
 MOST_BESIDE = 256          # elements beside rows and columns that a program has all of: the width of a head of attention
 LANES = 16                 # elements that blocks on a CPU are multiples of
@@ -103,7 +103,8 @@ class _Blocks(Builder):
       wide = self.is_wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
       self.long_warps = wide and not several and target.warp_groups and self.of_products_alone()
       large = self.long_warps or wide and several and target.warp_groups
-      most = _LARGE if large else _NARROW if wide and several else _MULTIPLIED
+      long = target.warp_groups and not wide and not several and not self.reads_pairs()
+      most = _LARGE if large else _LONG if long else _NARROW if wide and several else _MULTIPLIED
     self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
     self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
     rows_in_all = volume(self.axes) * ix.count(rows.size)
@@ -158,12 +159,15 @@ class _Blocks(Builder):
 
   # ---- which blocks
 
+  def reads_pairs(self) -> bool:
+    """Whether something is read for each pair of a row and a column, as a bias is."""
+    pair = {self.chain.axis, self.rows.rng}
+    return any(u.op is Ops.LOAD and pair <= u.ranges for u in toposort([m.inside for m in self.chain.members]))
+
   def of_products_alone(self) -> bool:
     """Whether all elements count, and nothing is read for each pair of a row and a column: no mask, and no bias."""
-    axis, row = self.chain.axis, self.rows.rng
-    def more(u: UOp) -> bool:
-      return u.arg is TernaryOps.WHERE and axis in u.src[0].ranges or u.op is Ops.LOAD and {axis, row} <= u.ranges
-    return not any(map(more, toposort([m.inside for m in self.chain.members])))
+    def masks(u: UOp) -> bool: return u.arg is TernaryOps.WHERE and self.chain.axis in u.src[0].ranges
+    return not self.reads_pairs() and not any(map(masks, toposort([m.inside for m in self.chain.members])))
 
   def conditions(self) -> list[UOp]:
     """Indices that are below 0 wherever something counts, for any member."""

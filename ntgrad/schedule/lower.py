@@ -140,7 +140,7 @@ class Lowering:
     for copy, (version, copy_body) in copies.items():
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,)), named))
       reads.add(copy)
-    parts = _apart(final)
+    parts = _apart(final, self.part.groups.storing)
     if len(parts) == 1: return [make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), named)]
     out, every = [], loaded(final)
     for part in parts:
@@ -155,13 +155,15 @@ class Lowering:
 def loaded(body: Sequence[UOp]) -> set[UOp]: return {u.src[0].arg for u in toposort(body) if u.op is Ops.LOAD}
 
 
-def _apart(body: Sequence[UOp]) -> list[list[int]]:
+def _apart(body: Sequence[UOp], storing: Mapping[UOp, list[Group]]) -> list[list[int]]:
   """The statements of a kernel, by number, that are better made by kernels of their own: sums of _LARGE values that no other one
-  reads. Together they would be as few programs as one of them, and keep all that they read until the last of it is made."""
+  reads. Together they would be as few programs as one of them, and keep all that they read until the last of it is made (unless
+  one kernel stores it)."""
   if len(body) < 2 or any(s.arg is not None for s in body): return [list(range(len(body)))]
-  groups: list[tuple[list[int], set[UOp], bool]] = []   # statements, the large buffers that they read, whether all are sums
+  # statements, what makes the large buffers that they read, whether all are sums
+  groups: list[tuple[list[int], set[UOp | Group], bool]] = []
   for i, s in enumerate(body):
-    reads = {n for n in loaded([s]) if node_bytes(n) >= _LARGE}
+    reads: set[UOp | Group] = {next(iter(storing.get(n, ())), n) for n in loaded([s]) if node_bytes(n) >= _LARGE}
     numbers, sums = [i], any(u.op is Ops.REDUCE for u in toposort((s,)))
     for other in [o for o in groups if o[1] & reads]:
       groups.remove(other)

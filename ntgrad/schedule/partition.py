@@ -93,6 +93,9 @@ def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
   return (u, tuple(path)) if u.op is Ops.REDUCE_AXIS else (None, ())
 
 
+def summands(r: UOp) -> int: return elements_of(r.src[0]) // max(elements_of(r), 1)   # that a reduction has for each result
+
+
 class Partition:
   """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel.
   Sums are made in one pass with what they need but for those ``refused``, or where that is None."""
@@ -147,7 +150,7 @@ class Partition:
     """Whether ``u`` is what a sum of products is made into, element by element: its own kernel then stores no more than this."""
     size, queue = elements_of(u), [u]
     for x in queue:
-      if x.op is Ops.REDUCE_AXIS: return contraction(x) is not None
+      if x.op is Ops.REDUCE_AXIS: return contraction(x) is not None and not self._of_pass(x)
       if len(queue) > MOST_SEARCHED_NODES: break
       queue += [s for s in x.src if self.cost[s] >= _NEVER and len(self.users[s]) == 1 and elements_of(s) == size]
     return False
@@ -343,7 +346,7 @@ class Partition:
     asking = Counter([g for g, _, _ in ds])
     readers = asking.keys() | self.groups.reading.get(u, ())   # the kernels that wait for whoever stores it
     here = None if u.op in _ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
-    near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
+    near = self._near(u)
     if here is None and u.op not in _ROWS: here = self._sibling(u, readers, near)
     if here is None and u in self.joined: here = self._pass_with(u, readers)
     if here is None: self._begin(u, here := self.groups.new(u.shape).here)
@@ -375,7 +378,7 @@ class Partition:
   def _root_of_cast(self, cast: UOp, u: UOp) -> None:
     """Store what a CAST makes of ``u`` in fewer bytes, in place of ``u``: x -> u -> bfloat16(u) -> .. , stored as bfloat16."""
     mine, asking = reduction(cast)[0], dict.fromkeys(g for g, _, _ in self.uses[cast])
-    near = list(islice(nearest(mine or cast), MAX_PARAMS))
+    near = self._near(cast)
     here = None if mine is None else self._sibling(cast, asking.keys() | self.groups.reading.get(cast, ()), near)
     self._store(cast, here or self.groups.new(cast.shape).here, near, asking)
     x = cast
@@ -400,6 +403,11 @@ class Partition:
     if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False
     # two versions of one buffer are written one after the other
     return u.op is not Ops.ASSIGN or not any(r.op is Ops.ASSIGN and storage(r) is storage(u) for r in g.roots)
+
+  def _near(self, u: UOp) -> list[UOp]:
+    """What a root reads nearest, for those that read the same; where it is what a pass stores, what that reads."""
+    near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
+    return near + [x for s in near if s in self.joined for x in self.joined[s].reads]
 
   def _sibling(self, u: UOp, readers: Collection[Group], near: list[UOp]) -> Use | None:
     """A kernel over the same space that reads something that ``u`` reads too, and can store ``u`` as well. (``u`` waits for
@@ -428,11 +436,18 @@ class Partition:
     others, (mine, order) = [(r, other) for r, other in map(reduction, g.roots) if r is not None], reduction(u)
     if mine is None: return not others
     if mine is not u and self._is_product(mine): return False
+    if self._of_pass(mine) and any(self._of_pass(r) and summands(r) == summands(mine) for r, _ in others): return True
     return any(r.src[0].shape == mine.src[0].shape and r.arg[1] == mine.arg[1] and order == other for r, other in others)
+
+  def _of_pass(self, r: UOp) -> bool:
+    """Whether a reduction is of what a pass stores, as in the gradient of keys that several heads share."""
+    x = r.src[0]
+    while x.op in MOVEMENT: x = x.src[0]
+    return x in self.joined
 
   def _is_product(self, u: UOp) -> bool:
     """Whether a reduction is a product that a target with blocks makes in a kernel without others."""
-    return self.blocks and (x := contraction(u)) is not None and elements_of(x) >= LARGE_PRODUCT
+    return self.blocks and (x := contraction(u)) is not None and elements_of(x) >= LARGE_PRODUCT and not self._of_pass(u)
 
   def _into(self, u: UOp, value: UOp, g: Group, at: Idx, gate: UOp) -> None:
     """Have a kernel of its own store a value into ``u``."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ntgrad import Tensor, autograd, config, dtypes, manual_seed
+from ntgrad.backends.cuda.renderer import TARGET as HOPPER
 from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
@@ -161,12 +162,22 @@ def with_shared_heads(heads: int) -> list[Tensor]:
 
 @long
 def test_gradients_of_shared_heads() -> None:
-  """Those of keys and values are made in one pass for each head that asks, and added up by another kernel."""
+  """Those of keys and values are made in one pass for each head that asks, and both added up by another kernel."""
   with config(noopt=1): plain = [t.numpy() for t in with_shared_heads(HEADS // 4)]
   found = with_shared_heads(HEADS // 4)
   items = schedule_graph(sinks_of(found), CPU)[1]
-  assert len(items) <= 5 and not any(n.shape[-2:] == (L, N) for i in items for n in i.writes)
+  assert len(items) <= 4 and not any(n.shape[-2:] == (L, N) for i in items for n in i.writes)
   for a, b in zip(found, plain): assert np.allclose(a.numpy(), b, rtol=1e-4, atol=2e-5 * max(np.abs(b).max(), 1))
+
+
+@pytest.mark.parametrize("length, heads, causal", [(512, 8, True), (4096, 32, False), (513, 4, True)])
+def test_one_kernel_adds_up_what_shared_heads_have(length: int, heads: int, causal: bool) -> None:
+  """However much it is: one kernel stores the parts of both, so nothing is kept for longer."""
+  q, k, v = [Tensor.empty(2, h, length, 64, dtype=dtypes.bfloat16, requires_grad=True) for h in (heads, heads // 4, heads // 4)]
+  y = q.scaled_dot_product_attention(k, v, is_causal=causal, enable_gqa=True)
+  y.backward(Tensor.empty(*y.shape, dtype=dtypes.bfloat16))
+  found = kernels(y, q.grad, k.grad, v.grad, target=HOPPER)  # type: ignore[arg-type]
+  assert len(found) == 4 and len(found[-1].body) == 2
 
 
 def test_gradients_of_shared_heads_in_blocks(request: pytest.FixtureRequest) -> None:

@@ -298,7 +298,7 @@ def test_show_prints_the_form_after_passes(capsys: pytest.CaptureFixture[str]) -
   assert "after widths" in out and "UOps.PHI" in out and "after place" not in out
   with config(show="tiles"): pipeline.prepare(k, None, "r_4_8")
   assert capsys.readouterr().out == f"---- r_4_8 after tiles\n{index_form(k)}\n"
-  with config(show="fold"), pytest.raises(ConfigError, match="no pass 'fold'; passes: scales, tiles, one_pass, longest, masks, scans"):
+  with config(show="fold"), pytest.raises(ConfigError, match="no pass 'fold'; passes: scales, tiles, one_pass, longest, masks"):
     pipeline.linearize(k)
 
 
