@@ -103,7 +103,7 @@ class _Blocks(Builder):
       wide = self.is_wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
       self.long_warps = wide and not several and target.warp_groups and self.of_products_alone()
       large = self.long_warps or wide and several and target.warp_groups
-      long = target.warp_groups and not wide and not several and not self.reads_pairs()
+      long = target.warp_groups and not wide and not several and self.of_products_mostly()
       most = _LARGE if large else _LONG if long else _NARROW if wide and several else _MULTIPLIED
     self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
     self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
@@ -163,6 +163,15 @@ class _Blocks(Builder):
     """Whether something is read for each pair of a row and a column, as a bias is."""
     pair = {self.chain.axis, self.rows.rng}
     return any(u.op is Ops.LOAD and pair <= u.ranges for u in toposort([m.inside for m in self.chain.members]))
+
+  def of_products_mostly(self) -> bool:
+    """Whether scores are products, scaled at most and masked behind some column: others take registers, or few columns each."""
+    axis, row = self.chain.axis, self.rows.rng
+    def computes(u: UOp) -> bool:
+      return u.op is Ops.ALU and u.dtype.kind == "f" and u.arg is not TernaryOps.WHERE and {axis, row} <= u.ranges
+    scores = [m.inside for m in self.chain.members if m.node.arg[0] is BinaryOps.MAX]
+    begins = any(dict(ix.linear(c)[0]).get(axis, 0) < 0 for c in self.conditions())   # behind the first column
+    return not self.reads_pairs() and not begins and sum(map(computes, toposort(scores, lambda u: u.op is Ops.REDUCE))) <= 1
 
   def of_products_alone(self) -> bool:
     """Whether all elements count, and nothing is read for each pair of a row and a column: no mask, and no bias."""
