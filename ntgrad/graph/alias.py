@@ -39,7 +39,7 @@ class Alias:
   weights, the tensor that the value is unpacked from wherever it is used; nobody may write it. ``differentiated``: whether
   gradients of it, or of what is made of it, have been asked for.
   """
-  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "made", "__weakref__"
+  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "made", "line", "__weakref__"
   node: UOp
   memory: Any
   tensors: dict[ref[Any], None]
@@ -47,11 +47,12 @@ class Alias:
   packed: Any
   differentiated: bool
   made: int    # how many tensors there were before it
+  line: origins.Origin | None   # that made it, where another had made the node before
   beneath: AliasView = ()   # what the value shows of another Alias's
 
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
-    self.differentiated, self.made = False, results[0]
+    self.differentiated, self.made, self.line = False, results[0], None
     if node.op is Ops.BUFFER and node.arg is not None: self.claim()   # a node of a recipe is in no memory
     _add(ref(self, _drop))
 

@@ -5,7 +5,7 @@ Module that was being called: no frame, which would keep its locals alive. A nod
 a rewrite) has the line of the node that reads it.
 
 Two lines that make the same expression make one node, which has the note of the first. What a further line makes is known by who
-uses it: its value has that line (``again``), and what is made of that value notes whose result it reads (``uses``). So
+uses it: its value has that line (``Alias.line``), and what is made of that value notes whose result it reads (``uses``). So
 
   3  a = x + 1
   5  b = x + 1         # the same node
@@ -27,7 +27,6 @@ from itertools import islice
 from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
-from weakref import ref
 
 from ntgrad.codegen.ir import MOVEMENT, BinaryOps, NodeTable, NtgradError, Ops, Recent, UOp, config
 
@@ -57,7 +56,7 @@ class Calling(local):
 
 
 calling = Calling()
-again: dict[ref[Any], Origin] = {}     # values (Aliases) whose node another line had made before: their own line
+further = set[bool]()         # not empty since some value has a line of its own, as its node was made by another before
 uses: NodeTable[dict[Origin, Origin]] = NodeTable()   # what reads a node that several lines made -> which of them it reads
 internal: dict[str, bool] = {}   # whether a file is one of ntgrad's
 
@@ -138,24 +137,24 @@ def note_origin(node: UOp) -> UOp:
 
 
 def note_value(node: UOp, line: Origin, value: Any, operands: Iterable[Any] = ()) -> None:
-  """``line`` makes a value (an Alias) whose node is ``node``, of others. Of numbers alone, and of memory, nobody asks who did."""
+  """``line`` makes a value (an Alias) whose node is ``node``, of tensors. Of numbers alone, and of memory, nobody asks who
+  did."""
   if node.origin is None: node.origin = line
-  elif node.origin != line and node.op is not Ops.BUFFER and node.device is not None: again[ref(value, _forget)] = line
-  if not again: return
+  elif node.origin != line and node.op is not Ops.BUFFER and node.device is not None:
+    value.line = line
+    further.add(True)
+  if not further: return
   for a in operands:
-    if (made := again.get(ref(a))) is None: continue
-    if (known := uses.get(a.node)) is None: uses.put(a.node, known := {})
+    if (made := (of := a._alias).line) is None: continue
+    if (known := uses.get(of.node)) is None: uses.put(of.node, known := {})
     if len(known) < USES: known[line] = made
-
-
-def _forget(r: ref[Any]) -> None: again.pop(r, None)
 
 
 def lines_asked(asked: Mapping[UOp, Sequence[Any]]) -> dict[UOp, list[Origin]]:
   """Of nodes that are computed for values (Aliases) the lines of these, where they are not those that made the nodes first, and
   where the nodes have none: a value may be a reshape of what is computed."""
-  return {u: [line for a in values if (line := again.get(ref(a)) or a.node.origin) is not None] for u, values in asked.items()
-          if values and (u.origin is None or again and any([ref(a) in again for a in values]))}
+  return {u: [line for a in values if (line := a.line or a.node.origin) is not None] for u, values in asked.items()
+          if values and (u.origin is None or any([a.line for a in values]))}
 
 
 def gradient_of(made: Origin) -> Origin:
