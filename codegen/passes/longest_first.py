@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, Target, UOp, toposort
-from ..kernel import AxisKind, Kernel, substitute, walk_statements
+from ..kernel import AxisKind, Kernel, orders, substitute, walk_statements
 from .one_pass_rule import index_of_value
 
 
 def longest_first(kernel: Kernel, target: Target | None = None) -> Kernel:
   """For targets with blocks: an axis of the grid along which loops get longer -> the same from its end: of g < 64,
-  FOR(j < g + 1, y[g] = ..) -> FOR(j < 64 - g, y[63 - g] = ..)."""
-  if target is None or not target.blocks: return kernel
+  FOR(j < g + 1, y[g] = ..) -> FOR(j < 64 - g, y[63 - g] = ..). Not where programs may wait for those that begin before them."""
+  if target is None or not target.blocks or any(map(orders, kernel.nodes)): return kernel
   ends = [index_of_value(s.src[0]) for s, _ in walk_statements(kernel.body) if s.op is Ops.FOR]
   table: dict[UOp, UOp] = {}
   for a in kernel.axes:
@@ -42,5 +42,5 @@ def _direction(index: UOp, axis: UOp) -> int | None:
 
 def _together(parts: Iterable[tuple[int | None, int]]) -> int | None:
   """The direction of a sum of parts, by the direction of each and what it is multiplied by."""
-  signs = {None if d is None else (d > 0) - (d < 0) if by > 0 else (d < 0) - (d > 0) for d, by in parts} - {0}
+  signs = {None if d is None else d if by > 0 else -d for d, by in parts} - {0}
   return signs.pop() if len(signs) == 1 else None
