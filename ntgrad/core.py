@@ -22,7 +22,7 @@ from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checke
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
 from ntgrad.graph.modes import autocast
 
-_frame, _internal, _inside, _further = sys._getframe, origins.internal, origins.calling, origins.further
+_frame, _internal, _inside, _own_lines = sys._getframe, origins.internal, origins.calling, origins.own_lines
 _user: CodeType | None = None   # the user's code that made a tensor before
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
   Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,
@@ -138,7 +138,7 @@ class Base(Valued):
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)
     if self._names is not None and len(self._names) == len(node.shape): t._names = self._names
-    if line is not None and (node.origin is not line or _further):
+    if line is not None and (node.origin is not line or _own_lines):
       origins.note_value(node, line, t._alias, (self, *sources))
     results[0] += 1
     return t if results[0] < next_look[0] else t._cut()

@@ -56,7 +56,7 @@ class Calling(local):
 
 
 calling = Calling()
-further = set[bool]()         # not empty since some value has a line of its own, as its node was made by another before
+own_lines = set[bool]()   # True, since some value has a line of its own: another had made its node before
 uses: NodeTable[dict[Origin, Origin]] = NodeTable()   # what reads a node that several lines made -> which of them it reads
 internal: dict[str, bool] = {}   # whether a file is one of ntgrad's
 
@@ -142,8 +142,8 @@ def note_value(node: UOp, line: Origin, value: Any, operands: Iterable[Any] = ()
   if node.origin is None: node.origin = line
   elif node.origin != line and node.op is not Ops.BUFFER and node.device is not None:
     value.line = line
-    further.add(True)
-  if not further: return
+    own_lines.add(True)
+  if not own_lines: return
   for a in operands:
     if (made := (of := a._alias).line) is None: continue
     if (known := uses.get(of.node)) is None: uses.put(of.node, known := {})

@@ -15,7 +15,7 @@ from ntgrad.codegen.ir.elementwise import const_value, make
 from . import variable
 from .checks import Valued
 from .modes import autocast, mode
-from .origins import Origin, carry, further, gradient_of, note_value, origin_now
+from .origins import Origin, carry, gradient_of, note_value, origin_now, own_lines
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _taker: Any = itemgetter
@@ -254,7 +254,7 @@ def recalled(fn: _F) -> _F:
     line = origin_now()
     out = [object.__new__(kind)._hold(u, state)._called(names) for u, (state, names) in zip(recipe.later(nodes, line), results)]
     for t in out:
-      if line is not None and ((u := t._alias.node).origin is not line or further):
+      if line is not None and ((u := t._alias.node).origin is not line or own_lines):
         note_value(u, line, t._alias, [x for x in args if type(x) is kind])
     for t in out: t._counted()
     return tuple(out) if several else out[0]
