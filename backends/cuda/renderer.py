@@ -10,7 +10,7 @@ import json
 import math
 from collections import defaultdict
 from dataclasses import replace
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
@@ -33,8 +33,8 @@ CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True, double_dots=True, warp_groups=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
 FP8_CAPABILITY = 89             # the first chips that multiply fp8
-_SHARING = 3                    # pipeline stages of a program that others share a core with, at most: more leave room for fewer
 DOUBLE_CAPABILITY = 80          # and float64
+_SHARING = 3                    # pipeline stages of a program that others share a core with, at most: more leave room for fewer
 SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of which it finds the first few
 GRID_LIMIT = 65535              # programs in the second and third dimension of a launch
 
@@ -156,19 +156,16 @@ class _TritonKernel(Expressions):
     return max([1, *map(math.prod, accumulators), *map(math.prod, variables)])
 
   def shared_stages(self, most: int) -> int:
-    """Pipeline stages: for a loop with several products so few that two programs or more have room on a core. One multiplies
-    while another computes what stands between products."""
-    before = inside = products = depth = 0
-    for u in self.uops:
-      depth += (u.op is Ops.LOOP) - (u.op is Ops.ENDLOOP)
-      products += depth > 0 and is_dot(u)
-      if u.op is not Ops.LOAD or u.src[0].op is not Ops.DEFINE_GLOBAL or len(self.dims[u]) < 2: continue
-      size = math.prod(self.padded[i] for i in self.dims[u]) * u.dtype.itemsize
-      if depth: inside += size
-      else: before += size
-    if products < 2 or not inside: return most
-    found = (self.shared // 2 - before) // inside
-    return min(_SHARING, found) if found > 1 else _SHARING
+    """Pipeline stages, at ``most`` so many: where a loop has several products so few that two programs or more have room on a
+    core. One multiplies while another computes what stands between products."""
+    def read(uops: Iterable[UOp]) -> int:
+      blocks = [u for u in uops if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL and len(self.dims[u]) > 1]
+      return sum(math.prod(self.padded[i] for i in self.dims[u]) * u.dtype.itemsize for u in blocks)
+    for body in (self.body(u) for u in self.uops if u.op is Ops.LOOP):
+      if any(u.op is Ops.LOOP for u in body) or sum(map(is_dot, body)) < 2 or not (each := read(body)): continue
+      found = (self.shared // 2 - read(self.uops) + each) // each
+      most = min(most, found if found > 1 else _SHARING, _SHARING)
+    return most
 
   # ---- statements
 

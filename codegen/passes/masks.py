@@ -63,9 +63,11 @@ def _greatest(index: UOp, tiles: Collection[UOp]) -> UOp | None:
   -> a*64 + 63. None where it may go up and down."""
   ends: dict[UOp, tuple[UOp, UOp] | None] = {}   # the least and the greatest
   for u in toposort((index,), lambda u: u.dtype is not ix.INT):
+    if u.dtype is not ix.INT or u.ranges.isdisjoint(tiles):
+      ends[u] = u, u
+      continue
     terms, n = ix.linear(u)
-    if u.dtype is not ix.INT or u.ranges.isdisjoint(tiles): ends[u] = u, u
-    elif u in tiles: ends[u] = ix.ZERO, ix.sub(ix.node(u.arg[-1]), 1)
+    if u in tiles: ends[u] = ix.ZERO, ix.sub(ix.node(u.arg[-1]), 1)
     elif u.arg is BinaryOps.IDIV and u.src[1].op is Ops.CONST and u.src[1].arg > 0:
       of = ends[u.src[0]]
       ends[u] = of and (ix.fdiv(of[0], u.src[1]), ix.fdiv(of[1], u.src[1]))

@@ -5,11 +5,16 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings, strategies as st
 
 import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.backends.cuda.renderer import TritonRenderer
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir import BinaryOps, Ops, UOp, dtypes
+from ntgrad.codegen.kernel import substitute
+from ntgrad.codegen.passes.masks import _mask
 from ntgrad.tile import Tensor
 from support import triton
 
@@ -24,39 +29,34 @@ def arrangement(x: Tensor, y: Tensor, o: Tensor) -> Any:
   return x, y.expand(x.shape), o
 
 
+def masked(seen: Callable[..., Any]) -> Callable[..., None]:
+  """Rows of x times those of y, times y again, where a row may see another."""
+  def application(x: Any, y: Any, o: Any) -> None:
+    total = tl.zeros(o.shape)
+    for j in range(y.shape[0]):
+      s = tl.where(seen(x.offsets(0)[:, None], y[j].offsets(0)[None, :]), tl.dot(x, tl.trans(y[j])), 0.0)
+      total += tl.dot(s, y[j])
+    o = total  # noqa: F841
+  application.__name__ = seen.__name__
+  return application
+
+
+@masked
+def window(i: Any, j: Any) -> Any: return (j <= i + 40) & (i - 50 < j)
+
+
+@masked
+def documents(i: Any, j: Any) -> Any: return j // 48 == i // 48
+
+
+@masked
+def thirds(i: Any, j: Any) -> Any: return (i + j) % 3 == 0
+
+
 def upper(x: Any, y: Any, o: Any) -> None:
   total = tl.zeros(o.shape)
   for j in range(tl.cdiv((tl.program_id(0) + 1) * ROWS, COLUMNS)):
-    s = tl.dot(x, tl.trans(y[j]))
-    s = tl.where(y[j].offsets(0)[None, :] <= x.offsets(0)[:, None], s, 0.0)
-    total += tl.dot(s, y[j])
-  o = total  # noqa: F841
-
-
-def window(x: Any, y: Any, o: Any) -> None:
-  total = tl.zeros(o.shape)
-  for j in range(y.shape[0]):
-    s = tl.dot(x, tl.trans(y[j]))
-    near = (y[j].offsets(0)[None, :] <= x.offsets(0)[:, None] + 40) & (x.offsets(0)[:, None] - 50 < y[j].offsets(0)[None, :])
-    s = tl.where(near, s, 0.0)
-    total += tl.dot(s, y[j])
-  o = total  # noqa: F841
-
-
-def documents(x: Any, y: Any, o: Any) -> None:
-  total = tl.zeros(o.shape)
-  for j in range(y.shape[0]):
-    s = tl.dot(x, tl.trans(y[j]))
-    s = tl.where(y[j].offsets(0)[None, :] // 48 == x.offsets(0)[:, None] // 48, s, 0.0)
-    total += tl.dot(s, y[j])
-  o = total  # noqa: F841
-
-
-def thirds(x: Any, y: Any, o: Any) -> None:
-  total = tl.zeros(o.shape)
-  for j in range(y.shape[0]):
-    s = tl.dot(x, tl.trans(y[j]))
-    s = tl.where((x.offsets(0)[:, None] + y[j].offsets(0)[None, :]) % 3 == 0, s, 0.0)
+    s = tl.where(y[j].offsets(0)[None, :] <= x.offsets(0)[:, None], tl.dot(x, tl.trans(y[j])), 0.0)
     total += tl.dot(s, y[j])
   o = total  # noqa: F841
 
@@ -64,8 +64,7 @@ def thirds(x: Any, y: Any, o: Any) -> None:
 def lower(x: Any, y: Any, o: Any) -> None:
   total = tl.zeros(o.shape)
   for j in range(tl.program_id(0) * ROWS // COLUMNS, y.shape[0]):
-    s = tl.dot(x, tl.trans(y[j]))
-    s = tl.where(y[j].offsets(0)[None, :] >= x.offsets(0)[:, None], s, 0.0)
+    s = tl.where(y[j].offsets(0)[None, :] < x.offsets(0)[:, None], 0.0, tl.dot(x, tl.trans(y[j])))
     total += tl.dot(s, y[j])
   o = total  # noqa: F841
 
@@ -133,11 +132,55 @@ def test_programs_with_the_longest_loops_begin_first() -> None:
   assert "gidx" not in text(window)
 
 
+def in_turn(x: Any, y: Any, o: Any, turn: Any) -> None:
+  total = tl.zeros(o.shape)
+  for j in range(tl.cdiv((tl.program_id(0) + 1) * ROWS, COLUMNS)):
+    total += tl.dot(tl.dot(x, tl.trans(y[j])), y[j])
+  while tl.atomic_cas(turn.source[0], tl.program_id(0), tl.program_id(0)) != tl.program_id(0): total += 0.0
+  o = total  # noqa: F841
+  tl.atomic_xchg(turn.source[0], tl.program_id(0) + 1)
+
+
+def test_programs_that_wait_for_those_before_them_keep_their_order() -> None:
+  """Those before may never begin, where those that wait have all cores."""
+  def also(x: Tensor, y: Tensor, o: Tensor, turn: Tensor) -> Any:
+    given = arrangement(x, y, o)
+    return *given, turn.tile((-1,)).expand(given[0].shape)
+  source = tile.make(also, in_turn, (*(Tensor(2),) * 3, Tensor(1, dtype="int32"))).source(
+    "triton", *arrays(128), np.zeros(1, np.int32))
+  assert "range(0, gidx0*2 + 2)" in source
+
+
 def test_what_every_round_reads_is_read_before() -> None:
   """But not what might not be there: in a loop that may have no round, or ends before it reads."""
   def inside(f: Callable[..., None]) -> bool: return any("tl.load(data0" in line for line in loop_of(f)[1])
   assert not inside(upper) and not inside(window)
   assert inside(few) and inside(until)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_block_is_whole_where_a_mask_leaves_out_nothing_of_it(data: Any) -> None:
+  """What is known by the ends of a block is true of each of its elements."""
+  draw, axes = data.draw, [ix.rng(n, size) for n, size in enumerate((3, 4, 3, 4))]   # of grid, loop, and two of the block
+  def index(parts: list[UOp]) -> UOp:
+    return ix.weighted_sum([*((r, draw(st.integers(-5, 5))) for r in parts), (ix.ONE, draw(st.integers(-20, 20)))])
+  def less() -> UOp:
+    nested = ix.fdiv(index(axes), draw(st.integers(1, 6))) if draw(st.booleans()) else ix.ZERO
+    return UOp.alu(BinaryOps.CMPLT, ix.add(index(axes), ix.mul(nested, draw(st.integers(-3, 3)))), ix.ZERO)
+  parts, (op, joined) = [less(), less()], draw(st.sampled_from([(BinaryOps.AND, all), (BinaryOps.OR, any)]))
+  mask = UOp.alu(op, *parts)
+  x, zero = UOp(Ops.CAST, dtypes.float32, (axes[2],)), UOp.const(dtypes.float32, 0)
+  kept = draw(st.booleans())
+  assume(axes[1] in mask.ranges)
+  found = _mask(mask.where(x, zero) if kept else mask.where(zero, x), axes[1], {*axes[2:]})
+  assume(found is not None)
+  assert found is not None and found[0] is x
+  def holds(u: UOp, at: tuple[int, ...]) -> bool:
+    return bool(substitute((u,), {r: ix.const(n) for r, n in zip(axes, at)})[0].arg)
+  for outer in np.ndindex(3, 4):
+    whole = all(holds(c, (*outer, 0, 0)) for c in found[1])   # the same for all of the block
+    if whole: assert all(joined(holds(c, (*outer, *inner)) for c in parts) is kept for inner in np.ndindex(3, 4))
 
 
 def test_two_programs_share_a_core() -> None:
