@@ -157,7 +157,6 @@ class Search:
     self.sizes = kernel.counts
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
-    self.item = max((x.itemsize for x in accesses), default=4)
     self.exact = exact or kernel.in_place   # then no element may be computed twice
     self.most = max(_MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
@@ -190,11 +189,16 @@ class Search:
   def lanes(self) -> Iterator[tuple[int, int]]:
     """Axes for vector lanes, and how many lanes."""
     yield NO_LANE, 1
-    full = max(self.target.lanes * 4 // max(self.item, 4), 2)
     for a, n in self.sizes.items():
       if a in self.kernel.sequential: continue
+      full = max(self.target.lanes * 4 // self.widest(a), 2)
       for w in (2 * full, full, full // 2):
         if 1 < w <= WIDEST_LANES and (n % w == 0 or (n > w and w == full and not self.kernel.in_place)): yield a, w
+
+  def widest(self, lane: int) -> int:
+    """The bytes of the widest element, at least 4, of which each of some lanes has another: a place that all of them look up in
+    a table is a scalar."""
+    return max((x.itemsize for x in self.info.accesses if lane in x.axes and x.itemsize > 4), default=4)
 
   def unrolls(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""
@@ -278,7 +282,7 @@ class Search:
       # what an inner axis does not change is computed before the loop over it
       deep = len(self.out) if axes & self.bound else max([self.out.index(a) + 1 for a in axes], default=0)
       return deep, prod(self.left(a, lane, width) for a in axes & self.bound)
-    out = Seen(max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0), [(a, self.left(a, lane, width)) for a in self.out],
+    out = Seen(max(width * self.widest(lane) / (4 * self.target.lanes), 1.0), [(a, self.left(a, lane, width)) for a in self.out],
                [], [(axes, cycles, *rounds(axes)) for axes, cycles in self.info.work.items()])
     for x in self.info.accesses:
       step, across, summed = x.steps.get(lane), lane in x.axes, not x.write and bool(x.axes & self.bound)
@@ -315,7 +319,7 @@ class Search:
     """What a load costs more that jumps to another page or line with each step, with what lies beside it."""
     if not jumps_far(x, self.bound): return 0.0
     along = [b for b in self.bound if b in x.steps]   # its gate may vary along others
-    rounds, step = prod(self.sizes[b] for b in along), min(map(x.stride, along))
+    rounds, step = prod(self.sizes[b] for b in along), min([x.stride(b) for b in along if b not in x.looked_up], default=1)
     return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
   def distinct(self, x: MemoryAccess, written: dict[int, int]) -> int:

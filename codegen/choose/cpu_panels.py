@@ -36,8 +36,9 @@ def most_packed(target: Target) -> int:
 
 
 def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
-  """Whether a load jumps to another line with each step along any of the axes that are reduced."""
-  return not x.write and min([x.stride(b) for b in bound if b in x.steps], default=0) >= NEAR
+  """Whether a load jumps to another line with each step along any of the axes that are reduced, as what a table says does."""
+  along = [b for b in bound if b in x.steps]
+  return not x.write and bool(along) and all(b in x.looked_up or x.stride(b) >= NEAR for b in along)
 
 
 def share(count: int, rest: int, want: int, cores: int) -> int:

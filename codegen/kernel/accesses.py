@@ -23,6 +23,7 @@ class MemoryAccess:
   write: bool
   slot: int       # of the param; of a variable negative
   itemsize: int
+  looked_up: frozenset[int] = frozenset()   # axes along which a table that is read says where it reads or writes
 
   @property
   def linear(self) -> bool: return None not in self.steps.values()   # whether its place is a sum of steps along axes
@@ -117,12 +118,14 @@ def access_profile(kernel: Kernel) -> AccessProfile:
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
   in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
+  tables = {u for u in in_index if u.op is Ops.LOAD}
   for u in kernel.nodes:
     ids = ids_of(u)
     if u.op in LOAD_OR_STORE:
       p, gated = kernel.by_uop[u.src[0]], gate_or_true(u) is not ix.TRUE
       steps = steps_of(flat_index(p.shape, u.src[1].src))
-      out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize))
+      looked_up = frozenset[int]().union(*map(ids_of, tables.intersection(toposort([u.src[1]])))) if tables else frozenset[int]()
+      out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize, looked_up))
     elif u.op is Ops.REDUCE:
       bound, ids = frozenset(u.arg[1]), ids_of(u.src[0])
       out.reduces.append((ids | bound, bound))
