@@ -651,6 +651,15 @@ def test_rows_that_lie_apart_are_packed() -> None:
   assert {o.param for o in best.applied if isinstance(o, CacheRead)} == {1, 2}
 
 
+def test_places_in_a_table_are_no_lanes() -> None:
+  """The rows of a product that an int64 table says have the lanes of their own dtype, and are packed where each step has one."""
+  rows = Tensor.empty(2048, dtype="int64")
+  def width(t: Tensor) -> int: return next(o.n for o in optimize(kernel(t), LANES).applied if isinstance(o, Vectorize))
+  assert width(E(1000, 128)[rows] @ E(128, 512)) == width(E(2048, 128) @ E(128, 512)) == 16
+  of_weight = optimize(kernel(E(1000, 128)[rows].T @ E(2048, 512)), replace(LANES, lanes=8, registers=16))
+  assert len({o.param for o in of_weight.applied if isinstance(o, CacheRead)}) == 2
+
+
 @pytest.mark.parametrize("cores", [2, 16, 64])
 @pytest.mark.parametrize("graph", [
   lambda: E(1000, 1000) @ E(1000, 1000), lambda: E(1024, 1024).T @ E(1024, 1024), lambda: E(65521, 64).softmax(),

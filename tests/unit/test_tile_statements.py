@@ -9,7 +9,7 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.ir import toposort
+from ntgrad.codegen.ir import Ops, toposort
 from ntgrad.codegen.ir.config import config
 from ntgrad.errors import NtgradError
 from support.devices import missing
@@ -414,3 +414,22 @@ def test_stages_that_are_written_out_are_computed_once(device: str) -> None:
       k(x[:n].copy(), y)
       np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-3)
   assert sizes[1] < 3 * sizes[0]   # n log n; each by itself would be 4 times as much
+
+
+def four_products(x: Any, y: Any, z: Any) -> None:
+  total = z[0] * 2.0
+  for k in range(2): total = total + tl.dot(x[0], y[k]) + tl.dot(x[1], y[k + 2])
+  z[0] = total + tl.sum(x[0], 1)[:, None] + tl.sum(x[1], 1)[:, None]
+
+
+def test_sums_that_are_added_have_one_accumulator(device: str) -> None:
+  def arrangement(x: Any, y: Any, z: Any) -> Any: return x.tile((2, 8, 32)), y.tile((4, 32, 16)), z.tile((1, 8, 16))
+  shapes = (2, 8, 32), (4, 32, 16), (1, 8, 16)
+  k = tile.make(arrangement, four_products, tuple([tile.Tensor(shape=s) for s in shapes]))
+  x, y, z = [np.random.default_rng(i).standard_normal(s).astype("f4") for i, s in enumerate(shapes)]
+  want = 2.0 * z + sum(x[i % 2].astype("f8") @ y[[0, 2, 1, 3][i]] for i in range(4)) + x.sum((0, 2))[:, None]
+  k(x, y, z)
+  np.testing.assert_allclose(z, want, rtol=1e-4, atol=1e-4)
+  if device == "CPU":
+    loops = [u for u in k.uops() if u.op is Ops.PHI]
+    assert len({u.src[2] for u in loops}) == 2   # a loop of two products, one of two sums
