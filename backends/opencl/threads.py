@@ -406,14 +406,14 @@ class CPUGraph(Graph):
     ticks = [r.ticks for r in self._records]
     taken = [n * seconds / (sum(ticks) or 1) for n in ticks]
     self._taken = taken if self._runs == MEASURED[0] else [*map(min, self._taken, taken)]   # the less disturbed ones
+    quick = dict[int, list[Any]]()   # of a kernel that was built quickly: what all its launches take, one of them
+    for i, (t, p) in enumerate(zip(self._taken, self._programs)):
+      if p.quick: quick.setdefault(id(p.spec), [0.0, i])[0] += t
+    self._due = sorted([(self._runs - 1 + WORTH_OPTIMISING / max(t, 1e-9), i) for t, i in quick.values()], reverse=True)
     if self._runs < MEASURED[-1]: return
     self._spent = 0.0
     for launch, each in zip(self._launches, self._taken): launch.share(each, MEASURED_SHORT)
     self._seconds = sum([launch.seconds for launch in self._launches])
-    quick = dict[int, list[Any]]()   # of a kernel that was built quickly: what all its launches take, one of them
-    for i, (t, p) in enumerate(zip(self._taken, self._programs)):
-      if p.quick: quick.setdefault(id(p.spec), [0.0, i])[0] += t
-    self._due = sorted([(self._runs + WORTH_OPTIMISING / max(t, 1e-9), i) for t, i in quick.values()], reverse=True)
 
   def _optimise(self) -> None:
     """Have the kernels optimised for which it is worth it by now."""
