@@ -220,8 +220,8 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
 
   def gradient(self, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
     """The gradients of this tensor with respect to the targets, zeros for one that it is not made of; nothing is stored.
-    ``gradient`` is as for ``backward``. A target that requires no gradient is found by its value: numbers and expressions that
-    are equal are one value, whose gradient is that of all. Raises GradientError."""
+    ``gradient`` is as for ``backward``. A target that requires no gradient is found by its expression: equal ones are one,
+    whose gradient is that of all; a number (``Tensor(2.0)``, ``Tensor.ones(3)``) is refused then. Raises GradientError."""
     from .gradient import gradient as find
     return [t.zeros_like() if g is None else g for t, g in zip(targets, find(self, targets, gradient, unused=True))]
 

@@ -552,7 +552,11 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   for i, t in enumerate(targets):
     if t.dtype.kind != "f":
       raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
-    u = t.lazydata
+    u = number = t.lazydata
+    while number.op in MOVEMENT: number = number.src[0]
+    if t._state <= 0 and number.op is Ops.CONST:
+      raise GradientError(f"gradient: target {i} of shape {t.shape} is the number {number.arg}, which is one with all others of "
+                          "its value in the graph; make it with requires_grad=True, or of a list or an array")
     if t._state == 2: at = versions.get(id(t), [])
     elif walked.place.get(u, walked.end) < walked.end: at = [u]
     else:   # realised after the graph was made

@@ -273,6 +273,16 @@ def test_functions_of_others_at_what_is_no_leaf() -> None:
   np.testing.assert_allclose(x.acosh().sum().gradient(x)[0].numpy(), (x.numpy() ** 2 - 1) ** -0.5, 1e-6)
 
 
+@pytest.mark.parametrize("x", [Tensor(3.0), Tensor.ones(2), Tensor.full((2, 2), 3.0)[0]], ids=["number", "ones", "view"])
+def test_a_number_cannot_be_told_from_others(x: Tensor) -> None:
+  # a number is one node of the graph with every other of its value: x * 3 would have the gradient of x * x
+  with pytest.raises(GradientError, match=r"target 0 of shape .* is the number [13].0, .* requires_grad=True"):
+    (x * 3.0 + 1.0).sum().gradient(x)
+  y = Tensor(3.0, requires_grad=True)
+  slope, = (y * 3.0 + y ** 3).gradient(y)
+  assert slope.gradient(y)[0].item() == 18 and slope.item() == 30
+
+
 def test_a_computed_value_of_which_no_graph_is_kept_is_refused() -> None:
   x, y = Tensor([2.0, 3.0]), Tensor([1.0, 1.0])
   first, = (x ** 3).sum().gradient(x)
