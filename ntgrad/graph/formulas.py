@@ -341,7 +341,7 @@ SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
   "atan2": _atan2_slopes,
   "hypot": lambda u, a, b: (_over(a, u), _over(b, u)),
   "asinh": lambda u, x: (1 / _known("hypot", x, _constant(x, 1)),),
-  "acosh": lambda u, x: ((x - 1).rsqrt() * (x + 1).rsqrt(),),
+  "acosh": lambda u, x: ((x.abs() - 1).rsqrt() * (x.abs() + 1).rsqrt(),),
   "atanh": lambda u, x: (1 / ((1 - x) * (1 + x)),),
   "erfc": lambda u, x: ((x * x).neg().exp() * (-2 / math.sqrt(math.pi)),),
   "erfinv": lambda u, x: ((u * u).exp() * (math.sqrt(math.pi) / 2),),

@@ -271,6 +271,8 @@ def test_slices_that_overlap_or_leave_gaps() -> None:
 def test_functions_of_others_at_what_is_no_leaf() -> None:
   x = Tensor([3.0, 2.0])
   np.testing.assert_allclose(x.acosh().sum().gradient(x)[0].numpy(), (x.numpy() ** 2 - 1) ** -0.5, 1e-6)
+  y = Tensor([-5.0, -1.5, -0.5, 1e20])   # beneath 1 the value is NaN, the slope that of its formula, as in PyTorch
+  np.testing.assert_allclose(y.acosh().sum().gradient(y)[0].numpy(), [24 ** -0.5, 1.25 ** -0.5, np.nan, 1e-20], 1e-6)
 
 
 @pytest.mark.parametrize("x", [Tensor(3.0), Tensor.ones(2), Tensor.full((2, 2), 3.0)[0]], ids=["number", "ones", "view"])
