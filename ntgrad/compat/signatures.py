@@ -246,7 +246,7 @@ ARRAY = {
 ARRAY_OF_TWO = {
   "x1, x2, /":
     "add atan2 bitwise_and bitwise_left_shift:lshift bitwise_or bitwise_right_shift:rshift bitwise_xor copysign divide:div "
-    "equal:eq floor_divide:idiv greater:gt greater_equal:ge hypot less:lt less_equal:le logaddexp logical_and logical_or "
+    "equal:eq floor_divide greater:gt greater_equal:ge hypot less:lt less_equal:le logaddexp logical_and logical_or "
     "logical_xor matmul maximum minimum multiply:mul nextafter not_equal:ne pow remainder:mod subtract:sub",
   "x1, x2, /, *, axes=2": "tensordot"}
 

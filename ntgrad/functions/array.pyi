@@ -231,7 +231,7 @@ def equal(x1: Tensor, x2: Any, /) -> Tensor:
   """``self == x2``, elementwise."""
 
 def floor_divide(x1: Tensor, x2: Any, /) -> Tensor:
-  """``self // x2``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
+  """``self // x2``, rounded down. Raises ArgumentError for an int divided by the number 0."""
 
 def greater(x1: Tensor, x2: Any, /) -> Tensor:
   """``self > x2``, elementwise."""

@@ -139,12 +139,15 @@ class Elementwise(Base):
       if isinstance(x, Elementwise): x = x.cast(dtypes.default_float)
     return a._binary(BinaryOps.DIV, x, reverse)
   def idiv(self, x: Any, reverse: bool = False) -> Self:
-    """``self // x``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
-    self._not_by_zero("idiv", x, reverse)
+    """``self / x`` rounded to zero, where ``//`` rounds down, for ints and floats. Raises ArgumentError for an int divided by the
+    number 0."""
+    return self._rounded_quotient(x, reverse, "trunc")
+  def _floored(self, x: Any, reverse: bool = False) -> Self:
+    self._not_by_zero("floor_divide", x, reverse)
     return self._binary(BinaryOps.IDIV, x, reverse)
   def _rounded_quotient(self, x: Any, reverse: bool, mode: str) -> Self:
     if mode not in ("trunc", "floor"): raise ArgumentError(f"div: rounding_mode={mode!r}; it takes None, 'trunc' or 'floor'")
-    down = self.idiv(x, reverse)
+    down = self._floored(x, reverse)
     if mode == "floor": return down
     if down.dtype.kind == "f": return self.div(x, reverse).trunc()
     exact = (down * self).eq(x) if reverse else (down * x).eq(self)   # one more than down, if that is negative
@@ -199,7 +202,7 @@ class Elementwise(Base):
   gcd = member(_binary, BinaryOps.GCD, "The greatest common divisor of ints, at least 0; 0 of two zeros.")
   def lcm(self, x: Any) -> Self:
     """The least common multiple of ints, at least 0; 0 where one of both is 0."""
-    return (self.idiv(self.gcd(x)) * x).abs()
+    return (self._floored(self.gcd(x)) * x).abs()
   lshift = member(_binary, BinaryOps.SHL, "``self << x`` for ints: 0 where x is the width or more, or below 0.")
   rshift = member(_binary, BinaryOps.SHR,
                   "``self >> x`` for ints, arithmetic on signed ones: 0 or -1, as the sign, where x is the width or more, or "
@@ -281,9 +284,9 @@ class Elementwise(Base):
   __add__, __radd__ = _operators(BinaryOps.ADD)
   __sub__, __rsub__ = _operators(BinaryOps.SUB)
   __mul__, __rmul__ = _operators(BinaryOps.MUL)
-  __truediv__, __floordiv__, __mod__ = div, idiv, mod
+  __truediv__, __floordiv__, __mod__ = div, _floored, mod
   def __rtruediv__(self, x: Any) -> Self: return self.div(x, True)
-  def __rfloordiv__(self, x: Any) -> Self: return self.idiv(x, True)
+  def __rfloordiv__(self, x: Any) -> Self: return self._floored(x, True)
   def __rmod__(self, x: Any) -> Self: return self.mod(x, True)
   def __pow__(self, x: Any) -> Self: return self.pow(x)
   def __rpow__(self, x: Any) -> Self: return self.pow(x, True)
@@ -583,7 +586,7 @@ class Elementwise(Base):
   addcmul = member(_plus_scaled, operator.mul, "``self + value * tensor1 * tensor2``.")
   addcdiv = member(_plus_scaled, operator.truediv, "``self + value * tensor1 / tensor2``.")
   true_divide = member(_of_other, div, "``self / other``: ints give float32.")
-  floor_divide = member(_of_other, idiv,
+  floor_divide = member(_of_other, _floored,
                         "``self // other``, rounded down. Raises ArgumentError for an int divided by the number 0.")
   def positive(self) -> Self:
     """The value itself. Raises DTypeError for bools."""

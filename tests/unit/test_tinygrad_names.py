@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Tensor, TinyJit, Variable, nn
-from ntgrad.errors import ArgumentError, AssignError, ConfigError, GradientError, ShapeError
+from ntgrad import Tensor, TinyJit, Variable, dtypes, nn
+from ntgrad.errors import ArgumentError, AssignError, ConfigError, DTypeError, GradientError, ShapeError
 from ntgrad.helpers import Context
 from ntgrad.nn import optim, state
 from support.marks import long_half
@@ -260,6 +260,16 @@ def test_beside_tinygrad(name: str) -> None:
   there = SimpleNamespace(**{n: getattr(tinygrad, n) for n in "Tensor nn dtypes Context TinyJit Variable function".split()},
                           optim=tinygrad.nn.optim, state=tinygrad.nn.state, leaves=contextlib.nullcontext)
   with tinygrad.Context(DEV="PYTHON"): assert case(there) == expected
+
+
+# ---- results as there
+def test_idiv_rounds_to_zero() -> None:
+  x, y = Tensor([-4, 7, 5, 4, -7, 8]), Tensor([2, -3, 8, -2, 3, 5])
+  assert x.idiv(y).tolist() == [-2, -2, 0, -2, -2, 1] and (x // y).tolist() == [-2, -3, 0, -2, -3, 1]
+  assert Tensor([-7.5, 7.5]).idiv(2).tolist() == [-3, 3] and Tensor([2, -2]).idiv(-7, True).tolist() == [-3, 3]
+  assert Tensor(-5).idiv(2).item() == Tensor(-5).contiguous().idiv(2).item() == -2
+  assert Tensor([2 ** 64 - 1], dtype="uint64").idiv(1).item() == 2 ** 64 - 1
+  with pytest.raises(ArgumentError, match="divided by 0"): x.idiv(0)
 
 
 # ---- what is said, and what goes further than there
