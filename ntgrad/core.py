@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, config, dtypes, toposort
+from ntgrad.codegen.ir import MOVEMENT, DType, Ops, UOp, can_cast, config, dtypes, toposort
 from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.graph import BoundInt, dimension_names as dimensions, mode, nodes as graph, origins
@@ -465,10 +465,11 @@ class Base(Valued):
   def assign(self, x: Any) -> Self:
     """Replace this tensor's value, and with it what all views of the same memory see. Gives the tensor itself.
 
-    ``x`` is a tensor of this dtype and device, or what a tensor is made of; it is expanded to this shape. Memory is
-    written when the value is realised; memory of another library that is read-only is left as it is, and the tensor gets its own.
-    Raises AssignError for a shape that does not broadcast, another dtype or device and for expanded tensors, GradientError for a
-    leaf given a value that requires a gradient, ShapeError for a name that stands at another dimension.
+    ``x`` is a tensor of this device, or what a tensor is made of; it is expanded to this shape, and cast within the category of
+    its dtype, or to one above it. Memory is written when the value is realised; memory of another library that is read-only is
+    left as it is, and the tensor gets its own. Raises AssignError for a shape that does not broadcast, a category above, another
+    device and for expanded tensors, GradientError for a leaf given a value that requires a gradient, ShapeError for a name that
+    stands at another dimension.
     """
     u = self.lazydata
     make: Any = type(self)
@@ -477,11 +478,11 @@ class Base(Valued):
     if not graph.broadcasts(v.shape, u.shape):
       raise AssignError(f"assign: a value of shape {text(x)} does not fit a tensor of shape {text(self)}; give that shape")
     if isinstance(x, Base): self._check_names("assign", x)
-    if v.dtype is not u.dtype:
+    if not can_cast(v.dtype, u.dtype):
       raise AssignError(f"assign: a value of {v.dtype} does not fit a tensor of {u.dtype}; cast it first")
     if v.device is not None and u.device is not None and v.device != u.device:
       raise AssignError(f"assign: the value is on {v.device}, the tensor on {u.device}; move it with .to({u.device!r})")
-    return self._write("assign", graph.broadcast(v, u.shape), isinstance(x, Base) and x._state > 0)
+    return self._write("assign", graph.broadcast(graph.cast(v, u.dtype), u.shape), isinstance(x, Base) and x._state > 0)
 
   def replace(self, x: Base) -> Self:
     """Take another tensor's value, with its dtype and device, and share no memory any more. Raises AssignError for another shape,

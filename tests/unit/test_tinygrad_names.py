@@ -272,6 +272,15 @@ def test_idiv_rounds_to_zero() -> None:
   with pytest.raises(ArgumentError, match="divided by 0"): x.idiv(0)
 
 
+def test_assign_casts_within_a_category_and_to_one_above() -> None:
+  x, n = Tensor.zeros(3, 5).contiguous(), Tensor([1, 2], dtype="int32")
+  assert x.assign(Tensor.arange(5)).tolist() == [[0, 1, 2, 3, 4]] * 3 and x.dtype == dtypes.float32
+  n.assign(n * n.sum())   # the sum is int64
+  assert n.dtype == dtypes.int32 and n.tolist() == [3, 6]
+  with pytest.raises(AssignError, match="cast it first"): n.assign(Tensor([1.5, 2.5]))
+  with pytest.raises(AssignError, match="cast it first"): Tensor([True]).assign(Tensor([1]))
+
+
 # ---- what is said, and what goes further than there
 def test_settings_that_are_not_here_warn_once() -> None:
   with pytest.warns(UserWarning, match="SURELY_NOT is no setting here and changes nothing"):
