@@ -60,7 +60,7 @@ def _biased(out: Any, bias: Any) -> Any:
   return out if bias is None else out + bias.reshape((1, -1) + (1,) * (out.ndim - 2))
 
 
-def _paddings(name: str, padding: Any, n: int) -> list[Pair]:
+def _paddings(name: str, padding: Any, n: int, cuts: bool = False) -> list[Pair]:
   """An int, one a dim, a flat torch padding (last dim first), or pairs, as (before, after) a spatial dim."""
   if not isinstance(padding, (tuple, list)): pairs: list[Any] = [(padding, padding)] * n
   elif all([isinstance(p, int) for p in padding]):
@@ -71,7 +71,7 @@ def _paddings(name: str, padding: Any, n: int) -> list[Pair]:
     pairs = [(p,) if isinstance(p, int) else p for p in padding]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
       raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
-  if min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
+  if not cuts and min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
   return pairs
 
 
@@ -141,7 +141,11 @@ class Convolution(Elementwise, Movement):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw}; it must be ({sw[0]},)")
     one_width(name, self, weight, bias)
     (st, di), kernel = _steps(name, n, stride, dilation), sw[2:]
-    pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n)
+    pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n, True)
+    if min([min(p) for p in pairs]) < 0:
+      cut = self.pad(((0, 0), (0, 0), *[(min(lo, 0), min(hi, 0)) for lo, hi in pairs]))
+      rest = tuple([(max(lo, 0), max(hi, 0)) for lo, hi in pairs])
+      return cut._convolved(name, n, weight, bias, groups, stride, dilation, rest, dtype)
     _must_fit(name, kernel, di, sx[2:], pairs)
     a, b, out = factors_of_product(name, x, w, summed_in)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
@@ -162,9 +166,9 @@ class Convolution(Elementwise, Movement):
     Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
 
     The input may have no batch: (cin, *spatial) -> (cout, *out). ``padding`` is a number, one a spatial dim, a flat (left, right,
-    top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1). ``dtype`` is
-    that of the sums of products, as for ``dot``. What follows the bias is in tinygrad's order; give it by name, since PyTorch has
-    another. Raises ShapeError, ArgumentError, DeviceError.
+    top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1); negative numbers
+    cut off. ``dtype`` is that of the sums of products, as for ``dot``. What follows the bias is in tinygrad's order; give it by
+    name, since PyTorch has another. Raises ShapeError, ArgumentError, DeviceError.
     """)
   conv3d = member(
     _convolved, 3, ":meth:`conv2d` of volumes: (n, cin, d, h, w), weight (cout, cin/groups, *kernel) -> (n, cout, d', h', w').")

@@ -281,6 +281,15 @@ def test_assign_casts_within_a_category_and_to_one_above() -> None:
   with pytest.raises(AssignError, match="cast it first"): Tensor([True]).assign(Tensor([1]))
 
 
+def test_a_convolution_cuts_off_negative_padding() -> None:
+  x, w = Tensor(np.arange(60.0, dtype=np.float32).reshape(1, 2, 5, 6), requires_grad=True), Tensor.rand(3, 2, 2, 3)
+  for padding, part in ((-1, x[:, :, 1:-1, 1:-1]), ((-1, 0, -1, 0), x[:, :, 1:, 1:]),
+                        ((-2, 1, 0, 1), x[:, :, :, 2:].pad((0, 1, 0, 1)))):
+    got, want = x.conv2d(w, padding=padding), part.conv2d(w)
+    np.testing.assert_allclose(got.numpy(), want.numpy(), 1e-5)
+    np.testing.assert_allclose(got.sum().gradient(x)[0].numpy(), want.sum().gradient(x)[0].numpy(), 1e-5)
+
+
 # ---- what is said, and what goes further than there
 def test_settings_that_are_not_here_warn_once() -> None:
   with pytest.warns(UserWarning, match="SURELY_NOT is no setting here and changes nothing"):
