@@ -386,12 +386,15 @@ class Movement(Base):
     """A view of the windows of one dim: (.., d, ..) -> (.., windows, .., size); it can be written where windows share nothing.
     Raises AxisError, ArgumentError."""
     d, s = self._dim("unfold", dim), self.shape
-    if not s or not 0 < size <= s[d] or step < 1:
+    if not s or not 0 <= size <= s[d] or step < 1:
       raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
-                          "size goes from 1 to the dimension, step from 1")
+                          "size goes from 0 to the dimension, step from 1")
     n = (s[d] - size) // step + 1
+    shape, dims = (*s[:d], n, *s[d + 1:], size), (*range(len(s)), None)
+    if not size:
+      return self._seen((Ops.SHRINK, tuple([(0, k * (i != d)) for i, k in enumerate(s)])), (Ops.RESHAPE, shape), dims=dims)
     tiles = tuple([(size, step if n > 1 else max(step, size), 1) if i == d else (1, 1, 1) for i in range(len(s))])
-    return self._seen((Ops.TILE, tiles), (Ops.RESHAPE, (*s[:d], n, *s[d + 1:], size)), dims=(*range(len(s)), None))
+    return self._seen((Ops.TILE, tiles), (Ops.RESHAPE, shape), dims=dims)
 
   def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
     """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""

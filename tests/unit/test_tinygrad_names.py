@@ -290,6 +290,11 @@ def test_a_convolution_cuts_off_negative_padding() -> None:
     np.testing.assert_allclose(got.sum().gradient(x)[0].numpy(), want.sum().gradient(x)[0].numpy(), 1e-5)
 
 
+def test_windows_of_no_elements() -> None:
+  x = Tensor.arange(27.0).reshape(3, 3, 3)
+  assert x.unfold(1, 0, 8).shape == (3, 1, 3, 0) and x.unfold(0, 0, 1).shape == (4, 3, 3, 0)
+
+
 # ---- what is said, and what goes further than there
 def test_settings_that_are_not_here_warn_once() -> None:
   with pytest.warns(UserWarning, match="SURELY_NOT is no setting here and changes nothing"):
