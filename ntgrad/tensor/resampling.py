@@ -153,7 +153,8 @@ class Resampling(Pooling):
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
     "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
     and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
-    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats;
+    "linear", "bilinear" and "bicubic" uint8 too, with results rounded along each dimension, the last one first.
     Raises ShapeError, ArgumentError, DTypeError."""
     if mode not in _MODES: raise ArgumentError(f"interpolate: mode {mode!r}; it takes {', '.join(map(repr, _MODES))}")
     n = self.ndim - 2
@@ -167,16 +168,18 @@ class Resampling(Pooling):
       raise ArgumentError(f"interpolate: antialias with mode {mode!r}; it is for 'bilinear' and 'bicubic'")
     sizes, scales = self._new_sizes(size, scale_factor)
     if mode == "area": return self._adaptive_avg("interpolate", n, sizes)
-    if mode[:7] != "nearest" and self.dtype.kind != "f":
+    rounds = self.dtype is dtypes.uint8 and mode in ("bilinear", "linear", "bicubic")
+    if mode[:7] != "nearest" and self.dtype.kind != "f" and not rounds:
       raise DTypeError(f"interpolate: a tensor of {self.dtype.name} with mode {mode!r}; it takes floats (cast it first)")
     wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-    if antialias:   # a dimension after the other, the last one first
-      out = self.cast(acc_dtype(self.dtype))
+    if antialias or rounds:   # a dimension after the other, the last one first
+      out = self.cast(wide if rounds else acc_dtype(self.dtype))
       for k in range(n - 1, -1, -1):
         if sizes[k] == self.shape[2 + k] and scales[k] in (None, 1): continue
-        lines = [same_line(s) for s in out.shape[2:]]
-        lines[k] = _wide_line(self.shape[2 + k], sizes[k], scales[k], mode, bool(align_corners))
-        out = out._interpolated(lines, True)
+        lines, given = [same_line(s) for s in out.shape[2:]], (self.shape[2 + k], sizes[k], scales[k], mode, bool(align_corners))
+        lines[k] = _wide_line(*given) if antialias else _line(*given, wide)
+        out = out._interpolated(lines, antialias)
+        if rounds: out = (out + 0.5).floor().clamp(0, 255)
       return out.cast(self.dtype)._own()
     return self._interpolated([
       same_line(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)

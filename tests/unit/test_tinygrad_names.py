@@ -295,6 +295,15 @@ def test_windows_of_no_elements() -> None:
   assert x.unfold(1, 0, 8).shape == (3, 1, 3, 0) and x.unfold(0, 0, 1).shape == (4, 3, 3, 0)
 
 
+def test_images_of_bytes_are_interpolated() -> None:
+  x = Tensor([[[[0, 10], [20, 255]]]], dtype="uint8")
+  assert x.interpolate((2, 4), mode="linear").tolist() == [[[[0, 3, 8, 10], [20, 79, 196, 255]]]]
+  assert x.interpolate((1, 1), mode="bilinear").tolist() == [[[[72]]]]   # of 5 and 138, which 137.5 is rounded to
+  wide = x.interpolate((5, 5), mode="bicubic")
+  assert wide.dtype == dtypes.uint8 and wide[0, 0, 0, 0].item() == 0 and wide[0, 0, 4, 4].item() == 255   # kept within
+  with pytest.raises(DTypeError, match="int32 with mode 'linear'"): x.int().interpolate((2, 4), mode="linear")
+
+
 # ---- what is said, and what goes further than there
 def test_settings_that_are_not_here_warn_once() -> None:
   with pytest.warns(UserWarning, match="SURELY_NOT is no setting here and changes nothing"):

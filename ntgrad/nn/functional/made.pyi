@@ -410,7 +410,8 @@ def upsample(input: Tensor, size: Ints | None=None, scale_factor: float | Sequen
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
     "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
     and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
-    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats;
+    "linear", "bilinear" and "bicubic" uint8 too, with results rounded along each dimension, the last one first.
     Raises ShapeError, ArgumentError, DTypeError."""
 
 def upsample_nearest(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
@@ -418,7 +419,8 @@ def upsample_nearest(input: Tensor, size: Ints | None=None, scale_factor: float 
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
     "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
     and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
-    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats;
+    "linear", "bilinear" and "bicubic" uint8 too, with results rounded along each dimension, the last one first.
     Raises ShapeError, ArgumentError, DTypeError."""
 
 def upsample_bilinear(input: Tensor, size: Ints | None=None, scale_factor: float | Sequence[float] | None=None) -> Tensor:
@@ -426,5 +428,6 @@ def upsample_bilinear(input: Tensor, size: Ints | None=None, scale_factor: float
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear" for one, two and three spatial dimensions,
     "bilinear" and "bicubic" for two, "trilinear" for three, "area" (means, as adaptive_avg_pool). ``align_corners``: the first
     and the last elements stay where they are, in place of the outer edges. ``antialias``, of "bilinear" and "bicubic": where a
-    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats.
+    dimension becomes smaller, each result is made of all elements that it stands for. All but the nearest modes take floats;
+    "linear", "bilinear" and "bicubic" uint8 too, with results rounded along each dimension, the last one first.
     Raises ShapeError, ArgumentError, DTypeError."""
