@@ -75,7 +75,7 @@ def _spread(name: str, index: Any, s: Shape, dims: Sequence[int] | None = None) 
   used = sum([i is not None and i is not Ellipsis for i in items] if dims is None else dims)
   dots = [k for k, i in enumerate(items) if i is Ellipsis]
   if len(dots) > 1: raise ArgumentError(f"{name}: {len(dots)} Ellipsis for shape {s}; at most one")
-  if used > len(s): raise errors.IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
+  if used > len(s): raise errors.IndexOutOfRangeError(f"{name}: too many indices: {used} for shape {s} of {len(s)} dimensions")
   at = dots[0] if dots else len(items)
   items[at:at + 1] = [slice(None)] * (len(s) - used)
   if len(items) > MAX_DIMS:

@@ -240,7 +240,7 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("index negative", lambda: f(2, 3)[0, -4], IndexOutOfRangeError, ["-4", "axis 1"]),
   ("index list", lambda: f(2, 3)[[0, 5]], IndexOutOfRangeError, ["5", "axis 0"]),
   ("index array", lambda: f(2, 3)[:, np.array([-4])], IndexOutOfRangeError, ["-4", "axis 1"]),
-  ("too many", lambda: f(2)[0, 0], IndexOutOfRangeError, ["2 indices", "(2,)"]),
+  ("too many", lambda: f(2)[0, 0], IndexOutOfRangeError, ["too many indices: 2", "(2,)"]),
   ("two dots", lambda: f(2)[..., ...], ArgumentError, ["Ellipsis"]),
   ("mask", lambda: f(2)[b(3)], MaskShapeError, ["mask", "(3,)", "(2,)"]),
   ("mask array", lambda: f(2, 3)[:, np.array([True, False])], MaskShapeError, ["mask", "(2,)", "(3,)", "(2, 3)"]),
