@@ -8,11 +8,12 @@ rounds costs little where a round reads memory, and once in 256 where it does no
 """
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Iterator
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, TernaryOps, UOp, prod
+from ..ir import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, rewrite, volume
 from ..opts import Pad, Serial, Split
 
@@ -78,6 +79,23 @@ def room_along(kernel: Kernel, axis: Axis) -> int:
   if axis.kind is not AxisKind.LOOP or axis.count <= most: return axis.count
   each = _part(axis.count, most)
   return -(-axis.count // each) * each
+
+
+def with_joined_sums(s: UOp) -> UOp:
+  """x + sum[k](a) + sum[k](b) -> x + sum[k](a + b): an accumulator for both, so that more elements at a time have theirs."""
+  uses = Counter([x for u in toposort((s,)) for x in u.src])
+  def alike(a: UOp, b: UOp) -> bool:
+    return (a.op is b.op is Ops.REDUCE and a.arg == b.arg and a.arg[0] is BinaryOps.ADD and a.dtype is b.dtype
+            and a.dtype.itemsize >= 4 and a.src[0].ranges == b.src[0].ranges and uses[a] <= 1)
+  def joined(a: UOp, b: UOp) -> UOp: return b.replace((UOp.alu(BinaryOps.ADD, a.src[0], b.src[0]),))
+  def join(old: UOp, new: UOp) -> UOp | None:
+    if new.arg is not BinaryOps.ADD or max([uses[x] for x in old.src]) > 1: return None
+    for rest, b in new.src, new.src[::-1]:
+      if alike(rest, b): return joined(rest, b)
+      for x, a in (rest.src, rest.src[::-1]) if rest.arg is BinaryOps.ADD else ():
+        if alike(a, b): return UOp.alu(BinaryOps.ADD, x, joined(a, b))
+    return None
+  return rewrite((s,), {Ops.ALU: join})[0]
 
 
 def too_long(kernel: Kernel) -> tuple[int, int] | None:

@@ -8,27 +8,15 @@ masks, for tiles that do not.
 """
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Iterable, Sequence, Union
 
 from .. import index as ix
 from ..ir import BinaryOps, Ops, OptError, Target, UnaryOps, UOp, identity, toposort
 from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..kernel import (
-  EFFECTS,
-  LOAD_OR_STORE,
-  Axis,
-  AxisKind,
-  Kernel,
-  LocalVariable,
-  gate_or_true,
-  inner,
-  is_variable,
-  rewrite,
-  substitute,
-)
+from ..kernel import EFFECTS, LOAD_OR_STORE, Axis, AxisKind, Kernel, LocalVariable, gate_or_true, inner, is_variable, substitute
 from ..opts.axes import seen_by
+from .additions import with_joined_sums
 from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
 from .loops import positions
 from .parts import Item, Mark, Part, Parts
@@ -222,23 +210,6 @@ class _Statements:
     axes = seen_by(tuple(looped(a) for i, a in self.axes.items() if i in ids), self.scalars)
     variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
-
-
-def with_joined_sums(s: UOp) -> UOp:
-  """x + sum[k](a) + sum[k](b) -> x + sum[k](a + b): an accumulator for both, so that more elements at a time have theirs."""
-  uses = Counter([x for u in toposort((s,)) for x in u.src])
-  def alike(a: UOp, b: UOp) -> bool:
-    return (a.op is b.op is Ops.REDUCE and a.arg == b.arg and a.arg[0] is BinaryOps.ADD and a.dtype is b.dtype
-            and a.dtype.itemsize >= 4 and a.src[0].ranges == b.src[0].ranges and max(uses[a], uses[b]) <= 1)
-  def joined(a: UOp, b: UOp) -> UOp: return b.replace((UOp.alu(BinaryOps.ADD, a.src[0], b.src[0]),))
-  def join(_: UOp, new: UOp) -> UOp | None:
-    if new.arg is not BinaryOps.ADD: return None
-    for rest, b in new.src, new.src[::-1]:
-      if alike(rest, b): return joined(rest, b)
-      for x, a in (rest.src, rest.src[::-1]) if rest.arg is BinaryOps.ADD and uses[rest] <= 1 else ():
-        if alike(a, b): return UOp.alu(BinaryOps.ADD, x, joined(a, b))
-    return None
-  return rewrite((s,), {Ops.ALU: join})[0]
 
 
 def whole_tiles(s: UOp) -> dict[UOp, UOp]:
