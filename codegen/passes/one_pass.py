@@ -86,7 +86,9 @@ def with_shared_axes(kernel: Kernel, chain: Chain) -> Kernel:
 def _multiplied_exactly(r: UOp) -> bool:
   """Whether no matrix unit makes a sum of products, which takes the registers that the blocks between products are to stay in."""
   x = r.src[0]
-  return x.arg is BinaryOps.MUL and all(any(a.arg[0] in r.arg[1] for a in s.ranges) for s in x.src) and multiplied_exactly(x)
+  if x.arg is not BinaryOps.MUL or not multiplied_exactly(x): return False
+  a, b = [s.ranges for s in x.src]
+  return bool(a - b and b - a) and all(any(i.arg[0] in r.arg[1] for i in s) for s in (a, b))
 
 
 class _Blocks(Builder):
