@@ -32,7 +32,7 @@ from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, subs
 from ..opts import TensorDescriptor, Warps
 from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
 from .matrix_units import in_powers_of_two, unrounded
-from .one_pass_rule import Chain, Member, Shift, counted_where, find_chain, times, uncast_float
+from .one_pass_rule import Chain, Shift, counted_where, find_chain, times, uncast_float
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
 # rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). By warp groups those
@@ -97,6 +97,8 @@ class _Blocks(Builder):
   def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis):
     super().__init__(kernel, target)
     self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
+    self.each_round = [s for s in kernel.body if chain.axis in s.ranges]   # what is stored block by block
+    self.made_inside = [*[m.inside for m in chain.members], *[s.src[2] for s in self.each_round]]
     self.blocks, self.is_wide, self.long_warps = bool(target and target.blocks), False, False
     all_of = _whole_axes(kernel, chain)
     most = CPU_ROWS, CPU_COLUMNS
@@ -154,7 +156,7 @@ class _Blocks(Builder):
     target, axis = self.target, self.chain.axis
     if not (target and target.descriptors and self.is_wide and ix.count(self.step.size) >= DESCRIBED): return []
     reads: dict[int, list[UOp]] = {}
-    for u in toposort([m.inside for m in self.chain.members]):
+    for u in toposort(self.made_inside):
       if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL: reads.setdefault(u.src[0].arg[0], []).append(u)
     def goes(u: UOp) -> bool: return axis in u.ranges and self.rows.rng not in u.ranges and bool(u.ranges - self.common - {axis})
     return [u for found in reads.values() if all(map(goes, found)) for u in found]
@@ -164,7 +166,7 @@ class _Blocks(Builder):
   def reads_pairs(self) -> bool:
     """Whether something is read for each pair of a row and a column, as a bias is."""
     pair = {self.chain.axis, self.rows.rng}
-    return any(u.op is Ops.LOAD and pair <= u.ranges for u in toposort([m.inside for m in self.chain.members]))
+    return any(u.op is Ops.LOAD and pair <= u.ranges for u in toposort(self.made_inside))
 
   def of_products_mostly(self) -> bool:
     """Whether scores are products, scaled at most and masked behind some column: others take registers, or few columns each."""
@@ -178,10 +180,11 @@ class _Blocks(Builder):
   def of_products_alone(self) -> bool:
     """Whether all elements count, and nothing is read for each pair of a row and a column: no mask, and no bias."""
     def masks(u: UOp) -> bool: return u.arg is TernaryOps.WHERE and self.chain.axis in u.src[0].ranges
-    return not self.reads_pairs() and not any(map(masks, toposort([m.inside for m in self.chain.members])))
+    return not self.reads_pairs() and not any(map(masks, toposort(self.made_inside)))
 
   def conditions(self) -> list[UOp]:
-    """Indices that are below 0 wherever something counts, for any member."""
+    """Indices that are below 0 wherever something counts, for any member; none where all is stored."""
+    if self.each_round: return []
     first, *others = [dict.fromkeys(counted_where(m)) for m in self.chain.members]
     return [c for c in first if all(c in other for other in others)]
 
@@ -271,16 +274,18 @@ class _Blocks(Builder):
     members, body, late = self.chain.members, list[UOp](), list[UOp]()
     shifting = {s.statistic for m in members for s in m.shifts}
     shared, blocks = self.shared(), set[UOp]()
+    def keep_blocks(x: UOp) -> None:
+      for u in toposort((x,), made.__contains__):
+        if u not in shared or u in made: continue
+        there, = substitute((u,), made)
+        blocks.add(block := keep(body, f"block{len(made)}", self.value(there), *self.axes_of(*u.ranges)))
+        made[u] = block
     by: dict[tuple[UnaryOps, float, UOp], UOp] = {}
     for n, u in enumerate(self.described):   # all at first, to be waited for once
       self.reads.add(read := keep(body, f"read{n}", self.value(u), *self.axes_of(*u.ranges)))
       made[u] = read
     for n, m in enumerate(members):
-      for u in toposort((m.inside,), made.__contains__):
-        if u not in shared or u in made: continue
-        there, = substitute((u,), made)
-        blocks.add(block := keep(body, f"block{len(made)}", self.value(there), *self.axes_of(*u.ranges)))
-        made[u] = block
+      keep_blocks(m.inside)
       fn, so_far = m.node.arg[0], self.kept[m.node]
       new = reduce_over(fn, self.counted(substitute((m.inside,), made)[0], fn, blocks, body), self.column)
       for s in m.shifts:   # where nothing was there before, by 1
@@ -294,12 +299,15 @@ class _Blocks(Builder):
         new = self.newest[m.node] = keep(body, f"next{n}", new, *self.axes_of(*m.node.ranges))
         made[m.node] = self.finite(new)
       (late if m.node in shifting else body).append(store_over(self.kept[m.node], new))
+    for one in self.each_round:
+      keep_blocks(one.src[2])
+      body.append(self.put(one, made, self.there[self.column.rng]))
     return body + late
 
   def made_before(self) -> dict[UOp, UOp]:
     """What is the same in each round: other reductions, and on a target with blocks what the rows have in memory."""
     made: dict[UOp, UOp] = {}
-    for u in toposort([m.inside for m in self.chain.members], self.kept.__contains__):
+    for u in toposort(self.made_inside, self.kept.__contains__):
       is_row = self.blocks and u.op is Ops.LOAD and self.rows.rng in u.ranges
       if u in self.kept or self.chain.axis in u.ranges or not (u.op is Ops.REDUCE or is_row): continue
       made[u] = keep(self.before, f"outside{len(made)}", self.value(substitute((u,), made)[0]), *self.axes_of(*u.ranges))
@@ -307,19 +315,19 @@ class _Blocks(Builder):
 
   def shared(self) -> set[UOp]:
     """The values that are made once a round, as a block: those that several reductions need, or one along more axes."""
-    users: dict[UOp, dict[Member, None]] = {}
+    users: dict[UOp, dict[UOp, None]] = {}
     dear: dict[UOp, int] = {}   # operations
     nodes: dict[UOp, None] = {}
-    for m in self.chain.members:
-      for u in toposort((m.inside,), self.kept.__contains__):
+    for x in self.made_inside:
+      for u in toposort((x,), self.kept.__contains__):
         nodes[u] = None
-        users.setdefault(u, {})[m] = None
+        users.setdefault(u, {})[x] = None
         own = RECOMPUTED + 1 if u.op is Ops.REDUCE else FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
         dear[u] = 0 if u in self.kept else own + sum(dear[s] for s in u.src)
     def is_block(s: UOp) -> bool:
       return s not in self.kept and self.chain.axis in s.ranges and s.dtype.kind == "f" and dear[s] > RECOMPUTED
     def alike(a: UOp, b: UOp) -> bool: return users[a] == users[b] and a.ranges - self.common == b.ranges - self.common
-    found = {m.inside for m in self.chain.members if len(users[m.inside]) > 1 and is_block(m.inside)}
+    found = {x for x in self.made_inside if len(users[x]) > 1 and is_block(x)}
     for u in nodes:
       for s in u.src if u.op is Ops.ALU or u.op is Ops.CAST else ():
         if not is_block(s) or alike(s, u): continue
@@ -353,8 +361,9 @@ class _Blocks(Builder):
         if by.ranges < so_far.ranges: by = keep(out, f"last{n}", by, *self.among(by.ranges))
         so_far = (add if greatest else mul)(so_far, by)
       totals[m.node] = so_far
-    for s in self.kernel.body:
-      value = self.value(substitute(s.src[2:3], totals)[0])
-      gate = [self.there[self.row.rng]] if self.rows.rng in s.ranges else []
-      out.append(put(s, self.here(s.src[1]), value, ix.both(*[self.here(g) for g in s.src[3:]], *gate)))
-    return out
+    return out + [self.put(s, totals) for s in self.kernel.body if s not in self.each_round]
+
+  def put(self, s: UOp, made: dict[UOp, UOp], *gates: UOp) -> UOp:
+    """A STORE of the kernel with what was made."""
+    if self.rows.rng in s.ranges: gates = *gates, self.there[self.row.rng]
+    return put(s, self.here(s.src[1]), self.value(substitute(s.src[2:3], made)[0]), ix.both(*map(self.here, s.src[3:]), *gates))

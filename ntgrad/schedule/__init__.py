@@ -47,7 +47,8 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY, stands_fo
     ready = placing.owned(prepare_graph(placing.place(), target, made, exchanged if dear else None, kept, several))
     stand_aside()
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone, refused if dear else None)
-    if hindering := {old for old, u in made.items() if u in part.chains.several} - several if part.chains.several else set():
+    hinder = part.chains.several
+    if hindering := {viewed(old) for old, u in made.items() if u in hinder} - several if hinder else set():
       several |= hindering
       continue
     if alone_again := {old for total, old in exchanged.items() if total not in part.within and total not in part.joined}:

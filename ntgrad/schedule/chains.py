@@ -16,7 +16,19 @@ from ntgrad.codegen.kernel import substitute
 from ntgrad.codegen.passes.one_pass_rule import decomposed, members_beneath
 from ntgrad.graph import nodes as graph
 
-from .nodes import LEAVES_WITHIN, Idx, axes_in, elements_of, is_fixed, node_bytes, pulled, reduced_dims, reduced_size
+from .nodes import (
+  LEAVES,
+  LEAVES_WITHIN,
+  Idx,
+  axes_in,
+  elements_of,
+  index_covers,
+  is_fixed,
+  node_bytes,
+  pulled,
+  reduced_dims,
+  reduced_size,
+)
 from .placement import load_element
 
 MOST_WALKED = 512     # nodes that are looked at for one sum
@@ -32,6 +44,7 @@ READ_TOO = "what lies between is asked for elsewhere too"
 
 _EQUALITIES = BinaryOps.CMPEQ, BinaryOps.CMPNE
 _ELEMENTWISE = frozenset({Ops.ALU, Ops.CAST, Ops.DETACH})
+_AS_STORED = _ELEMENTWISE | {Ops.RESHAPE, Ops.PERMUTE, Ops.CONTIGUOUS}
 
 
 class Joined(NamedTuple):
@@ -39,7 +52,8 @@ class Joined(NamedTuple):
 
   ``along``: reductions over the same axis. ``inner``: others, the ``dear`` ones for each element of rows and axis. ``within``:
   all these, what they add and what is made of them; ``reads``: what that is made of. ``shared``: what of it others may read too.
-  ``at``: where the inner reductions are read, for the element ``start`` of what the first sum adds."""
+  ``final``: what each round of the loop has a block of, and knows at once. ``at``: where the inner reductions and these are read,
+  for the element ``start`` of what the first sum adds."""
   sums: tuple[UOp, ...]
   along: frozenset[UOp]
   inner: frozenset[UOp]
@@ -47,33 +61,38 @@ class Joined(NamedTuple):
   within: frozenset[UOp]
   reads: frozenset[UOp]
   shared: frozenset[UOp]
+  final: frozenset[UOp]
   start: Idx
   at: dict[UOp, Idx]
 
   def places(self, start: Idx) -> dict[UOp, Idx]:
-    """Where the inner reductions are read for another element."""
+    """The same for another element."""
     table = dict(zip(self.start, start))
     return {r: substitute(idx, table) for r, idx in self.at.items()}
 
   def with_(self, other: Joined) -> Joined:
     """Both, in the places of the first."""
     return Joined((*self.sums, *other.sums), self.along | other.along, self.inner | other.inner, self.dear | other.dear,
-                  self.within | other.within, self.reads | other.reads, self.shared | other.shared, self.start, self.at)
+                  self.within | other.within, self.reads | other.reads, self.shared | other.shared, self.final | other.final,
+                  self.start, self.at)
 
 
 class Chains(NamedTuple):
   """The sums of a graph that are ``joined`` with what they need; those over ``several`` axes that read what lies within, and so
-  hinder it (the gradient of keys that several heads share); those that are made ``apart`` from a maximum that they need: why."""
+  hinder it (the gradient of keys that several heads share); those that are made ``apart`` from a maximum that they need: why.
+  ``stored``: what a pass that makes others anyway might store, as it is asked for elsewhere: blocks of a value within (the
+  gradient of scores), sums of nothing else, and what is made of these alone (that of a bias), by all that lies between."""
   joined: dict[UOp, Joined]
   several: set[UOp]
   apart: dict[UOp, str]
+  stored: dict[UOp, tuple[UOp, ...]]
 
 
 def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp], refused: Collection[UOp],
                 target: Target) -> Chains:
   """Such sums of a graph that are worth it: for a target with blocks those of products that its matrix units make. Each has
   reductions along its axis, or makes once more what such a one has within; nobody else reads that."""
-  found, several, apart = chains = Chains({}, set(), {u: TOO_FEW for u in order if u in refused})
+  found, several, apart, stored = chains = Chains({}, set(), {u: TOO_FEW for u in order if u in refused}, {})
   if config.noopt: return chains
   sums = [u for u in order if u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f" and u not in refused]
   walks = {u: _Walk(u, near, users, must) for u in sums if (near := _Near.of(u, users, target.least_scores)) is not None}
@@ -85,32 +104,54 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
     first = {u: j for u, j in first.items() if u not in exact}
   # what some sum is made with, or is itself, others load; they make what is dear once more
   loaded, dear = {r for u, j in first.items() for r in (u, *j.along)}, {r for j in first.values() for r in j.dear}
+  needed = {r for u, j in first.items() if not walks[u].beside for r in j.dear}
   for u, w in walks.items():
     mine = first.get(u)
-    if mine is None or not mine.inner.isdisjoint(loaded): mine = None if dear.isdisjoint(w.near.dear) else w.alone(loaded, dear)
+    beside = w.beside and not needed.isdisjoint(w.near.dear)   # sums of the same are made with it all the same
+    if mine is None or beside or not mine.inner.isdisjoint(loaded):
+      mine = None if dear.isdisjoint(w.near.dear) else w.alone(loaded, dear)
     if mine is not None: found[u] = mine
   for r in {r for j in found.values() for r in j.along}: found.pop(r, None)
   while True:
     inside, left = {n for j in found.values() for n in j.within}, dict.fromkeys(found)
     known = {n for j in found.values() if j.along for n in j.dear}
+    final = {n for j in found.values() for n in j.final}
+    asked: dict[UOp, list[UOp]] = {}
     for u in left:
       mine = found[u]
-      others = [r for n in mine.within - mine.shared for r in users.get(n, ()) if r not in inside and r not in left]
-      several.update(s for r in others if (s := _sum_above(r, users)) is not None and len(reduced_dims(s)) > 1)
-      if others and mine.along: apart[u] = READ_TOO
-      if others or known.isdisjoint(mine.dear): del found[u]
+      for n in mine.within - mine.shared:
+        if n not in asked: asked[n] = [r for r in users.get(n, ()) if r not in inside and r not in left]
+      others = [n for n in mine.within - mine.shared if asked[n] or n in must]
+      for r in (r for n in others for r in asked[n]): several.update(_sums_above(r, users))
+      hindered = not final.issuperset(others)
+      if hindered and mine.along: apart[u] = READ_TOO
+      if hindered or known.isdisjoint(mine.dear): del found[u]
     if len(found) == len(left): break
+  bare = {u for u, j in found.items() if elements_of(u.src[0]) <= min(map(elements_of, j.dear))}
+  for n in order:
+    path: tuple[UOp, ...] = (n,)
+    above = users.get(n, ()) if n in bare else asked.get(n, ()) if n in final else ()
+    if n in bare or n in final and (n in must or above): stored[n] = path
+    while len(above) == 1 and path[-1] not in must and above[0].op in _AS_STORED:   # with what alone it is asked for
+      path = *path, above[0]
+      stored[path[-1]], above = path, users.get(path[-1], ())
   for u in {*found, *inside}: apart.pop(u, None)
   return chains
 
 
-def _sum_above(n: UOp, users: Mapping[UOp, Sequence[UOp]]) -> UOp | None:
-  """The sum that adds a node, or what is made of it and of nothing else's; None where there is none."""
+def _sums_above(n: UOp, users: Mapping[UOp, Sequence[UOp]]) -> list[UOp]:
+  """The sum over several axes that adds a node, or what is made of it and of nothing else's, and what only puts its parts
+  together; empty where there is none."""
+  found: list[UOp] = []
   for _ in range(LEAVES_WITHIN):
-    if n.op is Ops.REDUCE_AXIS: return n if n.arg[0] is BinaryOps.ADD and n.dtype.kind == "f" else None
-    if n.op not in MOVEMENT and n.op not in _ELEMENTWISE or len(above := users.get(n, ())) != 1: return None
+    if n.op is Ops.REDUCE_AXIS:
+      if n.arg[0] is not BinaryOps.ADD or n.dtype.kind != "f" or not found and len(reduced_dims(n)) < 2: break
+      found.append(n)
+    elif n.op in MOVEMENT or found and n.op is Ops.CONTIGUOUS: found += [n] * bool(found)
+    elif n.op not in _ELEMENTWISE or found: break
+    if len(above := users.get(n, ())) != 1: break
     n = above[0]
-  return None
+  return found
 
 
 def _multiplied_exactly(r: UOp) -> bool: return r.src[0].arg is BinaryOps.MUL and multiplied_exactly(r.src[0])
@@ -159,13 +200,16 @@ class _Walk:
 
   def __init__(self, u: UOp, near: _Near, users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp]):
     self.sum, self.near, self.users, self.must = u, near, users, must
+    self.beside = False   # whether the sum needs none of the other reductions along its axis
     self.start = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
     self.axis = self.start[reduced_dims(u)[0]]
 
   def with_others(self) -> Joined | None:
     """What is made in one pass with the sum, and reductions along its axis that it needs; None where nothing is, or where a
     program has no room for it."""
-    return found if self._go(True) and self.along and (found := self._joined()) is not None and self._rule_holds() else None
+    if not self._go(True) or not self.along or (found := self._joined()) is None or not self._rule_holds(): return None
+    self.beside = self.along.isdisjoint(toposort((self.sum.src[0],), lambda n: n not in self.at))
+    return found
 
   def alone(self, loaded: Collection[UOp], known: Collection[UOp]) -> Joined | None:
     """The same with what is ``loaded``, where the kernel makes something once more that is ``known`` to be dear."""
@@ -186,9 +230,9 @@ class _Walk:
         if with_others and (where := _along(n, idx, self.axis)) is not None:
           self.along.add(n)
           new = [(n.src[0], where)]
-        elif n in self.must or n in loaded or not _is_short(n): self.leaves[n] = idx
+        elif self._lies(n, idx) or n in loaded or not _is_short(n): self.leaves[n] = idx
         else: self.inner.add(n)
-      elif n in self.must or n not in self.near.leading: self.leaves[n] = idx
+      elif self._lies(n, idx) or n not in self.near.leading: self.leaves[n] = idx
       elif n.op in MOVEMENT: new = [(n.src[0], pulled(n, idx)[0])]
       else:
         new = [(s, idx) for s in n.src]
@@ -196,6 +240,13 @@ class _Walk:
       if n not in self.leaves: self.at[n] = idx
       todo += new
     return any(self.axis in axes_in(*self.at[r]) for r in self.inner)
+
+  def _lies(self, n: UOp, idx: Idx) -> bool:
+    """Whether a value lies in memory: all that somebody asks for, but what a pass may store block by block."""
+    return n in self.must and not self._is_block(n, idx)
+
+  def _is_block(self, n: UOp, idx: Idx) -> bool:
+    return self.axis in axes_in(*idx) and n.op not in LEAVES and index_covers(idx, n.shape)
 
   def _joined(self, known: Collection[UOp] = ()) -> Joined | None:
     at, axis = self.at, self.axis
@@ -214,13 +265,17 @@ class _Walk:
     # scores that are made again may have other last bits: they equal no number that was made of the first ones
     if any(n.arg in _EQUALITIES and axis in axes_in(*at[n]) and not any(graph.const_value(s) is not None for s in n.src)
            for n in made): return None
-    if not self.twice.isdisjoint(made) or any(n in self.must and n not in along for n in made): return None
+    if not self.twice.isdisjoint(made): return None
     products = {n for r in inner for n in _added(r)}
     within = made | products
     reads = {s for n in within - along for s in n.src if s not in within}
     shared = along | products | {n for n in made if axis not in axes_in(*at[n])}   # what each row has once, and is cheap
+    late = set(along)
+    for n in toposort(made, lambda n: n not in made):
+      if n in made and not late.isdisjoint(n.src): late.add(n)
+    final = {n for n in made - late if self._is_block(n, at[n])}
     return Joined((self.sum,), frozenset(along), frozenset(inner), frozenset(dear), frozenset(within), frozenset(reads),
-                  frozenset(shared), self.start, {r: at[r] for r in inner})
+                  frozenset(shared), frozenset(final), self.start, {r: at[r] for r in inner | final})
 
   def _rule_holds(self) -> bool:
     """Whether the sum and all reductions along its axis can be made in one pass, by their index form."""

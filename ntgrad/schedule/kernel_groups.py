@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import Ops, UOp
-from ntgrad.codegen.kernel import flat_index
 
 from .chains import Joined
-from .nodes import LEAVES, Idx, Nodes, axes_in, is_fixed
+from .nodes import LEAVES, Idx, Nodes, index_covers
 from .placement import made_by
 
 MAX_ALU = 500     # operations of a kernel
@@ -74,19 +73,6 @@ class Group:
 
 
 _NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
-
-
-def index_covers(idx: Idx, shape: tuple[int, ...]) -> bool:
-  """Whether an index runs over every element of a shape once: by axes of its own, or those of a reshaped one."""
-  axes = [(i, n) for i, n in zip(idx, shape) if n != 1]
-  if all(i.op is Ops.RANGE and i.arg[1] == n for i, n in axes): return len({i for i, _ in axes}) == len(axes)
-  if not is_fixed(shape) or not is_fixed(i.arg[1] for i in axes_in(*idx)): return False
-  parts, offset = ix.linear(flat_index(shape, idx))
-  step = 1
-  for axis, k in sorted(parts, key=lambda p: p[1]):
-    if axis.op is not Ops.RANGE or k != step: return False
-    step *= axis.arg[1]
-  return offset == 0 and step == ix.elements(shape)
 
 
 def nearest(u: UOp) -> Iterator[UOp]:

@@ -140,8 +140,8 @@ class Lowering:
     for copy, (version, copy_body) in copies.items():
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,)), named))
       reads.add(copy)
-    parts = _apart(final, self.part.groups.storing)
-    if len(parts) == 1: return [make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), named)]
+    parts = _apart(final, self.part.groups.storing) if g.joined is None else ()
+    if len(parts) <= 1: return [make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), named)]
     out, every = [], loaded(final)
     for part in parts:
       statements = tuple(final[i] for i in part)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Shape, pull
 from ntgrad.codegen.ir import MOVEMENT, Ops, UOp
+from ntgrad.codegen.kernel import flat_index
 
 LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
 LEAVES_WITHIN = 64   # nodes that are looked at for what a value is made of
@@ -34,6 +35,25 @@ def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all(isinstance(n, int) for
 # the axes that indices, or conditions, go along; where a movement finds an element in its source, and when there is one
 def axes_in(*indices: UOp) -> frozenset[UOp]: return frozenset().union(*[i.ranges for i in indices])
 def pulled(u: UOp, idx: Idx) -> tuple[Idx, UOp]: return pull(u.op, u.src[0].shape, u.arg, idx)
+
+
+def pushed(u: UOp, idx: Idx) -> Idx:
+  """Where a RESHAPE, a PERMUTE or what moves nothing has an element of its source."""
+  if u.op is Ops.RESHAPE: return pull(Ops.RESHAPE, u.shape, u.src[0].shape, idx)[0]
+  return tuple(idx[d] for d in u.arg) if u.op is Ops.PERMUTE else idx
+
+
+def index_covers(idx: Idx, shape: tuple[int, ...]) -> bool:
+  """Whether an index runs over every element of a shape once: by axes of its own, or those of a reshaped one."""
+  axes = [(i, n) for i, n in zip(idx, shape) if n != 1]
+  if all(i.op is Ops.RANGE and i.arg[1] == n for i, n in axes): return len({i for i, _ in axes}) == len(axes)
+  if not is_fixed(shape) or not is_fixed(i.arg[1] for i in axes_in(*idx)): return False
+  parts, offset = ix.linear(flat_index(shape, idx))
+  step = 1
+  for axis, k in sorted(parts, key=lambda p: p[1]):
+    if axis.op is not Ops.RANGE or k != step: return False
+    step *= axis.arg[1]
+  return offset == 0 and step == ix.elements(shape)
 
 
 def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:

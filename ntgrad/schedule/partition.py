@@ -7,7 +7,7 @@ reductions of a kernel keep the same axes and bind the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -16,8 +16,22 @@ from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, 
 from ntgrad.graph.lock import stand_aside
 
 from .chains import MOST_DEAR, Chains, find_joined
-from .kernel_groups import CANDIDATES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
-from .nodes import LEAVES, Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, reduced_dims, viewed
+from .kernel_groups import CANDIDATES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, nearest
+from .nodes import (
+  LEAVES,
+  Idx,
+  Nodes,
+  axes_in,
+  axes_size,
+  elements_of,
+  in_bounds,
+  index_covers,
+  node_bytes,
+  pulled,
+  pushed,
+  reduced_dims,
+  viewed,
+)
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
 from .prepare import is_contraction
 from .scan import join_scan
@@ -110,7 +124,6 @@ class Partition:
       if u.op in LEAVES: self.cost[u] = 0
       else: self.cost[u] = _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
       self.again[u] = self._again(u)
-    self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
     self.binds: dict[Asked, tuple[Idx, UOp, Nodes]] = {}
     # of a node beneath reductions of the kernel that asks for it: the axes that these bind
@@ -120,9 +133,14 @@ class Partition:
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
-    self.chains = Chains({}, set(), {}) if refused is None else find_joined(self.order, self.users, self.must, refused, target)
+    self.chains = Chains({}, set(), {}, {})
+    if refused is not None: self.chains = find_joined(self.order, self.users, self.must, refused, target)
     self.joined = self.chains.joined
-    self.passes: dict[UOp, list[Group]] = {}   # the kernels that make a reduction within such sums
+    # the kernels that make a reduction within such sums, or know a value of them in each round that others ask for
+    self.passes: dict[UOp, list[Group]] = {}
+    # what a kernel might store beside sums of products is looked at after these
+    if self.chains.stored: self.order = toposort([*self.chains.stored, *sinks])
+    self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.within = {n for j in self.joined.values() for n in j.within}
     self.with_sums = {n: j for j in self.joined.values() for n in j.along}
     for u in reversed(self.order): self._visit(u)
@@ -175,7 +193,8 @@ class Partition:
     stand_aside()
     ds = self.uses[u]
     if u.op in (Ops.BUFFER, Ops.CONST) or u not in self.must and not ds or elements_of(u) == 0: return
-    if u in self.must or not self._fuses(u, list(ds)): self._make_root(u, list(ds))
+    if u not in self.chains.stored or not self._store_in_pass(u, list(ds)):
+      if u in self.must or not self._fuses(u, list(ds)): self._make_root(u, list(ds))
     for d in self.uses[u]: self._expand(u, d)
 
   def _fuses(self, u: UOp, ds: list[Use]) -> bool:
@@ -263,24 +282,43 @@ class Partition:
       self._take(u, d, at, [g.axis], [])
       if mine:
         g.places.update(mine.places(tuple(at)))
-        for r in mine.dear: self.passes.setdefault(r, []).append(g)
+        for r in mine.dear | mine.final: self.passes.setdefault(r, []).append(g)
     else: return False
     return True
 
-  def _pass_with(self, u: UOp, readers: Collection[Group]) -> Use | None:
-    """A use of a sum by a kernel that makes what lies within it anyway, whose results may lie in another order."""
-    mine = self.joined[u]
+  def _pass_with(self, path: Sequence[UOp], readers: Collection[Group]) -> Use | None:
+    """A use, by a kernel that makes a value or what lies within a sum anyway, of what is made of that alone."""
+    first, u = path[0], path[-1]
+    for g, idx in self._in_passes(first):
+      if g in readers or any(r.device != u.device for r in g.roots): continue
+      if u is not first and first in self.joined and not self._in_pass(first, idx, g): continue
+      for x in path[1:]: idx = pushed(x, idx)
+      if self._takes(u, (g, idx, ix.TRUE), readers): return g, idx, ix.TRUE
+    return None
+
+  def _in_passes(self, u: UOp) -> Iterator[tuple[Group, Idx]]:
+    """Such kernels, whose results may lie in another order, and where they have each element."""
+    if (mine := self.joined.get(u)) is None:   # best where it lies along what the kernel goes along
+      yield from sorted([(g, g.places[u]) for g in self.passes.get(u, ())[-CANDIDATES:]], key=lambda p: p[1][-1] is not p[0].axis)
+      return
     for g in dict.fromkeys(g for r in mine.dear for g in self.passes.get(r, ())[-CANDIDATES:]):
       table: dict[UOp, UOp] = {}
       for r in mine.dear & g.places.keys(): table.update(zip(mine.at[r], g.places[r]))
       left = [a for a in g.out if a not in table.values()]
       for i in mine.start:   # along what the inner reductions do not vary
         if i.op is Ops.RANGE and i not in table: table[i] = next((a for a in left if a.arg[1] == i.arg[1]), i)
-      at = tuple(table.get(i, i) for i in mine.start)
-      idx = tuple(ix.ZERO if d in u.arg[1] else i for d, i in enumerate(at))
-      if axes_in(*idx) != set(g.out) or not index_covers(idx, u.shape) or any(r.device != u.device for r in g.roots): continue
-      if g not in readers and self._takes(u, (g, idx, ix.TRUE), readers): return g, idx, ix.TRUE
-    return None
+      idx = tuple(ix.ZERO if d in u.arg[1] else table.get(i, i) for d, i in enumerate(mine.start))
+      if axes_in(*idx) <= set(g.out) and index_covers(idx, u.shape): yield g, idx
+
+  def _store_in_pass(self, u: UOp, ds: list[Use]) -> bool:
+    """Have a kernel that makes it anyway store a value for those that do not make it too."""
+    inside = [d for d in ds if d[0].joined is not None and u in d[0].joined.within]
+    asking = dict.fromkeys(d[0] for d in ds if d not in inside)
+    readers = asking.keys() | self.groups.reading.get(u, ())
+    if not asking and u not in self.must or (here := self._pass_with(self.chains.stored[u], readers)) is None: return False
+    self._store(u, here, [], asking)
+    self.uses[u].update(dict.fromkeys(inside))
+    return True
 
   def _in_pass(self, u: UOp, idx: Idx, g: Group) -> bool:
     """Whether a sum shares what lies within with those that a kernel makes in one pass, read at the same places."""
@@ -348,7 +386,7 @@ class Partition:
     here = None if u.op in _ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
     near = self._near(u)
     if here is None and u.op not in _ROWS: here = self._sibling(u, readers, near)
-    if here is None and u in self.joined: here = self._pass_with(u, readers)
+    if here is None and u in self.joined: here = self._pass_with((u,), readers)
     if here is None: self._begin(u, here := self.groups.new(u.shape).here)
     if asking == {here[0]: 1} and u not in self.must: return   # computed where it is needed
     self._store(u, here, near, asking)

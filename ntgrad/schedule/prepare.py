@@ -36,7 +36,7 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
   found = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if exchanged is not None else {}
-  exchanges = found | {u: SumInTwo() for u in several if u not in kept}
+  exchanges = found | {u: SumInTwo() for u in several if u not in kept and u.op is Ops.REDUCE_AXIS and len(u.arg[1]) > 1}
   first = tuple(dict.fromkeys(e.stored for e in found.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 

@@ -5,6 +5,7 @@ import importlib
 import math
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Iterable
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ntgrad import Tensor, autograd, config, dtypes, manual_seed
+from ntgrad import Device, Tensor, autograd, config, dtypes, manual_seed
 from ntgrad.backends.cuda.renderer import TARGET as HOPPER
 from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.ir.target import Target
@@ -251,9 +252,14 @@ def test_few_scores_are_stored_on_a_cpu() -> None:
 
 
 def test_what_others_read_is_stored() -> None:
-  q, k, v = [Tensor.empty(*a.shape) for a in arrays()]
+  """In the loop, block by block; but for weights, which are known after it, as what makes them once more does."""
+  q, k, v = [Tensor.empty(*a.shape, requires_grad=True) for a in arrays()]
   s = q @ k.transpose(-1, -2)
-  assert len(kernels(s.softmax(-1) @ v, s)) > 1
+  p = s.softmax(-1)
+  y = p @ v
+  assert len(kernels(y, s)) == 1 < len(kernels(y, p))
+  y.backward(Tensor.empty(*y.shape))
+  assert len(kernels(y, p, q.grad, k.grad, v.grad)) == 3
   with config(noopt=1): assert len(kernels(s.softmax(-1) @ v)) > 1
 
 
@@ -412,6 +418,91 @@ def test_several_lengths_share_a_kernel() -> None:
       given = [r.standard_normal((500, n, 16)).astype(np.float32) for _ in range(3)]
       found = weighed(*[Tensor(a).realize() for a in given], lambda s: s).numpy()
       assert np.allclose(found, expected(*given, lambda s: s), rtol=2e-5, atol=2e-5)
+
+
+# ---- gradients of what scores are made of: a bias for each score, for each column or row, for several matrices of scores
+
+BIASES: dict[str, tuple[tuple[int, ...], Callable[[Any, Any], Any], int]] = {   # how many kernels with the other gradients
+  "scores": ((2, 3, 37, 45), lambda s, b: s + b, 3), "one matrix": ((1, 1, 37, 45), lambda s, b: s + b, 5),
+  "heads": ((3, 37, 45), lambda s, b: s + b, 4), "batch": ((2, 1, 37, 45), lambda s, b: s + b, 4),
+  "columns": ((2, 3, 1, 45), lambda s, b: s + b, 3), "columns of all heads": ((2, 1, 1, 45), lambda s, b: s + b, 4),
+  "rows": ((2, 3, 37, 1), lambda s, b: s + b, 3), "a number for each head": ((3, 1, 1), lambda s, b: s + b, 4),
+  "factors": ((2, 3, 37, 45), lambda s, b: s * b, 3), "temperature": ((3, 1, 1), lambda s, b: s * b, 4),
+  "moved": ((3, 2, 45, 37), lambda s, b: s + b.permute(1, 0, 3, 2), 3), "curved": ((2, 3, 37, 45), lambda s, b: s + b * b, 4),
+  "masked": ((2, 3, 37, 45), lambda s, b: (Tensor.arange(45) <= Tensor.arange(37).reshape(37, 1) + 5).where(s + b, -math.inf), 3)}
+
+
+def with_bias(name: str, dtype: Any = dtypes.float32) -> list[Tensor]:
+  """A result and gradients of queries, keys, values and of a bias."""
+  shape, f, _ = BIASES[name]
+  r = np.random.default_rng(0)
+  q, k, v, b, g = [Tensor(r.standard_normal(s).astype(np.float32)).cast(dtype).realize()
+                   for s in ((2, 3, 37, 24), (2, 3, 45, 24), (2, 3, 45, 24), shape, (2, 3, 37, 24))]
+  for t in (q, k, v, b): t.requires_grad = True
+  y = f(q @ k.transpose(-1, -2) * 0.3, b).softmax(-1) @ v
+  y.backward(g)
+  return [y, *[t.grad for t in (q, k, v, b)]]
+
+
+def biases_plainly(name: str) -> list[np.ndarray]:
+  with config(noopt=1): return [t.numpy() for t in with_bias(name, dtypes.float64)]
+
+
+@pytest.fixture
+def for_few_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Devices take one pass for few scores, the oracle too."""
+  target = replace(get_device("CPU").renderer.target, least_scores=1 << 10)
+  for name in ("CPU", "NUMPY"): monkeypatch.setattr(get_device(name).renderer, "target", target)
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_gradients_of_biases(name: str, for_few_scores: None) -> None:
+  """What is asked for of each score is stored in the loop, sums beside other sums; nothing else has the scores' shape."""
+  wanted, found = biases_plainly(name), with_bias(name)
+  items = schedule_graph(sinks_of(found), get_device("CPU").renderer.target)[1]
+  assert len(items) == BIASES[name][2]
+  if name != "curved":   # whose bias is made by a kernel of its own
+    large = [n for i in items for n in i.writes if math.prod(n.shape) >= 2 * 3 * 37 * 45]
+    assert len(large) == (math.prod(BIASES[name][0]) == 2 * 3 * 37 * 45)
+  for a, b in zip(found, wanted): assert np.allclose(a.numpy(), b, rtol=1e-5, atol=3e-6 * max(np.abs(b).max(), 1))
+  assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(found, with_bias(name)))
+
+
+@long_where(lambda name: name != "masked")
+@pytest.mark.parametrize("name", BIASES)
+def test_gradients_of_biases_by_the_oracle(name: str, for_few_scores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+  wanted = biases_plainly(name)
+  monkeypatch.setattr(Device, "assigned", "NUMPY")
+  found = [t.numpy() for t in with_bias(name)]
+  for a, b in zip(found, wanted): assert np.allclose(a, b, rtol=1e-5, atol=3e-6 * max(np.abs(b).max(), 1))
+
+
+@pytest.mark.parametrize("dtype, most", [(dtypes.float16, 4e-3), (dtypes.bfloat16, 3e-2)])
+def test_gradients_of_narrow_biases(dtype: Any, most: float, for_few_scores: None) -> None:
+  for a, b in zip(with_bias("masked", dtype), biases_plainly("masked")):
+    assert np.abs(a.float().numpy() - b).max() <= most * max(np.abs(b).max(), 1)
+
+
+@long_where(lambda name: name not in ("scores", "columns"))
+@pytest.mark.parametrize("name", BIASES)
+def test_gradients_of_biases_in_blocks(name: str, request: pytest.FixtureRequest) -> None:
+  wanted = biases_plainly(name)
+  request.getfixturevalue("interpreted")
+  with config(allow_tf32=1): found = [t.numpy() for t in with_bias(name)]
+  for a, b in zip(found, wanted): assert np.allclose(a, b, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("shape, count", [
+  ((2, 8, 512, 512), 3), ((8, 512, 512), 4), ((2, 1, 512, 512), 4), ((2, 8, 1, 512), 3), ((8, 1, 1), 4)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_biases_on_a_gpu(shape: tuple[int, ...], count: int, causal: bool) -> None:
+  q, k, v = halves(2, 8, 512, 64)
+  bias = Tensor.empty(*shape, requires_grad=True)
+  i, j = Tensor.arange(512).reshape(512, 1), Tensor.arange(512)
+  s = (q @ k.transpose(-1, -2)).float() * 0.125 + bias
+  y = ((j <= i).where(s, -math.inf) if causal else s).softmax(-1).cast(dtypes.bfloat16) @ v
+  y.backward(Tensor.empty(*y.shape, dtype=dtypes.bfloat16))
+  assert len(kernels(y, *[t.grad for t in (q, k, v, bias)], target=HOPPER)) == count  # type: ignore[arg-type]
 
 
 # ---- by Triton's interpreter, which multiplies blocks
