@@ -91,11 +91,21 @@ def _multiplied_exactly(r: UOp) -> bool:
   return bool(a - b and b - a) and all(any(i.arg[0] in r.arg[1] for i in s) for s in (a, b))
 
 
+def _other_rows(kernel: Kernel, chain: Chain, rows: Axis) -> Axis | None:
+  """Where both factors of the products within vary along the chain's axis, the axis whose elements are multiplied with those of
+  the rows: j in sum[b](f(sum[d](x[b, i, d] * y[b, j, d]))). None where the chain's are."""
+  factors = [s for r in chain.inner if r.src[0].arg is BinaryOps.MUL for s in r.src[0].src]
+  if not all(chain.axis in s.ranges for s in factors): return None
+  axes = [a for a in kernel.axes if a is not rows and a.rng in chain.common and not all(a.rng in s.ranges for s in factors)]
+  return max(axes, key=lambda a: a.count, default=None)
+
+
 class _Blocks(Builder):
   """A kernel whose chain is made by a loop: a program has a block of rows, and goes along the blocks of the chain's axis."""
 
   def __init__(self, kernel: Kernel, target: Target | None, chain: Chain, rows: Axis):
     super().__init__(kernel, target)
+    if (other := _other_rows(kernel, chain, rows)) is not None: rows, other = sorted((rows, other), key=lambda a: a.id)
     self.chain, self.rows, self.columns, self.common = chain, rows, kernel.axis(chain.axis.arg[0]), chain.common
     self.each_round = [s for s in kernel.body if chain.axis in s.ranges]   # what is stored block by block
     self.made_inside = [*[m.inside for m in chain.members], *[s.src[2] for s in self.each_round]]
@@ -109,26 +119,35 @@ class _Blocks(Builder):
       large = self.long_warps or wide and several and target.warp_groups
       long = target.warp_groups and not wide and not several and self.of_products_mostly()
       most = _LARGE if large else _LONG if long else _NARROW if wide and several else _MULTIPLIED
-    self.height, self.width = self.size(rows.size, most[0]), self.size(self.columns.size, most[1])
-    self.axes += [a for a in kernel.axes if a is not rows and a is not self.columns and a not in all_of]
-    rows_in_all = volume(self.axes) * ix.count(rows.size)
+    self.height, across = self.size(rows.size, most[0]), self.size((other or self.columns).size, most[1])
+    self.width = across if other is None else 1
+    self.axes += [a for a in kernel.axes if a not in (rows, other, self.columns) and a not in all_of]
+    rows_in_all = volume(self.axes) * ix.count(rows.size) * (1 if other is None else ix.count(ix.rounds(other.size, across)))
     while self.blocks and self.height > LEAST_MULTIPLIED and rows_in_all < self.height * self.cores: self.height //= 2
-    self.at, self.row = self.new(ix.rounds(rows.size, self.height), AxisKind.GRID), self.new(self.height, AxisKind.TILE)
+    self.fixed, self.there = dict[UOp, UOp](), dict[UOp, UOp]()
+    self.row = self.blocks_along(rows, self.height)
+    if other is not None: self.blocks_along(other, across)
+    self.table = self.fixed
     self.started = volume(a for a in self.axes if a.kind is AxisKind.GRID)
-    i = ix.add(ix.mul(self.at.rng, self.height), self.row.rng)
-    self.table = self.fixed = {self.rows.rng: i}
-    self.there = {self.row.rng: ix.TRUE if ix.divides(self.height, rows.size) else ix.lt(i, rows.size)}
     begin, end = self.trimmed()
     self.rounds = ix.number(end if begin is ix.ZERO else ix.greatest(ix.sub(end, begin), 0))
     self.step = self.new(ix.rounds(self.columns.size, self.width), AxisKind.LOOP)
     self.block = ix.add(self.step.rng, begin)
     self.axes += [Axis(a.id, a.size, AxisKind.TILE) for a in all_of]
-    self.column = self.new(self.width, AxisKind.TILE)   # behind the others: blocks lie along it
+    # behind the others: blocks lie along it
+    self.column = self.new(self.width, AxisKind.TILE) if other is None else None
     self.to_least = all(s.by is s.statistic and s.by.dtype in _LEAST and 0 < s.c <= 1 for m in chain.members for s in m.shifts)
     self.before: list[UOp] = []        # what stands before the loop
     self.kept: dict[UOp, UOp] = {}     # the variable of each member
     self.reads = set[UOp]()            # variables of what is read at first in a round
     self.newest: dict[UOp, UOp] = {}   # of a statistic that others are shifted by, in the round
+
+  def blocks_along(self, axis: Axis, size: int) -> Axis:
+    """The axis of a program's block of so many elements of an axis."""
+    at, tile = self.new(ix.rounds(axis.size, size), AxisKind.GRID), self.new(size, AxisKind.TILE)
+    i = self.fixed[axis.rng] = ix.add(ix.mul(at.rng, size), tile.rng)
+    self.there[tile.rng] = ix.TRUE if ix.divides(size, axis.size) else ix.lt(i, axis.size)
+    return tile
 
   def size(self, n: ix.Dim, most: int) -> int:
     """The elements of a block along an axis of ``n``: at most so many, few of which are behind the last."""
@@ -238,7 +257,7 @@ class _Blocks(Builder):
   def counted(self, x: UOp, fn: BinaryOps, blocks: Collection[UOp], body: list[UOp]) -> UOp:
     """What is reduced, without what is behind the last element. Of ``blocks`` one is written over (weight = where(j < n, weight,
     0)), which ``masks`` has whole blocks spared; what it is multiplied by is read as 0 there."""
-    gate, value = self.there[self.column.rng], self.value(x)
+    gate, value = self.behind(), self.value(x)
     if gate is ix.TRUE: return value
     product = x.arg is BinaryOps.MUL and fn is BinaryOps.ADD
     first, *others = sorted([uncast_float(f) for f in x.src] if product else [x], key=lambda f: f not in blocks)
@@ -249,8 +268,12 @@ class _Blocks(Builder):
 
   def is_read(self, u: UOp) -> bool:
     """Whether it is read along the chain's axis, and so 0 behind the last element."""
-    return u.op is Ops.LOAD and (u.src[0].op is Ops.DEFINE_GLOBAL or u in self.reads) and not {
-      self.chain.axis, self.column.rng}.isdisjoint(u.ranges)
+    axes = {self.chain.axis} if self.column is None else {self.chain.axis, self.column.rng}
+    return u.op is Ops.LOAD and (u.src[0].op is Ops.DEFINE_GLOBAL or u in self.reads) and not axes.isdisjoint(u.ranges)
+
+  def behind(self) -> UOp:
+    """Whether an element is not behind the last along the chain's axis."""
+    return ix.TRUE if self.column is None else self.there[self.column.rng]
 
   def finite(self, v: UOp, other: UOp | None = None) -> UOp:
     """What a sum is shifted by: a maximum, but the least finite number for -inf, from which -inf is as far as it was; where that
@@ -268,8 +291,10 @@ class _Blocks(Builder):
 
   def statements(self, made: dict[UOp, UOp]) -> list[UOp]:
     """The body of the loop. ``made``: what was made before."""
-    j = ix.add(ix.mul(self.block, self.width), self.column.rng)
-    self.there[self.column.rng] = ix.TRUE if ix.divides(self.width, self.columns.size) else ix.lt(j, self.columns.size)
+    j = self.block
+    if self.column is not None:
+      j = ix.add(ix.mul(j, self.width), self.column.rng)
+      self.there[self.column.rng] = ix.TRUE if ix.divides(self.width, self.columns.size) else ix.lt(j, self.columns.size)
     self.table = {**self.fixed, self.chain.axis: j}
     members, body, late = self.chain.members, list[UOp](), list[UOp]()
     shifting = {s.statistic for m in members for s in m.shifts}
@@ -287,7 +312,8 @@ class _Blocks(Builder):
     for n, m in enumerate(members):
       keep_blocks(m.inside)
       fn, so_far = m.node.arg[0], self.kept[m.node]
-      new = reduce_over(fn, self.counted(substitute((m.inside,), made)[0], fn, blocks, body), self.column)
+      new = self.counted(substitute((m.inside,), made)[0], fn, blocks, body)
+      if self.column is not None: new = reduce_over(fn, new, self.column)
       for s in m.shifts:   # where nothing was there before, by 1
         if (key := (s.fn, s.c, s.by)) not in by:
           now = self.finite(self.newest[s.statistic])
@@ -301,7 +327,7 @@ class _Blocks(Builder):
       (late if m.node in shifting else body).append(store_over(self.kept[m.node], new))
     for one in self.each_round:
       keep_blocks(one.src[2])
-      body.append(self.put(one, made, self.there[self.column.rng]))
+      body.append(self.put(one, made))
     return body + late
 
   def made_before(self) -> dict[UOp, UOp]:
@@ -363,7 +389,8 @@ class _Blocks(Builder):
       totals[m.node] = so_far
     return out + [self.put(s, totals) for s in self.kernel.body if s not in self.each_round]
 
-  def put(self, s: UOp, made: dict[UOp, UOp], *gates: UOp) -> UOp:
+  def put(self, s: UOp, made: dict[UOp, UOp]) -> UOp:
     """A STORE of the kernel with what was made."""
-    if self.rows.rng in s.ranges: gates = *gates, self.there[self.row.rng]
-    return put(s, self.here(s.src[1]), self.value(substitute(s.src[2:3], made)[0]), ix.both(*map(self.here, s.src[3:]), *gates))
+    index, gates = self.here(s.src[1]), [self.here(g) for g in s.src[3:]]
+    gates += [gate for r, gate in self.there.items() if r in index.ranges]
+    return put(s, index, self.value(substitute(s.src[2:3], made)[0]), ix.both(*gates))
