@@ -17,7 +17,7 @@ from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UO
 from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, is_fixed, movement, pulled, reduced_dims, reduced_size
+from .nodes import Idx, axes_in, is_fixed, leaves, movement, pulled, reduced_dims, reduced_size, reshaped, with_axis
 
 _NEAR = 16                     # values of a product that are looked at
 _AS_STORED = Ops.RESHAPE, Ops.PERMUTE, Ops.CAST   # what is made of a result before it is stored
@@ -59,15 +59,33 @@ class ExchangedSum(NamedTuple):
 
 class SumInTwo(NamedTuple):
   """A sum over several axes as one over the longest, and one over the others of what that gives: heads that share keys have
-  gradients of their own first.
+  gradients of their own first. Matrices that have several axes (a bias that they share) are added up along one.
 
-      sum[g, i](x)   ->   sum[g](sum[i](x))"""
+      sum[g, i](x)   ->   sum[g](sum[i](x))          sum[b, h](x)   ->   sum[b * h](x)"""
 
   def made(self, u: UOp, new: Mapping[UOp, UOp]) -> tuple[UOp, UOp]:
     """The first sum, and the second."""
+    if _of_matrices(u):
+      first, *_ = dims = reduced_dims(u)
+      merged = with_axis(u.src[0], first, ix.product(u.src[0].shape[d] for d in dims), after=len(dims))
+      total = movement(Ops.REDUCE_AXIS, merged, (BinaryOps.ADD, (first,)))
+      return total, reshaped(total, u.shape)
     axis = max(u.arg[1], key=lambda d: ix.elements((u.src[0].shape[d],)))
     total = movement(Ops.REDUCE_AXIS, u.src[0], (BinaryOps.ADD, (axis,)))
     return total, movement(Ops.REDUCE_AXIS, total, (BinaryOps.ADD, tuple(d for d in u.arg[1] if d != axis)))
+
+
+def _of_matrices(u: UOp) -> bool:
+  """Whether a sum goes over neighbouring axes that both factors of the products in it have: it adds up matrices."""
+  dims = reduced_dims(u)
+  here = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
+  summed, found = {here[d] for d in dims}, False
+  for r, idx in leaves(u.src[0], here):
+    if r.op is not Ops.REDUCE_AXIS or (p := _product(r, _SUMMED)) is None: continue
+    table = {a: i for a, i in zip(p.at, idx) if a is not p.axis}
+    if any(not summed <= axes_in(*substitute(f.at, table)) for f in p.factors): return False
+    found = True
+  return found and [*dims] == [*range(dims[0], dims[-1] + 1)]
 
 
 _Part = tuple[Any, Idx]        # a number, or a condition and where it is read
