@@ -135,11 +135,13 @@ class Seen(NamedTuple):
   """A kernel with some lanes: a vector's registers; the sizes of output axes; for each access whether it differs from lane to
   lane, whether by anything but 1, of how many whole vectors its lanes are taken (``Expander.spaced_load``; 0: they are loaded one
   by one), whether it is summed, and along which axes copies lie beside each other where lanes do not; the arithmetic of the same
-  axes; of both, how many output axes they are inside of, and the rounds of reduced ones."""
+  axes; of both, how many output axes they are inside of, and the rounds of reduced ones. ``scalars``: the axes along which numbers
+  that all lanes take lie beside each other: several are loaded as one vector."""
   vec: float
   left: list[tuple[int, int]]
   accesses: list[tuple[MemoryAccess, bool, bool, int, bool, set[int], int, int]]
   work: list[tuple[frozenset[int], float, int, int]]
+  scalars: set[int]
 
 
 Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elements go through a panel
@@ -283,9 +285,10 @@ class Search:
       deep = len(self.out) if axes & self.bound else max([self.out.index(a) + 1 for a in axes], default=0)
       return deep, prod(self.left(a, lane, width) for a in axes & self.bound)
     out = Seen(max(width * self.widest(lane) / (4 * self.target.lanes), 1.0), [(a, self.left(a, lane, width)) for a in self.out],
-               [], [(axes, cycles, *rounds(axes)) for axes, cycles in self.info.work.items()])
+               [], [(axes, cycles, *rounds(axes)) for axes, cycles in self.info.work.items()], set())
     for x in self.info.accesses:
       step, across, summed = x.steps.get(lane), lane in x.axes, not x.write and bool(x.axes & self.bound)
+      if summed and not across: out.scalars.update(a for a in self.out if x.steps.get(a) == 1)
       spaced = 0 if x.write or step is None or not is_spaced(step, width) else abs(step)
       scattered = across and step != 1
       beside = {a for a in self.out if scattered and a != lane and x.steps.get(a) == 1 and not x.gated and x.linear}
@@ -386,14 +389,15 @@ class Search:
     for axes, cycles, deep, rounds in seen.work:
       trips = before[deep] * rounds * math.prod([c for a, c in copies.items() if a in axes])
       alu += cycles * trips * (vec if lane in axes else 1.0) * math.prod([part for own, part in made if own <= axes])
-    chain, copied = 0.0, prod(copies.values())
+    # registers of numbers for all lanes, beside accumulators and vectors
+    chain, copied, numbers = 0.0, prod(copies.values()), 1 if seen.scalars.isdisjoint(copies) else 2
     for bound, operands in self.info.loops:
       accumulators = copied * sum(vec if lane in operand else 1 for operand in operands)
       rounds = prod(self.left(a, lane, width) for a in bound)
       chain += CHAIN * rounds * outer * math.prod([part for _, part in made])
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
       if lane in bound: alu += JOIN * outer * copied * len(operands)
-      alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT_VECTORS) + 1 - self.target.registers, 0)
+      alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT_VECTORS) + numbers - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
     far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
     cycles = max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain)
