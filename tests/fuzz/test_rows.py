@@ -25,8 +25,8 @@ ODD = (17, 19, 23, 25, 31, 33, 35)
 @contextmanager
 def eager() -> Iterator[None]:
   """Every factor that may be copied is, however small."""
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(config, "dynamic", "never")   # sizes that change have rows as long as they are
+  # sizes that change have rows as long as they are
+  with config(dynamic="never"), pytest.MonkeyPatch.context() as patch:
     patch.setattr(copied_factors, "_LARGE", 0)
     patch.setattr(padded_rows, "_MOST", 1.0)
     patch.setattr(copied_factors, "worth_copying", lambda work, sizes, target: tuple(n > 0 for n in sizes))
