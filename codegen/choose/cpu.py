@@ -135,8 +135,8 @@ class Seen(NamedTuple):
   """A kernel with some lanes: a vector's registers; the sizes of output axes; for each access whether it differs from lane to
   lane, whether by anything but 1, of how many whole vectors its lanes are taken (``Expander.spaced_load``; 0: they are loaded one
   by one), whether it is summed, and along which axes copies lie beside each other where lanes do not; the arithmetic of the same
-  axes; of both, how many output axes they are inside of, and the rounds of reduced ones. ``scalars``: axes along which numbers that
-  all lanes take lie beside each other: several are loaded as one vector."""
+  axes; of both, how many output axes they are inside of, and the rounds of reduced ones. ``scalars``: axes along which numbers
+  that all lanes take lie beside each other: several are loaded as one vector."""
   vec: float
   left: list[tuple[int, int]]
   accesses: list[tuple[MemoryAccess, bool, bool, int, bool, set[int], int, int]]
