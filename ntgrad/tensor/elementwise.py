@@ -141,6 +141,7 @@ class Elementwise(Base):
   def idiv(self, x: Any, reverse: bool = False) -> Self:
     """``self / x`` rounded to zero, where ``//`` rounds down, for ints and floats. Raises ArgumentError for an int divided by the
     number 0."""
+    self._not_by_zero("idiv", x, reverse)
     return self._rounded_quotient(x, reverse, "trunc")
   def _floored(self, x: Any, reverse: bool = False) -> Self:
     self._not_by_zero("floor_divide", x, reverse)
