@@ -6,13 +6,20 @@ behaves as the object.
 from __future__ import annotations
 
 import sys as _sys
+from dataclasses import fields as _fields
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
 from ntgrad.codegen.ir.config import Settings as Config, config
 
 
+def _field(name: str) -> property:
+  return property(lambda self: getattr(config, name), lambda self, value: setattr(config, name, value))
+
+
 class _Settings(_ModuleType):
+  locals().update((each.name, _field(each.name)) for each in _fields(Config))   # as pytest's monkeypatch needs it to put one back
+
   def __call__(self, **changes: _Any) -> _Any: return config(**changes)
   def __getattr__(self, name: str) -> _Any: return getattr(config, name)
   def __setattr__(self, name: str, value: _Any) -> None:
@@ -20,7 +27,7 @@ class _Settings(_ModuleType):
     else: setattr(config, name, value)
 
 
-del annotations
+del annotations, _field
 _sys.modules[__name__].__class__ = _Settings
 
 __all__ = ["Config", "config"]

@@ -116,6 +116,16 @@ def test_settings_refuse_what_they_do_not_take(name: str) -> None:
       assert getattr(config, name) == was
 
 
+@pytest.mark.parametrize("settings", [config, ntgrad.config])
+def test_monkeypatch_puts_a_setting_back(settings: object) -> None:
+  was = config.dynamic
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(settings, "dynamic", "never")
+    assert config.dynamic == "never"
+  assert config.dynamic == was
+  with config(dynamic="always"): assert config.dynamic == "always"
+
+
 def test_a_setting_that_is_none_is_refused() -> None:
   before = vars(config).copy()
   for give in (lambda: setattr(config, "debag", 1), lambda: config(debug=5, debag=1).__enter__()):
