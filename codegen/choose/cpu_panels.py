@@ -10,7 +10,8 @@ from ..opts import CacheRead, Reorder, Serial, with_opts
 from ..passes.additions import limit_additions, room_along
 from .candidates import first, tried
 
-# bytes between neighbours in the loop from which on a panel pays for whole vectors (for gathers it always does)
+# bytes between neighbours in the loop from which on a panel pays for whole vectors (for gathers it always does), where its own
+# neighbours lie nearer
 _STEP = 512
 _USES, _PART = 8, 4    # times that a panel is read at least; parts of a core's own cache, one of which it takes at most
 # cycles (measured with PoCL on AVX-512)
@@ -76,7 +77,8 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
   a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2])."""
   for x in panels(kernel):
     lane, inner = kernel.lanes[0], kernel.reduced_loops[-1].id
-    if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
+    row = volume(a for a in kernel.axes if a.id in x.axes - kernel.bound and a.kind is not AxisKind.GRID) * x.itemsize
+    if x.steps.get(lane.id) == 1 and x.stride(inner) < max(_STEP, 2 * row): continue
     again = volume(a for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
     if x.gated or again < _USES or (size := panel_bytes(kernel, x, lane)) > min(left[0], target.core_cache // _PART): continue
     left[0] -= int(size)

@@ -213,9 +213,12 @@ class _Statements:
 
 
 def whole_tiles(s: UOp) -> dict[UOp, UOp]:
-  """Conditions of gates, some of which depend on the statement's own axes, each with what makes it true for all their values."""
+  """Conditions of gates, some of which depend on the statement's own axes, each with what makes it true for all their values. Of
+  a statement with reductions those within them: what is outside of their loops takes little time beside them, masked too."""
   out: dict[UOp, UOp] = {}
-  gates = [c for u in toposort((s,)) if u.op in LOAD_OR_STORE for c in ix.conjuncts(gate_or_true(u))]
+  nodes = toposort((s,))
+  nodes = toposort(tuple(u.src[0] for u in nodes if u.op is Ops.REDUCE)) or nodes
+  gates = [c for u in nodes if u.op in LOAD_OR_STORE for c in ix.conjuncts(gate_or_true(u))]
   if not any(c.ranges for c in gates): return out
   for c in gates:
     if c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue

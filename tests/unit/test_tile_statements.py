@@ -433,3 +433,30 @@ def test_sums_that_are_added_have_one_accumulator(device: str) -> None:
   if device == "CPU":
     loops = [u for u in k.uops() if u.op is Ops.PHI]
     assert len({u.src[2] for u in loops}) == 2   # a loop of two products, one of two sums
+
+
+def rounds(x: Any, weight: Any, y: Any) -> None:
+  h = x[0]
+  for k in range(3):
+    y[k] = x[k] + tl.dot(h, weight)
+    h = y[k]
+
+
+def test_edges_beside_a_sum_are_masked_in_one_loop_and_matrices_read_in_place(device: str) -> None:
+  """Rows end within a block, but only what is added to the sums is masked; weights lie as a copy of them would."""
+  def arrangement(x: Any, weight: Any, y: Any) -> Any:
+    def of_rows(p: Any) -> Any:
+      p = p.tile((1, 32, -1)).tile((-1, 1, 1)).squeeze((0, 2))
+      p.dtype, p.dtype.dtype = p.dtype.squeeze((1, 2)), p.dtype.dtype.squeeze(0)
+      return p
+    return of_rows(x), weight.tile((-1, -1)).squeeze(1).expand((of_rows(x).shape[0],)), of_rows(y)
+  kernel = tile.make(arrangement, rounds, tuple([tile.Tensor(shape=s) for s in [(3, "n", 128), (128, 128), (3, "n", 128)]]))
+  x, weight = [np.random.default_rng(i).standard_normal(s).astype("f4") / 8 for i, s in enumerate([(3, 70, 128), (128, 128)])]
+  y, want = np.zeros_like(x), x.astype("f8")
+  for k in range(3): want[k] += want[max(k - 1, 0)] @ weight
+  kernel(x, weight, y)
+  np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)
+  if device == "CPU":
+    code = kernel.source("opencl")
+    assert code.count(" < 128; ") == 1   # one loop over what is added, not one more without masks
+    assert "__local" not in code
