@@ -62,7 +62,7 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
     Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
     Ops.SCAN_AXIS: lambda _, u: split_scan(u, target), Ops.SORT_AXIS: lambda _, u: split_sort(u, target),
     Ops.COPY: lambda old, u: u.src[0] if is_number_now(old.src[0], u.src[0]) else None, Ops.LAUNCH: lambda _, u: with_memory(u),
-    Ops.AFTER: lambda _, u: in_runs(u, target) if target.blocks else None,
+    Ops.AFTER: lambda _, u: in_runs(u, target, lambda r: reduce(r, r) or r) if target.blocks else None,
     **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u)), Ops.SHRINK: shrink}, made=made)[len(first):]
 
 

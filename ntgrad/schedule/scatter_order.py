@@ -11,8 +11,12 @@ Equal rows then stand side by side, in *runs*. A program has a part of the entri
 begins. So programs share no rows, and a row that many entries have is spread over many programs. Where a run began in an earlier
 part, a later part adds up its own entries, and a second SCATTER with an entry a part adds these sums. With "set" the last entry
 of each run counts.
+
+Where rows are few, each adds up all that goes there: y[i] += the sum of value[j] where index[j] = i, over all j.
 """
 from __future__ import annotations
+
+from typing import Callable
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import BinaryOps, Ops, Target, UOp, dtypes
@@ -24,10 +28,12 @@ from .nodes import as_buffer, movement, reshaped
 from .sort import in_parts, split_sort
 
 RUNS = "runs"   # arg of a CONTIGUOUS, with a number: an index that has runs in parts of so many
+_SORTING = 16   # kernels that put an index in order, one after the other
 
 
-def in_runs(u: UOp, target: Target) -> UOp | None:
-  """A memory after a SCATTER, whose index is put in order; None where that is not worth it."""
+def in_runs(u: UOp, target: Target, reduced: Callable[[UOp], UOp]) -> UOp | None:
+  """A memory after a SCATTER, whose index is put in order, or compared with each of few rows; None where neither is worth it.
+  ``reduced`` gives a REDUCE_AXIS as it is computed."""
   memory, scatter = u.src
   if scatter.op is not Ops.SCATTER or len(scatter.src) != 3: return None
   base, index, value = scatter.src
@@ -36,12 +42,21 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   if max(rows + 1, entries) > dtypes.max(dtypes.int32) or not worth_sorting(entries, target): return None
   rest = value.shape[len(index.shape):]
   value, part = reshaped(value, (entries, *rest)), part_of(entries)
+  kind = dtypes.float32 if u.dtype.kind == "f" and u.dtype.itemsize < 4 else u.dtype
+  def after(memory: UOp, base: UOp, index: UOp, value: UOp) -> UOp:
+    return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (base, index, value), scatter.arg)))
+  read = rows * ix.count(ix.product(value.shape)) * (value.dtype.itemsize + index.dtype.itemsize)
+  waits = _SORTING * (target.launch + target.start + 2 * target.latency)
+  if scatter.arg[0] == "add" and read < waits * target.rates.cache:
+    shape, ones = (rows, entries, *rest), (1,) * len(rest)
+    def each(x: UOp, *own: ix.Dim) -> UOp: return movement(Ops.EXPAND, reshaped(x, own), shape)
+    here = graph.eq(each(index, 1, entries, *ones), each(graph.iota(rows).cast(index.dtype), rows, 1, *ones))
+    sums = movement(Ops.REDUCE_AXIS, graph.where(here, each(value.cast(kind), 1, entries, *rest), 0), (BinaryOps.ADD, (1,)))
+    return after(memory, base, graph.iota(rows).cast(index.dtype), reshaped(reduced(sums), (rows, *rest)).cast(u.dtype))
   rising, order = sorted_index(reshaped(index, (entries,)), rows, part, target)
   size = rising.shape[0]
   parts = size // part
   def gathered(order: UOp) -> UOp: return UOp(Ops.GATHER, u.dtype, (value, order))
-  def after(memory: UOp, base: UOp, index: UOp, value: UOp) -> UOp:
-    return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (base, index, value), scatter.arg)))
   def seen(x: UOp) -> UOp: return reshaped(x, (parts, part))
   if scatter.arg[0] == "set":
     following = movement(Ops.PAD, movement(Ops.SHRINK, rising, ((1, size),)), ((0, 1),))
@@ -56,11 +71,10 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   owned = run_index(graph.where(goes_on, -1, seen(rising)), part)
   memory, base = (out := after(memory, base, owned, gathered(order))), substitute((base,), {memory: out})[0]
   continued = gathered(reshaped(graph.where(goes_on, seen(order), -1), (size,)))
-  kind = dtypes.float32 if u.dtype.kind == "f" and u.dtype.itemsize < 4 else u.dtype
   sums = movement(Ops.REDUCE_AXIS, reshaped(continued.cast(kind), (parts, part, *rest)), (BinaryOps.ADD, (1,)))
   sums = reshaped(sums, (parts, *rest)).cast(u.dtype)
   out = after(memory, base, as_buffer(reshaped(graph.where(begun, first, -1), (parts,))), as_buffer(sums))
-  return in_runs(out, target) or out
+  return in_runs(out, target, reduced) or out
 
 
 def run_index(index: UOp, part: int) -> UOp:

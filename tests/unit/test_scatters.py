@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, config, dtypes
+from ntgrad.backends.cuda.renderer import TARGET as HOPPER
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.passes import scatters
 from ntgrad.codegen.pipeline import prepare
 from ntgrad.graph import nodes as graph
-from ntgrad.schedule import schedule_graph
+from ntgrad.schedule import scatter_order, schedule_graph
 from support.marks import long_where
 from tests.support.triton import NAME as TRITON, installed
 
@@ -31,11 +32,12 @@ def expected(base: np.ndarray, index: np.ndarray, value: np.ndarray, mode: str =
   return out
 
 
-@pytest.fixture(params=["CPU", "NUMPY", TRITON, "runs"])
+@pytest.fixture(params=["CPU", "NUMPY", TRITON, "runs", "few"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-  """``runs``: with each index put in order first, as long ones are."""
-  if request.param == "runs":
+  """``runs``: with each index put in order first, as long ones are; ``few``: compared with each row, as where these are few."""
+  if request.param in ("runs", "few"):
     monkeypatch.setattr(scatters, "_LONG", 16)
+    if request.param == "runs": monkeypatch.setattr(scatter_order, "_SORTING", 0)
     monkeypatch.setattr(scatters, "LEAST_PART_ENTRIES", 8)
   if request.param in ("CPU", "NUMPY"): yield request.param
   else:
@@ -95,6 +97,13 @@ def test_long_indices_are_sorted() -> None:
   assert names(1000) == [] and set(names(100_000)) == {scatters.part_of(100_000)}
   sizes = [scatters.part_of(n) for n in (1, 16384, 131072, 1_000_000, 10**8)]
   assert sizes == [32, 32, 64, 256, 512]
+
+
+def test_few_rows_are_sums() -> None:
+  """The gradient of a bias that a table gives for each distance: a sum for each row, which no program has alone."""
+  table, bucket, x = Tensor.empty(32, 8, requires_grad=True), Tensor.empty(512, 512, dtype="int32"), Tensor.empty(512, 512, 8)
+  def kernels(t: Tensor) -> int: return len(schedule_graph([(t[bucket] * x).sum().gradient(t)[0].lazydata], HOPPER)[1])
+  assert kernels(table) <= 5 and kernels(Tensor.empty(5000, 8, requires_grad=True)) > 10
 
 
 def test_gradients_of_indexing(device: str) -> None:
