@@ -103,7 +103,7 @@ def of_sizes(u: UOp) -> bool:
 @memoized
 def hint(u: UOp) -> int:
   """About what an expression of sizes is: heuristics go by it. Axes count as 0."""
-  if u.op is CONST: return int(u.arg)
+  if u.op is CONST: return 0 if u.dtype.kind == "f" else int(u.arg)
   if u.op is SIZE or u.op is Ops.DEFINE_VAR:
     size: Size = u.arg
     if size.hint is not None: return size.hint

@@ -283,6 +283,14 @@ def assigned_stages(n: int, copied: bool) -> Any:
   return tile.make(lambda x, y: (x.tile((n,)), y.tile((n,))), application, (tile.Tensor(shape=(n,), dtype="float32"),) * 2)
 
 
+def test_an_index_that_is_chosen_by_infinities(device: str) -> None:
+  def chosen(x: Any, factor: Any) -> Any:
+    row = tl.where(factor[:, None] * (x[:3] + 1) < float("inf"), 1, 3)
+    return x.source[row, tl.arange(0, 6)[None, :]]
+  factor = np.array([1, 0, np.inf], np.float32)
+  np.testing.assert_array_equal(tile.apply(chosen, X, factor), X[[1, 1, 3]])
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_stages_in_a_block(copied: bool, device: str) -> None:
   n = 16
