@@ -444,18 +444,13 @@ def getitem(x: Any, index: Any) -> BlockValue:
     t = tracer()
     known, place = t.assigned.get(b.value), fixed_place(b.axes, at, axes)
     if known is not None and place is not None and known.of.takes(b.axes, place):
-      if (found := known.at(place)) is not None: return _in_dims(found, at, axes)
+      if (found := known.at(place)) is not None:   # what lies there, in the dimensions of what the index gives
+        table = {a: next(iter(r for r in i.ranges if r in axes)) for a, i in zip(found[1], at) if a is not None and a is not i}
+        return BlockValue(rename_axes(found[0], table) if table else found[0], axes)
       b = BlockValue(known.of.base, b.axes)
     elif any([i is not a for a, i in zip(b.axes, at)]) and t.made_of_assigned(b.value): b = t.keep(b)
     return BlockValue(rename_axes(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
   return block_gather(b, at, axes, inside)
-
-
-def _in_dims(found: tuple[UOp, Sequence[_Axis]], at: Sequence[UOp], axes: Sequence[_Axis]) -> BlockValue:
-  """A value that lies at a place of a block, as what an index gives that picks the place."""
-  u, own = found
-  table = {a: next(iter(r for r in i.ranges if r in axes)) for a, i in zip(own, at) if a is not None and a is not i}
-  return BlockValue(rename_axes(u, table) if table else u, axes)
 
 
 def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -> BlockValue:

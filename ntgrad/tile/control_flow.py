@@ -31,13 +31,18 @@ class Range:
   def steps(self) -> _Rounds:
     """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
     start, stop, step = self.start, self.stop, self.step
-    if _known(start, stop, step): return len(range(start, stop, step)), lambda k: _simple(ix.add(ix.mul(k, step), start))
+    if _known(start, stop, step):   # so is a counter, where its round is
+      return len(range(start, stop, step)), lambda k: (
+        int(u.arg) if (u := ix.add(ix.mul(k, step), start)).op is Ops.CONST else BlockValue(u))
     if not _known(step) or step == 0:
       raise ApplicationError("range: the step is a number other than 0 that is known while reading")
-    first, last = (as_index(_scalar(x).value) for x in (start, stop))
+    ends = [block(x) for x in (start, stop)]
+    if bad := [b.shape for b in ends if not all(map(one, b.shape))]:
+      raise ApplicationError(f"a single number is wanted, got a block of shape {bad[0]}")
+    first, last = (as_index(b.value) for b in ends)
     end = ix.fdiv(ix.add(ix.sub(last, first) if step > 0 else ix.sub(first, last), abs(step) - 1), abs(step))
     if ix.of_sizes(end): end = ix.greatest(end, 0)
-    return int(end.arg) if end.op is Ops.CONST else end, lambda k: BlockValue(ix.add(ix.mul(k, step), first))
+    return ix.number(end), lambda k: BlockValue(ix.add(ix.mul(k, step), first))
 
 
 def tiles_of(level: Tile) -> _Rounds:
@@ -55,18 +60,6 @@ def most(end: UOp) -> int | UOp:
 
 
 def _known(*xs: Any) -> bool: return not any(computed(x) or isinstance(x, Symbol) for x in xs)
-
-
-def _simple(u: UOp) -> Any:
-  """A counter as a Python int where it is known."""
-  return int(u.arg) if u.op is Ops.CONST else BlockValue(u)
-
-
-def _scalar(x: Any) -> BlockValue:
-  """A block of one element. Raises ApplicationError for more."""
-  b = block(x)
-  if not all(map(one, b.shape)): raise ApplicationError(f"a single number is wanted, got a block of shape {b.shape}")
-  return b
 
 
 def make_range(*args: Any) -> Any:

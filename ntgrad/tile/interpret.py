@@ -18,11 +18,11 @@ from ntgrad.graph.origins import Line
 from ntgrad.reads.places import contents
 
 from . import control_flow as flow
-from .block import BlockValue, broadcast_shapes, dim, is_value, one, replaced, truth
+from .block import BlockValue, block, broadcast_shapes, dim, is_value, one, replaced, truth
 from .control_flow import Range, alike, common_dtype_shape, computed, each, select_value
 from .expressions import IN_PLACE, Expressions, Returned
 from .jumps import without_jumps
-from .parameters import Counter, Place, SourceTensor, Tile
+from .parameters import Counter, Place, Reference, SourceTensor, Tile
 from .python_source import NamedValues, Scope, Statements, Unbound, assigned, assigned_names, changed_parts, code_of, read_of
 from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
@@ -130,7 +130,7 @@ class Interpreter(Expressions):
           if isinstance(base, Tile) and base.innermost: base.store_at(at, value)
           else: base[at].store(value)
         elif isinstance(base, (list, dict)): base[at] = value
-        elif isinstance(base, BlockValue): self.assign(target.value, replaced(base, at, value), scope)
+        elif isinstance(base, (BlockValue, Reference)): self.assign(target.value, replaced(block(base), at, value), scope)
         else:
           raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; blocks, tiles and .source do")
       case ast.Tuple() | ast.List():

@@ -113,6 +113,16 @@ class Place:
     """The elements converted to a dtype; with ``bitcast`` their bits as they are."""
     return block(self).to(dtype, fp_downcast_rounding, bitcast)
   cast = astype = to
+  @property
+  def shape(self) -> BlockShape: raise NotImplementedError
+  @property
+  def ndim(self) -> int: return len(self.shape)
+  @property
+  def T(self) -> BlockValue: return block(self).T
+  def __bool__(self) -> bool: return bool(block(self))
+  def __len__(self) -> int: return operator.index(self.shape[0])
+  def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
+  def __getitem__(self, index: Any) -> Any: return block(self)[index]
 
 
 class Tile(Place):
@@ -137,8 +147,6 @@ class Tile(Place):
     """The level's shape."""
     return tuple(map(seen, self._parameter.levels[len(self._indices)]))
   @property
-  def ndim(self) -> int: return len(self.shape)
-  @property
   def dtype(self) -> Any:
     """The element type; for a level above the innermost, the next level."""
     return Level(self._parameter, len(self._indices)).dtype
@@ -146,14 +154,9 @@ class Tile(Place):
   def source(self) -> SourceTensor: return SourceTensor(self._parameter, self)
   @property
   def innermost(self) -> bool: return len(self._indices) + 1 == len(self._parameter.levels)
-  @property
-  def T(self) -> BlockValue: return block(self).T
   def __repr__(self) -> str:
     return self._parameter.name + "".join(f"[{', '.join(str(i.arg) if i.op is Ops.CONST else '…' for i in at)}]"
                                            for at in self._indices)
-  def __bool__(self) -> bool: return bool(block(self))
-  def __len__(self) -> int: return operator.index(self.shape[0])
-  def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
   def reached(self, index: Any) -> tuple[Tile, Any]:
     """The tile that an index goes to through several levels, and what of the index is left: x[i, j] is x[i][j] there."""

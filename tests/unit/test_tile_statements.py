@@ -283,6 +283,20 @@ def assigned_stages(n: int, copied: bool) -> Any:
   return tile.make(lambda x, y: (x.tile((n,)), y.tile((n,))), application, (tile.Tensor(shape=(n,), dtype="float32"),) * 2)
 
 
+def test_what_is_at_places_of_a_tensor_is_a_block(device: str) -> None:
+  """It is indexed, gone along and assigned in parts as any other, and the tensor keeps what it has."""
+  def picked(x: Any, i: Any) -> Any:
+    column = x.source[i, 1]
+    column[0] = -1.0
+    rows = x.source[i[:, None], tl.arange(0, 6)[None, :]]
+    total = sum([r[::-1] for r in rows]) + x.source[i, 2][:, None][1, 0] + rows.T.shape[0] + len(rows) + rows.ndim
+    if x.source[0, 0] < 100: total += column[0]
+    return x.source[i, 1][:, None] * total
+  i = np.array([3, 0, 2])
+  want = X[i, 1][:, None] * (X[i][:, ::-1].sum(0) + X[0, 2] + 6 + 3 + 2 - 1)
+  np.testing.assert_allclose(tile.apply(picked, X, i), want)
+
+
 def test_an_index_that_is_chosen_by_infinities(device: str) -> None:
   def chosen(x: Any, factor: Any) -> Any:
     row = tl.where(factor[:, None] * (x[:3] + 1) < float("inf"), 1, 3)
