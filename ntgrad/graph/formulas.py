@@ -350,4 +350,4 @@ SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
   "fmod": lambda u, a, b: (_constant(a, 1), (a / b).trunc().neg()),
   "xlogy": lambda u, x, y: ((x.eq(0) & (y <= 0)).where(0.0, y.log()), x / y),
   "sinc": lambda u, x: (_sinc_slope(x),),
-  "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0))}
+  "signed": lambda u, x, y: (_over(u, x), _constant(y, 0))}

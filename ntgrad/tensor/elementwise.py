@@ -524,7 +524,7 @@ class Elementwise(Base):
   def copysign(self, other: Any) -> Self:
     """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
     a, b, names = self._pair("copysign", other, True)
-    node = _sloped("copysign", formulas.signed(self._from_node(a), self._from_node(b)).lazydata, a, b)
+    node = _sloped("signed", formulas.signed(self._from_node(a), self._from_node(b)).lazydata, a, b)
     return self._wrap_many(node, (other,) if isinstance(other, Base) else (), names)
   def nextafter(self, other: Any) -> Self:
     """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""

@@ -105,7 +105,7 @@ class Derivations:
     if (form := next((f for f in known.forms if f.serves(values)), None)) is not None: return form.specialised, values
 
     def read(v: Mapping[str, Dim]) -> DerivedGradient:
-      s = kernel.build(full, numbers, {**v, **whole_blocks(kernel, numbers, v)})
+      s = kernel.build(full, numbers, {**v, **whole_blocks(kernel, numbers, v)}, slopes=True)
       assert s is not None, "no argument is empty"
       stores = tuple(map(simplified, pure_stores(s)))
       fixed = tuple([offsets(k.body[0].src[2]) for k in stores])

@@ -307,8 +307,8 @@ class TileKernel(Signature):
     return values | found
 
   def build(self, full: ByParameter, numbers: Constants, values: Mapping[str, Dim],
-            shared: Sequence[SlotPair] = ()) -> Specialised | None:
-    """Arrange with ``values`` (numbers, or run-time sizes), read the application. ``shared`` parameters are the same memory."""
+            shared: Sequence[SlotPair] = (), slopes: bool = False) -> Specialised | None:
+    """Arrange with ``values`` (numbers, sizes), read the application; ``shared`` are one memory, ``slopes`` for gradients."""
     arranged = self.arrange(full, numbers, values)
     if arranged is None: return None
     parameters, tiles = arranged
@@ -316,7 +316,7 @@ class TileKernel(Signature):
     known = {n: ix.count(v) for n, v in values.items()}
     checks = self.checks or config.checks
     grids = self.with_grids(parameters)
-    tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
+    tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks, slopes)
     reads = reads_of(self.application) if self.reads is None else None
     try:
       with tracer: Interpreter(tracer, values).application(self.application, tiles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, UnaryOps, as_float
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, Ops, UnaryOps, UOp, as_float
 
 from . import block as _b, operations as _o, triton_names as _s
 from .block import BlockValue, block, block_cast, block_where, reinterpreted
@@ -39,7 +39,11 @@ def _formula(name: str) -> Callable[..., BlockValue]:
     d = as_float(_b.common_dtype(*xs))
     wide = d if d.itemsize >= 4 or name in _BITS else float32
     from ntgrad.graph import formulas
-    out: BlockValue = getattr(formulas, name)(*[Values(block_cast(x, wide)) for x in xs]).block
+    given = [block_cast(x, wide) for x in xs]
+    out: BlockValue = getattr(formulas, name)(*map(Values, given)).block
+    if _b.tracer().slopes and name in formulas.SLOPES:
+      us, axes = _b.unify(name, out, *given)
+      out = BlockValue(UOp(Ops.SLOPED, wide, tuple(us), name), axes)
     return out if out.dtype.kind == "b" else block_cast(out, d)
   fn.__name__ = name
   return fn
@@ -104,8 +108,8 @@ class libdevice:
     return block_where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
   def saturatef(x: Any) -> BlockValue: return block_where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
   def sinh(x: Any) -> BlockValue:
-    t = _expm1(_o.abs(x))
-    return _copysign(block_where(t < 1.0, 0.5 * (t + t / (t + 1.0)), 0.5 * (_o.exp(_o.abs(x)) - _o.exp(-_o.abs(x)))), x)
+    t = _expm1(x)
+    return 0.5 * block_where(_o.abs(x) < 1.0, t + t / (t + 1.0), _o.exp(x) - _o.exp(-block(x)))
   def cosh(x: Any) -> BlockValue: return 0.5 * (_o.exp(x) + _o.exp(-block(x)))
   def cbrt(x: Any) -> BlockValue:
     a = _o.abs(block_cast(x, _b.floating(x)))

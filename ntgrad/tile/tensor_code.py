@@ -108,8 +108,9 @@ class TensorCode:
       wide = graph.acc_dtype(u.dtype) if fn is BinaryOps.ADD else u.dtype
       out = graph.cast(graph.reduce(fn, graph.cast(node, wide), at), u.dtype)
       return WithAxes(graph.drop(out, at), tuple([i for i in axes if i not in ids]))
-    if u.op is not Ops.ALU: raise GradientError(f"no rule gives the gradient of {u.op.name}")
     nodes, axes = self.together(values)
+    if u.op is Ops.SLOPED: return WithAxes(graph.sloped(u.arg, *nodes), axes)
+    if u.op is not Ops.ALU: raise GradientError(f"no rule gives the gradient of {u.op.name}")
     if any(s.dtype is dtypes.index for s in u.src):
       far = index and index_dtype(u) is dtypes.int64
       wide = dtypes.int64 if far or any(n.dtype is dtypes.int64 for n in nodes) else dtypes.int32

@@ -58,10 +58,10 @@ class Region(NamedTuple):
 
 
 class Tracer:
-  """The kernel as far as it has been read. ``checks``: which it makes (``config.checks``)."""
+  """The kernel as far as it has been read. ``checks``: which it makes; with ``slopes`` SLOPED nodes say what functions were."""
 
-  def __init__(self, parameters: list[Parameter], grid_shape: tuple[Dim, ...], checks: str):
-    self.parameters, self.grid_shape, self.checks = parameters, grid_shape, checks
+  def __init__(self, parameters: list[Parameter], grid_shape: tuple[Dim, ...], checks: str, slopes: bool = False):
+    self.parameters, self.grid_shape, self.checks, self.slopes = parameters, grid_shape, checks, slopes
     self.statements: list[UOp] = []
     self.known: _Table = {}                     # a value that lies in a variable -> the load of it
     self.written: set[UOp] = set()              # the parameters' memory that the region writes

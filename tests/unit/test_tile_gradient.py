@@ -14,6 +14,7 @@ import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Tensor, Variable
+from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.engine.device import get_device
 from ntgrad.errors import GradientError
@@ -238,6 +239,21 @@ def test_conditions_and_loops_are_written_out() -> None:
     for i in range(5): state = (state + x).sin() * (i + 1)
     return Tensor(np.arange(14) // 4 % 2 == 0).where(state * state, state + x)
   check(fn, code, leaf(14))
+
+
+@pytest.mark.parametrize("name", "log1p expm1 asin acos atan asinh acosh atanh erfc erfinv lgamma sinh cosh".split())
+def test_a_function_made_of_bits_has_its_own_slope(name: str) -> None:
+  def function(x: Any, w: Any, y: Any) -> None: y = getattr(tl.libdevice, name)(x) * w  # noqa: F841
+  fn = tile.function(tile.make(lambda *xs: tuple(x.tile((4,)) for x in xs), function, (T(1),) * 3))
+  at = np.array([1.5, 2.5, 5.0, 1.25, 3.0] if name in ("acosh", "lgamma") else [-0.75, 0.5, 0.0, 0.25, -0.5], np.float32)
+  with config(dev="NUMPY"): check(fn, lambda x, w: getattr(x, name)() * w, Tensor(at, requires_grad=True), leaf(5))
+
+
+@pytest.mark.parametrize("name", ["atan2", "hypot", "fmod", "copysign"])
+def test_a_function_of_two_made_of_bits_has_its_own_slopes(name: str) -> None:
+  def function(x: Any, w: Any, y: Any) -> None: y = getattr(tl.libdevice, name)(x, w)  # noqa: F841
+  fn = tile.function(tile.make(lambda *xs: tuple(x.tile((4,)) for x in xs), function, (T(1),) * 3))
+  with config(dev="NUMPY"): check(fn, lambda x, w: getattr(x, name)(w), leaf(5), leaf(5))
 
 
 def test_a_sum_that_is_corrected_on_the_way() -> None:
