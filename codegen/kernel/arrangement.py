@@ -252,6 +252,9 @@ class Arrangement:
     want = tuple(d if s == -1 or d != 1 and ix.same_size(d, s) else s for s, d in zip(given, dims))
     if any(d is not w and d != w and not ix.same_size(d, 1) for d, w in zip(dims, want)):
       raise ShapeError(f"expand: only dimensions of 1 become others, {shape_text(dims)} cannot become {shape_text(want)}")
+    if any(isinstance(d, UOp) and d is not w for d, w in zip(dims, want)):   # a size that is taken to be 1 is one from here on
+      ones = [(1, (d if d is w or d == w else 1,)) for d, w in zip(dims, want)]
+      self = replace(self._regrouped(level, ones, ""), chain=self.chain)
     return self._moved(Ops.EXPAND, level, self._whole(level, want, lambda n: n), want)
 
   def squeeze(self, axes: _Ints, level: int = 0) -> Arrangement:

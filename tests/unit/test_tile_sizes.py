@@ -346,6 +346,20 @@ def test_a_comparison_in_a_kernel_that_is_no_condition_is_refused() -> None:
     assert y.tolist() == [float(n > 4)] * n
 
 
+@pytest.mark.parametrize("device", ON)
+def test_one_tile_of_unknown_size_for_all_programs(device: str) -> None:
+  """Of three rows there is one tile of four, which every program has; of eight there are two, for a program each."""
+  def rows(x: Any, b: Any, y: Any) -> None: tl.store(y.source[tl.program_id(0), tl.arange(0, 8)], tl.sum(b, axis=0))
+  def arrangement(x: Tensor, b: Tensor, y: Tensor) -> Any:
+    x = x.tile((4,))
+    return x, b.tile((4, -1)).squeeze(1).expand(x.shape), y
+  kernel = tile.make(arrangement, rows, (Tensor(1), Tensor(2), Tensor(2)))
+  for n in (3, 8, 2, 7):
+    b, y = np.arange(n * 8, dtype=f32).reshape(n, 8), np.zeros((2, 8), f32)
+    with config(dev=device, dynamic="always"): kernel(np.zeros(8, f32), b, y)
+    np.testing.assert_array_equal(y, [b[:4].sum(0), b[4 if n > 4 else 0:].sum(0)])
+
+
 def test_captured_functions() -> None:
   k = example("vector_add").add
   forget(k)
