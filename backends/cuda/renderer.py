@@ -211,8 +211,9 @@ class _TritonKernel(Expressions):
 
   def count(self, grid: Sequence[Dim]) -> str:
     """The product of some dimensions of the grid, as an operand."""
-    text = dim_text(ix.product(grid), self.called.__getitem__)
+    text = dim_text(ix.product(grid), self.called.__getitem__, self.floor)
     return text if text.isalnum() else f"({text})"
+  def floor(self, fn: BinaryOps) -> str: return self.use("_floor_div" if fn is BinaryOps.IDIV else "_floor_mod")
 
   def write_define_acc(self, u: UOp) -> None:
     self.text[u] = self.declare(
@@ -358,7 +359,7 @@ class _TritonKernel(Expressions):
   def number(self, n: Dim) -> str:
     """A number that may be made of sizes; in int64 where it may be too large for int32."""
     wide = isinstance(n, UOp) and ix.vmax(n) > dtypes.max(dtypes.int32)
-    return dim_text(n, lambda s: f"{self.called[s]}.to(tl.int64)" if wide else self.called[s])
+    return dim_text(n, lambda s: f"{self.called[s]}.to(tl.int64)" if wide else self.called[s], self.floor)
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""

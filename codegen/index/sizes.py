@@ -85,8 +85,9 @@ def bounds_text(size: ix.Size) -> str:
   return size_text(size) + (f" ({low}..{high})" if low or high else "")
 
 
-def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
-  """An expression of sizes and numbers as Python writes it, sizes called by ``name``: ``(N + 63)//64``. Raises ArgumentError."""
+def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text, floor: Callable[[BinaryOps], str] | None = None) -> str:
+  """An expression of sizes and numbers as Python writes it, sizes called by ``name``: ``(N + 63)//64``. What may be negative is
+  divided by the function that ``floor`` names, for languages that round to 0. Raises ArgumentError."""
   if isinstance(expr, int): return str(expr)
   out: dict[UOp, Text] = {}
   for u in toposort((expr,)):
@@ -96,6 +97,8 @@ def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
     elif op is Ops.SIZE: out[u] = (called := name(arg)), PRODUCT if "/" in called else ATOM
     elif arg in (BinaryOps.MAX, BinaryOps.MIN): out[u] = f"{arg.name.lower()}({', '.join(t for t, _ in operands)})", ATOM
     elif arg is BinaryOps.POW: out[u] = "**".join(map(inside, operands)), UNARY
+    elif floor and arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(u.src[0]) < 0:
+      out[u] = f"{floor(arg)}({', '.join(t for t, _ in operands)})", ATOM
     elif op is Ops.ALU and arg in _SIGNS: out[u] = infix(arg, operands[0], operands[1], _SIGNS)
     else: raise ArgumentError(f"{u} is no expression of sizes and numbers")
   return out[expr][0]

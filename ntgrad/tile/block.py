@@ -259,16 +259,13 @@ _INDEX: dict[Any, Callable[[UOp, UOp], UOp | None]] = {
   BinaryOps.MOD: lambda a, b: ix.mod(a, b) if ix.of_sizes(b) and ix.vmin(b) > 0 else None,
   BinaryOps.MIN: lambda a, b: ix.least(a, b) if ix.of_sizes(b) else ix.least(b, a) if ix.of_sizes(a) else None,
   BinaryOps.CMPLT: lambda a, b: _less(a, b, 0), BinaryOps.CMPLE: lambda a, b: _less(a, b, 1),
-  BinaryOps.CMPEQ: lambda a, b: ix.eq(ix.sub(a, b), 0), BinaryOps.CMPNE: lambda a, b: _unequal(ix.eq(ix.sub(a, b), 0))}
+  BinaryOps.CMPEQ: lambda a, b: ix.eq(ix.sub(a, b), 0), BinaryOps.CMPNE: lambda a, b: UOp.const(
+    dtypes.bool, not c.arg) if (c := ix.eq(ix.sub(a, b), 0)).op is Ops.CONST else UOp(Ops.ALU, dtypes.bool, (c,), UnaryOps.NOT)}
 
 
 def _less(a: UOp, b: UOp, more: int) -> UOp:
   """a < b + more"""
   return ix.ge(b, a.arg + 1 - more) if a.op is Ops.CONST else ix.lt(ix.sub(a, b), more)
-
-
-def _unequal(same: UOp) -> UOp:
-  return UOp.const(dtypes.bool, not same.arg) if same.op is Ops.CONST else UOp(Ops.ALU, dtypes.bool, (same,), UnaryOps.NOT)
 
 
 def block_binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> BlockValue:

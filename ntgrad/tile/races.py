@@ -67,7 +67,7 @@ def refuse_races(name: str, kernel: Kernel, parameters: Sequence[Parameter],
     return set().union(*[u.ranges for u in us], *[varying.get(n, ()) for n in toposort(us) if n.op is Ops.DEFINE_LOCAL])
   for s, conditions in effects:
     if s.op is not Ops.STORE or s.src[0].op is not Ops.DEFINE_GLOBAL or (p := suspect.get(s.src[0].arg[0])) is None: continue
-    place, value = (*s.src[1].src, gate_or_true(s), *conditions), without_zeros(s.src[2])
+    place, value = (*s.src[1].src, gate_or_true(s), *conditions), rewrite((s.src[2],), {Ops.ALU: zero})[0]
     there, own = axes(*place), axes(value)
     steps = [{g: ix.const(1)} for g in several if g in own and g not in there and below(1, g.arg[1])]
     if not steps and not any(n.op is Ops.DEFINE_LOCAL for n in toposort((value, *place))):
@@ -82,11 +82,9 @@ def refuse_races(name: str, kernel: Kernel, parameters: Sequence[Parameter],
                     f"value of its own: a race, the launch decides what comes of it; {_ADVICE}")
 
 
-def without_zeros(value: UOp) -> UOp:
-  """A value in which 0 stands for what is multiplied by it."""
-  def zero(u: UOp, new: UOp) -> UOp | None:
-    return UOp.const(u.dtype, 0) if u.arg is BinaryOps.MUL and any(s.op is Ops.CONST and s.arg == 0 for s in u.src) else None
-  return rewrite((value,), {Ops.ALU: zero})[0]
+def zero(u: UOp, new: UOp) -> UOp | None:
+  """0 for what is multiplied by it."""
+  return UOp.const(u.dtype, 0) if u.arg is BinaryOps.MUL and any(s.op is Ops.CONST and s.arg == 0 for s in u.src) else None
 
 
 def _moved(u: UOp, step: Mapping[UOp, UOp]) -> UOp: return substitute((u,), {r: ix.add(r, n) for r, n in step.items()})[0]

@@ -360,6 +360,23 @@ def test_one_tile_of_unknown_size_for_all_programs(device: str) -> None:
     np.testing.assert_array_equal(y, [b[:4].sum(0), b[4 if n > 4 else 0:].sum(0)])
 
 
+@pytest.mark.parametrize("device", ON)
+def test_a_grid_whose_size_is_a_difference_divided(device: str) -> None:
+  """Windows in one dimension, tiled: cdiv((m - 2) * (n - 2), 4) programs, in a sum with negative terms that // rounds down."""
+  def sums(x: Any, y: Any) -> None: y = tl.sum(x, axis=-1)  # noqa: F841
+  def arrangement(x: Tensor, y: Tensor) -> Any:
+    x = x.tile((1, 3, 3), strides=(1, 1, 1), floor_mode=True).ravel().flatten(1, 3).flatten(2, 5).tile((1, 4, -1)).squeeze(2)
+    y = y.flatten(1, 3).tile((1, 4))
+    x.dtype, y.dtype = x.dtype.squeeze(0), y.dtype.squeeze(0)
+    return x, y
+  kernel = tile.make(arrangement, sums, (Tensor(3), Tensor(3)))
+  for b, m, n in ((2, 5, 7), (3, 6, 4)):
+    x, y = np.arange(b * m * n, dtype=f32).reshape(b, m, n), np.zeros((b, m - 2, n - 2), f32)
+    with config(dev=device, dynamic="always"): kernel(x, y)
+    np.testing.assert_array_equal(y, np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2)).sum((3, 4)))
+  assert kernel.last is not None and kernel.last.kernel.sizes
+
+
 def test_captured_functions() -> None:
   k = example("vector_add").add
   forget(k)
