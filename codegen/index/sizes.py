@@ -86,8 +86,7 @@ def bounds_text(size: ix.Size) -> str:
 
 
 def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text, floor: Callable[[BinaryOps], str] | None = None) -> str:
-  """An expression of sizes and numbers as Python writes it, sizes called by ``name``: ``(N + 63)//64``. What may be negative is
-  divided by the function that ``floor`` names, for languages that round to 0. Raises ArgumentError."""
+  """Sizes, by their ``name``, and numbers as Python writes them: ``(N + 63)//64``; ``floor`` names what divides below 0."""
   if isinstance(expr, int): return str(expr)
   out: dict[UOp, Text] = {}
   for u in toposort((expr,)):

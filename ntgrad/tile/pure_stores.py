@@ -90,6 +90,8 @@ class _Reader:
         for part, gate in list(zip(inner(at.statement), (yes, UOp.alu(UnaryOps.NOT, yes))))[::-1]:
           todo.extend([_At(x, now, both(at.condition, gate)) for x in reversed(part)])
       elif op is Ops.STORE: self.store(at)
+      elif op is Ops.FOLD:
+        raise self.refused("a reduction or scan by any function", *[e for e in written.values() if e.src[0] in at.statement.src])
       elif op is Ops.WHILE: raise self.refused("a loop whose end the kernel computes", *effects)
       elif op is Ops.ATOMIC and at.statement.src[0] not in self._notes: raise self.refused("an atomic", at.statement)
 

@@ -465,6 +465,10 @@ def test_refusals() -> None:
     y = tl.cumsum(x, axis=0)
   refused(running, "tl.cumsum", "a running sum", (10,))
 
+  def combined(x: Any, y: Any) -> None:
+    y = x * tl.reduce(x, 0, lambda a, b: a + b)
+  refused(combined, "tl.reduce", "a reduction or scan by any function", (10,))
+
   def ordered(x: Any, y: Any) -> None:
     y = tl.sort(x)
   refused(ordered, "tl.sort", "a sort", (8,))
