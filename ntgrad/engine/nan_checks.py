@@ -32,6 +32,14 @@ _MAKES = frozenset({Ops.ALU, Ops.CAST, Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATT
 _Memory = Mapping[UOp, Buffer]
 _Sinks = Sequence[tuple[UOp, UOp | None]]
 _Saved = Mapping[Storage, tuple[Storage, int]]   # of memory: where a copy of it begins
+# of what operation makes such values of finite ones, and what helps
+_HELP = {
+  "div recip log log2 rsqrt pow": "keep 0 away from it: add a small number (1e-6) before, to a standard deviation or in a sqrt",
+  "exp exp2": "subtract the greatest value before, as softmax and logsumexp do",
+  "sqrt": "keep it from negative numbers: clamp(min=0)",
+  "cast": "the values are too large for that dtype: scale them, or use bfloat16 or float32"}
+_GREW = "the values have grown so much before: a smaller learning rate, or nn.utils.clip_grad_norm_ on the gradients"
+LARGE = 1e15   # a number from which on values are too large
 PIECE_BYTES = 64 << 20   # bytes, about, of which copies lie in one piece of memory
 
 
@@ -101,7 +109,7 @@ def _there(buffers: Sequence[Buffer], kind: str) -> bool:
   floats = {b.storage: b for b in buffers if b.dtype.kind == "f" and b.size}
   made = [_made(kind, device, {s: (int(b.size), b.dtype) for s, b in floats.items() if s.device == device})[0]
           for device in {s.device for s in floats}]
-  return any([Buffer(m.device, (), dtypes.bool, m).get() for m in made])
+  return any([get_device(m.device).copyout(m.raw, 1)[0] for m in made])
 
 
 def _bad(u: UOp, kind: str) -> UOp:
@@ -244,12 +252,17 @@ class _Search:
     backward = "gradient of " in lines or "<code object backward at" in repr(places.get(u))   # the latter of a Function
     out = [f"{name} {'makes' if made else 'reads, from memory,'} {self.kind}, in the {'back' if backward else 'for'}ward pass"
            f"{f', at {lines}' if lines else ''}", f"  result: {said[u][1]}"]
-    infinite: UOp | None = None
+    infinite, ends = None, (0.0, 0.0)   # the input that is infinite; between which numbers the inputs are
     for s in u.src:
       while s.op in _SAME and s.src[0] in said: s = s.src[0]
       if s not in said: continue
       out.append(f"  input {len(out) - 2}: {said[s][1]}")
       if said[s][0][1] and self.kind == "NaN": infinite = infinite or s
+      ends = min(ends[0], said[s][0][2]), max(ends[1], said[s][0][3])
     if infinite is not None and (before := _Search([(infinite, None)], walk_nodes((infinite,)), self.saved, "inf").text()):
       out += ["before that", before]
+    elif made:
+      grew = _GREW if max(map(abs, ends)) > LARGE else ""
+      if helps := next((text for names, text in _HELP.items() if name in names.split()), grew):
+        out.append(f"what may help: {helps}")
     return "\n".join(out)

@@ -194,6 +194,15 @@ def test_nan_of_infinities_says_where_these_are_from() -> None:
   assert "sub makes NaN" in said and re.search("before that\nexp makes inf", said) and at(compute, "# here") in said
 
 
+@pytest.mark.parametrize("make, helps", [
+  (lambda: Tensor([1.0, 100.0]).exp(), "subtract the greatest value"), (lambda: 1 / Tensor([0.0, 1.0]), "keep 0 away"),
+  (lambda: Tensor([0.0, 1.0]).log(), "keep 0 away"), (lambda: Tensor([7e4]).half() + 0, "too large for that dtype"),
+  (lambda: Tensor([1e30, 1.0]) * 1e10, "smaller learning rate"), (lambda: Tensor([-1.0, 1.0]).sqrt(), "negative numbers")])
+def test_what_helps(make: Callable[[], Tensor], helps: str) -> None:
+  with autograd.detect_anomaly(check_inf=True), pytest.raises(NotFiniteError, match=f"what may help: .*{helps}"):
+    make().numpy()
+
+
 def _root_arrangement(x: Any, y: Any) -> Any: return x.tile((16,)), y.tile((16,))
 def _root(x: Any, y: Any) -> None: y = tl.sqrt(x)  # noqa: F841
 
