@@ -15,7 +15,7 @@ OPTIONS = Sequence(TupleForm(STR, INT))
 SOURCE = Object(
   KernelSource, text=TEXT, signature=Sequence(TupleForm(STR, STR)), options=OPTIONS, helpers=Sequence(TEXT),
   parts=Sequence(TupleForm(Between(0), Between(1))), kernel=TupleForm(TEXT, TEXT), weight=FLOAT, sizes=Sequence(DTYPE))
-WORK = Object(Work, bytes=DIM, axes=Sequence(DIM),
+WORK = Object(Work, bytes=DIM, beside=DIM, axes=Sequence(DIM),
               operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))
 SPEC = Object(   # without its UOps, and its label, which is another one in every process
   ProgramSpec, name=STR, source=SOURCE, grid=Sequence(DIM), local=COUNTS, nparams=Between(0, MOST), work=WORK,

@@ -44,10 +44,12 @@ class Operations:
 
 @dataclass(frozen=True)
 class Work:
-  """What one launch does at least: bytes moved, operations, and the sizes of its axes, as numbers or indices over SIZEs."""
+  """What one launch does at least: bytes moved, operations, and the sizes of its axes, as numbers or indices over SIZEs; and the
+  bytes that lie beside those moved, in the same lines of memory, and are left out, by steps along a last dimension or by data."""
   bytes: Dim = 0
   operations: tuple[Operations, ...] = ()
   axes: tuple[Dim, ...] = ()
+  beside: Dim = 0
 
   @property
   def flops(self) -> Dim:
@@ -57,12 +59,13 @@ class Work:
   @property
   def numbers(self) -> tuple[Dim, ...]:
     """Everything that sizes may stand in."""
-    return self.bytes, *self.axes, *[o.count for o in self.operations]
+    return self.bytes, self.beside, *self.axes, *[o.count for o in self.operations]
 
   def with_numbers(self, numbers: Sequence[Dim]) -> Work:
     """The work with these in place of ``numbers``."""
-    n = 1 + len(self.axes)
-    return Work(numbers[0], tuple(replace(o, count=c) for o, c in zip(self.operations, numbers[n:])), tuple(numbers[1:n]))
+    n = 2 + len(self.axes)
+    operations = tuple(replace(o, count=c) for o, c in zip(self.operations, numbers[n:]))
+    return Work(numbers[0], operations, tuple(numbers[2:n]), numbers[1])
 
   def likely(self) -> Work:
     """The work with numbers for all sizes, about what they may be."""
@@ -110,6 +113,7 @@ SPECIAL = frozenset((
   UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN,
   UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV, BinaryOps.POW))
 # functions that take more than one operation however they are computed: 20 rounds of three, and the keys
+LINE_BYTES = 64   # of memory that are fetched together
 _SEVERAL = {BinaryOps.THREEFRY: 75}
 _EMPTY: frozenset[UOp] = frozenset()
 _Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
@@ -126,7 +130,8 @@ def work_of(kernel: Kernel) -> Work:
     grid = frozenset(a.rng for a in kernel.grid)
     nodes = [([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), grid.union(kernel.axis(i).rng for i in fors))
              for s, fors in walk_statements(kernel.body)]
-  return Work(_bytes(kernel, nodes, sizes), _operations(kernel, nodes, sizes), tuple(sizes.values()))
+  moved, beside = _bytes(kernel, nodes, sizes)
+  return Work(moved, _operations(kernel, nodes, sizes), tuple(sizes.values()), beside)
 
 
 # ---- operations
@@ -205,8 +210,8 @@ class _Span(NamedTuple):
   number: Dim
 
 
-def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
-  """The bytes that a launch has to move: elements read, and elements written, each once."""
+def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tuple[Dim, Dim]:
+  """The bytes that a launch has to move: elements read, and elements written, each once; and those beside them."""
   found: dict[UOp, tuple[dict[_Access, None], dict[_Access, None]]] = {p.uop: ({}, {}) for p in kernel.params}
   for nodes, around in parts:
     for u in nodes:
@@ -214,21 +219,26 @@ def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
       access = _Access(u.src[1], gate_or_true(u), around if _of_data(u.src[1]) else _EMPTY)
       if u.op is Ops.LOAD or _adds_to(u): found[buffer][0][access] = None
       if u.op is not Ops.LOAD: found[buffer][1][access] = None
-  return ix.total(ix.times(_touched(p.shape, list(accesses), sizes), p.dtype.itemsize)
-                  for p in kernel.params for accesses in found[p.uop] if accesses)
+  reached = [(p.dtype.itemsize, *_touched(p.shape, list(accesses), sizes, max(LINE_BYTES // p.dtype.itemsize, 1)))
+             for p in kernel.params for accesses in found[p.uop] if accesses]
+  return ix.total(ix.times(n, size) for size, n, _ in reached), ix.total(ix.times(n, size) for size, _, n in reached)
 
 
-def _touched(shape: Sequence[Dim], accesses: Sequence[_Access], sizes: Mapping[UOp, Dim]) -> Dim:
-  """How many different elements some accesses of one param reach, at most."""
+def _touched(shape: Sequence[Dim], accesses: Sequence[_Access], sizes: Mapping[UOp, Dim], line: int) -> tuple[Dim, Dim]:
+  """How many different elements some accesses of one param reach, at most; and how many lie beside these, in lines of so many,
+  where all of them leave some out."""
   out: Dim = 0
+  step = line
   spans: list[list[_Span]] = []
   for a in accesses:
     ends = _ends(a, sizes)
     spans.append([_span(i, n, a.around, ends) for i, n in zip(a.at.src, shape)])
     each = ix.product(_length(*ends[r]) for r in a.at.ranges | a.around)
     out = ix.plus(out, _least(each, ix.product(s.number for s in spans[-1])))
+    if shape and not _of_data(a.at.src[-1]) and spans[-1][-1].number != 1: step = min(step, spans[-1][-1].step)
   out, box = _least(out, ix.product(shape)), _together(spans) if len(spans) > 1 else None
-  return out if box is None else _least(out, box)
+  if box is not None: out = _least(out, box)
+  return out, ix.minus(_least(ix.times(out, step), ix.product(shape)), out)
 
 
 def _together(spans: Sequence[Sequence[_Span]]) -> int | None:

@@ -85,6 +85,15 @@ def test_work(name: str) -> None:
   assert found == operations and work.flops == work_of(kernel).flops
 
 
+@pytest.mark.parametrize("make, want", [
+  (lambda: E(100)[::5] + 1, 4 * (96 - 20)), (lambda: E(64, 64)[:, ::32].sum(1), 4 * 128 * 15),
+  (lambda: E(64, 64)[:, 3] + 1, 4 * 64 * 15),
+  (lambda: E(64, 64)[:, E(2, dtype="int32")].sum(1), 4 * 128 * 15), (lambda: E(64, 64)[E(2, dtype="int32")].sum(1), 0),
+  (lambda: E(8, 64).T.contiguous(), 0), (lambda: E(8, 64) * 2 + E(64), 0), (lambda: (x := E(100))[1:] - x[:-1], 0)])
+def test_bytes_beside_those_that_are_moved(make: Callable[[], Tensor], want: int) -> None:
+  assert work_of(last(make())).beside == want
+
+
 def test_random_numbers_take_integer_operations() -> None:
   found = ops(last(Tensor.rand(64)))
   assert found[VECTOR, "uint64"] >= 75 * 64 and found[VECTOR, F] == 64
