@@ -64,6 +64,13 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
   return tuple(pieces.marks), tensors, tuple(map(constant, pieces.others)), settings
 
 
+def own_result(t: Any) -> Any:
+  """A result's value as a Tensor of its own, which the line has made that made the result."""
+  node = t.detach().lazydata
+  if node.origin is None: node.origin = t._alias.line or t._alias.node.origin
+  return type(t)._from_node(node)
+
+
 class Capture:
   """What a jit knows of the calls of one signature: what the plain call did, then what replays launch. With ``sizes`` it is for
   all values of them: recorded at two, and replayed at others where the two recordings agree."""
@@ -211,8 +218,7 @@ class Capture:
         with watch: result = self.fn(*call.args, **call.kwargs)
       finally: watch.leave()
       self._host, self._host_values, self.calls = watch.data, call.values, 1
-      # results of their own
-      own = [type(t)._from_node(t.detach().lazydata) for t in take(result, "the result", Pieces()).tensors]
+      own = [own_result(t) for t in take(result, "the result", Pieces()).tensors]
       changed = watch.changed
       engine.compute([*changed, *(t._alias for t in own)])
     make_own([a for a in changed if a.memory is None])   # what is written again and again has memory of its own
@@ -405,7 +411,7 @@ class Capture:
       if not isinstance(value, VALUES):
         raise CaptureError(f"jit {self.name}: {place} is a {type(value).__name__}, which replays could not renew; return "
                            "Tensors, in nested tuples, lists, dicts and dataclasses")
-    own = [type(t)._from_node(t.detach().lazydata) for t in pieces.tensors]
+    own = [own_result(t) for t in pieces.tensors]
     holes = put(result, iter([type(t)._from_node(const(0, t.dtype)) for t in pieces.tensors]).__next__)
     result = pieces = None  # type: ignore[assignment]
     for t in own:   # before anything is performed

@@ -304,6 +304,17 @@ def test_launches_that_are_not_timed_count() -> None:
   assert row.count == 40 and 1 <= row.timed <= 4 and row.seconds == pytest.approx(row.each * 40)
 
 
+def test_what_a_captured_function_returns_is_of_its_own_line() -> None:
+  def f(x: Tensor) -> Tensor:
+    y = x.exp()
+    return y.sum(0)
+  g, x, line = ntgrad.jit(f), ones(66, 3), inspect.getsourcelines(f)[1]
+  with ntgrad.profile() as p:
+    for _ in range(4): g(x)
+  found = {row["place"]: row["operations"] for row in p.data()["lines"] if row["launches"]}
+  assert found == {f"test_profiling.py:{line + 1}": ["exp"], f"test_profiling.py:{line + 2}": ["sum"]}
+
+
 def test_data_trace_and_comparison(tmp_path: Path) -> None:
   with ntgrad.profile() as p: steps(4)
   with ntgrad.profile() as q: steps(5, 0.02)
