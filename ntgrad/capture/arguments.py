@@ -28,10 +28,12 @@ class Pieces:
 
 @dataclasses.dataclass(slots=True)
 class Call(Pieces):
-  """The arguments of a call taken apart, as they were, and the values of its sizes."""
+  """The arguments of a call taken apart, as they were, and the values of its sizes; why it runs plainly, in a word and in a
+  sentence."""
   args: tuple[Any, ...] = ()
   kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
   values: tuple[int, ...] = ()
+  why: tuple[str, str] = "", ""
 
 
 def inside(value: Any) -> tuple[Any, str, Sequence[Any], Sequence[Any]] | None:

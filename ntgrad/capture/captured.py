@@ -7,10 +7,11 @@ from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import CaptureError, NotFiniteError, NtgradError, Ops, Recent, config, dtypes, live_nodes
+from ntgrad.codegen.ir import CaptureError, NotFiniteError, NtgradError, Ops, Recent, config, dtypes, live_nodes, shown
 from ntgrad.engine import overrides, realize as engine, report
 from ntgrad.engine.buffer import Buffer, constants
 from ntgrad.engine.device import Device
+from ntgrad.engine.observers import observers
 from ntgrad.engine.realize import base_of
 from ntgrad.engine.recording import Output, Recorder, Shared, Watch, nothing_known, told_apart
 from ntgrad.engine.replay import Replay
@@ -71,6 +72,17 @@ def own_result(t: Any) -> Any:
   return type(t)._from_node(node)
 
 
+def difference(old: tuple[Any, ...] | None, new: tuple[Any, ...], call: Pieces) -> tuple[str, str]:
+  """Why a call has another signature than the one before it: in a word, and in a sentence."""
+  if old is None: return "anew", "it was not called before"
+  if old[0] == new[0]:
+    for place, (a, *_), (b, *_) in zip(call.places, old[1], new[1]):
+      if a != b: return "size", f"{place} has shape {ix.shape_text(b)}, and had {ix.shape_text(a)}"
+    for place, value, a, b in zip(call.other_places, call.others, old[2], new[2]):
+      if a != b: return "constant", f"{place} is {shown(value)}, and was another one"
+  return "", "its arguments are of another kind, or modes or settings are others"
+
+
 class Capture:
   """What a jit knows of the calls of one signature: what the plain call did, then what replays launch. With ``sizes`` it is for
   all values of them: recorded at two, and replayed at others where the two recordings agree."""
@@ -89,6 +101,7 @@ class Capture:
   _variants: Sequence[Capture] = ()      # for what the function read otherwise
   _changed = 0                           # how many of these were made since one served a second time
   _result: Any = None
+  _why = ""                              # what it read otherwise the last time
 
   def __init__(self, fn: Callable[..., Any], name: str, sizes: Sizes = NO_SIZES, depth: int = BRANCHES, strict: bool = False):
     self.fn, self.name, self.sizes, self.depth, self.strict = fn, name, sizes, depth, strict
@@ -105,6 +118,7 @@ class Capture:
     if self.replay is not None and (self._first is None or self._first.values == call.values):
       now = self._for_reads()
       if now.replay is not None: return now._replayed(call)
+      call.why = "constant", self._why
       self.used = now
       if self._changed > CHANGES:
         self._changed += 1
@@ -136,7 +150,7 @@ class Capture:
     found = next((c for c in others if c.replay is not None and c.reads.hold()), None)
     if found is None: found = next((c for c in (now, *others) if c.replay is None), None)   # it is on its way
     if found is None:
-      why = now.reads.why
+      why = self._why = now.reads.why
       report.note_line(f"{self.name} is captured anew: {why}")
       self._changed += 1
       if self._changed == CHANGES + 1:
@@ -210,6 +224,7 @@ class Capture:
 
   def _plainly(self, call: Call) -> Any:
     """Run the function itself, and see what it writes."""
+    for o in observers: o.plainly(called(self.fn, call.args)[0], *call.why)
     self.replay = self._result = self._first = None
     watch = Watch()
     memory = [b.arg.storage.serial for t in call.tensors if (b := base_of(t._alias.node)).op is Ops.BUFFER]

@@ -12,6 +12,7 @@ import numpy as np
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import ArgumentError, Ops, Recent, config, shown
 from ntgrad.engine.buffer import being_recorded
+from ntgrad.engine.observers import observers
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.size_variants import names_beside
 from ntgrad.engine.traced_sizes import VariableValues
@@ -21,7 +22,7 @@ from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 
 from .arguments import Pieces
-from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, call_of, pieces_of, signature
+from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, call_of, difference, pieces_of, signature
 
 _Key = tuple[Any, ...]   # a signature
 ROUTES = 1024     # signatures of which it is known what capture they have
@@ -144,6 +145,7 @@ class TinyJit(Generic[P, R]):
     call = pieces_of(args, kwargs)
     key, found = signature(call), self._last
     if found is None or self._last_key != key:
+      if observers: call.why = difference(self._last_key, key, call)
       found, self._values = self._find(key, call)
       self._last, self._last_key = found, key
     call.values = self._values

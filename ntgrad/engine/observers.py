@@ -27,8 +27,12 @@ class Observer:
   it began, its seconds, those in no phase within it, and its thread's ``open_phases``. That is often: it should be no Python."""
   phase: Callable[[tuple[str, float, float, float, list[Any]]], object]
 
-  def asked(self) -> None:
-    """The user's code asks for values, or calls a captured function."""
+  def asked(self, replay: bool = False) -> None:
+    """The user's code asks for values, or calls a captured function that is replayed."""
+  def plainly(self, fn: Any, kind: str, why: str) -> None:
+    """A function that ntgrad.jit was given runs its own code in place of a replay: why, in a word and in a sentence."""
+  def built(self, what: str) -> None:
+    """The user's line makes an optimizer, or parameters of a layer."""
   def planned(self, plan: Planned) -> None:
     """A plan has been made."""
   def runs(self, steps: Sequence[Any], made: Sequence[Made]) -> bool:

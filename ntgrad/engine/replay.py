@@ -217,7 +217,7 @@ class Replay:
         b.take(old)
         copies.append(b)
       self._memory[self._number[k]] = b.raw
-    for o in observers: o.asked()
+    for o in observers: o.asked(True)
     made: dict[int, Buffer] = {}
     for k, m in self.made:
       made[k] = b = Buffer(*m)

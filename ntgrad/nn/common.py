@@ -8,6 +8,7 @@ import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, ShapeError, dtypes, shown
 from ntgrad.core import MAX_SIZE, real_number
+from ntgrad.engine.observers import observers
 from ntgrad.graph import Ints, no_flag
 from ntgrad.tensor import Tensor
 
@@ -71,6 +72,7 @@ def probability(name: str, what: str, value: Any) -> Any:
 
 def leaf(*shape: int, bound: float) -> Tensor:
   """A parameter that begins as U(-bound, bound)."""
+  for o in observers: o.built("a layer's parameters")
   return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
 
 

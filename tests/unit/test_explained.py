@@ -97,6 +97,79 @@ for i in range(4):
   scores = (q @ k.T).contiguous()
   (scores.softmax(-1) @ v).realize()
 """),
+  "elements read one by one": (9, r"between the host and devices \d\d times in a later .* at script\.py:LINE.*tolist", """
+import ntgrad
+from ntgrad import Tensor
+x = Tensor.rand(64, 32).realize()
+@ntgrad.jit
+def predict(x): return x.argmax(1)
+for epoch in range(12):
+  found = predict(x)
+  right = [found[i].item() == 3 for i in range(64)]
+"""),
+  "a number that changes": (5, r"step \(script\.py:LINE\).* ran its own code in \d+ .*argument 1 is 0\..*as a Tensor", """
+import ntgrad
+from ntgrad import Tensor
+x = Tensor.rand(64, 32).realize()
+@ntgrad.jit
+def step(x, rate): return (x.tanh() * rate).sum().exp().sqrt()
+for i in range(30): step(x, 0.1 * 0.99 ** i).item()
+"""),
+  "captured in the loop": (5, r"<lambda> \(script\.py:LINE\).* ran its own code in \d+ later calls.*call ntgrad\.jit once", """
+import ntgrad
+from ntgrad import Tensor
+x = Tensor.rand(64, 32).realize()
+def evaluate(x): return ntgrad.jit(lambda x: (x.tanh() * 2).sum().exp().sqrt())(x)
+for i in range(30): evaluate(x).item()
+"""),
+  "an optimizer in the loop": (6, r"script\.py:LINE made an optimizer, Adam, \d+ times in later steps.*before the loop", """
+from ntgrad import Tensor, nn
+model = nn.Linear(8, 8)
+x = Tensor.rand(4, 8).realize()
+for i in range(16):
+  optimizer = nn.optim.Adam(model.parameters(), lr=0.01)
+  loss = model(x).square().mean()
+  loss.backward(); optimizer.step(); loss.item()
+"""),
+  "columns beside rows": (6, r"most for script\.py:LINE .*each element meets each other.*\(N, 1\) stands beside", """
+import ntgrad
+from ntgrad import Tensor
+out, wanted = Tensor.rand(4000, 1).realize(), Tensor.rand(4000).realize()
+@ntgrad.jit
+def loss(out, wanted): return ((out - wanted) ** 2).mean()
+for i in range(40): loss(out, wanted).item()
+"""),
+  "float64 from numpy": (7, r"most for script\.py:LINE matmul.*in float64.*astype\(np\.float32\)", """
+import numpy as np
+import ntgrad
+from ntgrad import Tensor
+x, w = [Tensor(np.random.default_rng(0).standard_normal((400, 400))) for _ in range(2)]
+@ntgrad.jit
+def net(x): return x @ w
+for i in range(40): net(x).numpy()
+"""),
+  "joined in the loop": (4, r"script\.py:LINE cat moves .* only to join tensors: keep them in a list", """
+from ntgrad import Tensor
+history, more = Tensor.zeros(1, 512).contiguous().realize(), Tensor.rand(64, 512).realize()
+for i in range(60): history = history.cat(more, dim=0).realize()
+"""),
+  "through the host and back": (5, r"is copies between arrays of the host and .*at script\.py:[56]: .*stay on the device", """
+from ntgrad import Tensor
+x = Tensor.rand(3000, 1000).realize()
+for i in range(30):
+  h = x.numpy()
+  x = Tensor(h).realize()
+  x[0, :8].sum().item()
+"""),
+  "a thread that waits": (8, r"at script\.py:LINE, where it computes nothing.*were launched by other threads", """
+import threading
+from ntgrad import Tensor
+x = Tensor.rand(64, 64).realize()
+def work():
+  for i in range(100): (x @ x).sum().item()
+t = threading.Thread(target=work); t.start()
+t.join()
+"""),
   "preparing data in Python": (4, r"is Python outside of ntgrad, most of it at script\.py:LINE, which the device waits for", """
 from ntgrad import Tensor
 def tokens(text):

@@ -304,6 +304,14 @@ def test_launches_that_are_not_timed_count() -> None:
   assert row.count == 40 and 1 <= row.timed <= 4 and row.seconds == pytest.approx(row.each * 40)
 
 
+def test_launches_that_are_not_timed_are_like_the_middle_one() -> None:
+  p = Profile()
+  for seconds in 8.0, 1.0, 1.25: launched(p, "k", seconds, 0.5)
+  row = p._watching.rows["NUMPY", "k"]
+  row.count = 10
+  assert (row.typical, row.seconds, row.each) == (1.25, 10.25 + 7 * 1.25, 1.9)
+
+
 def test_what_a_captured_function_returns_is_of_its_own_line() -> None:
   def f(x: Tensor) -> Tensor:
     y = x.exp()
@@ -313,6 +321,18 @@ def test_what_a_captured_function_returns_is_of_its_own_line() -> None:
     for _ in range(4): g(x)
   found = {row["place"]: row["operations"] for row in p.data()["lines"] if row["launches"]}
   assert found == {f"test_profiling.py:{line + 1}": ["exp"], f"test_profiling.py:{line + 2}": ["sum"]}
+
+
+def test_a_step_ends_at_the_line_that_asks_most_of_the_time() -> None:
+  step = ntgrad.jit(lambda x: [(x + i).sum().realize() for i in range(20)])
+  with ntgrad.profile() as p:
+    x = [ones(67) + i for i in range(40)]
+    for a in x: a.realize()
+    for _ in range(30):
+      step(x[0])
+      n = inspect.currentframe().f_lineno - 1   # type: ignore[union-attr]
+      spin(0.002)
+  assert p.data()["steps"]["line"] == f"test_profiling.py:{n}" and p.data()["steps"]["count"] == 29   # one was recorded
 
 
 def test_data_trace_and_comparison(tmp_path: Path) -> None:

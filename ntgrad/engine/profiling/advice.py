@@ -1,40 +1,58 @@
 """What follows from a profile's numbers, in sentences: what takes the time or the memory, at which line, and what to do."""
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import Any, NamedTuple
 
-from ntgrad.codegen.choose.bound import Unit
+from ntgrad.codegen.choose.bound import Unit, Work
+from ntgrad.codegen.index import count
 from ntgrad.engine.report import bytes_text, time_text
-from ntgrad.graph.origins import text_of_lines
+from ntgrad.graph.origins import place_of, text_of_lines
 
 from .findings import BUILT_ANEW, MAKING, WAITING, Findings, place_text
-from .sampler import BUILDING, USER
+from .rows import Row
+from .sampler import BUILDING, COPIES, USER, Place
 
 MOST = 6             # sentences
 WORTH_SAYING = 0.3   # a part of the time, or of the peak, that is worth a sentence
+IDLE = 0.8           # of the time of a line, in which the processor does nothing for it
 SOME = 0.1           # of the time, of what can be had without it
 SLOW = 0.25          # of its bound that a slow kernel reaches at most
 SMALL_SECONDS = 5e-5         # seconds of a kernel that is too small to be fast
+PAIRS = 64           # places that a kernel goes through for each of its bytes, where elements meet each other
+MANY = 16            # values that a step reads, one by one
 SEVERAL = 3          # plans of one kind that are many
 LARGE = 1 << 20      # bytes that are worth a sentence
 _MEMORY = Unit.MEMORY, Unit.CACHE
 # operations that compute nothing
 _COPIES = frozenset("""permute transpose contiguous T mT movedim swapaxes t flip clone cast to half float double bfloat16 type
 astype int long""".split())
-_SLOW = {
+_JOINS = frozenset({"cat", "stack", "vstack", "hstack", "dstack", "append"})
+# what is so of kernels, and what to do
+_KERNELS = {
+  "float64": "in float64, which takes twice the time and the memory of float32: where that will do, make the arrays float32 that "
+             "Tensors are made of (array.astype(np.float32))",
+  "pairs": "each element meets each other one; where a shape (N, 1) stands beside (N,) by mistake, give both the same shape",
   "small kernels": "each is over before it is well begun; larger batches, or fewer and larger operations, come nearer",
-  "layout": "most often one reads across the order of memory, as of a transposed or strided tensor; keep a .contiguous() copy "
-            "that is made once, or have the last dimension be the one that is read in a row",
-  "slow kernels": "larger sizes, multiples of 16, and float16 where it will do, come nearer"}
+  "layout": "they read across the order of memory, a few bytes here and there; keep a .contiguous() copy that is made once, or "
+            "have the last dimension be the one that is read in a row",
+  "quick": "they were built quickly: longer runs get optimised ones",
+  "slow kernels": "larger sizes, multiples of 16, and float16 where it will do, come nearer; BEAM=2 tries other Opts",
+  "memory": "so long takes moving that many bytes; a .contiguous() or .realize() that is not needed, a large dtype, and what "
+            "nobody needs of a tensor cost as much",
+  "computing": "so long take that many operations; smaller sizes, or float16, take less"}
+_WHOLE = "float64", "pairs", "memory", "computing"   # where all of the time counts, not what is beyond the bound
 # why a plan was made anew: what differs, and what to do
 _ANEW = {
   "size": ("for other sizes",
            "pad to a few sizes, or declare the dimension with a Variable (docs/shapes.md), which has one plan for all"),
   "constant": ("for other numbers", "pass the number as a Tensor, or round it to a few values"),
   "structure": ("of a new structure", "the code that ran is another each time: branches on values, lists of another length, "
-                "layers that are made in the loop")}
+                "layers that are made in the loop"),
+  "anew": ("", "call ntgrad.jit once, before the loop, and keep what it gives: each captured function begins from nothing")}
+_RERUN = "call it with arguments of one kind, in the same modes"
 
 
 class Advice(NamedTuple):
@@ -58,21 +76,65 @@ def _host(f: Findings) -> Iterator[Advice]:
   kinds, times = (f.kinds, 1) if steps is None else (steps.later, len(steps.ends) - 1)
   whole, what = sum(kinds.values()), "the time" if steps is None else "a later step"
   ours = sum(kinds[k] for k in BUILT_ANEW if k != USER)
-  if steps is not None and ours > WORTH_SAYING * whole and kinds[BUILDING] + kinds["gradients"] > SOME * whole:
+  yield from (anew := [*_made_anew(f, whole, ours)])
+  plain = [a for a in steps.ends[1:] if not a.replay] if steps is not None else []
+  captured = 2 * len(plain) < times or any([a.kind == "not replayed" for a in anew])
+  again = not captured and kinds[BUILDING] + kinds["gradients"] > SOME * whole
+  if steps is not None and again and ours > WORTH_SAYING * whole:
     yield Advice("uncaptured", (
       f"{ours / whole:.0%} of {what} ({time_text(ours)} of {time_text(whole)}) is Python that builds, plans and launches the "
       f"same graphs again: put the code of a step, which ends at {steps.line}, into a function and call ntgrad.jit(function); "
       f"about {time_text(max(whole - ours, 0))} a step are left"), ours * times)
   if kinds[USER] > WORTH_SAYING * whole:
-    lines = [line for line in f.lines() if not line.operations] or f.lines()
-    at = f", most of it at {place_text(lines[0].place)}" if lines else ""
+    line, then = f.line_of(USER), "prepare data once before the loop, or in workers of ntgrad.utils.data.DataLoader"
+    at = f", most of it at {place_text(line)}" if line else ""
+    if line and f.watched.sampler.idle[line] > IDLE * f.watched.sampler.lines[line, USER]:
+      at += ", where it computes nothing (it waits for a time, a file, a lock, another thread)"
+    if f.elsewhere > f.launches / 2:
+      then = f"{f.elsewhere} of {f.launches} kernels were launched by other threads: profile those, with ntgrad.profile() in them"
     yield Advice("host", (
       f"{kinds[USER] / whole:.0%} of {what} ({time_text(kinds[USER])}) is Python outside of ntgrad{at}, which the device waits "
-      "for: prepare data once before the loop, or in workers of ntgrad.utils.data.DataLoader"), kinds[USER] * times)
+      f"for: {then}"), kinds[USER] * times)
+  if kinds[COPIES] > WORTH_SAYING * whole:
+    at = f", most of it at {place_text(line)}" if (line := f.line_of(COPIES)) else ""
+    yield Advice("transfers", (
+      f"{kinds[COPIES] / whole:.0%} of {what} ({time_text(kinds[COPIES])}) is copies between arrays of the host and devices{at}: "
+      "hand on Tensors, which stay on the device, and ask for the values of small results alone"), kinds[COPIES] * times)
+  each, reading = f.watched.copies / (times + 1), ours + kinds[COPIES]
+  if each > MANY and reading > WORTH_SAYING * whole and (line := f.line_of(BUILDING)):
+    yield Advice("reads", (
+      f"values go between the host and devices {each:,.0f} times in {what}, most of it at {place_text(line)}, "
+      f"{time_text(reading)} in all: read a whole tensor at once (.numpy(), .tolist()), and make one of a whole array"),
+      reading * times)
   if steps is not None and (waiting := f.kinds[WAITING]) >= WORTH_SAYING * f.wall:
     yield Advice("waits", (
       f"{waiting / f.wall:.0%} of the time the host waits for the device while no kernel runs, most often at {steps.line}: read "
       "values every so many steps"), waiting)
+
+
+def _in_later_steps(f: Findings, found: Iterable[tuple[Any, Any, float]]) -> list[tuple[Any, list[Any]]]:
+  """Of things with a key and a time those that still came after a quarter of the steps, and often, by their keys."""
+  if f.steps is None: return []
+  ends, by = f.steps.ends, defaultdict[Any, list[Any]](list)
+  for key, x, at in list(found):
+    if at > ends[len(ends) // 4].at: by[key].append(x)
+  return [(key, mine) for key, mine in by.items() if len(mine) >= max(SEVERAL, SOME * len(ends))]
+
+
+def _made_anew(f: Findings, step: float, python: float) -> Iterator[Advice]:
+  """Optimizers, layers and captured functions that are made in every step; captured functions that run their own code. A step
+  takes ``step`` seconds, and Python of ntgrad's ``python`` of them."""
+  builds = [(f"{place_text(place_of(line)[0])} made {what}", 0, at) for what, line, at in f.watched.builds]
+  for text, mine in _in_later_steps(f, builds):
+    yield Advice("made anew", (f"{text} {len(mine)} times in later steps, and each forgets what the one before had learned: make "
+                               "one before the loop"), step * len(mine))
+  for code, reasons in _in_later_steps(f, f.watched.plainly_run):
+    kind = Counter([kind for kind, _ in reasons]).most_common(1)[0][0]
+    why, then = dict(reasons)[kind], _ANEW.get(kind, ("", _RERUN))[1]
+    yield Advice("not replayed", (
+      f"{code.co_qualname.rpartition('<locals>.')[2]} ({place_text((code.co_filename, code.co_firstlineno))}), a function for "
+      f"ntgrad.jit, ran its own code in {len(reasons)} later calls, in place of a replay of its kernels (the last time: {why}): "
+      f"{then}"), python * len(reasons))
 
 
 def _plans(f: Findings) -> Iterator[Advice]:
@@ -96,28 +158,43 @@ def _plans(f: Findings) -> Iterator[Advice]:
       "time: the next run of the script finds them on disk"), making)
 
 
+def _kind(row: Row, work: Work) -> str:
+  """The class of what takes a kernel's time."""
+  flops, nbytes = count(work.flops), count(work.bytes)
+  if 2 * sum(count(o.count) for o in work.operations if o.dtype == "float64") > flops: return "float64"
+  if prod(map(count, work.axes)) > PAIRS * nbytes and not any([o.unit is Unit.MATRIX for o in work.operations]): return "pairs"
+  if row.fraction >= SLOW: return "memory" if row.unit in _MEMORY else "computing"
+  if row.each < SMALL_SECONDS: return "small kernels"
+  if count(work.beside) > nbytes: return "layout"
+  return "quick" if row.quick else "slow kernels"
+
+
 def _kernels(f: Findings) -> Iterator[Advice]:
-  """Kernels that are far from their bound; those that only move or cast what others could read as it is."""
-  rows = [r for r in f.rows if r.fraction < SLOW and r.lost > 0 and (r.count > 1 or f.steps is None)]
-  for kind, mine in (("small kernels", [r for r in rows if r.each < SMALL_SECONDS]),
-                     ("layout", [r for r in rows if r.each >= SMALL_SECONDS and r.unit in _MEMORY]),
-                     ("slow kernels", [r for r in rows if r.each >= SMALL_SECONDS and r.unit not in _MEMORY])):
-    if not mine: continue
-    lost, lines = sum(r.lost for r in mine), f.lines({(r.name, r.device) for r in mine})
-    part = sum(r.bound for r in mine) / sum(r.seconds for r in mine)
-    worst = max(lines, key=lambda line: line.lost, default=None)
-    at = f", most for {place_text(worst.place)} {', '.join(worst.operations)}" if worst is not None and worst.lost else ""
-    which = f"{len(mine)} kernels run at {part:.0%} of their bounds" if len(mine) > 1 else \
-      f"{mine[0].name} runs at {part:.0%} of its bound"
-    quick = " (some were built quickly: longer runs get optimised ones)" if any(r.quick for r in mine) else ""
-    yield Advice(kind, f"{which}{quick}, which lost {time_text(lost)}{at}: {_SLOW[kind]}", lost)
+  """Kernels that have much to do, or are far from their bound; those that only move or cast what others could read as it is."""
+  works, kinds, told = f.works(), defaultdict[str, list[Row]](list), set[Place]()
   for line in f.lines():
-    if line.operations and {*line.operations} <= _COPIES and line.launches >= 2 * SEVERAL:
-      yield Advice("copies", (
-        f"{place_text(line.place)} {', '.join(line.operations)} moves {bytes_text(line.nbytes / line.launches)} in each of "
-        f"{line.launches:.0f} launches, in {time_text(line.kernels)}, only to copy, cast or transpose: do it once before the "
-        "loop"),
-        line.kernels)
+    if not line.operations or line.launches < 2 * SEVERAL or not {*line.operations} <= _COPIES | _JOINS: continue
+    told.add(line.place)
+    why, then = ("copy, cast or transpose", "do it once before the loop") if {*line.operations} <= _COPIES else \
+      ("join tensors", "keep them in a list, and join them once after the loop")
+    yield Advice("copies", (
+      f"{place_text(line.place)} {', '.join(line.operations)} moves {bytes_text(line.nbytes / line.launches)} in each of "
+      f"{line.launches:.0f} launches, in {time_text(line.kernels)}, only to {why}: {then}"), line.kernels)
+  for r in f.rows:
+    if (r.name, r.device) in works and (r.count > 1 or f.steps is None): kinds[_kind(r, works[r.name, r.device])].append(r)
+  for kind, mine in kinds.items():
+    seconds, least, lost = (sum(getattr(r, n) for r in mine) for n in ("seconds", "bound", "lost"))
+    if not seconds: continue
+    worst = max(f.lines({(r.name, r.device) for r in mine}), key=lambda line: line.kernels, default=None)
+    at = ""
+    if worst is not None and worst.kernels:
+      if worst.place in told: continue
+      at = (f", most for {place_text(worst.place)} {', '.join(worst.operations)} (each time "
+            f"{bytes_text(worst.nbytes / worst.launches)}, {worst.flops / worst.launches:,.0f} operations)")
+    which = f"{len(mine)} kernels run at {least / seconds:.0%} of their bounds" if len(mine) > 1 else \
+      f"{mine[0].name} runs at {least / seconds:.0%} of its bound"
+    took = f"take {time_text(seconds)}" if kind in _WHOLE else f"lost {time_text(lost)}"
+    yield Advice(kind, f"{which}, which {took}{at}: {_KERNELS[kind]}", seconds if kind in _WHOLE else lost)
 
 
 def _memory(f: Findings) -> Iterator[Advice]:

@@ -8,6 +8,7 @@ from operator import add
 from statistics import median
 from typing import Any, NamedTuple
 
+from ntgrad.codegen.choose.bound import Work
 from ntgrad.codegen.index import count
 from ntgrad.engine.device import get_device
 from ntgrad.engine.report import launched_spec
@@ -15,12 +16,12 @@ from ntgrad.graph import origins
 from ntgrad.graph.origins import Made, Origin
 
 from .rows import Row
-from .sampler import BUILDING, IMPORTS, LAUNCHING, PERIOD, USER
+from .sampler import BUILDING, COPIES, IMPORTS, LAUNCHING, PERIOD, USER, WAITING, Place
 from .watching import KERNEL_TIME, MEASURING, Launches, ValuesAsked, Watching
 
-WAITING, OTHER = "waiting for the device", "other"
+OTHER = "other"
 KINDS = (USER, IMPORTS, "opening devices", BUILDING, "gradients", "scheduling", "choosing", "rendering", "compiling", LAUNCHING,
-         "copies", WAITING, KERNEL_TIME, MEASURING, OTHER)
+         COPIES, WAITING, KERNEL_TIME, MEASURING, OTHER)
 FEW_SAMPLES = 10   # with which Python is not divided
 TYPICAL = 1.5      # times the median that a step may take which counts as a later one
 BUILT_ANEW = USER, BUILDING, "gradients", "scheduling", LAUNCHING   # what a captured step spends next to nothing on
@@ -29,14 +30,15 @@ MAKING = "choosing", "rendering", "compiling"                   # of kernels
 
 class LineTime(NamedTuple):
   """One of the user's lines: the operations there, seconds of host code beneath it, and of the kernels that it is from, their
-  launches and bytes. What several lines share is divided evenly."""
-  place: tuple[str, int]
+  launches, bytes and arithmetic operations. What several lines share is divided evenly."""
+  place: Place
   operations: Sequence[str]
   host: float
   kernels: float
   lost: float
   launches: float
   nbytes: float
+  flops: float
 
 
 class Steps(NamedTuple):
@@ -64,6 +66,8 @@ class Findings:
         at = spec and (getattr(step.device, "name", step.device), spec.label)
         counts[at] += launches.count
         self.parts.append((launches, step, w.rows.get(at), made))
+    self.launches = counts.total()
+    self.elsewhere = self.launches - w.mine   # those by other threads
     for at, row in list(w.rows.items()): row.count = max(counts[at] if at else 0, row.timed)
     self.rows = sorted(w.rows.values(), key=lambda r: -r.lost)
     self.kinds = self._kinds(w.spent, w.sampler.seconds, self.wall, w.untimed)
@@ -79,7 +83,7 @@ class Findings:
     if not (seen := sum(python.values())): python, seen = {BUILDING: 1.0}, 1.0
     for k, v in python.items(): out[k] += rest * v / seen
     untimed: dict[str, float] = defaultdict(float)
-    for r in self.rows: untimed[r.device] += r.each * max(r.count - r.timed, 0)
+    for r in self.rows: untimed[r.device] += r.typical * max(r.count - r.timed, 0)
     for device, seconds in untimed.items():
       seconds *= launches / max(self.untimed, 1)
       # whether its kernels may run in the call that launches them
@@ -92,12 +96,12 @@ class Findings:
     return out
 
   def _steps(self) -> Steps | None:
-    """The line at which values were asked for most often ends a step."""
-    asks = self.watched.asks
-    often = Counter([a.line for a in asks if a.line is not None]).most_common(1)
-    if not often or often[0][1] < 3: return None
-    line = often[0][0]
-    ends = [a for a in asks if a.line == line]
+    """The line at which values were asked for most often, and for most of the time, ends a step."""
+    asked: dict[Origin, list[ValuesAsked]] = defaultdict(list)
+    for a in self.watched.asks:
+      if a.line is not None: asked[a.line].append(a)
+    ends = max(asked.values(), key=lambda mine: len(mine) * (mine[-1].at - mine[0].at), default=[])
+    if len(ends) < 3 or (line := ends[0].line) is None: return None
     later = list(zip(ends, ends[1:]))
     most = TYPICAL * median([b.at - a.at for a, b in later])
     begin = ValuesAsked(self.watched.began, None, {}, {}, 0, 0)
@@ -117,18 +121,28 @@ class Findings:
   # ---- tables
   def lines(self, kernels: Collection[tuple[str, str]] | None = None) -> list[LineTime]:
     """The user's lines, what took longest first; of some ``kernels`` alone, by name and device."""
-    rows: list[Any] = [(place, seconds, 0.0, 0.0, 0.0, 0.0) for place, seconds in self.watched.sampler.lines.copy().items()]
-    operations: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+    rows: list[Any] = [(place, seconds, *[0.0] * 5) for (place, _), seconds in self.watched.sampler.lines.copy().items()]
+    operations: dict[Place, dict[str, None]] = defaultdict(dict)
     for launches, step, row, made in self.parts:
       if row is None or step.program is None or kernels is not None and (row.name, row.device) not in kernels: continue
       found = [(*origins.place_of(origin), name) for origin, name in made]
       places = {place: operation or name for place, operation, name in found}
-      nbytes = count(launched_spec(step.program.spec, step.sizes).work.bytes)
+      work = launched_spec(step.program.spec, step.sizes).work
+      nbytes, flops = count(work.bytes), count(work.flops)
       for place, operation in places.items():
         operations[place][operation], part = None, launches.count / len(places)
-        rows.append((place, 0.0, row.each * part, row.lost / max(row.count, 1) * part, part, nbytes * part))
+        rows.append((place, 0.0, row.each * part, row.lost / max(row.count, 1) * part, part, nbytes * part, flops * part))
     times = [LineTime(place, [*operations[place]], *numbers) for place, *numbers in added(rows)]
     return sorted(times, key=lambda x: -x.host - x.kernels)
+
+  def works(self) -> dict[tuple[str, str], Work]:
+    """What a launch of each kernel does, by its name and device."""
+    return {(row.name, row.device): launched_spec(step.program.spec, step.sizes).work
+            for _, step, row, _ in self.parts if row is not None and step.program is not None}
+
+  def line_of(self, kind: str) -> Place | None:
+    """The user's line at which most time of a kind of host code went."""
+    return max([(s, at) for (at, of), s in self.watched.sampler.lines.copy().items() if of == kind], default=(0.0, None))[1]
 
   def modules(self) -> list[tuple[str, float, float]]:
     """Paths of Modules with the seconds of kernels and the launches from within them; a kernel of several is divided evenly."""
@@ -162,6 +176,6 @@ def added(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
   return sorted([(key, *numbers) for key, numbers in out.items()], key=lambda x: -x[1])
 
 
-def place_text(place: tuple[str, int]) -> str:
+def place_text(place: Place) -> str:
   """``train.py:31``"""
   return f"{place[0].rpartition('/')[2]}:{place[1]}"

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from ntgrad.codegen.choose.bound import Bound, Unit
 from ntgrad.engine.report import unit_text
@@ -15,7 +16,8 @@ _NAME, _SIZES, _DEVICE = 28, 22, 6  # columns of a table, in characters
 class Row:
   """All launches of one kernel on one device. Times are seconds. ``axes``: the least and the greatest size of each axis (of a
   copy: its bytes); ``bounds``: those of the launches by the unit that each was bound by; ``timed``: how many of the launches were
-  timed: the rest is taken to be as long; ``quick``: whether those were of code that is built without optimisation."""
+  timed; ``ratios``: how many times their bounds these took: the rest is taken to be like the middle one, as a first launch takes
+  longer; ``quick``: whether those were of code that is built without optimisation."""
   name: str
   device: str
   axes: tuple[tuple[int, int], ...] = ()
@@ -23,18 +25,24 @@ class Row:
   timed_seconds: float = 0.0
   bounds: dict[Unit, float] = field(default_factory=dict)
   timed: int = 0
-  nbytes: int = 0
+  ratios: list[float] = field(default_factory=list)
   quick: bool = False
 
   @property
-  def each(self) -> float:
-    """Seconds of one launch."""
-    return self.timed_seconds / self.timed if self.timed else 0.0
+  def typical(self) -> float:
+    """Seconds of a launch that was not timed."""
+    seconds = median(self.ratios) * sum(self.bounds.values()) if self.ratios else self.timed_seconds
+    return seconds / max(self.timed, 1)
 
   @property
   def seconds(self) -> float:
     """What all launches took."""
-    return self.each * self.count
+    return self.timed_seconds + self.typical * max(self.count - self.timed, 0)
+
+  @property
+  def each(self) -> float:
+    """Seconds of one launch, as the mean of all."""
+    return self.seconds / max(self.count, 1)
 
   @property
   def bound(self) -> float:
@@ -65,10 +73,11 @@ class Row:
     """Time one launch more. Times of code that is replaced by optimised code do not count any more."""
     old = self.axes if len(self.axes) == len(axes) else zip(axes, axes)
     self.axes = tuple((min(low, n), max(high, n)) for (low, high), n in zip(old, axes))
-    if self.quick and not quick: self.timed, self.timed_seconds, self.bounds = 0, 0.0, {}
+    if self.quick and not quick: self.timed, self.timed_seconds, self.bounds, self.ratios = 0, 0.0, {}, []
     self.quick = quick
     self.timed += 1
     self.timed_seconds += seconds
+    if least.seconds: self.ratios.append(seconds / least.seconds)
     self.bounds[least.unit] = self.bounds.get(least.unit, 0.0) + least.seconds
 
 

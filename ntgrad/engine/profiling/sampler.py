@@ -14,7 +14,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from ntgrad.engine.counters import open_phases
@@ -23,6 +23,9 @@ from ntgrad.graph import origins
 PERIOD = 0.0025   # seconds between two looks
 MOST_LINES = 4096      # of the user's that are kept apart
 USER, IMPORTS, BUILDING, LAUNCHING = "your Python", "imports", "building graphs", "launching"
+WAITING, COPIES = "waiting for the device", "copies"
+PHASE_NAMES = {"running": LAUNCHING, "waiting": WAITING}
+Place = tuple[str, int]   # a file and a line
 # folders of ntgrad whose Python is no building of graphs
 _FOLDERS = {"capture": LAUNCHING, "engine": LAUNCHING, "reads": LAUNCHING, "backends": LAUNCHING, "utils": USER}
 _LIBRARIES = "<", *{*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
@@ -33,18 +36,22 @@ KNOWN_FILES = 1024   # of which is remembered whose they are
 
 class Sampler:
   """Looks at a thread. ``seconds`` of its Python by whose it is, outside of phases: another dict after every look. ``lines``: all
-  those that each of the user's lines took."""
+  those that each of the user's lines took, by whose Python or which phase that was; ``idle``: those of the user's own Python in
+  which the thread computed nothing."""
 
   def __init__(self) -> None:
     self.seconds: dict[str, float] = {}
-    self.lines: dict[tuple[str, int], float] = defaultdict(float)
+    self.lines: dict[tuple[Place, str], float] = defaultdict(float)
+    self.idle: dict[Place, float] = defaultdict(float)
     self._thread, self._ended = threading.Thread(), threading.Event()
 
   def start(self, look: Callable[[float], None]) -> None:
     """Begin to look at the thread that calls this, or go on; ``look`` is called with the time, too."""
     self._of, self._phases, self._look, self._last = threading.get_ident(), open_phases(), look, perf_counter()
+    self._clock, self._computed = thread_time, thread_time()
     if threading.current_thread() is threading.main_thread() and (_signalled or _take_signal()): return _signalled.append(self)
     self._ended.clear()
+    self._clock, self._computed = perf_counter, self._last   # of another thread it is not known: it is never idle
     self._thread = threading.Thread(target=self._run, name="ntgrad-sampler", daemon=True)
     self._thread.start()
 
@@ -53,12 +60,16 @@ class Sampler:
 
   def look(self, frame: Any) -> None:
     """Count the time since the last look for where the thread is now."""
-    now = perf_counter()
+    now, computed = perf_counter(), self._clock()
     took, self._last = now - self._last, now
+    idle, self._computed = took - computed + self._computed, computed
     self._look(now)
-    whose, line = _place(frame)
-    if not self._phases and whose: self.seconds = {**self.seconds, whose: self.seconds.get(whose, 0.0) + took}
-    if line is not None and (line in self.lines or len(self.lines) < MOST_LINES): self.lines[line] += took
+    (whose, line), inner = _place(frame), self._phases[-1:]
+    if not inner and whose: self.seconds = {**self.seconds, whose: self.seconds.get(whose, 0.0) + took}
+    kind = PHASE_NAMES.get(inner[0].name, inner[0].name) if inner else whose
+    if line is None or (line, kind) not in self.lines and len(self.lines) >= MOST_LINES: return
+    self.lines[line, kind] += took
+    if kind == USER: self.idle[line] += idle
 
   def stop(self) -> None:
     """End."""

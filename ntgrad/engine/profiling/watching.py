@@ -1,10 +1,12 @@
 """What a profile sees while it lasts: phases, steps, launches, plans, memory. It only writes down; ``findings.py`` adds up."""
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from threading import RLock, get_ident
 from time import perf_counter
+from types import CodeType
 from typing import Any, NamedTuple
 
 from ntgrad.backends.base import Device, ProgramSpec
@@ -12,12 +14,13 @@ from ntgrad.codegen.choose.bound import Bound
 from ntgrad.codegen.index import shape_text
 from ntgrad.engine.counters import open_phases
 from ntgrad.engine.device import open_devices
+from ntgrad.engine.keeping import captured_calls
 from ntgrad.engine.observers import Observer, Planned, observers
 from ntgrad.graph import origins
 from ntgrad.graph.origins import Made, Origin
 
 from .rows import Row
-from .sampler import LAUNCHING, Sampler
+from .sampler import COPIES, PHASE_NAMES, Sampler
 
 KERNELS = 4096       # that have a row of their own; what comes after shares one
 LAUNCH_LISTS = 4096  # lists of launches that are kept apart
@@ -29,20 +32,20 @@ NOTED = 512          # phases and askings that wait to be taken in
 MORE = 1.02          # how much more memory a new peak has, of which it is known what lies there
 WAIT = 1e-4          # seconds that waiting for one kernel takes at most
 TIMED_PART = 0.04    # of the time that passes, which timing launches again may take
-PHASE_NAMES = {"running": LAUNCHING, "waiting": "waiting for the device"}
 KERNEL_TIME, MEASURING = "kernels", "timing kernels"
 _ASKED = ""          # what stands for a phase's name where values are asked for
 
 
 class ValuesAsked(NamedTuple):
   """Values were asked for, by a line: when; until then the seconds of phases, and of Python outside of them, and how many kernels
-  were launched that were not timed; the memory."""
+  were launched that were not timed; the memory; whether by a replay."""
   at: float
   line: Origin | None
   spent: dict[str, float]
   python: dict[str, float]
   untimed: int
   nbytes: int
+  replay: bool = False
 
 
 class Compiled(NamedTuple):
@@ -81,6 +84,9 @@ class Watching(Observer):
     self.rows: dict[Any, Row] = {}
     self.lists: dict[Any, Launches] = {}
     self.plans: list[Compiled] = []
+    # captured functions that ran their own code, and why; optimizers and parameters that were made, and by which line; when
+    self.plainly_run: list[tuple[CodeType, tuple[str, str], float]] = []
+    self.builds: list[tuple[str, Origin, float]] = []
     self.memory: list[tuple[float, int]] = []        # when, and the bytes that devices had given
     self.peak, self.at_peak = 0, _There()
     self.held: list[_There] = []                     # what there was when values had been asked for 4, 8, 16, .. times
@@ -92,11 +98,12 @@ class Watching(Observer):
     self._made: Iterator[Made] = iter(())
     self._structures: dict[int, Planned] = {}
     self._labels: set[str] = set()
-    self.untimed = 0            # kernels that were launched by this thread and not timed
+    self.untimed = self.mine = 0   # kernels that this thread launched and were not timed; all that it launched
     self._timed = 0             # 1 while launches are timed one by one in the first run of a list, 2 in a later one
     self._kernels, self._timing, self._newest = 0.0, 0.0, False
     # phases that have ended, and askings for values, which come often: they are taken in when they are many, or somebody looks
     self._noted = deque[tuple[str, float, Any, Any, list[Any]]](maxlen=EVENTS)
+    self.copies = 0   # between the host and devices
     self._count, self._taking, self.phase = 0, RLock(), self._noted.append
     self._phases: list[Any] = []               # those that the thread is in
     self._line: Origin | None = None           # that has asked for values
@@ -131,13 +138,18 @@ class Watching(Observer):
     self.memory.append((now, self.nbytes))
 
   # ---- time
-  def asked(self) -> None:
+  def asked(self, replay: bool = False) -> None:
     if get_ident() != self.thread: return
     self._line = origins.origin_now(5)   # three callers of this function are the engine's
     self._within = self._phases[-1] if self._phases else None
+    self._note_asked(replay)
+
+  def _note_asked(self, replay: bool) -> None:
+    if captured_calls: return   # what a captured function asks for itself ends no step
     if (n := self._count + 1) > ASKED: return
     self._count = n
-    self._noted.append((_ASKED, perf_counter(), self._line, (self.sampler.seconds, self.untimed, self.nbytes), self._phases))
+    own = self.sampler.seconds, self.untimed, self.nbytes, replay
+    self._noted.append((_ASKED, perf_counter(), self._line, own, self._phases))
     if not n & n - 1 and n >= 4: self.held.append(self._live.copy())
 
   def take_in(self) -> None:
@@ -149,6 +161,7 @@ class Watching(Observer):
         elif phases is self._phases and began >= self.began: self._take_phase(name, began, took, own)
 
   def _take_phase(self, name: str, began: float, took: float, own: float) -> None:
+    self.copies += name == COPIES
     timed, name = self._timed if name == "running" else 0, PHASE_NAMES.get(name, name)
     if len(self.events) < EVENTS: self.events.append((f"{name}, kernels timed" if timed else name, began, took, "", ()))
     if not timed:
@@ -177,6 +190,7 @@ class Watching(Observer):
     if mine := get_ident() == self.thread:
       if self._timed: self.take_in()   # what was timed before
       self._timed, self._made, self._now = 0, iter(made), found
+      self.mine += len(steps)
     # timed at 1, and at 2, 8, 32, .. where there is time for it
     if n & n - 1 or n > 1 and (n.bit_length() & 1 or self._timing + found.cost > TIMED_PART * self.elapsed):
       if mine: self.untimed += len(steps)
@@ -198,6 +212,17 @@ class Watching(Observer):
       self.events.append((spec.label, perf_counter() - seconds, seconds, device.name, next(self._made, ())))
 
   # ---- plans
+  def built(self, what: str) -> None:
+    if (line := origins.origin_now(2)) is not None and len(self.builds) < PLANS: self.builds.append((what, line, perf_counter()))
+
+  def plainly(self, fn: Any, kind: str, why: str) -> None:
+    if get_ident() != self.thread: return
+    self._line = origins.origin_now(3)
+    self._note_asked(False)
+    fn = inspect.unwrap(fn)
+    if (code := getattr(getattr(fn, "__func__", fn), "__code__", None)) is not None and len(self.plainly_run) < PLANS:
+      self.plainly_run.append((code, (kind, why), perf_counter()))
+
   def planned(self, plan: Planned) -> None:
     self.take_in()   # what was launched before is none of it
     before = self._structures.get(at := hash(plan.structure))

@@ -15,6 +15,7 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, StateError, shown
 from ntgrad.engine.device import DeviceName
+from ntgrad.engine.observers import observers
 from ntgrad.graph import checked
 from ntgrad.nn.common import number
 from ntgrad.nn.recipes import write
@@ -111,6 +112,7 @@ class Optimizer:
     if not self.params:
       raise ArgumentError(f"{name}: none of the {len(self.buffers)} params has requires_grad; set it on those to train")
     self._begin(self.param_groups)
+    for o in observers: o.built(f"an optimizer, {name},")
 
   def _start(self, given: Mapping[str, Any], order: str = "") -> None:
     """Begin with the locals of a subclass's ``__init__``: its arguments, options in this order or another. Betas come as in
