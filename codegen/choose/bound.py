@@ -23,6 +23,8 @@ from ..ir import COMPARE, TF32, BinaryOps, DType, Ops, Target, TernaryOps, Unary
 from ..kernel import ACCESSES, EFFECTS, Kernel, gate_or_true, is_masked, walk_statements
 from ..opts import split_axes
 
+_LINE = 64   # bytes of memory that are fetched together
+
 
 class Unit(Enum):
   """What limits a launch: a kind of memory, or a unit that computes."""
@@ -113,7 +115,6 @@ SPECIAL = frozenset((
   UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN,
   UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV, BinaryOps.POW))
 # functions that take more than one operation however they are computed: 20 rounds of three, and the keys
-LINE_BYTES = 64   # of memory that are fetched together
 _SEVERAL = {BinaryOps.THREEFRY: 75}
 _EMPTY: frozenset[UOp] = frozenset()
 _Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
@@ -219,7 +220,7 @@ def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tuple[Dim
       access = _Access(u.src[1], gate_or_true(u), around if _of_data(u.src[1]) else _EMPTY)
       if u.op is Ops.LOAD or _adds_to(u): found[buffer][0][access] = None
       if u.op is not Ops.LOAD: found[buffer][1][access] = None
-  reached = [(p.dtype.itemsize, *_touched(p.shape, list(accesses), sizes, max(LINE_BYTES // p.dtype.itemsize, 1)))
+  reached = [(p.dtype.itemsize, *_touched(p.shape, list(accesses), sizes, max(_LINE // p.dtype.itemsize, 1)))
              for p in kernel.params for accesses in found[p.uop] if accesses]
   return ix.total(ix.times(n, size) for size, n, _ in reached), ix.total(ix.times(n, size) for size, _, n in reached)
 

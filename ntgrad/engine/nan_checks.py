@@ -39,7 +39,7 @@ _HELP = {
   "sqrt": "keep it from negative numbers: clamp(min=0)",
   "cast": "the values are too large for that dtype: scale them, or use bfloat16 or float32"}
 _GREW = "the values have grown so much before: a smaller learning rate, or nn.utils.clip_grad_norm_ on the gradients"
-LARGE = 1e15   # a number from which on values are too large
+_LARGE = 1e15   # a number from which on values are too large
 PIECE_BYTES = 64 << 20   # bytes, about, of which copies lie in one piece of memory
 
 
@@ -262,7 +262,7 @@ class _Search:
     if infinite is not None and (before := _Search([(infinite, None)], walk_nodes((infinite,)), self.saved, "inf").text()):
       out += ["before that", before]
     elif made:
-      grew = _GREW if max(map(abs, ends)) > LARGE else ""
+      grew = _GREW if max(map(abs, ends)) > _LARGE else ""
       if helps := next((text for names, text in _HELP.items() if name in names.split()), grew):
         out.append(f"what may help: {helps}")
     return "\n".join(out)

@@ -13,7 +13,7 @@ from ntgrad.graph.origins import place_of, text_of_lines
 
 from .findings import BUILT_ANEW, MAKING, WAITING, Findings, place_text
 from .rows import Row
-from .sampler import BUILDING, COPIES, USER, Place
+from .sampler import BUILDING, COPYING, USER, FileLine
 
 MOST = 6             # sentences
 WORTH_SAYING = 0.3   # a part of the time, or of the peak, that is worth a sentence
@@ -21,7 +21,7 @@ IDLE = 0.8           # of the time of a line, in which the processor does nothin
 SOME = 0.1           # of the time, of what can be had without it
 SLOW = 0.25          # of its bound that a slow kernel reaches at most
 SMALL_SECONDS = 5e-5         # seconds of a kernel that is too small to be fast
-PAIRS = 64           # places that a kernel goes through for each of its bytes, where elements meet each other
+PLACES_A_BYTE = 64   # places that a kernel goes through for each of its bytes, where elements meet each other
 MANY = 16            # values that a step reads, one by one
 SEVERAL = 3          # plans of one kind that are many
 LARGE = 1 << 20      # bytes that are worth a sentence
@@ -95,12 +95,12 @@ def _host(f: Findings) -> Iterator[Advice]:
     yield Advice("host", (
       f"{kinds[USER] / whole:.0%} of {what} ({time_text(kinds[USER])}) is Python outside of ntgrad{at}, which the device waits "
       f"for: {then}"), kinds[USER] * times)
-  if kinds[COPIES] > WORTH_SAYING * whole:
-    at = f", most of it at {place_text(line)}" if (line := f.line_of(COPIES)) else ""
+  if kinds[COPYING] > WORTH_SAYING * whole:
+    at = f", most of it at {place_text(line)}" if (line := f.line_of(COPYING)) else ""
     yield Advice("transfers", (
-      f"{kinds[COPIES] / whole:.0%} of {what} ({time_text(kinds[COPIES])}) is copies between arrays of the host and devices{at}: "
-      "hand on Tensors, which stay on the device, and ask for the values of small results alone"), kinds[COPIES] * times)
-  each, reading = f.watched.copies / (times + 1), ours + kinds[COPIES]
+      f"{kinds[COPYING] / whole:.0%} of {what} ({time_text(kinds[COPYING])}) is copies between arrays of the host and devices{at}: "
+      "hand on Tensors, which stay on the device, and ask for the values of small results alone"), kinds[COPYING] * times)
+  each, reading = f.watched.copies / (times + 1), ours + kinds[COPYING]
   if each > MANY and reading > WORTH_SAYING * whole and (line := f.line_of(BUILDING)):
     yield Advice("reads", (
       f"values go between the host and devices {each:,.0f} times in {what}, most of it at {place_text(line)}, "
@@ -162,7 +162,8 @@ def _kind(row: Row, work: Work) -> str:
   """The class of what takes a kernel's time."""
   flops, nbytes = count(work.flops), count(work.bytes)
   if 2 * sum(count(o.count) for o in work.operations if o.dtype == "float64") > flops: return "float64"
-  if prod(map(count, work.axes)) > PAIRS * nbytes and not any([o.unit is Unit.MATRIX for o in work.operations]): return "pairs"
+  product = any([o.unit is Unit.MATRIX for o in work.operations])
+  if prod(map(count, work.axes)) > PLACES_A_BYTE * nbytes and not product: return "pairs"
   if row.fraction >= SLOW: return "memory" if row.unit in _MEMORY else "computing"
   if row.each < SMALL_SECONDS: return "small kernels"
   if count(work.beside) > nbytes: return "layout"
@@ -171,7 +172,7 @@ def _kind(row: Row, work: Work) -> str:
 
 def _kernels(f: Findings) -> Iterator[Advice]:
   """Kernels that have much to do, or are far from their bound; those that only move or cast what others could read as it is."""
-  works, kinds, told = f.works(), defaultdict[str, list[Row]](list), set[Place]()
+  works, kinds, told = f.works(), defaultdict[str, list[Row]](list), set[FileLine]()
   for line in f.lines():
     if not line.operations or line.launches < 2 * SEVERAL or not {*line.operations} <= _COPIES | _JOINS: continue
     told.add(line.place)

@@ -16,12 +16,12 @@ from ntgrad.graph import origins
 from ntgrad.graph.origins import Made, Origin
 
 from .rows import Row
-from .sampler import BUILDING, COPIES, IMPORTS, LAUNCHING, PERIOD, USER, WAITING, Place
+from .sampler import BUILDING, COPYING, IMPORTS, LAUNCHING, PERIOD, USER, WAITING, FileLine
 from .watching import KERNEL_TIME, MEASURING, Launches, ValuesAsked, Watching
 
 OTHER = "other"
 KINDS = (USER, IMPORTS, "opening devices", BUILDING, "gradients", "scheduling", "choosing", "rendering", "compiling", LAUNCHING,
-         COPIES, WAITING, KERNEL_TIME, MEASURING, OTHER)
+         COPYING, WAITING, KERNEL_TIME, MEASURING, OTHER)
 FEW_SAMPLES = 10   # with which Python is not divided
 TYPICAL = 1.5      # times the median that a step may take which counts as a later one
 BUILT_ANEW = USER, BUILDING, "gradients", "scheduling", LAUNCHING   # what a captured step spends next to nothing on
@@ -31,7 +31,7 @@ MAKING = "choosing", "rendering", "compiling"                   # of kernels
 class LineTime(NamedTuple):
   """One of the user's lines: the operations there, seconds of host code beneath it, and of the kernels that it is from, their
   launches, bytes and arithmetic operations. What several lines share is divided evenly."""
-  place: Place
+  place: FileLine
   operations: Sequence[str]
   host: float
   kernels: float
@@ -122,7 +122,7 @@ class Findings:
   def lines(self, kernels: Collection[tuple[str, str]] | None = None) -> list[LineTime]:
     """The user's lines, what took longest first; of some ``kernels`` alone, by name and device."""
     rows: list[Any] = [(place, seconds, *[0.0] * 5) for (place, _), seconds in self.watched.sampler.lines.copy().items()]
-    operations: dict[Place, dict[str, None]] = defaultdict(dict)
+    operations: dict[FileLine, dict[str, None]] = defaultdict(dict)
     for launches, step, row, made in self.parts:
       if row is None or step.program is None or kernels is not None and (row.name, row.device) not in kernels: continue
       found = [(*origins.place_of(origin), name) for origin, name in made]
@@ -140,7 +140,7 @@ class Findings:
     return {(row.name, row.device): launched_spec(step.program.spec, step.sizes).work
             for _, step, row, _ in self.parts if row is not None and step.program is not None}
 
-  def line_of(self, kind: str) -> Place | None:
+  def line_of(self, kind: str) -> FileLine | None:
     """The user's line at which most time of a kind of host code went."""
     return max([(s, at) for (at, of), s in self.watched.sampler.lines.copy().items() if of == kind], default=(0.0, None))[1]
 
@@ -176,6 +176,6 @@ def added(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
   return sorted([(key, *numbers) for key, numbers in out.items()], key=lambda x: -x[1])
 
 
-def place_text(place: Place) -> str:
+def place_text(place: FileLine) -> str:
   """``train.py:31``"""
   return f"{place[0].rpartition('/')[2]}:{place[1]}"

@@ -23,9 +23,9 @@ from ntgrad.graph import origins
 PERIOD = 0.0025   # seconds between two looks
 MOST_LINES = 4096      # of the user's that are kept apart
 USER, IMPORTS, BUILDING, LAUNCHING = "your Python", "imports", "building graphs", "launching"
-WAITING, COPIES = "waiting for the device", "copies"
+WAITING, COPYING = "waiting for the device", "copies"
 PHASE_NAMES = {"running": LAUNCHING, "waiting": WAITING}
-Place = tuple[str, int]   # a file and a line
+FileLine = tuple[str, int]   # a file and a line
 # folders of ntgrad whose Python is no building of graphs
 _FOLDERS = {"capture": LAUNCHING, "engine": LAUNCHING, "reads": LAUNCHING, "backends": LAUNCHING, "utils": USER}
 _LIBRARIES = "<", *{*site.getsitepackages(), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
@@ -41,8 +41,8 @@ class Sampler:
 
   def __init__(self) -> None:
     self.seconds: dict[str, float] = {}
-    self.lines: dict[tuple[Place, str], float] = defaultdict(float)
-    self.idle: dict[Place, float] = defaultdict(float)
+    self.lines: dict[tuple[FileLine, str], float] = defaultdict(float)
+    self.idle: dict[FileLine, float] = defaultdict(float)
     self._thread, self._ended = threading.Thread(), threading.Event()
 
   def start(self, look: Callable[[float], None]) -> None:

@@ -20,7 +20,7 @@ from ntgrad.graph import origins
 from ntgrad.graph.origins import Made, Origin
 
 from .rows import Row
-from .sampler import COPIES, PHASE_NAMES, Sampler
+from .sampler import COPYING, PHASE_NAMES, Sampler
 
 KERNELS = 4096       # that have a row of their own; what comes after shares one
 LAUNCH_LISTS = 4096  # lists of launches that are kept apart
@@ -161,7 +161,7 @@ class Watching(Observer):
         elif phases is self._phases and began >= self.began: self._take_phase(name, began, took, own)
 
   def _take_phase(self, name: str, began: float, took: float, own: float) -> None:
-    self.copies += name == COPIES
+    self.copies += name == COPYING
     timed, name = self._timed if name == "running" else 0, PHASE_NAMES.get(name, name)
     if len(self.events) < EVENTS: self.events.append((f"{name}, kernels timed" if timed else name, began, took, "", ()))
     if not timed:
