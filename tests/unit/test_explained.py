@@ -153,7 +153,7 @@ from ntgrad import Tensor
 history, more = Tensor.zeros(1, 512).contiguous().realize(), Tensor.rand(64, 512).realize()
 for i in range(60): history = history.cat(more, dim=0).realize()
 """),
-  "through the host and back": (5, r"is copies between arrays of the host and .*at script\.py:[56]: .*stay on the device", """
+  "through the host and back": (5, r"is copies between arrays of the host and .*at script\.py:[56]: .*stay there", """
 from ntgrad import Tensor
 x = Tensor.rand(3000, 1000).realize()
 for i in range(30):

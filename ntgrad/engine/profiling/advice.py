@@ -99,7 +99,7 @@ def _host(f: Findings) -> Iterator[Advice]:
     at = f", most of it at {place_text(line)}" if (line := f.line_of(COPYING)) else ""
     yield Advice("transfers", (
       f"{kinds[COPYING] / whole:.0%} of {what} ({time_text(kinds[COPYING])}) is copies between arrays of the host and "
-      f"devices{at}: hand on Tensors, which stay on the device, and ask for the values of small results alone"), kinds[COPYING] * times)
+      f"devices{at}: hand on Tensors, which stay there, and ask for values of small results alone"), kinds[COPYING] * times)
   each, reading = f.watched.copies / (times + 1), ours + kinds[COPYING]
   if each > MANY and reading > WORTH_SAYING * whole and (line := f.line_of(BUILDING)):
     yield Advice("reads", (
