@@ -76,7 +76,7 @@ def _host(f: Findings) -> Iterator[Advice]:
   kinds, times = (f.kinds, 1) if steps is None else (steps.later, len(steps.ends) - 1)
   whole, what = sum(kinds.values()), "the time" if steps is None else "a later step"
   ours = sum(kinds[k] for k in BUILT_ANEW if k != USER)
-  yield from (anew := [*_made_anew(f, whole, ours)])
+  yield from (anew := [*_made_anew(f, ours)])
   plain = [a for a in steps.ends[1:] if not a.replay] if steps is not None else []
   captured = 2 * len(plain) < times or any([a.kind == "not replayed" for a in anew])
   again = not captured and kinds[BUILDING] + kinds["gradients"] > SOME * whole
@@ -121,13 +121,13 @@ def _in_later_steps(f: Findings, found: Iterable[tuple[Any, Any, float]]) -> lis
   return [(key, mine) for key, mine in by.items() if len(mine) >= max(SEVERAL, SOME * len(ends))]
 
 
-def _made_anew(f: Findings, step: float, python: float) -> Iterator[Advice]:
-  """Optimizers, layers and captured functions that are made in every step; captured functions that run their own code. A step
-  takes ``step`` seconds, and Python of ntgrad's ``python`` of them."""
+def _made_anew(f: Findings, python: float) -> Iterator[Advice]:
+  """Optimizers, layers and captured functions that are made in every step; captured functions that run their own code, which
+  takes ``python`` seconds of a step."""
   builds = [(f"{place_text(place_of(line)[0])} made {what}", 0, at) for what, line, at in f.watched.builds]
   for text, mine in _in_later_steps(f, builds):
     yield Advice("made anew", (f"{text} {len(mine)} times in later steps, and each forgets what the one before had learned: make "
-                               "one before the loop"), step * len(mine))
+                               "one before the loop"), f.wall)
   for code, reasons in _in_later_steps(f, f.watched.plainly_run):
     kind = Counter([kind for kind, _ in reasons]).most_common(1)[0][0]
     why, then = dict(reasons)[kind], _ANEW.get(kind, ("", _RERUN))[1]
