@@ -44,6 +44,15 @@ def uncast(u: UOp) -> UOp:
   return u
 
 
+def as_index(u: UOp) -> UOp:
+  """An int as an index: an axis that was cast to dtypes which hold it is the axis again."""
+  while u.op is Ops.CAST and u.src[0].dtype.kind in "iu":
+    low, high = ix.bounds(u.src[0])
+    if low < dtypes.min(u.dtype) or high > dtypes.max(u.dtype): break
+    u = u.src[0]
+  return ix.const(u.arg) if u.op is Ops.CONST else u if u.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (u,))
+
+
 def as_sizes(u: UOp) -> UOp | None:
   """An integer of the linear form as an index over SIZEs; None unless it is made of numbers and DEFINE_VARs alone."""
   u = uncast(u)

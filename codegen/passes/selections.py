@@ -69,7 +69,7 @@ def _place(c: UOp, r: UOp) -> UOp | None:
   a, b = c.src
   if a.dtype is not ix.INT:
     if a.dtype.kind not in "iu": return None
-    a, b = _as_index(a), _as_index(b)
+    a, b = ix.as_index(a), ix.as_index(b)
     if a.op is Ops.CAST: a, b = b, a
     if a.op is Ops.CAST or r in b.ranges and b.op is Ops.CAST: return None
   difference = ix.sub(a, b)
@@ -77,16 +77,6 @@ def _place(c: UOp, r: UOp) -> UOp | None:
   if of not in (1, -1): return None
   place = ix.mul(ix.sub(difference, ix.mul(r, of)), -of)
   return None if r in place.ranges else place
-
-
-def _as_index(u: UOp) -> UOp:
-  """An integer as an index: the index that it is a cast of, where that fits all the casts, else a cast of it."""
-  below = u
-  while below.op is Ops.CAST and below.dtype is not ix.INT and below.src[0].dtype.kind in "iu":
-    low, high = ix.bounds(below.src[0])
-    if low < dtypes.min(below.dtype) or high > dtypes.max(below.dtype): break
-    below = below.src[0]
-  return below if below.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (u,))
 
 
 def _movable(values: tuple[UOp, ...], r: UOp, place: UOp, blocks: bool) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, toposort
+from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, BinaryOps, Ops, Target, UOp, toposort
 from ntgrad.graph.lock import stand_aside
 
 from .chains import MOST_DEAR, Chains, find_joined
@@ -80,15 +80,6 @@ def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
     cost += own_cost(x)
     if cost > CHEAP or len(found) > 2 or len(queue) > INDEX_NODES: return [u]
   return [u] if sum(node_bytes(x) for x in found if x not in stored and x.op not in LEAVES) > node_bytes(u) else found
-
-
-def _place_of(value: UOp) -> UOp:
-  """An int as an index: an axis that was cast to a dtype which holds it is the axis again."""
-  while value.op is Ops.CAST and value.src[0].dtype.kind in "iu":
-    low, high = ix.bounds(value.src[0])
-    if low < dtypes.min(value.dtype) or high > dtypes.max(value.dtype): break
-    value = value.src[0]
-  return ix.const(value.arg) if value.op is Ops.CONST else value if value.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (value,))
 
 
 def contraction(u: UOp) -> UOp | None:
@@ -509,7 +500,7 @@ class Partition:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
     indices = indices_of(u)
     n = len(indices[0].shape)
-    where = tuple(_place_of(self._index_value(i, g, idx[:n], valid)) for i in indices)
+    where = tuple(ix.as_index(self._index_value(i, g, idx[:n], valid)) for i in indices)
     return (*where, *idx[n:]), ix.both(valid, in_bounds(where, u.src[0].shape))
 
   def _index_value(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
