@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 
-from ntgrad.graph.lock import end_aside, work_aside
+from ntgrad.graph.lock import aside
 
 MOMENT = 1.0   # seconds that the end of the process waits for work that has begun
 # seconds after which such a thread lets others run Python that want to. By Python's 5 ms, who waits for the device would go on so
@@ -37,10 +37,7 @@ def do_later(work: Callable[[], None]) -> None:
   raises is not told: who needs its result finds none, and meets the error then."""
   context = copy_context()
   def run() -> None:
-    work_aside()
-    try:
-      with suppress(Exception), _short_turns(): context.run(work)
-    finally: end_aside()
+    with aside(), suppress(Exception), _short_turns(): context.run(work)
   thread = threading.Thread(target=run, name="ntgrad-later", daemon=True)
   _threads[:] = [*[t for t in _threads if t.is_alive()], thread]
   thread.start()

@@ -143,7 +143,7 @@ def check_schedule(sinks: _Sinks, walk: Walk, values: Sequence[Buffer], saved: _
   """Raises NotFiniteError where the ``values`` of a schedule that has run are not finite, and some operation is to blame.
   ``saved``: what it has written over."""
   if not (kind := kind_in(values)): return
-  with recipes_made(walk): found = _Search(sinks, Graph([n for s in sinks for n in s if n is not None]).order, saved, kind).text()
+  with recipes_made(walk): found = _Search(sinks, Graph(sinks).order, saved, kind).text()
   if not found: return
   error = NotFiniteError(found)
   error.__dict__["blamed"] = True   # no other line is added

@@ -163,10 +163,10 @@ def recipes_made(walk: Walk) -> Iterator[None]:
 
 
 class Graph:
-  """The graph beneath some nodes with its nodes in an order, sources first, existing values as their BUFFERs."""
+  """The graph beneath some sinks with its nodes in an order, sources first, existing values as their BUFFERs."""
 
-  def __init__(self, tops: Iterable[UOp]) -> None:
-    self.order = walk_nodes(tops)
+  def __init__(self, sinks: Iterable[tuple[UOp, UOp | None]]) -> None:
+    self.order = walk_nodes([n for s in sinks for n in s if n is not None])
     self.number = {u: i for i, u in enumerate(self.order)}
     self.inputs = [u for u in self.order if u.op is Ops.BUFFER]
     self.rows = list(map(self._row, self.order))
@@ -245,7 +245,7 @@ def plan_of(sinks: Sinks, walk: Walk, started: float, roots: Sequence[UOp] = ())
   found: FoundPlan | None = None if traces or config.debug else _plans[key]
   if found is None or found.plan.kept.outdated:
     with recipes_made(walk):
-      graph = Graph([n for s in sinks for n in s if n is not None])
+      graph = Graph(sinks)
       graph.asked = {resolved(u): lines for u, lines in walk.asked.items()}
       plan, given, more = _plan_of_graph(sinks, graph, started, roots, settings)
       places = [graph.number.get(resolved(u), -1) for u in walk.nodes]
@@ -271,7 +271,7 @@ def _plan_ahead(read: Collection[int], sinks: Sinks, walk: Walk, settings: tuple
   """A plan is about to run a second time: have one with run-time sizes made that another batch will need. ``read``: the serial
   numbers of the memory that the first run read."""
   with recipes_made(walk):
-    graph = Graph([n for s in sinks for n in s if n is not None])
+    graph = Graph(sinks)
     keeping = Keeping(sinks, graph.order, graph.number, (), None)
     sized = _Sized(sinks, graph, keeping, number_nodes(sinks, graph.order), made_of_variables(graph.order),
                    (_asked(sinks, graph.number), settings))

@@ -313,7 +313,7 @@ def _made_by(sinks: Iterable[tuple[UOp, UOp | None]], walk: Walk, plan: Plan) ->
   if not config.origins: return ()
   if (known := _lines[key := (id(plan), origins.origin_now(2))]) is not None and not captures: return known[1]
   with recipes_made(walk):
-    order = Graph([n for s in sinks for n in s if n is not None]).order
+    order = Graph(sinks).order
     found = origins.of(order, {resolved(u): lines for u, lines in walk.asked.items()})
   made = [origins.lines_that_made([order[i] for i in step.nodes], found) for step in plan.steps]
   _lines[key] = plan, made
@@ -323,7 +323,7 @@ def _made_by(sinks: Iterable[tuple[UOp, UOp | None]], walk: Walk, plan: Plan) ->
 def _blame(error: Exception, sinks: Iterable[tuple[UOp, UOp | None]], walk: Walk, step: Step | None = None) -> None:
   """Say in a message which lines made what a step computes, or the sinks."""
   with recipes_made(walk):
-    order = Graph([n for s in sinks for n in s if n is not None]).order
+    order = Graph(sinks).order
     nodes = [resolved(s) for s, _ in sinks] if step is None else [order[i] for i in step.nodes]
     origins.blame(error, nodes, order, {resolved(u): lines for u, lines in walk.asked.items()})
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
 from types import CodeType
 from typing import Any, Callable, TypeVar
@@ -22,12 +24,12 @@ os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-de
 _aside: set[int] = set()   # threads whose work nobody waits for
 
 
-def work_aside() -> None:
-  """What this thread does from now on nobody waits for."""
+@contextmanager
+def aside() -> Iterator[None]:
+  """What this thread does in the block nobody waits for."""
   _aside.add(threading.get_ident())
-
-
-def end_aside() -> None: _aside.discard(threading.get_ident())
+  try: yield
+  finally: _aside.discard(threading.get_ident())
 
 
 def stand_aside() -> None:
