@@ -24,9 +24,7 @@ def _value_and_slopes(name: str, func: Fn, argnums: Any, has_aux: bool, args: tu
     for i in places: given[i] = functional._apart(args[i])
     out = func(*given, **kwargs)
     value, aux = out if has_aux else (out, None)
-    if not isinstance(value, Tensor) or value.numel() != 1:
-      raise ArgumentError(f"{name}: a function gives {shown(value)}; it gives one number")
-    found = gradients(value.reshape(()), [given[i] for i in places], create_graph=True, materialize_grads=True)
+    found = gradients(functional._number(name, value), [given[i] for i in places], create_graph=True, materialize_grads=True)
   keep = mode.grad and any([isinstance(a, Tensor) and a.requires_grad for a in args])
   if not keep: found, value = tuple([g.detach() for g in found]), value.detach()
   return found[0] if isinstance(argnums, int) else found, value, aux

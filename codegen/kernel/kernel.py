@@ -173,9 +173,9 @@ def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
   return (statement.src[1:],) if statement.op in REGIONS else ()
 
 
-def walk_statements(body: Iterable[UOp], around: Around = ()) -> Iterator[tuple[UOp, Around]]:
+def walk_statements(body: Iterable[UOp]) -> Iterator[tuple[UOp, Around]]:
   """Every statement, in order, a region before what it has; each with the axes of the FORs around it."""
-  stack = [(s, around) for s in reversed(list(body))]
+  stack: list[tuple[UOp, Around]] = [(s, ()) for s in reversed(list(body))]
   while stack:
     s, around = stack.pop()
     yield s, around

@@ -24,10 +24,10 @@ from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import get_device
 from ntgrad.engine.plan import Step
 from ntgrad.engine.realize import rebased
-from ntgrad.graph import caller, nodes as graph, origins
+from ntgrad.graph import caller
 from ntgrad.graph.lock import synchronized
 from ntgrad.tensor import Tensor
-from ntgrad.tile.launch import Launcher
+from ntgrad.tile.launch import Launcher, result_of
 
 from .messages import OPERATIONS
 from .transport import Doing
@@ -174,11 +174,8 @@ def collective(kind: str, x: Tensor, out: tuple[int, ...], group: Group, op: str
   to = Buffer(device, out, x.dtype).node if into is None else rebased(into.lazydata)
   nodes = to, rebased(x.lazydata), rebased(token.lazydata)
   empty = (0,) if to.op is Ops.BUFFER and not to.arg.allocated else ()
-
-  def result(slot: int) -> Any:
-    u = nodes[slot]
-    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, empty), u.shape, device))
-  if into is None: made = Tensor._from_node(result(0))
-  else: (made := into)._write(kind, result(0))
-  token._write(kind, result(2))
+  result, passed = [result_of(launcher, nodes, slot, empty, device) for slot in (0, 2)]
+  if into is None: made = Tensor._from_node(result)
+  else: (made := into)._write(kind, result)
+  token._write(kind, passed)
   return made

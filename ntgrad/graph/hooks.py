@@ -19,6 +19,10 @@ class Hook(NamedTuple):
   with_kwargs: bool = False
   always: bool = False
 
+  def of_call(self, module: Any, args: Any, kwargs: Any, *result: Any) -> Any:
+    """What it gives for a call of a Module, after that with its result."""
+    return self.fn(module, args, *[kwargs] * self.with_kwargs, *result)
+
 
 class Hooks:
   """The hooks of one Module, tensor or node, in the order in which they are called. It is replaced as a whole, and is none of the

@@ -57,7 +57,7 @@ def run(module: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: di
   after, result = mine.at("after"), None
   try:
     for h in mine.at("before"):
-      if (out := h.fn(module, args, kwargs) if h.with_kwargs else h.fn(module, args)) is None: continue
+      if (out := h.of_call(module, args, kwargs)) is None: continue
       if not h.with_kwargs: args = out if isinstance(out, tuple) else (out,)
       elif isinstance(out, tuple) and len(out) == 2: args, kwargs = out
       else: raise ArgumentError(f"a forward pre-hook with kwargs gives {shown(out)}; it gives None or (args, kwargs)")
@@ -68,13 +68,13 @@ def run(module: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     result = call(module, *args, **kwargs)
     while after:
       h = after.pop(0)
-      if (out := h.fn(module, args, kwargs, result) if h.with_kwargs else h.fn(module, args, result)) is not None: result = out
+      if (out := h.of_call(module, args, kwargs, result)) is not None: result = out
     if passing is None: return result
     out = passing.through(result if isinstance(result, tuple) else (result,), passing.outputs)
     return out if isinstance(result, tuple) else out[0]
   except Exception:
     for h in [h for h in after if h.always]:
-      try: h.fn(module, args, kwargs, result) if h.with_kwargs else h.fn(module, args, result)
+      try: h.of_call(module, args, kwargs, result)
       except Exception as e: warnings.warn(f"a forward hook with always_call=True failed after another error: {e}", stacklevel=2)
     raise
 

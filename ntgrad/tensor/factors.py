@@ -391,6 +391,15 @@ def _across(x: Any, order: Any) -> Any:
   return tl.gather(x, tl.broadcast_to(order[None, :], (x.shape[0], order.shape[0])), 1)
 
 
+def _ascending(values: Any, at: Any, n: Any) -> Any:
+  """The places ``at`` of n numbers from the least on, of equal ones the first first."""
+  less = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & (at[None, :] < at[:, None]))
+  rank = tl.sum(tl.where(less, 1, 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
+  return order
+
+
 def _cholesky(a: Any, l: Any) -> None:
   n = a.shape[1]
   at = tl.arange(0, n)
@@ -517,10 +526,7 @@ def _eigh(a: Any, w: Any, v: Any) -> None:
     beside = tl.sum(tl.where(diagonal, 0.0, x * x))
     sweep += 1
   values = tl.sum(tl.where(diagonal, x, 0.0), axis=1)
-  less = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & (at[None, :] < at[:, None]))
-  rank = tl.sum(tl.where(less, 1, 0), axis=1)
-  order = at * 0
-  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
+  order = _ascending(values, at, n)
   w = (tl.gather(values, order, 0) * scale + wrong)[None, None]  # noqa: F841
   v = (_across(vectors, order) + wrong)[None]  # noqa: F841
 
@@ -550,11 +556,7 @@ def _svd(a: Any, u: Any, v: Any) -> None:
       x = c[None, :] * x - s[None, :] * other
       vectors = c[None, :] * vectors - s[None, :] * _across(vectors, p)
     sweep += 1
-  size = tl.sum(x * x, axis=0)
-  more = (size[None, :] > size[:, None]) | ((size[None, :] == size[:, None]) & (at[None, :] < at[:, None]))
-  rank = tl.sum(tl.where(more, 1, 0), axis=1)
-  order = at * 0
-  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
+  order = _ascending(-tl.sum(x * x, axis=0), at, n)
   u = (_across(x, order) * scale + wrong)[None]  # noqa: F841
   v = (_across(vectors, order) + wrong)[None]  # noqa: F841
 

@@ -539,11 +539,15 @@ def call_later(s: Specialised, sizes: Sizes, given: ByName, device: str) -> bool
   nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, number(a)).node for p, a in arguments]
   launcher = s.launcher(device, (), sizes)
   empty = tuple([slot for slot, _ in written if (u := nodes[slot]).op is Ops.BUFFER and not u.arg.allocated])
-  def result(slot: int) -> UOp:
-    u = nodes[slot]
-    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, empty), u.shape, device))
-  for t, value in [(t, result(slot)) for slot, t in written]: t._write("a kernel called", value)
+  results = [(t, result_of(launcher, nodes, slot, empty, device)) for slot, t in written]
+  for t, value in results: t._write("a kernel called", value)
   return True
+
+
+def result_of(launcher: Launcher, nodes: Sequence[UOp], slot: int, empty: Sizes, device: str) -> UOp:
+  """What an argument of a call holds after it; ``empty`` are those whose memory has no values before."""
+  u = nodes[slot]
+  return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot, empty), u.shape, device))
 
 
 def _plain(t: Tensor) -> bool:
