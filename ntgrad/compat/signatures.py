@@ -332,6 +332,8 @@ AvgPool3d(kernel_size, stride, padding, ceil_mode, count_include_pad, -divisor_o
 LPPoolNd(norm_type, kernel_size, stride, ceil_mode): lp_poolNd
 FractionalMaxPool2d(kernel_size, output_size, output_ratio, -return_indices, -_random_samples): fractional_max_pool2d
 FractionalMaxPool3d(kernel_size, output_size, output_ratio, -return_indices, -_random_samples): fractional_max_pool3d
+AdaptiveAvgPoolNd(output_size): adaptive_avg_poolNd
+AdaptiveMaxPoolNd(output_size, -return_indices): adaptive_max_poolNd
 MaxUnpoolNd(kernel_size, stride, padding): max_unpoolNd(indices, output_size)
 """
 

@@ -48,9 +48,7 @@ _NAMES = {   # by file
   "norms":
     "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d CrossMapLRN2d GroupNorm InstanceNorm InstanceNorm1d InstanceNorm2d "
     "InstanceNorm3d LayerNorm LayerNorm2d LocalResponseNorm RMSNorm",
-  "pooling":
-    "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d Upsample "
-    "UpsamplingBilinear2d UpsamplingNearest2d",
+  "pooling": "Upsample UpsamplingBilinear2d UpsamplingNearest2d",
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary"}
 _FILES = "data datasets functional init optim parallel state utils".split()

@@ -555,6 +555,50 @@ class FractionalMaxPool3d(Layer):
   def __init__(self, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None, return_indices: bool = False, _random_samples: Tensor | None = None) -> None: ...
   def __call__(self, input: Tensor) -> Any: ...
 
+class AdaptiveAvgPool1d(Layer):
+  """:meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size)."""
+  output_size: int | None | Sequence[int | None]
+  def __init__(self, output_size: int | None | Sequence[int | None]) -> None: ...
+  def __call__(self, input: Tensor) -> Tensor: ...
+
+class AdaptiveAvgPool2d(Layer):
+  """The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
+
+    Window o of n goes from o * size / n, rounded down, to (o + 1) * size / n, rounded up. None keeps a size. Raises ShapeError,
+    ArgumentError, DTypeError."""
+  output_size: int | None | Sequence[int | None]
+  def __init__(self, output_size: int | None | Sequence[int | None]) -> None: ...
+  def __call__(self, input: Tensor) -> Tensor: ...
+
+class AdaptiveAvgPool3d(Layer):
+  """:meth:`adaptive_avg_pool2d` of volumes: (.., d, h, w) -> (.., *output_size)."""
+  output_size: int | None | Sequence[int | None]
+  def __init__(self, output_size: int | None | Sequence[int | None]) -> None: ...
+  def __call__(self, input: Tensor) -> Tensor: ...
+
+class AdaptiveMaxPool1d(Layer):
+  """:meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size)."""
+  output_size: int | None | Sequence[int | None]
+  return_indices: bool = False
+  def __init__(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> None: ...
+  def __call__(self, input: Tensor) -> Any: ...
+
+class AdaptiveMaxPool2d(Layer):
+  """The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
+
+    With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError."""
+  output_size: int | None | Sequence[int | None]
+  return_indices: bool = False
+  def __init__(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> None: ...
+  def __call__(self, input: Tensor) -> Any: ...
+
+class AdaptiveMaxPool3d(Layer):
+  """:meth:`adaptive_max_pool2d` of volumes: (.., d, h, w) -> (.., *output_size)."""
+  output_size: int | None | Sequence[int | None]
+  return_indices: bool = False
+  def __init__(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> None: ...
+  def __call__(self, input: Tensor) -> Any: ...
+
 class MaxUnpool1d(Layer):
   """:meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l)."""
   kernel_size: Ints

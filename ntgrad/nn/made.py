@@ -58,6 +58,9 @@ class Layer(Module):
     if "output_ratio" in kept and (kept["output_size"] is None) is (kept["output_ratio"] is None):
       raise ArgumentError(f"nn.{name}: give output_size or output_ratio, one of them")
     if not self._rank: return
+    if "output_size" in kept and "kernel_size" not in kept:   # None keeps a size
+      sizes = kept["output_size"] if isinstance(kept["output_size"], (tuple, list)) else (kept["output_size"],) * self._rank
+      ints(name, "output_size", tuple([1 if n is None else n for n in sizes]), self._rank, 1)
     if kept.get("stride", 0) is None: self.stride = kept["kernel_size"]
     for what in _LEAST.keys() & kept.keys(): setattr(self, what, ints(name, what, kept[what], self._rank, _LEAST[what]))
 
@@ -84,7 +87,7 @@ class MadeLayer:
     self.unsaid = frozenset(w[1:] for w in words if w[0] == "-")
     self.fields = [w.removeprefix("-") for w in words]
     self.called = [self.function.first, *[w for w in also.split(", ") if w]]
-    self.rank = int(re.findall(r"\d", self.name)[0]) if "kernel_size" in self.fields else 0
+    self.rank = int(re.findall(r"\d", self.name)[0]) if {"kernel_size", "output_size"} & {*self.fields} else 0
     self.drops = "training" in self.function.values and "p" in self.fields
 
   def field(self, name: str) -> str:

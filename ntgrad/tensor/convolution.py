@@ -19,7 +19,7 @@ import numpy as np
 from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, acc_dtype, config, dtypes, shown
 from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.core import MAX_SIZE, real_number
-from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, merged, nodes as graph, of_kind, one_width, text
+from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, merged, nodes as graph, of_kind, one_width, real, text
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 from ntgrad.graph.recipes import recalled
 
@@ -269,8 +269,8 @@ Weight = Callable[[UOp, UOp, DType], UOp]
 class Line(NamedTuple):
   """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on. ``firsts``
   are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the place j of a
-  tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts as the
-  nearest element."""
+  tap, its weight or whether it counts; None where each counts as it is. ``edge`` gives weights where what lies outside counts as
+  the nearest element."""
   size: int
   out: int
   taps: int
@@ -290,7 +290,7 @@ class Line(NamedTuple):
 
   def tiles(self) -> bool:
     """Whether windows of a period have few elements that a result does not need."""
-    return self.firsts is not None and self.period()[3] <= (3 * self.taps if self.weight else 1)
+    return self.firsts is not None and self.period()[3] <= self.taps * (3 if self.weight else 1)
 
 
 def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
@@ -354,7 +354,8 @@ def _adaptive(size: int, out: int) -> Line:
   o = numbers_of_period(size, out)
   if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out
-  return Line(size, out, int((((o + 1) * size + out - 1) // out - firsts).max()), begin, firsts, counts)
+  most = int((((o + 1) * size + out - 1) // out - firsts).max())
+  return Line(size, out, most, begin, firsts, counts if size % out else None)
 
 
 def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
@@ -547,6 +548,7 @@ class Pooling(Scattering, Random):
     if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)
     if used is not None: total = total / expand(graph.total(cast(used, acc), axes), total.shape)
+    elif (count := math.prod(t.shape[self.ndim:])) != 1: total = total / real(count)
     return self._wrap(cast(drop(total, axes), self.dtype))
 
   adaptive_avg_pool1d = member(_adaptive_avg, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
