@@ -2,20 +2,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.codegen.ir import ArgumentError, DTypeError, ShapeError, dtypes
-from ntgrad.graph import no_grad, one_width
+from ntgrad.codegen.ir import ArgumentError, ShapeError
+from ntgrad.graph import no_grad, of_kind, one_width, text
 from ntgrad.tensor import Tensor
 
-from .common import size
+from .common import one_of, size
 from .module import Module, placed
 
 
-def looked_up(index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float,
+def row_of_nothing(name: str, shape: Sequence[int], padding_idx: int | None) -> int | None:
+  """Which row of a table of a shape stands for nothing, from 0. Raises ArgumentError."""
+  n = shape[0] if shape else 0
+  if padding_idx is None or -n <= padding_idx < n: return None if padding_idx is None else padding_idx % n
+  raise ArgumentError(f"{name}: padding_idx is {padding_idx}, expected {-n} to {n - 1}, a row of {n}")
+
+
+def looked_up(name: str, index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float,
               scale_grad_by_freq: bool) -> Tensor:
   """``weight[index]``; rows that are used and longer than ``max_norm`` are made so long in the weight before. The row
-  ``padding_idx`` gets no gradient, with ``scale_grad_by_freq`` others one that is divided by how often they are used."""
+  ``padding_idx``, counted from 0, gets no gradient, with ``scale_grad_by_freq`` others one that is divided by how often they are
+  used. Raises DTypeError, ShapeError."""
+  of_kind("iu", name, "indices", index, "they must be ints, such as .cast('int32') gives")
+  if weight.ndim != 2: raise ShapeError(f"{name}: a weight of shape {text(weight)}; it takes (rows, features)")
   times: Any = None
   if max_norm is not None or scale_grad_by_freq:
     flat = index.named().reshape(-1)
@@ -56,14 +67,30 @@ def bagged(rows: Any, nothing: Any, mode: str, offsets: Tensor | None = None, la
   return greatest if nothing is None else (count > 0).where(greatest, 0)
 
 
+def bags(name: str, index: Tensor, weight: Tensor, offsets: Any, mode: str, per_sample_weights: Any, include_last_offset: bool,
+         padding_idx: int | None, *how: Any) -> Any:
+  """See :func:`nn.functional.embedding_bag`; ``how`` is what is left of ``looked_up``'s arguments."""
+  if index.ndim not in (1, 2) or (offsets is None) is (index.ndim == 1) or (offsets is not None and offsets.ndim != 1):
+    raise ShapeError(f"{name}: indices of shape {text(index)} and {'no' if offsets is None else text(offsets)} offsets; give "
+                     "(bags, k) without offsets, or (n,) with offsets (bags,)")
+  if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != index.shape):
+    raise ArgumentError(f"{name}: per_sample_weights of shape {text(per_sample_weights)} in mode {mode!r} for indices of shape "
+                        f"{text(index)}; they are for mode 'sum', and of the indices' shape")
+  rows: Any = looked_up(name, index, weight, padding_idx, *how)
+  one_width(name, weight, per_sample_weights)
+  if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
+  if offsets is not None and offsets.shape[0] < include_last_offset:
+    raise ShapeError(f"{name}: no offsets, of which the last is an end; give one at least")
+  return bagged(rows, None if padding_idx is None else index.named() == padding_idx, mode,
+                None if offsets is None else offsets.named(), include_last_offset)
+
+
 class _Table(Module):
   """A table of rows, and what is asked of those that are used."""
   def _make(self, n: int, width: int, given: Tensor | None, padding_idx: int | None, max_norm: float | None, norm_type: float,
             scale_grad_by_freq: bool) -> None:
     name = f"nn.{type(self).__name__}"
-    if padding_idx is not None and not -n <= padding_idx < n:
-      raise ArgumentError(f"{name}: padding_idx is {padding_idx}, expected {-n} to {n - 1}, a row of {n}")
-    self.padding_idx = None if padding_idx is None else padding_idx % n
+    self.padding_idx = row_of_nothing(name, (n, width), padding_idx)
     self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
     if given is None:
       given = Tensor.randn(n, width)
@@ -72,11 +99,8 @@ class _Table(Module):
     elif given.shape != (n, width): raise ShapeError(f"{name}: a table of shape {given.shape}, expected {(n, width)}")
     self.weight = given
 
-  def _rows(self, idx: Tensor) -> Tensor:
-    """``weight[idx]``, through which the row ``padding_idx`` gets no gradient."""
-    if not dtypes.is_int(idx.dtype):
-      raise DTypeError(f"nn.{type(self).__name__}: index of {idx.dtype.name}, expected an integer dtype; use idx.cast('int32')")
-    return looked_up(idx, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+  @property
+  def _how(self) -> tuple[Any, ...]: return self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
 
 
 @placed
@@ -97,7 +121,7 @@ class Embedding(_Table):
 
   def __call__(self, idx: Tensor) -> Tensor:
     """``(..) -> (.., embed_size)``, as ``weight[idx]``. Raises DTypeError for an index that is not an integer."""
-    return self._rows(idx)
+    return looked_up("nn.Embedding", idx, self.weight, *self._how)
 
   def extra_repr(self) -> str:
     """Sizes, and ``padding_idx`` where there is one."""
@@ -120,23 +144,12 @@ class EmbeddingBag(_Table):
                include_last_offset: bool = False, padding_idx: int | None = None):
     size("EmbeddingBag", "num_embeddings", num_embeddings)
     size("EmbeddingBag", "embedding_dim", embedding_dim)
-    if mode not in ("sum", "mean", "max"): raise ArgumentError(f"nn.EmbeddingBag: mode {mode!r}; it takes 'sum', 'mean' or 'max'")
-    self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
+    self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+    self.mode = one_of("nn.EmbeddingBag", "mode", mode, "sum", "mean", "max")
     self.include_last_offset = include_last_offset
     self._make(num_embeddings, embedding_dim, _weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 
   def __call__(self, idx: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
     """``(n, k) -> (n, embedding_dim)``, or ``(k,)`` and ``offsets``; with a weight for each index, of its shape, in mode "sum". A
     bag without indices gives zeros. Raises ShapeError, DTypeError, ArgumentError."""
-    if idx.ndim != (2 if offsets is None else 1) or offsets is not None and offsets.ndim != 1:
-      raise ShapeError(f"nn.EmbeddingBag: index of shape {idx.shape}"
-                       f"{'' if offsets is None else f' and offsets of shape {offsets.shape}'}, "
-                       "expected (n, k), or (k,) with offsets (n,)")
-    if per_sample_weights is not None and (self.mode != "sum" or per_sample_weights.shape != idx.shape):
-      raise ArgumentError(f"nn.EmbeddingBag: per_sample_weights of shape {per_sample_weights.shape} in mode {self.mode!r} for an "
-                          f"index of shape {idx.shape}; they are for mode 'sum', and of the index's shape")
-    rows: Any = self._rows(idx)
-    one_width("nn.EmbeddingBag", self.weight, per_sample_weights)
-    if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
-    return bagged(rows, None if self.padding_idx is None else idx == self.padding_idx, self.mode, offsets,
-                  self.include_last_offset)
+    return bags("nn.EmbeddingBag", idx, self.weight, offsets, self.mode, per_sample_weights, self.include_last_offset, *self._how)

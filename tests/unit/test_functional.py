@@ -482,7 +482,7 @@ def test_ctc_of_sequences_that_are_too_short() -> None:
   ArgumentError, "num_classes"),
   (lambda: F.embedding(x, table), DTypeError, "embedding: indices of float64"),
   (lambda: F.embedding(ids, weights), ShapeError, "embedding"),
-  (lambda: F.embedding(ids, table, 5), ArgumentError, "embedding: padding_idx 5; it goes from -5 to 4"),
+  (lambda: F.embedding(ids, table, 5), ArgumentError, "embedding: padding_idx is 5, expected -5 to 4"),
   (lambda: F.embedding_bag(ids, table), ShapeError, "no offsets"), (lambda: F.embedding_bag(ids, table, ids, mode="least"),
   ArgumentError, "mode"),
   (lambda: F.embedding_bag(ids, table, Tensor([0]), per_sample_weights=P(5)), ArgumentError, "per_sample_weights"),

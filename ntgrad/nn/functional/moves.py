@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
-from ntgrad.graph import Ints, Operand, checked, of_kind, one_width, text
-from ntgrad.nn.embedding import bagged, looked_up
+from ntgrad.graph import Ints, Operand, checked, text
+from ntgrad.nn.common import one_of
+from ntgrad.nn.embedding import bags, looked_up, row_of_nothing
 from ntgrad.tensor import Tensor
 
 # ---- padding
@@ -30,17 +30,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
   return tensor.one_hot(num_classes).cast(dtypes.int64)
 
 
-def _looked_up(name: str, index: Tensor, weight: Tensor, padding_idx: int | None, *how: Any) -> tuple[Tensor, int | None]:
-  """Rows of a table, and which one stands for nothing, from 0."""
-  n = weight.shape[0] if weight.ndim else 0
-  if padding_idx is not None and not -n <= padding_idx < n:
-    raise ArgumentError(f"{name}: padding_idx {padding_idx}; it goes from {-n} to {n - 1}")
-  of_kind("iu", name, "indices", index, "they must be ints")
-  if weight.ndim != 2: raise ShapeError(f"{name}: a weight of shape {text(weight)}; it takes (rows, features)")
-  row = None if padding_idx is None else padding_idx % n
-  return looked_up(index, weight, row, *how), row
-
-
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
   """Rows of a table: ints (..), weight (rows, features) -> (.., features).
@@ -49,7 +38,8 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
   ``scale_grad_by_freq`` divides a row's gradient by how often it is used. ``sparse`` has no effect: gradients are dense. Raises
   DTypeError, ShapeError, ArgumentError.
   """
-  return _looked_up("embedding", input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)[0]
+  row = row_of_nothing("embedding", weight.shape, padding_idx)
+  return looked_up("embedding", input, weight, row, max_norm, norm_type, scale_grad_by_freq)
 
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None, max_norm: float | None = None,
@@ -64,21 +54,11 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None,
   ArgumentError.
   """
   name = "embedding_bag"
-  if mode not in ("sum", "mean", "max"): raise ArgumentError(f"{name}: mode {mode!r}; it takes 'sum', 'mean' or 'max'")
-  if input.ndim not in (1, 2) or (offsets is None) is (input.ndim == 1) or (offsets is not None and offsets.ndim != 1):
-    raise ShapeError(f"{name}: indices of shape {text(input)} and {'no' if offsets is None else text(offsets)} offsets; give "
-                     "(bags, k) without offsets, or (n,) with offsets (bags,)")
-  if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
-    raise ArgumentError(f"{name}: per_sample_weights of shape {text(per_sample_weights)} in mode {mode!r} for indices of shape "
-                        f"{text(input)}; they are for mode 'sum', and of the indices' shape")
+  one_of(name, "mode", mode, "sum", "mean", "max")
   if mode == "max" and scale_grad_by_freq: raise ArgumentError(f"{name}: scale_grad_by_freq in mode 'max'; take 'sum' or 'mean'")
-  rows, row = _looked_up(name, input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-  one_width(name, weight, per_sample_weights)
-  if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
-  if offsets is not None and offsets.shape[0] < include_last_offset:
-    raise ShapeError(f"{name}: no offsets, of which the last is an end; give one at least")
-  return bagged(rows, None if row is None else input.named() == row, mode, None if offsets is None else offsets.named(),
-                include_last_offset)
+  row = row_of_nothing(name, weight.shape, padding_idx)
+  return bags(name, input, weight, offsets, mode, per_sample_weights, include_last_offset, row, max_norm, norm_type,
+              scale_grad_by_freq)
 
 
 # ---- other sizes
