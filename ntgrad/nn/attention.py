@@ -5,11 +5,11 @@ import copy
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes, shown
-from ntgrad.graph import behaving, checked, of_kind
+from ntgrad.graph import behaving, checked, of_kind, text
 from ntgrad.tensor import Tensor
 
 from .activations import activation_of
@@ -41,6 +41,40 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: fl
     with behaving(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
   weights = q._attention_weights(k, mask).dropout(dropout_p, True)
   return weights.dot(v), weights.mean(1) if average else weights
+
+
+def among_heads(name: str, parts: Sequence[Tensor], same: bool, weights: Tensor | Sequence[Tensor], bias: Tensor | None,
+                heads: int, more: Sequence[Tensor | None], known: Sequence[Tensor | None], attn: Tensor | None,
+                padding: Tensor | None, *how: Any) -> tuple[Tensor, Tensor | None]:
+  """Queries, keys and values (n, steps, features), each by its weight (all three by one product where they are the ``same``), in
+  several heads: what the queries find, (n, steps, features), and how much of each key. ``more`` is one more key and value, (1, 1,
+  features), ``known`` stands for keys and values that are projected already, ``how`` is what is left of ``attended``'s arguments.
+  A mask is bool, True where not to look, or added to the scores. Raises ShapeError, DTypeError."""
+  (n, steps, e), keys = parts[0].shape, parts[1].shape[1]
+  if same and isinstance(weights, Tensor):
+    out = parts[0].linear(weights.transpose(0, 1), bias)
+    q, k, v = [out[:, :, i * e:(i + 1) * e] for i in range(3)]
+  else:
+    each = zip(parts, weights.split(e) if isinstance(weights, Tensor) else weights, [None] * 3 if bias is None else bias.split(e))
+    q, k, v = [x.linear(w.transpose(0, 1), b) for x, w, b in each]
+  k, v = [x if one is None else x.cat(one.reshape(1, 1, e).expand(n, 1, e), dim=1) for x, one in zip((k, v), more)]
+  q, k, v = [t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
+  for what, t in zip(("static_k", "static_v"), known):
+    if t is not None and (t.ndim != 3 or t.shape[::2] != (n * heads, k.shape[3])):
+      raise ShapeError(f"{name}: {what} of shape {text(t)}; it takes ({n * heads}, steps, {k.shape[3]})")
+  k, v = [x if t is None else t.reshape(n, heads, t.shape[1], -1) for x, t in zip((k, v), known)]
+  masks = list[tuple[str, Tensor]]()
+  if attn is not None:
+    if attn.shape not in (wanted := ((steps, keys), (n * heads, steps, keys))):
+      raise ShapeError(f"{name}: attn_mask of shape {text(attn)}, expected {wanted[0]} or {wanted[1]}")
+    masks.append(("attn_mask", attn.reshape(*((1, 1) if attn.ndim == 2 else (n, heads)), steps, keys)))
+  if padding is not None:
+    if padding.shape != (n, keys) and (n != 1 or padding.shape != (keys,)):
+      raise ShapeError(f"{name}: key_padding_mask of shape {text(padding)}, expected {(n, keys)}")
+    masks.append(("key_padding_mask", padding.reshape(n, 1, 1, keys)))
+  total = functools.reduce(operator.add, [added(name, what, m, q) for what, m in masks]) if masks else None
+  out, seen = attended(q, k, v, None if total is None else total.expand(*total.shape[:2], steps, keys), *how)
+  return out.transpose(1, 2).flatten(2), seen
 
 
 @placed
@@ -89,17 +123,16 @@ class MultiheadAttention(Module):
     if parts[0].shape[0] != parts[1].shape[0] or parts[1].shape[:2] != parts[2].shape[:2]:
       raise ShapeError(f"nn.MultiheadAttention: query {query.shape}, key {key.shape} and value {value.shape}; all need the "
                        "same n, key and value as many steps")
-    q, k, v = self._projected(parts, query is key and key is value)
-    n = q.shape[0]
-    mask = self._mask(n, q.shape[1], k.shape[1], attn_mask, key_padding_mask, is_causal, q)
-    if self.bias_k is not None and self.bias_v is not None:
-      k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
-    q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
-    out, weights = attended(q, k, v, mask, self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0,
+    weights = self.in_proj_weight if self.same else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+    if is_causal and attn_mask is None:
+      attn_mask = Tensor.ones(parts[0].shape[1], parts[1].shape[1], dtype=dtypes.bool, device=query.device).triu(1)
+    dropout = self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0
+    out, seen = among_heads("nn.MultiheadAttention", parts, query is key and key is value, weights, self.in_proj_bias,
+                            self.num_heads, (self.bias_k, self.bias_v), (None, None), attn_mask, key_padding_mask, dropout,
                             self.add_zero_attn, need_weights, average_attn_weights)
-    out = self.out_proj(out.transpose(1, 2).flatten(2))
-    if one: return out.squeeze(0), None if weights is None else weights.squeeze(0)
-    return (out if self.batch_first else out.transpose(0, 1)), weights
+    out = self.out_proj(out)
+    if one: return out.squeeze(0), None if seen is None else seen.squeeze(0)
+    return (out if self.batch_first else out.transpose(0, 1)), seen
 
   def _batched(self, what: str, x: Tensor, features: int, one: bool) -> Tensor:
     """(n, steps, features)."""
@@ -108,32 +141,6 @@ class MultiheadAttention(Module):
     last("MultiheadAttention", x, features, f"what a {what} has")
     x = x.named()
     return x.unsqueeze(0) if one else x if self.batch_first else x.transpose(0, 1)
-
-  def _projected(self, parts: list[Tensor], same: bool) -> list[Tensor]:
-    e, bias = self.embed_dim, self.in_proj_bias
-    if same and self.same:   # one product
-      out = parts[0].linear(self.in_proj_weight.transpose(0, 1), bias)
-      return [out[:, :, i * e:(i + 1) * e] for i in range(3)]
-    weights = self.in_proj_weight.split(e) if self.same else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-    return [x.linear(w.transpose(0, 1), b) for x, w, b in zip(parts, weights, [None] * 3 if bias is None else bias.split(e))]
-
-  def _mask(self, n: int, steps: int, keys: int, attn: Tensor | None, padding: Tensor | None, causal: bool,
-            like: Tensor) -> Tensor | None:
-    """What is added to the scores: 0 or -inf of a bool mask; (n or 1, heads or 1, steps, keys)."""
-    name, heads = "nn.MultiheadAttention", self.num_heads
-    masks = list[Tensor]()
-    if attn is not None:
-      if attn.shape == (steps, keys): masks.append(attn.reshape(1, 1, steps, keys))
-      elif attn.shape == (n * heads, steps, keys): masks.append(attn.reshape(n, heads, steps, keys))
-      else: raise ShapeError(f"{name}: attn_mask of shape {attn.shape}, expected {(steps, keys)} or {(n * heads, steps, keys)}")
-    elif causal: masks.append(Tensor.ones(1, 1, steps, keys, dtype=dtypes.bool, device=like.device).triu(1))
-    if padding is not None:
-      if padding.shape not in ((n, keys), (keys,)) or (padding.ndim == 1 and n != 1):
-        raise ShapeError(f"{name}: key_padding_mask of shape {padding.shape}, expected {(n, keys)}")
-      masks.append(padding.reshape(n, 1, 1, keys))
-    if not masks: return None
-    total = functools.reduce(operator.add, [added(name, "a mask", m, like) for m in masks])
-    return total.expand(*total.shape[:2], steps, keys)
 
 
 MultiHeadAttention = MultiheadAttention

@@ -5,7 +5,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.graph import Operand, behaving, checked, text
-from ntgrad.nn.attention import added, attended
+from ntgrad.nn.attention import among_heads
 from ntgrad.tensor import Tensor
 
 from .products import linear
@@ -51,37 +51,16 @@ def multi_head_attention_forward(
   if heads < 1 or e % heads: raise ArgumentError(f"{_HEADS}: {e} features cannot be divided into num_heads {heads}")
   if is_causal and attn_mask is None: raise ArgumentError(f"{_HEADS}: is_causal without attn_mask; give the mask too")
   if (bias_k is None) is not (bias_v is None): raise ArgumentError(f"{_HEADS}: bias_k and bias_v go together; give both")
-  q, k, v = [x.named().unsqueeze(1) if one else x.named() for x in (query, key, value)]
-  steps, n = q.shape[:2]
-  attn, padding = [None if m is None else added(_HEADS, what, m, q)
-                   for what, m in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask))]
-  mask = _added(attn, padding, n, heads, steps, k.shape[0])
+  if bias_k is not None and (static_k is not None or static_v is not None):
+    raise ArgumentError(f"{_HEADS}: bias_k with static_k or static_v")
+  parts = [x.named().unsqueeze(0) if one else x.named().transpose(0, 1) for x in (query, key, value)]
   weights = _weights(e, in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, use_separate_proj_weight)
-  q, k, v = [linear(x, w, b) for x, w, b in zip(
-    (q, k, v), weights, [None] * 3 if in_proj_bias is None else in_proj_bias.split(e))]
-  if bias_k is not None and bias_v is not None:
-    if static_k is not None or static_v is not None: raise ArgumentError(f"{_HEADS}: bias_k with static_k or static_v")
-    k, v = [x.cat(b.reshape(1, 1, e).expand(1, n, e), dim=0) for x, b in ((k, bias_k), (v, bias_v))]
-  q, k, v = [x.reshape(x.shape[0], n, heads, e // heads).permute(1, 2, 0, 3) for x in (q, k, v)]   # (n, heads, steps, ..)
-  k, v = _static("static_k", static_k, k), _static("static_v", static_v, v)
-  x, seen = attended(q, k, v, mask, dropout_p if training else 0.0, add_zero_attn, need_weights,
-                     average_attn_weights)
-  if one and seen is not None: seen = seen.squeeze(0)
-  x = linear(x.permute(2, 0, 1, 3).reshape(steps, n, e), out_proj_weight, out_proj_bias)
-  return x.squeeze(1) if one else x, seen
-
-
-def _added(attn: Any, padding: Any, n: int, heads: int, steps: int, keys: int) -> Any:
-  """Both masks in one: (n or 1, heads or 1, steps or 1, keys)."""
-  if attn is not None:
-    if attn.shape not in ((steps, keys), (n * heads, steps, keys)):
-      raise ShapeError(f"{_HEADS}: attn_mask of shape {text(attn)}; it takes {(steps, keys)} or {(n * heads, steps, keys)}")
-    attn = attn.reshape(*((1, 1) if attn.ndim == 2 else (n, heads)), steps, keys)
-  if padding is None: return attn
-  if padding.shape != (n, keys) and (n != 1 or padding.shape != (keys,)):
-    raise ShapeError(f"{_HEADS}: key_padding_mask of shape {text(padding)}; it takes {(n, keys)}")
-  padding = padding.reshape(n, 1, 1, keys)
-  return padding if attn is None else attn + padding
+  x, seen = among_heads(_HEADS, parts, query is key and key is value, weights, in_proj_bias, heads, (bias_k, bias_v),
+                        (static_k, static_v), attn_mask, key_padding_mask, dropout_p if training else 0.0, add_zero_attn,
+                        need_weights, average_attn_weights)
+  x = linear(x, out_proj_weight, out_proj_bias)
+  if one: return x.squeeze(0), None if seen is None else seen.squeeze(0)
+  return x.transpose(0, 1), seen
 
 
 def _weights(e: int, packed: Any, q: Any, k: Any, v: Any, separate: bool) -> Any:
@@ -91,16 +70,7 @@ def _weights(e: int, packed: Any, q: Any, k: Any, v: Any, separate: bool) -> Any
     return q, k, v
   if packed is None: raise ArgumentError(f"{_HEADS}: no in_proj_weight; give it, or use_separate_proj_weight=True")
   if packed.shape != (3 * e, e): raise ShapeError(f"{_HEADS}: in_proj_weight of shape {text(packed)}; it takes {(3 * e, e)}")
-  return packed.split(e)
-
-
-def _static(what: str, given: Any, x: Any) -> Any:
-  """What stands for projected keys or values, where it is given."""
-  if given is None: return x
-  n, heads, _, size = x.shape
-  if given.ndim != 3 or given.shape[0] != n * heads or given.shape[2] != size:
-    raise ShapeError(f"{_HEADS}: {what} of shape {text(given)}; it takes ({n * heads}, steps, {size})")
-  return given.reshape(n, heads, given.shape[1], size)
+  return packed
 
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
