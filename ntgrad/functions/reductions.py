@@ -15,12 +15,8 @@ Dims = Any
 
 # ---- extremes
 def _extreme(name: str, input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand | None = None) -> Any:
-  keepdim = flag(f"{name}: keepdim", keepdim)
-  if other is None and isinstance(dim, Tensor): dim, other = None, dim
-  if other is not None:
-    if dim is not None: raise ArgumentError(f"{name}: dim={shown(dim)} and another tensor; give one of them")
-    return input.maximum(other) if name == "max" else input.minimum(other)
-  return getattr(input, name)(dim=dim, keepdim=keepdim)
+  if other is not None and dim is not None: raise ArgumentError(f"{name}: dim={shown(dim)} and another tensor; give one of them")
+  return getattr(input, name)(dim if other is None else other, flag(f"{name}: keepdim", keepdim))
 
 
 max = checked(variant("max", _extreme, """

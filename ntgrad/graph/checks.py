@@ -423,10 +423,12 @@ def no_flag(name: str, what: str, value: Any) -> Any:
   return value
 
 
-def whole_number(name: str, what: str, value: Any, least: int) -> int:
-  """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least: return int(value)
-  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int of at least {least}")
+def whole_number(name: str, what: str, value: Any, least: int = 1, most: int = 2 ** 63 - 1) -> int:
+  """An int (Python's or numpy's) from ``least`` to ``most``. Raises ArgumentError for anything else."""
+  whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+  if whole and least <= value <= most: return int(value)
+  end = f" and at most {most}" if most < 2 ** 31 or whole and value > most else ""
+  raise ArgumentError(f"{name}: {what} {shown(value)}; it must be an int of at least {least}{end}")
 
 
 def of_kind(kinds: str, name: str, what: str, t: Any, takes: str, error: type[DTypeError] = DTypeError) -> None:

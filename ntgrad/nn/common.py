@@ -7,7 +7,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, ShapeError, dtypes, shown
-from ntgrad.core import MAX_SIZE, real_number
+from ntgrad.core import MAX_SIZE, real_number, whole_number
 from ntgrad.engine.observers import observers
 from ntgrad.graph import Ints, no_flag
 from ntgrad.tensor import Tensor
@@ -15,8 +15,7 @@ from ntgrad.tensor import Tensor
 
 def size(layer: str, what: str, n: Any) -> int:
   """A size as a whole number. Raises ArgumentError."""
-  if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_SIZE:
-    raise ArgumentError(f"nn.{layer}: {what} is {shown(n)}, expected a whole number from 1 to {MAX_SIZE}")
+  whole_number(f"nn.{layer}", what, n)
   return n
 
 

@@ -18,7 +18,7 @@ from ntgrad.engine.buffer import Buffer, overwritten, transfer_watchers
 from ntgrad.engine.counters import phase
 from ntgrad.engine.device import Device
 from ntgrad.engine.keeping import gradients_asked, gradients_of
-from ntgrad.engine.realize import walk_nodes as computed_walk
+from ntgrad.engine.realize import base_of, walk_nodes as computed_walk
 from ntgrad.graph import apply_view, hooks, nodes as graph, origins, synchronized, values, variable
 from ntgrad.graph.alias import repeats
 from ntgrad.graph.formulas import SLOPES
@@ -468,8 +468,7 @@ def _memory(u: UOp) -> UOp:
 
 def _is_computed(u: UOp) -> bool:
   """Whether a node is memory, or a view of it, that an expression was computed into."""
-  u = _memory(u)
-  while u.op in MOVEMENT: u = u.src[0]
+  u = base_of(u)
   return u.op is Ops.BUFFER and u.arg.known != []
 
 

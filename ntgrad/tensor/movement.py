@@ -10,8 +10,6 @@ import math
 import operator
 from typing import Any, Self, Sequence
 
-import numpy as np
-
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, Ops, ShapeError, UOp, dtypes, promote, shown
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.graph import Bits, Ints, Operand, Places, Several, aligned_names, checked, fit, nodes as graph, operand, origins, text
@@ -94,12 +92,6 @@ def sliced(item: slice, size: int) -> tuple[int, int, int]:
   first, last = (end(item.start, low), end(item.stop, high)) if step > 0 else (end(item.start, high), end(item.stop, low))
   length, each = (last - first, step) if step > 0 else (first - last, -step)
   return first, (length + each - 1) // each if length > 0 else 0, step
-
-
-def count_of(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
-  """A count: an int of at least 0. Raises ArgumentError."""
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= most: return int(value)
-  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{f' and at most {most}' * (most < 2 ** 31)}")
 
 
 @checked
@@ -545,7 +537,7 @@ class Movement(Base):
     1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
     dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes
     that do not fit."""
-    pieces, groups = pattern_moves(formula, self, {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()})
+    pieces, groups = pattern_moves(formula, self, {k: whole_number("rearrange", f"size {k}", n, 0) for k, n in sizes.items()})
     moved = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])._permute(tuple([k for g in groups for k in g]))
     shape = tuple([math.prod([pieces[k][1] for k in g]) for g in groups])
     ends = list(itertools.accumulate([len(g) for g in groups]))

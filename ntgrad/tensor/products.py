@@ -12,14 +12,14 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequenc
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, BinaryOps, ShapeError, UOp, shown
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
-from ntgrad.core import axis_of
+from ntgrad.core import axis_of, whole_number
 from ntgrad.graph import Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
 from ntgrad.graph.nodes import broadcast, cast, drop, expand, permute, reshape
 from ntgrad.graph.recipes import recalled
 
 from .creation import Creation
 from .families import member
-from .movement import as_tuple, count_of, several
+from .movement import as_tuple, several
 from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Reduction, fits_int32
 
@@ -211,7 +211,7 @@ class Products(Reduction, Creation):
       if len(ours) != len(theirs) or len(set(ours)) != len(ours) or len(set(theirs)) != len(theirs):
         raise ArgumentError(f"tensordot: dims {shown(dims)}; give as many of the first as of the second, none twice")
     else:
-      k = count_of("tensordot", "dims", dims)
+      k = whole_number("tensordot", "dims", dims, 0)
       if k > min(n, m): raise ArgumentError(f"tensordot: dims {k} for shapes {text(self)} and {text(other)}; neither has as many")
       ours, theirs = list(range(n - k, n)), list(range(k))
     if (not n and ours) or (not m and theirs):
@@ -342,7 +342,7 @@ class Products(Reduction, Creation):
     ``params[0]·x + params[1]·x³ + ..`` of them (https://kellerjordan.github.io/posts/muon/), of the matrix divided by its
     Frobenius norm; ``steps`` are 1000 at most. Raises ShapeError, ArgumentError."""
     if self.ndim < 2: raise ShapeError(f"newton_schulz: shape {text(self)}; it takes matrices (.., m, n)")
-    n = count_of("newton_schulz", "steps", steps, _MOST_STEPS)
+    n = whole_number("newton_schulz", "steps", steps, 0, _MOST_STEPS)
     if not len(params): raise ArgumentError("newton_schulz: params has no number; it takes those of x, x³ and so on")
     x: Any = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
     flipped = self.shape[-2] > self.shape[-1]

@@ -13,7 +13,7 @@ from typing import Any
 from ntgrad.codegen.ir import ArgumentError, StateError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.recording import refuse_recording
-from ntgrad.graph import checked
+from ntgrad.graph import checked, whole_number as _whole
 from ntgrad.nn.common import number, one_of
 
 from .base import an_optimizer
@@ -28,12 +28,6 @@ def _each(name: str, what: str, value: Any, n: int) -> list[Any]:
   if not isinstance(value, (list, tuple)): return [value] * n
   if len(value) != n: raise ArgumentError(f"{name}: {len(value)} of {what} for {n} groups of parameters")
   return list(value)
-
-
-def _whole(name: str, what: str, value: Any, least: int = 1) -> int:
-  if not isinstance(value, int) or isinstance(value, bool) or value < least:
-    raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a whole number of at least {least}")
-  return value
 
 
 def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float: return number(least)(name, what, value)

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
+from ntgrad.graph import whole_number
 from ntgrad.nn.common import number, one_of
 from ntgrad.tensor import Tensor
 
@@ -359,12 +361,6 @@ def _coefficients(name: str, what: str, value: Any) -> tuple[float, ...]:
   return tuple(number(-math.inf)(name, what, v) for v in value)
 
 
-def _steps(name: str, what: str, value: Any) -> int:
-  if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 100:
-    raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a whole number below 100")
-  return value
-
-
 class Muon(Optimizer):
   """Momentum whose singular values are all made near 1 (https://kellerjordan.github.io/posts/muon/), for matrices, as PyTorch has
   it. Convolutions' weights (n, ..) are taken as matrices (n, rest); train vectors, embeddings and the last layer by another.
@@ -374,7 +370,8 @@ class Muon(Optimizer):
   https://arxiv.org/abs/2502.16982) or 1 ("none", as tinygrad). Raises as :class:`Optimizer`, and ShapeError for a parameter of
   less than two dimensions.
   """
-  _checks = {**Optimizer._checks, "momentum": BELOW_1, "ns_coefficients": _coefficients, "ns_steps": _steps,
+  _checks = {**Optimizer._checks, "momentum": BELOW_1, "ns_coefficients": _coefficients,
+             "ns_steps": partial(whole_number, least=0, most=99),
              "adjust_lr_fn": lambda name, what, value: one_of(
                name, what, "original" if value is None else value, "original", "match_rms_adamw", "none")}
   _states, _rest, _reads, _alone = ("momentum_buffer",), "momentum", ("momentum", "weight_decay"), True
