@@ -5,8 +5,8 @@ list of parameters, as PyTorch has them, and the names that have it. ``tensor/ma
 layers, and ``python -m ntgrad stubs`` writes what editors and mypy read of both.
 
 ``...`` stands for the method's own parameters. ``inplace`` writes the result to the input, ``out`` to another tensor;
-``size_average`` and ``reduce`` stand for ``reduction``. ``Spatial`` takes one number or one a spatial dimension, ``Implicit`` is
-PyTorch's dim where none is given. What the method has no parameter for has no effect.
+``size_average`` and ``reduce`` stand for ``reduction``. ``Spatial`` takes one number or one a spatial dimension (two, unless the
+name says how many), ``Implicit`` is PyTorch's dim where none is given. What the method has no parameter for has no effect.
 """
 from __future__ import annotations
 
@@ -187,6 +187,8 @@ FUNCTIONAL = {
   f"{_POOL}, dilation=1, ceil_mode=False, return_indices=False": "max_poolNd",
   f"{_POOL}, ceil_mode=False, count_include_pad=True": "avg_pool1d",
   f"{_POOL}, ceil_mode=False, count_include_pad=True, divisor_override=None": "avg_pool2d avg_pool3d",
+  "input, kernel_size: Spatial, dilation=1, padding: Spatial=0, stride=1": "unfold:im2col",
+  "input, output_size: Spatial, kernel_size: Spatial, dilation=1, padding: Spatial=0, stride=1": "fold:col2im",
   # with indices, whatever return_indices says
   f"{_POOL}, dilation=1, ceil_mode=False, return_indices=False ": "max_poolNd_with_indices:max_poolNd(return_indices=True)",
   "input, output_size, return_indices=False": "adaptive_max_poolNd_with_indices:adaptive_max_poolNd(return_indices=True)",
@@ -335,6 +337,8 @@ FractionalMaxPool3d(kernel_size, output_size, output_ratio, -return_indices, -_r
 AdaptiveAvgPoolNd(output_size): adaptive_avg_poolNd
 AdaptiveMaxPoolNd(output_size, -return_indices): adaptive_max_poolNd
 MaxUnpoolNd(kernel_size, stride, padding): max_unpoolNd(indices, output_size)
+Unfold(kernel_size, dilation, padding, stride): unfold
+Fold(output_size, kernel_size, dilation, padding, stride): fold
 """
 
 

@@ -42,9 +42,9 @@ _NAMES = {   # by file
   "losses": "CTCLoss",
   "module": "Module Parameter",
   "moving":
-    "CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Flatten Fold Identity "
+    "CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Flatten Identity "
     "ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d "
-    "ReplicationPad3d Unflatten Unfold ZeroPad1d ZeroPad2d ZeroPad3d",
+    "ReplicationPad3d Unflatten ZeroPad1d ZeroPad2d ZeroPad3d",
   "norms":
     "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d CrossMapLRN2d GroupNorm InstanceNorm InstanceNorm1d InstanceNorm2d "
     "InstanceNorm3d LayerNorm LayerNorm2d LocalResponseNorm RMSNorm",

@@ -6,11 +6,10 @@ import math
 from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.graph import Ints
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.convolution import named_paddings
 
-from .common import batched_or_not, ints, leaf, size
+from .common import batched_or_not, ints, leaf, one_of, size
 from .module import Module, placed
-
-_MODES = "zeros", "reflect", "replicate", "circular"
 
 
 class _Convolution(Module):
@@ -54,17 +53,12 @@ class Conv2d(_Convolution):
                dilation: Ints = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros"):
     self._sizes(in_channels, out_channels, kernel_size, stride, dilation, groups)
     name, rank = type(self).__name__, self._rank
-    self.padding: tuple[int, ...]
     if padding == "valid": padding = 0
     if isinstance(padding, str):
-      if padding != "same" or self.stride != (1,) * rank:
-        raise ArgumentError(f"nn.{name}: padding {padding!r} with stride {self.stride}; give numbers, or 'same' with stride 1")
-      # (left, right, top, bottom), the last dimension first; an even kernel pads one more after than before
-      total = [d * (k - 1) for d, k in zip(self.dilation[::-1], self.kernel_size[::-1])]
-      self.padding = tuple(p for t in total for p in (t // 2, t - t // 2))
+      pairs = named_paddings(f"nn.{name}", padding, self.kernel_size, self.stride, self.dilation)
+      self.padding = tuple(p for pair in reversed(pairs) for p in pair)   # (left, right, top, bottom): the last dimension first
     else: self.padding = ints(name, "padding", padding, rank, 0)
-    if padding_mode not in _MODES: raise ArgumentError(f"nn.{name}: padding_mode {padding_mode!r}; it takes {', '.join(_MODES)}")
-    self.padding_mode = padding_mode
+    self.padding_mode = one_of(f"nn.{name}", "padding_mode", padding_mode, "zeros", "reflect", "replicate", "circular")
     self._make(out_channels, in_channels // groups, bias)
 
   def __call__(self, x: Tensor) -> Tensor:

@@ -625,3 +625,26 @@ class MaxUnpool3d(Layer):
   padding: Ints = 0
   def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None: ...
   def __call__(self, input: Tensor, indices: Any, output_size: Sequence[int] | None = None) -> Tensor: ...
+
+class Unfold(Layer):
+  """Windows as columns, ``torch.nn.functional.unfold``: (n, c, *spatial) -> (n, c * kernel elements, windows). ``kernel_size``
+    is one number for two spatial dimensions, or one for each; the input may have no batch. (:meth:`unfold` makes windows of one
+    dimension, :meth:`windows` of several without putting them into columns.) Raises ShapeError, ArgumentError."""
+  kernel_size: Ints
+  dilation: Ints = 1
+  padding: Ints = 0
+  stride: Ints = 1
+  def __init__(self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> None: ...
+  def __call__(self, input: Tensor) -> Tensor: ...
+
+class Fold(Layer):
+  """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
+    Where windows overlap their elements are added up. One number as a size stands for two spatial dimensions. Raises ShapeError,
+    ArgumentError."""
+  output_size: Ints
+  kernel_size: Ints
+  dilation: Ints = 1
+  padding: Ints = 0
+  stride: Ints = 1
+  def __init__(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> None: ...
+  def __call__(self, input: Tensor) -> Tensor: ...

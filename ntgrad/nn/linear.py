@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError
 from ntgrad.core import real_number
-from ntgrad.graph import of_kind, one_width
+from ntgrad.graph import of_kind, one_width, text
 from ntgrad.tensor import Tensor
 
 from .common import last, leaf, size
@@ -53,16 +53,14 @@ class Bilinear(Module):
 
   def __call__(self, input1: Tensor, input2: Tensor) -> Tensor:
     """``(.., in1_features), (.., in2_features) -> (.., out_features)``. Raises ShapeError for other dimensions."""
-    last("Bilinear", input1, self.in1_features, "in1_features")
-    last("Bilinear", input2, self.in2_features, "in2_features")
-    if input1.shape[:-1] != input2.shape[:-1]:
-      raise ShapeError(f"nn.Bilinear: inputs of shapes {input1.shape} and {input2.shape}; all but the last sizes must be equal")
-    return bilinear(input1, input2, self.weight, self.bias)
+    return bilinear("nn.Bilinear", input1, input2, self.weight, self.bias)
 
 
-def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-  """``xᵀ weight[k] y + bias[k]`` for each k, of tensors that fit."""
-  one_width("bilinear", x, y, weight, bias)
+def bilinear(name: str, x: Tensor, y: Any, weight: Any, bias: Any) -> Tensor:
+  """``xᵀ weight[k] y + bias[k]`` for each k. Raises ShapeError, DTypeError."""
+  if x.ndim < 1 or weight.ndim != 3 or x.shape[:-1] != y.shape[:-1] or weight.shape[1:] != (*x.shape[-1:], *y.shape[-1:]):
+    raise ShapeError(f"{name}: inputs {text(x)} and {text(y)} with weight {text(weight)}; give (.., i), (.., j) and (out, i, j)")
+  one_width(name, x, y, weight, bias)
   k, i, j = weight.shape
   out = x.dot(weight.permute(1, 0, 2).reshape(i, k * j)).reshape(*x.shape[:-1], k, j).dot(y.unsqueeze(-1)).squeeze(-1)
   return out if bias is None else out + bias

@@ -87,7 +87,7 @@ class MadeLayer:
     self.unsaid = frozenset(w[1:] for w in words if w[0] == "-")
     self.fields = [w.removeprefix("-") for w in words]
     self.called = [self.function.first, *[w for w in also.split(", ") if w]]
-    self.rank = int(re.findall(r"\d", self.name)[0]) if {"kernel_size", "output_size"} & {*self.fields} else 0
+    self.rank = int(next(iter(re.findall(r"\d", self.name)), 0)) if {"kernel_size", "output_size"} & {*self.fields} else 0
     self.drops = "training" in self.function.values and "p" in self.fields
 
   def field(self, name: str) -> str:

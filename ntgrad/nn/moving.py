@@ -1,4 +1,4 @@
-"""Layers that only move elements: other shapes, padding, windows as columns."""
+"""Layers that only move elements: other shapes, padding."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -42,33 +42,6 @@ class Identity(Module):
   def __call__(self, x: Any) -> Any:
     """The input itself."""
     return x
-
-
-@layer
-class Unfold(Module):
-  """Windows as columns: ``(n, c, *spatial) -> (n, c · kernel elements, windows)``; see ``Tensor.im2col``."""
-  kernel_size: Ints
-  dilation: Ints = 1
-  padding: Ints = 0
-  stride: Ints = 1
-
-  def __call__(self, input: Tensor) -> Tensor:
-    """The windows. Raises ShapeError, ArgumentError."""
-    return input.im2col(self.kernel_size, self.dilation, self.padding, self.stride)
-
-
-@layer
-class Fold(Module):
-  """The adjoint of :class:`Unfold`: ``(n, c · kernel elements, windows) -> (n, c, *output_size)``; see ``Tensor.col2im``."""
-  output_size: Ints
-  kernel_size: Ints
-  dilation: Ints = 1
-  padding: Ints = 0
-  stride: Ints = 1
-
-  def __call__(self, input: Tensor) -> Tensor:
-    """Sums where windows overlap. Raises ShapeError, ArgumentError."""
-    return input.col2im(self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 # ---- padding

@@ -82,7 +82,7 @@ def _must_fit(name: str, kernel: Sequence[int], dilation: Sequence[int], spatial
                      f"{tuple(pairs)}")
 
 
-def _named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
+def named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
   """The padding that "valid" and "same" stand for; the latter has one more after than before where it is odd."""
   if padding == "valid": return [(0, 0)] * len(kernel)
   if padding != "same": raise ArgumentError(f"{name}: padding {padding!r}; it takes numbers, 'same' or 'valid'")
@@ -141,7 +141,7 @@ class Convolution(Elementwise, Movement):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw}; it must be ({sw[0]},)")
     one_width(name, self, weight, bias)
     (st, di), kernel = _steps(name, n, stride, dilation), sw[2:]
-    pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n, True)
+    pairs = named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n, True)
     if min([min(p) for p in pairs]) < 0:
       cut = self.pad(((0, 0), (0, 0), *[(min(lo, 0), min(hi, 0)) for lo, hi in pairs]))
       rest = tuple([(max(lo, 0), max(hi, 0)) for lo, hi in pairs])

@@ -127,7 +127,7 @@ class Made:
     kind, value = _OWN.get(said, (said, "{p}"))
     if not kind and (m := self.at.get(a.arg)) is not None: kind = _of_functions(self.theirs[m].annotation)
     if kind := kind or _OLDER.get(a.arg, ""): a.annotation = ast.Name(kind)
-    return value.format(name=self.name, p=a.arg, first=self.first, rank=next(iter(re.findall(r"\d", self.name)), ""),
+    return value.format(name=self.name, p=a.arg, first=self.first, rank=next(iter(re.findall(r"\d", self.name)), "2"),
                         least=int(a.arg != "padding"))
 
   def call(self, first: str, values: Mapping[str, str]) -> str:

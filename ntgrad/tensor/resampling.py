@@ -56,10 +56,14 @@ def _far(x: Any, a: float = _CUBIC) -> Any:
   return ((a * x + -5 * a) * x + 8 * a) * x + -4 * a
 
 
+def _by_distance(x: UOp, a: float = _CUBIC) -> UOp:
+  """The same at any distance."""
+  return where(graph.le(x, 1.0), _near(x, a), where(graph.lt(x, 2.0), _far(x, a), 0.0))
+
+
 def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
-    x = absolute(at.distance(o, j, dtype, None))
-    return where(graph.le(x, 1.0), _near(x), where(graph.lt(x, 2.0), _far(x), 0.0))
+    return _by_distance(absolute(at.distance(o, j, dtype, None)))
   return weight
 
 
@@ -104,9 +108,7 @@ def _wide_line(size: int, out: int, scale: float | None, mode: str, corners: boo
   o = numbers_of_period(size, out, corners) if d else None
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     x = absolute(middle.distance(o, j, dtype, None)) * (one / max(a, one))
-    w = maximum(1.0 - x, 0.0) if not cubic else where(
-      graph.le(x, 1.0), _near(x, _CUBIC_WIDE), where(graph.lt(x, 2.0), _far(x, _CUBIC_WIDE), 0.0))
-    return where(graph.inside(j, size), w, 0.0)
+    return where(graph.inside(j, size), _by_distance(x, _CUBIC_WIDE) if cubic else maximum(1.0 - x, 0.0), 0.0)
   return Line(size, out, math.ceil(2 * reach / one) + (not d), lambda o: begin.below(o, dtypes.float32),
               None if o is None else (o * begin.a + begin.b) // d, weight)
 

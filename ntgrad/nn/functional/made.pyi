@@ -360,6 +360,16 @@ def avg_pool2d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, paddi
 def avg_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, ceil_mode: bool=False, count_include_pad: bool=True, divisor_override: int | None=None) -> Tensor:
   """:meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
 
+def unfold(input: Tensor, kernel_size: Ints, dilation: Ints=1, padding: Ints=0, stride: Ints=1) -> Tensor:
+  """Windows as columns, ``torch.nn.functional.unfold``: (n, c, *spatial) -> (n, c * kernel elements, windows). ``kernel_size``
+    is one number for two spatial dimensions, or one for each; the input may have no batch. (:meth:`unfold` makes windows of one
+    dimension, :meth:`windows` of several without putting them into columns.) Raises ShapeError, ArgumentError."""
+
+def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints=1, padding: Ints=0, stride: Ints=1) -> Tensor:
+  """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
+    Where windows overlap their elements are added up. One number as a size stands for two spatial dimensions. Raises ShapeError,
+    ArgumentError."""
+
 def max_pool1d_with_indices(input: Tensor, kernel_size: Ints, stride: Ints | None=None, padding: Ints=0, dilation: Ints=1, ceil_mode: bool=False, return_indices: bool=False) -> Any:
   """:meth:`max_pool2d` over the last dimension: (.., l) -> (.., l')."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
-from ntgrad.graph import Ints, Operand, checked, text
+from ntgrad.codegen.ir import ArgumentError, dtypes
+from ntgrad.graph import Ints, Operand, checked
 from ntgrad.nn.common import one_of
 from ntgrad.nn.embedding import bags, looked_up, row_of_nothing
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.convolution import each
 
 # ---- padding
 
@@ -74,11 +75,7 @@ def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | S
     if size is not None or scale_factor is None:
       raise ArgumentError(f"interpolate: recompute_scale_factor with size {size} and scale_factor {scale_factor}; it takes "
                           "scale_factor alone")
-    n = input.ndim - 2
-    scales = tuple(scale_factor) if isinstance(scale_factor, Sequence) else (scale_factor,) * n
-    if len(scales) != n:
-      raise ShapeError(f"interpolate: scale_factor {scales} for shape {text(input)}; give one number, or one for each spatial "
-                       "dimension")
+    scales = each("interpolate", "scale_factor", scale_factor, input.ndim - 2)
     if not all(math.isfinite(f) for f in scales): raise ArgumentError(f"interpolate: scale_factor {scales}; it must be finite")
     size, scale_factor = tuple(int(s * f) for s, f in zip(input.shape[2:], scales)), None
   return input.interpolate(size, scale_factor, mode, align_corners, antialias)

@@ -1,4 +1,4 @@
-"""Products with weights: linear, bilinear, convolutions, and the windows they are made of."""
+"""Products with weights: linear, bilinear, convolutions."""
 from __future__ import annotations
 
 from ntgrad.codegen.ir import ShapeError
@@ -20,11 +20,7 @@ def linear(input: Tensor, weight: Operand, bias: Operand | None = None) -> Tenso
 
 def bilinear(input1: Tensor, input2: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
   """x1ᵀ weight[k] x2 + bias[k] for each k: (.., i), (.., j), weight (out, i, j) -> (.., out). Raises ShapeError."""
-  if input1.ndim < 1 or weight.ndim != 3 or input1.shape[:-1] != input2.shape[:-1] or (
-      weight.shape[1:] != (*input1.shape[-1:], *input2.shape[-1:])):
-    raise ShapeError(f"bilinear: inputs {text(input1)} and {text(input2)} with weight {text(weight)}; give (.., i), (.., j) and "
-                     "(out, i, j)")
-  return of_two(input1, input2, weight, bias)
+  return of_two("bilinear", input1, input2, weight, bias)
 
 
 # ---- convolutions
@@ -78,21 +74,7 @@ conv_transpose3d = variant("conv_transpose3d", _transposed, 3, """
   ShapeError, ArgumentError.""")
 
 
-# ---- windows as columns
-def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
-  """Windows as columns: (n, c, h, w) -> (n, c * kernel elements, windows), or without n. Raises ShapeError, ArgumentError."""
-  return input.im2col(numbers("unfold", "kernel_size", kernel_size, 2, 1), dilation, numbers("unfold", "padding", padding, 2, 0),
-                      stride)
-
-
-def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
-  """Columns back to windows, which add up where they overlap: (n, c * kernel elements, windows) -> (n, c, *output_size). Raises
-  ShapeError, ArgumentError."""
-  return input.col2im(numbers("fold", "output_size", output_size, 2, 1), numbers("fold", "kernel_size", kernel_size, 2, 1),
-                      dilation, numbers("fold", "padding", padding, 2, 0), stride)
-
-
 __all__ = ["bilinear", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-           "fold", "linear", "unfold"]
+           "linear"]
 
 globals().update({name: checked(globals()[name]) for name in __all__})
