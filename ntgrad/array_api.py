@@ -95,12 +95,6 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
   return Tensor(obj, dtype=dtype, device=device)
 
 
-def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None,
-           device: str | None = None) -> Tensor:
-  """start, start + step, .. below stop."""
-  return Tensor.arange(start, stop, step, dtype=dtype, device=device)
-
-
 def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None,
              endpoint: Any = True) -> Tensor:
   """``num`` numbers from start to stop, stop itself left out without ``endpoint``."""
@@ -109,26 +103,11 @@ def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, devic
   return Tensor.linspace(start, stop, num + 1, dtype=d, device=device)[:num]
 
 
-def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-  """A number everywhere."""
-  return Tensor.full((shape,) if isinstance(shape, int) else tuple(shape), fill_value, dtype=dtype, device=device)
-
-
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-  """A number everywhere, in x's shape and dtype."""
-  return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
-
-
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
   """Ones on the k-th diagonal."""
   n, m = n_rows, n_rows if n_cols is None else n_cols
   rows, columns = Tensor.arange(n, device=device).reshape(n, 1), Tensor.arange(m, device=device).reshape(1, m)
   return (rows + k == columns).cast(dtype or dtypes.default_float)
-
-
-def from_dlpack(x: Any, /, *, device: str | None = None, copy: Any = None) -> Tensor:
-  """See :meth:`Tensor.from_dlpack`."""
-  return Tensor.from_dlpack(x, device=device, copy=copy)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
@@ -243,12 +222,6 @@ def _cumulative(method: str, first: int) -> Callable[..., Tensor]:
 cumulative_sum, cumulative_prod = _cumulative("cumsum", 0), _cumulative("cumprod", 1)
 
 
-def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
-  """Differences of neighbours, n times."""
-  parts = [t for t in (prepend, x, append) if t is not None]
-  return (x if len(parts) == 1 else concat(parts, axis=axis)).diff(n, axis)
-
-
 # ---- searching, sets, sorting
 
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor: return condition.where(*_promoted(x1, x2))
@@ -264,11 +237,6 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
   """The indices of elements that are not 0, one tensor an axis. Raises ShapeError for a tensor without axes."""
   if not x.ndim: raise ShapeError("nonzero: a tensor of shape (); it needs at least one axis")
   return tuple(x.nonzero(as_tuple=True))
-
-
-def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-  """Where x2's elements go in x1, which is in rising order (or is with ``sorter``)."""
-  return (x1 if sorter is None else x1[sorter]).searchsorted(x2, side=side)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:

@@ -44,7 +44,7 @@ def uncast(u: UOp) -> UOp:
   return u
 
 
-def as_index(u: UOp) -> UOp:
+def int_as_index(u: UOp) -> UOp:
   """An int as an index: an axis that was cast to dtypes which hold it is the axis again."""
   while u.op is Ops.CAST and u.src[0].dtype.kind in "iu":
     low, high = ix.bounds(u.src[0])

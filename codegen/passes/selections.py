@@ -69,7 +69,7 @@ def _place(c: UOp, r: UOp) -> UOp | None:
   a, b = c.src
   if a.dtype is not ix.INT:
     if a.dtype.kind not in "iu": return None
-    a, b = ix.as_index(a), ix.as_index(b)
+    a, b = ix.int_as_index(a), ix.int_as_index(b)
     if a.op is Ops.CAST: a, b = b, a
     if a.op is Ops.CAST or r in b.ranges and b.op is Ops.CAST: return None
   difference = ix.sub(a, b)

@@ -58,6 +58,7 @@ TOP = {
   "input, k, dim=-1, keepdim=False": "kthvalue",
   "input, k, dim=-1, largest=True, sorted=True": "topk",
   "input, dim=-1, descending=False, stable=False": "argsort sort",
+  "sorted_sequence, input, *, out_int32: bool=False, right=False, side=None, sorter=None": "searchsorted",
   "input, q, dim=None, keepdim=False, *, interpolation='linear'": "nanquantile quantile",
   "input, p, dim, maxnorm": "renorm",
   "input, *, correction=1, fweights=None, aweights=None": "cov",
@@ -235,8 +236,13 @@ ARRAY = {
   "x, /, *, axis=None, keepdims=False": "all any max mean min argmax argmin",
   "x, /, *, axis=None, correction=0.0, keepdims=False": "std var",
   "shape, *, dtype=None, device=None": "zeros ones empty:zeros",
+  "shape, fill_value, *, dtype=None, device=None": "full",
+  "start, /, stop=None, step=1, *, dtype=None, device=None": "arange",
+  "x, /, *, device=None, copy=None": "from_dlpack",
   "x, /, *, dtype=None, device=None": "zeros_like ones_like empty_like:zeros_like",
+  "x, /, fill_value, *, dtype=None, device=None": "full_like",
   "x, /, *, k=0": "tril triu",
+  "x, /, *, axis=-1, n=1, prepend=None, append=None": "diff",
   "x, /, *, axis=0": "expand_dims:unsqueeze unstack:unbind",
   "x, source, destination, /": "moveaxis:movedim",
   "x, /, axes": "permute_dims:permute",
@@ -244,7 +250,8 @@ ARRAY = {
   "x, repetitions, /": "tile",
   "x, /, shift, *, axis=None": "roll",
   "x, indices, /, *, axis=-1": "take_along_axis:take_along_dim",
-  "x, /, *, axis=-1, descending=False, stable=True": "argsort"}
+  "x, /, *, axis=-1, descending=False, stable=True": "argsort",
+  "x1, x2, /, *, side='left', sorter=None": "searchsorted"}
 ARRAY_OF_TWO = {
   "x1, x2, /":
     "add atan2 bitwise_and bitwise_left_shift:lshift bitwise_or bitwise_right_shift:rshift bitwise_xor copysign divide:div "

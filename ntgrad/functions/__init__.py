@@ -18,7 +18,7 @@ _NAMES = {   # by file
   "files": "load save",
   "reductions": "gradient max min norm qr std std_mean svd var var_mean",
   "rearranged": "adjoint atleast_1d atleast_2d atleast_3d broadcast_tensors column_stack cross isin msort pow "
-    "repeat_interleave rsub scatter searchsorted where",
+    "repeat_interleave rsub scatter where",
   "making": "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor "
     "ShortTensor arange as_tensor asarray frombuffer get_rng_state initial_seed manual_seed normal randint_like range "
     "scalar_tensor seed set_rng_state",

@@ -155,6 +155,30 @@ def ones(shape: Any, *, dtype: Any=None, device: str | None=None) -> Tensor:
 def empty(shape: Any, *, dtype: Any=None, device: str | None=None) -> Tensor:
   """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
 
+def full(shape: Any, fill_value: Any, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """A number everywhere; the dtype is the number's unless given. It takes memory once it is realised or written, whatever
+    ``buffer`` says. Raises ArgumentError."""
+
+def arange(start: float, /, stop: float | None=None, step: float=1, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints the default int, int32 (int64 where they need it),
+    for floats the default float. Raises ArgumentError."""
+
+def from_dlpack(x: Any, /, *, device: str | None=None, copy: bool | None=None) -> Tensor:
+  """Another library's tensor, a numpy array or a DLPack capsule as a Tensor of its shape and dtype, over the same memory where
+    that can be.
+
+    Memory of a GPU stays on that GPU (``CUDA``, ``CUDA:1``, ..); memory of the host comes to ``device`` (None: the default one)
+    and is shared where that is the CPU. Shared is what is contiguous or a view with slices, steps, transposes and broadcasts, and
+    lies at a multiple of 16 bytes (64 on the host); else, or with ``copy=True``, values are copied. The memory is kept as long as
+    tensors need it. On a GPU, what is computed from the Tensor comes after what the other library has launched.
+
+    Shared memory is one value for both: ``assign`` and optimizers write into it (not where it is read-only, as JAX's: then they
+    give the Tensor memory of its own), and what the other library writes later is seen by whatever is computed after that, in no
+    order unless both synchronise (``Device.synchronize()``).
+
+    Raises InterchangeError where ``copy=False`` rules out what would be needed or memory is not given, DTypeError, DeviceError,
+    and CaptureError while a jit records."""
+
 def zeros_like(x: Tensor, /, *, dtype: Any=None, device: str | None=None) -> Tensor:
   """Zeros of this shape, dtype and device."""
 
@@ -164,11 +188,18 @@ def ones_like(x: Tensor, /, *, dtype: Any=None, device: str | None=None) -> Tens
 def empty_like(x: Tensor, /, *, dtype: Any=None, device: str | None=None) -> Tensor:
   """Zeros of this shape, dtype and device."""
 
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any=None, device: str | None=None) -> Tensor:
+  """A number everywhere, of this shape, dtype and device."""
+
 def tril(x: Tensor, /, *, k: int=0) -> Tensor:
   """The lower triangle of the last two dims, zeros above. Raises ShapeError."""
 
 def triu(x: Tensor, /, *, k: int=0) -> Tensor:
   """The upper triangle of the last two dims, zeros below. Raises ShapeError."""
+
+def diff(x: Tensor, /, *, axis: int | str=-1, n: int=1, prepend: Operand | None=None, append: Operand | None=None) -> Tensor:
+  """Each element less the one before it along a dim, ``n`` times; of bools whether they differ. ``prepend`` and ``append`` are
+    joined first. Raises AxisError; ArgumentError for n beneath 0; ShapeError for a tensor without dimensions."""
 
 def expand_dims(x: Tensor, /, *, axis: int | str=0) -> Tensor:
   """A new dim of 1 at ``axis``. Raises AxisError."""
@@ -198,6 +229,12 @@ def take_along_axis(x: Tensor, indices: Any, /, *, axis: int | str | None=-1) ->
 
 def argsort(x: Tensor, /, *, axis: int | str=-1, descending: bool=False, stable: bool=True) -> Tensor:
   """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
+
+def searchsorted(x1: Tensor, x2: Operand, /, *, side: str | None='left', sorter: Operand | None=None) -> Tensor:
+  """How many elements of this sorted tensor (or of what is sorted in the order ``sorter``) are less than each value (``right``,
+    or ``side="right"``: or equal): where it goes in front of (behind) equal ones, int32. (n,) and any shape, or (.., n) and
+    (.., m) with the same dims in front; NaN is greater than everything. A search among 16 elements at a time: O(log n) each.
+    Raises ShapeError, ArgumentError."""
 
 def add(x1: Tensor, x2: Any, /) -> Tensor:
   """``self + alpha * x2``."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import ml_dtypes
 
-from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, can_cast as _can_cast, dtypes, promote, promote_tensors, shown
+from ntgrad.codegen.ir import ArgumentError, DType, DTypeError, can_cast as _can_cast, dtypes, promote, promote_tensors
 from ntgrad.core import memory_format as memory_format
 from ntgrad.engine.device import Device, DeviceName, canonical
 from ntgrad.graph import Ints, checked, whole_number
@@ -84,8 +84,7 @@ class device(DeviceName):
   def __new__(cls, type: Any, index: int | None = None) -> device:
     number = index if isinstance(type, str) else type
     if number is None: return super().__new__(cls, Device.DEFAULT if type is None else canonical(type))
-    if whole_number("device", "index", number, 0) >= 2 ** 31:
-      raise ArgumentError(f"device: index {shown(number)}; it is beneath 2**31")
+    number = whole_number("device", "index", number, 0, 2 ** 31 - 1)
     return super().__new__(cls, canonical(f"{type if isinstance(type, str) else 'cuda'}:{number}"))
 
   before: str | None

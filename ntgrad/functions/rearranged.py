@@ -102,14 +102,6 @@ def msort(input: Tensor) -> Tensor:
 
 
 @checked
-def searchsorted(sorted_sequence: Tensor, input: Operand, *, out_int32: bool = False, right: bool = False,
-                 side: str | None = None, sorter: Tensor | None = None) -> Tensor:
-  """Where elements go in a rising sequence (with ``sorter`` in the order that it says), int32; see
-  :meth:`Tensor.searchsorted`."""
-  return (sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)).searchsorted(input, right=right, side=side)
-
-
-@checked
 def cross(input: Tensor, other: Operand, dim: Any = None) -> Tensor:
   """The cross product along a dim of size 3; None: the first that has it. Raises ShapeError, AxisError."""
   if dim is None: dim = next((d for d, n in enumerate(input.shape) if n == 3), -1)

@@ -691,6 +691,12 @@ def sort(input: Tensor, dim: int | str=-1, descending: bool=False, stable: bool=
   """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
     Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError."""
 
+def searchsorted(sorted_sequence: Tensor, input: Operand, *, out_int32: bool=False, right: bool=False, side: str | None=None, sorter: Operand | None=None) -> Tensor:
+  """How many elements of this sorted tensor (or of what is sorted in the order ``sorter``) are less than each value (``right``,
+    or ``side="right"``: or equal): where it goes in front of (behind) equal ones, int32. (n,) and any shape, or (.., n) and
+    (.., m) with the same dims in front; NaN is greater than everything. A search among 16 elements at a time: O(log n) each.
+    Raises ShapeError, ArgumentError."""
+
 def nanquantile(input: Tensor, q: Any, dim: int | str | None=None, keepdim: bool=False, *, interpolation: str='linear') -> Tensor:
   """``quantile`` of the elements that are not NaN; NaN where all are."""
 

@@ -500,7 +500,7 @@ class Partition:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
     indices = indices_of(u)
     n = len(indices[0].shape)
-    where = tuple(ix.as_index(self._index_value(i, g, idx[:n], valid)) for i in indices)
+    where = tuple(ix.int_as_index(self._index_value(i, g, idx[:n], valid)) for i in indices)
     return (*where, *idx[n:]), ix.both(valid, in_bounds(where, u.src[0].shape))
 
   def _index_value(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:

@@ -310,10 +310,12 @@ class Sorting(Reduction, Creation):
     return found.logical_not() if invert else found
 
   # ---- searches and counts
-  def searchsorted(self, values: Operand, *, right: bool = False, side: str | None = None) -> Self:
-    """How many elements of this sorted tensor are less than each value (``right``, or ``side="right"``: or equal): where it goes
-    in front of (behind) equal ones, int32. (n,) and any shape, or (.., n) and (.., m) with the same dims in front; NaN is greater
-    than everything. A search among 16 elements at a time: O(log n) each. Raises ShapeError, ArgumentError."""
+  def searchsorted(self, values: Operand, *, right: bool = False, side: str | None = None, sorter: Operand | None = None) -> Self:
+    """How many elements of this sorted tensor (or of what is sorted in the order ``sorter``) are less than each value (``right``,
+    or ``side="right"``: or equal): where it goes in front of (behind) equal ones, int32. (n,) and any shape, or (.., n) and
+    (.., m) with the same dims in front; NaN is greater than everything. A search among 16 elements at a time: O(log n) each.
+    Raises ShapeError, ArgumentError."""
+    if sorter is not None: return self.gather(-1, sorter).searchsorted(values, right=right, side=side)
     if side not in (None, "left", "right"): raise ArgumentError(f"searchsorted: side {shown(side)}; it takes 'left' or 'right'")
     if side == "left" and right: raise ArgumentError("searchsorted: side 'left' and right=True; give one of them")
     s, vs = self.shape, values.shape
