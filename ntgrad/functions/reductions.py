@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.core import axis_of
-from ntgrad.graph import Operand, checked, flag, no_flag, variant
+from ntgrad.graph import Operand, as_tuple, checked, flag, no_flag, variant
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import QR
-from ntgrad.tensor.movement import as_tuple
 
 Dims = Any
 

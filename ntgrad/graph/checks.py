@@ -295,7 +295,7 @@ def _written(fn: Callable[..., Any], label: str, names: dict[str, Any], known: d
         return _fn(self, axis)
   """
   known.update(_fn=fn, _type=type, _int=int, _tuple=tuple, _missing=_MISSING, _one=_one, _first=_first,
-               _spread=lambda x: tuple(x) if isinstance(x, (tuple, list)) else (x,))
+               _spread=as_tuple)
   body, given, signature = [], [], []
   parameters = inspect.signature(fn).parameters
   me = next((p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
@@ -416,9 +416,14 @@ def variant(name: str, *parts: Any) -> Any:
   return with_given(parts[0], name, [*parts[1:-1]], 0, "{call}", parts[-1])
 
 
+def as_tuple(x: Any, n: int = 1) -> tuple[Any, ...]:
+  """A list as a tuple; anything else n times."""
+  return tuple(x) if isinstance(x, (tuple, list)) else (x,) * n
+
+
 def no_flag(name: str, what: str, value: Any) -> Any:
   """The value, or list. Raises ArgumentError for True and False where numbers are meant, also in a list."""
-  if any([isinstance(v, (bool, np.bool_)) for v in (value if isinstance(value, (tuple, list)) else (value,))]):
+  if any([isinstance(v, (bool, np.bool_)) for v in as_tuple(value)]):
     raise ArgumentError(f"{name}: {what} {shown(value)}; it takes numbers, not True or False")
   return value
 

@@ -5,7 +5,7 @@ import math
 from typing import Any, ClassVar
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, dtypes
-from ntgrad.graph import Ints, checked, flag, one_width
+from ntgrad.graph import Ints, as_tuple, checked, flag, one_width
 from ntgrad.graph.recipes import recalled
 from ntgrad.tensor import Tensor
 
@@ -230,7 +230,7 @@ class CrossMapLRN2d(LocalResponseNorm):
 
 class _OverLast(Module):
   def _over(self, name: str, what: str, sizes: Ints) -> tuple[int, ...]:
-    shape = tuple(size(name, what, n) for n in (sizes if isinstance(sizes, (tuple, list)) else (sizes,)))
+    shape = tuple(size(name, what, n) for n in as_tuple(sizes))
     if not shape: raise ArgumentError(f"nn.{name}: {what} is empty, expected the sizes of the last dimensions")
     self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
     return shape

@@ -20,12 +20,13 @@ from ntgrad.codegen.ir import ArgumentError, BinaryOps, DType, ShapeError, UOp, 
 from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import BoundInt, Ints, Operand, Places, checked, merged, nodes as graph, of_kind, one_width, real, text
+from ntgrad.graph.checks import as_tuple
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 from ntgrad.graph.recipes import recalled
 
 from .elementwise import Elementwise, Host
 from .families import member
-from .movement import Movement, as_tuple, pad_value
+from .movement import Movement, pad_value
 from .products import factors_of_product
 from .random import Random
 from .reduction import reaches

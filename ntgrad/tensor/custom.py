@@ -14,7 +14,7 @@ from weakref import ref
 from ntgrad.codegen.ir import ArgumentError, GradientError, Ops, UOp, shown, toposort
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Storage
-from ntgrad.graph import checked, hooks, mode, no_grad, nodes as graph, values
+from ntgrad.graph import as_tuple, checked, hooks, mode, no_grad, nodes as graph, values
 
 from .gradient import gradients, sources_of, walk
 
@@ -93,7 +93,7 @@ class _Call:
     ctx.needs_input_grad = tuple([i in wanted for i in range(len(might))])
     try: found = self.function.backward(ctx, *given)
     finally: mode.grad, ctx._get, ctx.needs_input_grad = before, None, might   # or each would keep the other
-    found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    found = as_tuple(found)
     if len(found) != len(might):
       raise GradientError(f"{name}: backward gives {len(found)} gradients, forward takes {len(might)} arguments; "
                           "give one for each, None where there is none")
@@ -153,7 +153,7 @@ class Function:
     with no_grad():
       out = cls.forward(*inner) if setup is not None else cls.forward(ctx, *inner)
       if setup is not None: setup(ctx, tuple(inner), out)
-    results = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    results = as_tuple(out)
     wrong = [x for x in results if not isinstance(x, Base)]
     if wrong: raise ArgumentError(f"{cls.__name__}: forward gives {shown(wrong[0])}, expected Tensors")
     if mode.grad and any(ctx.needs_input_grad): results = _with_gradient(cls, ctx, args, inner, results)

@@ -13,6 +13,7 @@ from typing import Any, Self, Sequence
 from ntgrad.codegen.ir import ArgumentError, AxisError, DType, DTypeError, Ops, ShapeError, UOp, dtypes, promote, shown
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.graph import Bits, Ints, Operand, Places, Several, aligned_names, checked, fit, nodes as graph, operand, origins, text
+from ntgrad.graph.checks import as_tuple
 
 from .families import member
 from .patterns import pattern_moves
@@ -27,11 +28,6 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
   if not any([lo or hi for lo, hi in padding]): return u
   if value == 0: return graph.pad(u, padding)
   return graph.where(graph.pad(graph.const(True, dtypes.bool, u.shape), padding), graph.pad(u, padding), value)
-
-
-def as_tuple(x: Any, n: int = 1) -> tuple[Any, ...]:
-  """A list as a tuple; anything else n times."""
-  return tuple(x) if isinstance(x, (tuple, list)) else (x,) * n
 
 
 def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:

@@ -13,13 +13,13 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequenc
 from ntgrad.codegen.ir import ArgumentError, AxisError, BinaryOps, ShapeError, UOp, shown
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
 from ntgrad.core import axis_of, whole_number
-from ntgrad.graph import Operand, Places, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
+from ntgrad.graph import Operand, Places, as_tuple, checked, fit, merged, mixed, nodes as graph, one_width, ordinal, text
 from ntgrad.graph.nodes import broadcast, cast, drop, expand, permute, reshape
 from ntgrad.graph.recipes import recalled
 
 from .creation import Creation
 from .families import member
-from .movement import as_tuple, several
+from .movement import several
 from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Reduction, fits_int32
 

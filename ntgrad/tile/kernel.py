@@ -23,7 +23,7 @@ from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.search_results import CHOICE, TUNER, About, device_text, keep_choice
-from ntgrad.graph import checked
+from ntgrad.graph import as_tuple, checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.origins import pointed
 from ntgrad.graph.symbol import Symbol, evaluate
@@ -76,7 +76,7 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
     what = f" cannot do with {shown(other)}, which is no tensor" if other is not None else ""
     said = ArgumentError(f"make: {called}{what}: {type(e).__name__}: {e}").with_traceback(e.__traceback__)
     raise at_line(said, written) from e
-  arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
+  arranged = as_tuple(arranged)
   if len(tensors) > count: arranged = arranged[:count]
   arranged = tuple(Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged)
   if len(arranged) != count or not all(isinstance(t, Tensor) for t in arranged):
@@ -88,7 +88,7 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
       raise ArgumentError(f"make: {called} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
     arranged = named(arranged, names)   # which of the tensors are parameters is known now
   options = zip(tune.COMPILER_OPTIONS, (num_warps, num_stages))
-  settings: dict[str, Any] = {n: tuple(v) if isinstance(v, (list, tuple)) else (v,) for n, v in options if v is not None}
+  settings: dict[str, Any] = {n: as_tuple(v) for n, v in options if v is not None}
   if max_num_configs is not None: settings["max_num_configs"] = max_num_configs
   @lru_cache(maxsize=1)
   def wider() -> TileKernel:

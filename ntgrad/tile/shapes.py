@@ -7,6 +7,7 @@ import operator
 from typing import Any, Sequence
 
 from ntgrad.codegen.ir import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
+from ntgrad.graph import as_tuple
 from ntgrad.graph.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
 
 _Shape = tuple[Expr, ...]
@@ -25,7 +26,7 @@ def _int(name: str, v: Any) -> int:
 
 def axes(name: str, given: int | Sequence[int], n: int) -> tuple[int, ...]:
   """Axis numbers of a level with ``n`` dimensions, negative ones from the end."""
-  got = tuple(given) if isinstance(given, tuple | list) else (given,)
+  got = as_tuple(given)
   for a in got:
     if isinstance(a, bool) or not isinstance(a, int): raise ArgumentError(f"{name}: a dimension's number is an int, got {a!r}")
     if not -n <= a < n: raise AxisError(f"{name}: dimension {a}; there are {n}")
