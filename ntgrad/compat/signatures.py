@@ -58,7 +58,7 @@ TOP = {
   "input, k, dim=-1, keepdim=False": "kthvalue",
   "input, k, dim=-1, largest=True, sorted=True": "topk",
   "input, dim=-1, descending=False, stable=False": "argsort sort",
-  "sorted_sequence, input, *, out_int32: bool=False, right=False, side=None, sorter=None": "searchsorted",
+  "sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None": "searchsorted",
   "input, q, dim=None, keepdim=False, *, interpolation='linear'": "nanquantile quantile",
   "input, p, dim, maxnorm": "renorm",
   "input, *, correction=1, fweights=None, aweights=None": "cov",

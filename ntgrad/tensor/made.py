@@ -67,7 +67,7 @@ _OWN = {"Spatial": ("Ints", "_numbers({name!r}, {p!r}, {p}, {rank}, {least})"),
         "Implicit": ("Any", "_implicit_dim({p}, {first}.ndim)")}
 # what methods have not
 _OLDER = {"size_average": "bool | None", "reduce": "bool | None", "inplace": "bool", "cudnn_enabled": "bool",
-          "memory_format": "str | None"}
+          "memory_format": "str | None", "out_int32": "bool"}
 _NOT_PASSED = {*_OLDER, "out"}
 
 
