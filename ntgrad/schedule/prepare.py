@@ -54,6 +54,9 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
   def shrink(old: UOp, u: UOp) -> UOp | None:
     if old not in later: return of_nothing(u, 0) or merge_movement(u)
     return graph.reshape(reduce(r, r) or r, u.shape) if (r := shrunk_before(u)) is not None else None
+  def copied(old: UOp, u: UOp) -> UOp | None:   # of what begins where its memory does: a part of a memory is made a value before
+    if is_number_now(old.src[0], x := u.src[0]): return x
+    return u.replace((own(x, 0, "copied"),)) if x.op is Ops.BUFFER and x.arg.align else None
   def contiguous(old: UOp, u: UOp) -> UOp | None:
     if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], u.arg[1], u.arg[2], old.device)
     return u.src[0] if u.arg is None and u.src[0].op in (Ops.CONTIGUOUS, Ops.CAT) else None
@@ -61,7 +64,7 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
     **dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda _, u: u.src[0]), **dict.fromkeys((Ops.ALU, Ops.CAST), elementwise),
     Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
     Ops.SCAN_AXIS: lambda _, u: split_scan(u, target), Ops.SORT_AXIS: lambda _, u: split_sort(u, target),
-    Ops.COPY: lambda old, u: u.src[0] if is_number_now(old.src[0], u.src[0]) else None, Ops.LAUNCH: lambda _, u: with_memory(u),
+    Ops.COPY: copied, Ops.LAUNCH: lambda _, u: with_memory(u),
     Ops.AFTER: lambda _, u: in_runs(u, target, lambda r: reduce(r, r) or r) if target.blocks else None,
     **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u)), Ops.SHRINK: shrink}, made=made)[len(first):]
 

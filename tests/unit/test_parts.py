@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ntgrad.tile as tile
-from ntgrad import Tensor, jit, nn
+from ntgrad import Device, Tensor, jit, nn
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.buffer import slice_of
@@ -109,6 +109,15 @@ def test_a_slice_of_what_is_written_keeps_its_order() -> None:
   want = X.copy()
   for i in range(0, 40, 10): want[i + 5:i + 15] = want[i:i + 10] + 1
   np.testing.assert_allclose(t.numpy(), want, rtol=1e-6)
+
+
+def test_slices_go_to_another_device() -> None:
+  """Also where a schedule is found again, with other sizes and other places of the slice."""
+  there = "NUMPY" if Device.DEFAULT != "NUMPY" else "CPU"
+  t = Tensor(X.ravel()[:80].copy()).realize()
+  for begin, end in ((16, 20), (24, 28), (64, 69), (32, 37), (8, 11), (9, 15)):
+    for shape in (-1,), (-1, 1):
+      np.testing.assert_array_equal(t[begin:end].reshape(shape).to(there).numpy().ravel(), X.ravel()[begin:end])
 
 
 def test_captured() -> None:
