@@ -15,9 +15,10 @@ from .module import Module, Parameter
 class _Many(Module):
   """Things under the numbers from 0, which are attributes: their tensors are called ``0.weight``."""
 
-  def _all(self) -> list[Any]: return [v for k, v in vars(self).items() if k.isdecimal()]
+  def _keys(self) -> list[str]: return [k for k in vars(self) if k.isdecimal()]
+  def _all(self) -> list[Any]: return [vars(self)[k] for k in self._keys()]
   def _put(self, things: Iterable[Any]) -> None:
-    for k in [k for k in vars(self) if k.isdecimal()]: delattr(self, k)
+    for k in self._keys(): delattr(self, k)
     for i, x in enumerate(things): setattr(self, str(i), x)
 
   def __len__(self) -> int: return len(self._all())
@@ -36,7 +37,7 @@ class _Many(Module):
     out._put(found)
     out._mode = self._mode
     return out
-  def __setitem__(self, index: int, x: Any) -> None: setattr(self, str(self._at(index)), x)
+  def __setitem__(self, index: int, x: Any) -> None: setattr(self, self._keys()[self._at(index)], x)
   def __delitem__(self, index: int) -> None:
     things = self._all()
     del things[self._at(index)]
@@ -60,19 +61,22 @@ class _Many(Module):
 @checked
 class Sequential(_Many):
   """Layers (or any functions) applied one after the other: ``nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Tensor.exp)``.
-  One dict of them gives each a name, which its tensors then have in front. Raises ArgumentError for what cannot be called."""
+  One dict of them gives each a name, which its tensors then have in front; ``add_module`` and Modules in attributes do so too.
+  Raises ArgumentError for what cannot be called."""
+  _names: tuple[str, ...] = ()   # of what was added by name
 
   def __init__(self, *layers: Any):
     super().__init__()
-    if len(layers) == 1 and isinstance(layers[0], Mapping):
-      self._names: tuple[str, ...] = tuple(layers[0])
-      for k in layers[0]: _name_of(self, "Sequential", k)
-      for k, x in layers[0].items(): setattr(self, k, _function("Sequential", x))
-    else: self._put([_function("Sequential", x) for x in layers])
+    named = len(layers) == 1 and isinstance(layers[0], Mapping)
+    for k, x in layers[0].items() if named else enumerate(layers):
+      self.add_module(_name_of(self, "Sequential", k) if named else str(k), _function("Sequential", x))
 
-  def _all(self) -> list[Any]:
-    names = vars(self).get("_names")
-    return super()._all() if names is None else [getattr(self, n) for n in names] + super()._all()
+  def _keys(self) -> list[str]:
+    return [k for k, x in vars(self).items() if k.isdecimal() or k in self._names or isinstance(x, Module)]
+  def add_module(self, name: str, module: Any) -> None:
+    """Put a layer behind the others, by a name. Raises ArgumentError for a name that no attribute can have."""
+    super().add_module(name, module)
+    self._names = *self._names, name
 
   def __call__(self, input: Any) -> Any:
     """The input through all layers."""
@@ -131,21 +135,13 @@ class ModuleDict(Module):
   def keys(self) -> list[str]:
     """The names."""
     return [k for k in vars(self) if k not in self._private]
-  def values(self) -> list[Any]:
-    """The Modules."""
-    return [vars(self)[k] for k in self.keys()]
-  def items(self) -> list[tuple[str, Any]]:
-    """The names with their Modules."""
-    return [(k, vars(self)[k]) for k in self.keys()]
   def update(self, modules: Mapping[str, Any]) -> None:
     """Add the Modules of a dict."""
     for k in modules: _name_of(self, type(self).__name__, k)
     for k, m in modules.items(): self[k] = m
-  def pop(self, key: str) -> Any:
-    """Take a Module out and give it."""
-    found = self[key]
-    del self[key]
-    return found
+  values: Any = MutableMapping.values
+  items: Any = MutableMapping.items
+  pop: Any = MutableMapping.pop
   clear: Any = MutableMapping.clear
 
 
@@ -159,13 +155,8 @@ class ParameterDict(ModuleDict):
   def __setitem__(self, key: str, parameter: Any) -> None: super().__setitem__(key, _parameter(parameter))
   def __or__(self, other: Mapping[str, Any]) -> Any: return ParameterDict({**dict(self.items()), **dict(other.items())})
   def __reversed__(self) -> Iterator[str]: return reversed(self.keys())
-  def get(self, key: str, default: Any = None) -> Any:
-    """The parameter of a name, or ``default`` where there is none."""
-    return self[key] if key in self else default
-  def setdefault(self, key: str, default: Any = None) -> Any:
-    """The parameter of a name, which becomes ``default`` where there is none."""
-    if key not in self: self[key] = default
-    return self[key]
+  get: Any = MutableMapping.get
+  setdefault: Any = MutableMapping.setdefault
   def popitem(self) -> tuple[str, Any]:
     """Take out what was added last; gives its name and itself. Raises MissingKeyError where there is nothing."""
     key = (self.keys() or [""])[-1]

@@ -182,7 +182,7 @@ class Module(Hooked):
     if param is not None and param._state == 0: param.requires_grad = True
     setattr(self, self._new("register_parameter", name), param)
   def _new(self, what: str, name: str) -> str:
-    if not name.isidentifier() or hasattr(type(self), name):
+    if not name or "." in name or hasattr(type(self), name):
       raise ArgumentError(f"{what}: {name!r} cannot be a {what.split('_')[1]}'s name; give the name of a new attribute")
     return name
 

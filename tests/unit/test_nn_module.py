@@ -125,6 +125,32 @@ def test_forward_and_call_are_one() -> None:
   assert nn.ReLU().forward(x).shape == (4, 2)   # type: ignore[attr-defined]
 
 
+def test_layers_that_a_sequential_gets_by_name() -> None:
+  class Block(nn.Sequential):
+    def __init__(self) -> None:
+      super().__init__()
+      self.double, self.act, self.growth = Twice(), nn.ReLU(), 3
+
+  class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor: return x * 2
+
+  x = Tensor([[-1.0, 2.0]])
+  block = Block()
+  assert block(x).tolist() == [[0, 4]] and len(block) == 2 and block[1] is block.act
+  block.add_module("conv:1-2", Twice())
+  block.add_module("0", nn.Flatten(0))
+  assert block(x).tolist() == [0, 8] and list(dict(block.named_children())) == ["double", "act", "conv:1-2", "0"]
+  block[1] = block.act = nn.Identity()
+  assert block(x).tolist() == [-4, 8] and len(block) == 4
+  del block[-1], block[0]
+  assert block(x).tolist() == [[-2, 4]] and list(dict(block.named_children())) == ["0", "1"]
+  named = nn.Sequential({"a": Twice(), "b": nn.ReLU()})
+  named[1] = Twice()
+  assert named(x).tolist() == [[-4, 8]] and list(dict(named.named_children())) == ["a", "b"]
+  for name in "", "a.b", "train":
+    with pytest.raises(ArgumentError, match="cannot be a module's name"): named.add_module(name, Twice())
+
+
 def test_containers() -> None:
   seq = nn.Sequential(nn.Linear(2, 3), Tensor.relu, nn.Linear(3, 1))
   assert list(seq.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"] and len(seq) == 3
