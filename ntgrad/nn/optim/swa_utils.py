@@ -10,6 +10,7 @@ from ntgrad.codegen.ir import ArgumentError, dtypes, shown
 from ntgrad.compat.public import show
 from ntgrad.graph import checked, no_grad
 from ntgrad.nn.common import number
+from ntgrad.nn.module import Module
 from ntgrad.nn.recipes import Recipes, write
 from ntgrad.nn.state import get_parameters
 from ntgrad.tensor import Tensor
@@ -104,7 +105,7 @@ def get_swa_multi_avg_fn() -> Averages:
 
 
 @checked
-class AveragedModel:
+class AveragedModel(Module):
   """A copy of a model whose parameters are the average of those given to ``update_parameters``; ``module`` is the copy.
 
   The mean of all unless ``avg_fn`` or ``multi_avg_fn`` says otherwise (``get_ema_multi_avg_fn(0.999)``). Tensors that are no
@@ -118,18 +119,15 @@ class AveragedModel:
     for f in avg_fn, multi_avg_fn:
       if f is not None and not callable(f): raise ArgumentError(f"AveragedModel: {shown(f)} is no function")
     _trained("AveragedModel", model)
+    super().__init__()
     self.module = copy.deepcopy(model)
     if device is not None:
       for t in get_parameters(self.module): t.to_(device)
-    self.n_averaged = own(Tensor.zeros(1, dtype=dtypes.int64))
+    self.register_buffer("n_averaged", own(Tensor.zeros((), dtype=dtypes.int64)))
     self.use_buffers = use_buffers
     self._update = (multi_avg_fn or _of_lists(avg_fn or get_swa_avg_fn()),)
 
-  def __call__(self, *args: Any, **kwargs: Any) -> Any: return self.module(*args, **kwargs)
-
-  def parameters(self) -> list[Tensor]:
-    """The averages."""
-    return get_parameters(self.module)
+  def forward(self, *args: Any, **kwargs: Any) -> Any: return self.module(*args, **kwargs)
 
   def update_parameters(self, model: Any) -> None:
     """Take a model of the same structure into the average; the first is copied. Raises ArgumentError for another structure."""
