@@ -107,7 +107,7 @@ class GradScaler:
                           f"growth_interval {growth_interval}; the first is above 0, the second above 1, the third between 0 "
                           "and 1, the last at least 1")
     self._enabled, self._factors, self._interval = enabled, (growth_factor, backoff_factor), growth_interval
-    where = Device._located(device) if device is not None else None
+    where = Device._located(device) if device is not None and enabled else None
     self._scale = Tensor([init_scale], dtype=dtypes.float32, device=where, requires_grad=False)
     self._growth = Tensor([0], dtype=dtypes.int32, device=where, requires_grad=False)
     self._unscaled = dict[int, list[Tensor]]()   # by optimizer, since the last update: whether its gradients have inf or NaN

@@ -95,6 +95,7 @@ def test_blocks() -> None:
     assert now() is dtypes.float16 and ntgrad.is_autocast_enabled("numpy")
     assert ntgrad.get_autocast_dtype("numpy") is dtypes.float16
     with on("NUMPY"): assert now() is LOW
+    assert not GradScaler("CUDA:77", enabled=False).is_enabled()   # is asked for no device
     with on("NUMPY", enabled=False):
       assert now() is F32 and not ntgrad.is_autocast_enabled("numpy")
       with half: assert now() is dtypes.float16   # again, within itself
