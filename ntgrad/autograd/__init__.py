@@ -1,6 +1,7 @@
 """``torch.autograd``: gradients of tensors with respect to others, and ``Function``, whose gradient is written by hand."""
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from importlib import import_module
 from operator import add
@@ -18,16 +19,17 @@ from .anomaly import detect_anomaly, set_detect_anomaly
 
 def _listed(name: str, what: str, tensors: Any) -> list[Any]:
   """One tensor or several as a list. Raises ArgumentError for others."""
-  found = [tensors] if isinstance(tensors, Tensor) else list(tensors) if isinstance(tensors, (tuple, list)) else None
-  wrong = [tensors] if found is None else [t for t in found if not isinstance(t, Tensor)]
-  if wrong or not found: raise ArgumentError(f"{name}: {what} {shown(tensors)}; give a Tensor, or several in a tuple")
+  found = [tensors] if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable) else list(tensors)
+  if not found or not all(isinstance(t, Tensor) for t in found):
+    raise ArgumentError(f"{name}: {what} {shown(tensors)}; give a Tensor, or several in a tuple")
   return found
 
 
 def _one(name: str, outputs: Any, weights: Any) -> Any:
   """A number whose gradient is that of several tensors, each multiplied by the gradient from above."""
   outputs = _listed(name, "outputs", outputs)
-  given = [None] * len(outputs) if weights is None else list(weights) if isinstance(weights, (tuple, list)) else [weights]
+  given = list(weights) if isinstance(weights, Iterable) and not isinstance(weights, Tensor) else [weights]
+  if weights is None: given *= len(outputs)
   if len(given) != len(outputs):
     raise ArgumentError(f"{name}: {len(given)} gradients from above for {len(outputs)} tensors; give one for each, or None")
   terms = []
@@ -68,12 +70,18 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, c
                                             inputs=None if inputs is None else _listed("backward", "inputs", inputs))
 
 
+@checked
+def Variable(data: Tensor, requires_grad: bool = False, volatile: Any = None) -> Tensor:
+  """The tensor without its graph, a leaf with ``requires_grad``: what programs for early PyTorch make of every tensor."""
+  return data.detach().requires_grad_(requires_grad)
+
+
 def __getattr__(name: str) -> Any:
   if name != "functional": raise AttributeError(name)
   return import_module(f"{__name__}.{name}")
 
 
-__all__ = ["Function", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "set_detect_anomaly",
-           "set_grad_enabled"]
+__all__ = ["Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad",
+           "set_detect_anomaly", "set_grad_enabled"]
 
 show(__name__)

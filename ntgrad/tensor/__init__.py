@@ -128,13 +128,16 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   ``__cuda_array_interface__``) on a GPU stays there and shares its memory, see :meth:`from_dlpack`; one in memory of the host is
   copied, as a numpy array is. ``requires_grad=True`` makes it a leaf whose ``grad`` ``backward`` sets. Raises ShapeError for
   ragged lists, DTypeError for data or dtypes that ntgrad does not have, DeviceError, ArgumentError for ints that do not fit the
-  dtype."""
+  dtype. ``Tensor(2, 3)``, two sizes or more, is memory that is not initialised, as PyTorch has it; ``Tensor(2)`` is 2."""
   __slots__ = ()
   train: ClassVar[type[train]] = train
   def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
 
-  def __init__(self, data: Any = None, device: str | None = None, dtype: DType | str | None = None,
+  def __init__(self, data: Any = None, device: str | int | None = None, dtype: DType | str | None = None,
                requires_grad: bool | None = None):
+    if isinstance(device, int):
+      data = self.empty(*[n for n in (data, device, dtype, requires_grad) if n is not None])
+      device = dtype = requires_grad = None
     d = dtype if dtype is None or isinstance(dtype, DType) else dtypes.of(dtype)
     node = node_of(data, None if device is None else Device._located(device), d)
     state = 0

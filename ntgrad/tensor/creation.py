@@ -39,8 +39,6 @@ def array_of(data: Any, dtype: DType | None) -> Host:
   """Nested lists as an array: bools give bool, ints the default int (int64 where they need it), floats the default float. Raises
   ShapeError, DTypeError, ArgumentError."""
   first = 0 if isinstance(data, range) else first_of("Tensor", data)
-  if isinstance(first, Base):
-    raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
   try: a = _counted(data) if isinstance(data, range) else np.array(data)
   except MemoryError as e: raise OutOfMemoryError(f"Tensor: out of memory on the host for {shown(data)}: {e}") from None
   except ValueError:
@@ -105,6 +103,14 @@ def _moved(node: UOp, device: str | None) -> UOp:
   return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
 
 
+def _of_numbers(data: Any, first: Any) -> Any:
+  """Nested lists of tensors that are one number each, and of numbers beside them, as a tensor. Raises DTypeError for others."""
+  if isinstance(data, (list, tuple)): return type(first).stack([_of_numbers(x, first) for x in data])
+  t: Any = data.detach() if isinstance(data, Base) else type(first)(data, device=first.device)
+  if t.numel() != 1: raise DTypeError(f"Tensor: lists of tensors ({shown(t)}); join them with Tensor.stack or Tensor.cat")
+  return t.reshape(())
+
+
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
@@ -116,6 +122,8 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
   elif isinstance(data, Several): raise data.refused()
+  elif isinstance(data, (list, tuple)) and isinstance(first := first_of("Tensor", data), Base):
+    return node_of(_of_numbers(data, first), device, dtype)
   elif isinstance(data, (list, tuple, range)): array = array_of(data, dtype)
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, dtypes.default_float.np)

@@ -162,11 +162,34 @@ def test_gradient_modes() -> None:
   with torch.no_grad(): assert still().requires_grad and not (x * 2).requires_grad and torch.is_inference_mode_enabled()
 
 
+def test_lists_of_numbers_that_are_tensors() -> None:
+  x, n = torch.tensor(1.5, requires_grad=True), torch.tensor(3)
+  for data, values, dtype in (([x, x * 2], [1.5, 3], "float32"), ([n, n], [3, 3], "int32"), ([x, n], [1.5, 3], "float32"),
+                              ([x, 0.25], [1.5, 0.25], "float32"), ([0.25, x], [0.25, 1.5], "float32"),
+                              ([n, 0.5], [3, 0.5], "float32"),
+                              ([x.double(), 2], [1.5, 2], "float64"), ([[x > 1], [x > 2]], [[True], [False]], "bool"),
+                              ([x.reshape(1), n.reshape(1, 1)], [1.5, 3], "float32")):
+    t = torch.tensor(data)
+    assert t.tolist() == values and t.dtype.name == dtype and not t.requires_grad
+  assert torch.tensor([x, n], dtype=torch.int64).tolist() == [1, 3] and x.type_as(n).dtype == n.dtype
+
+
+def test_sizes_where_data_is_due() -> None:
+  assert torch.Tensor(2, 3).shape == (2, 3) and torch.Tensor(1, 2, 3, 4).shape == (1, 2, 3, 4) and torch.Tensor(2).shape == ()
+  with pytest.raises(ArgumentError, match="sizes must be ints"): torch.Tensor([1.5], 3)
+
+
 def test_gradients_of_several() -> None:
   x, y = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 4.0], requires_grad=True)
   g = torch.autograd.grad((x * y).sum(), (x, y))
   assert g[0].tolist() == [3, 4] and g[1].tolist() == [1, 2] and not g[0].requires_grad and x.grad is None
   z = torch.tensor([1.0], requires_grad=True)
+  assert [g.tolist() for g in torch.autograd.grad((x * y for y in (x, y)), {"x": x, "y": y}.values(), iter([y, x]))] == \
+    [g.tolist() for g in torch.autograd.grad([x * x, x * y], [x, y], (y, x))]
+  v = torch.autograd.Variable(x * 2, requires_grad=True)
+  (v * y).sum().backward()
+  assert v.grad.tolist() == [3, 4] and x.grad is None and not torch.autograd.Variable(x).requires_grad
+  y.grad = None
   assert torch.autograd.grad(x.sum(), (x, z), allow_unused=True)[1] is None
   assert torch.autograd.grad(x.sum(), (x, z), materialize_grads=True)[1].tolist() == [0]
   first, = torch.autograd.grad((x ** 3).sum(), x, create_graph=True)
