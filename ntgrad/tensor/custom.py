@@ -15,6 +15,7 @@ from ntgrad.codegen.ir import ArgumentError, GradientError, Ops, UOp, shown, top
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Storage
 from ntgrad.graph import as_tuple, checked, hooks, mode, no_grad, nodes as graph, values
+from ntgrad.graph.recipes import stood_for
 
 from .gradient import gradients, sources_of, walk
 
@@ -224,7 +225,7 @@ def _after(u: UOp, other: UOp) -> UOp:
 
 class Copy:
   """Nodes with others in place of some beneath them: ``table`` says which. A node that has been computed is made anew, and is
-  computed again."""
+  computed again; what a recipe makes is written out, for gradients to go on to what it is made of."""
 
   def __init__(self, table: Mapping[UOp, UOp]):
     self.new = dict(table)
@@ -236,6 +237,7 @@ class Copy:
     return self.new[root]
 
   def _made(self, n: UOp) -> UOp:
+    if n.op is Ops.OUTPUT and n.src[0].arg.passes: return self(stood_for(n))
     src = tuple([self.new[s] for s in n.src])
     # a kernel's result is what it was, and has its gradient at other nodes
     if src == n.src and not (isinstance(n.note, graph.Result) and any([self(s) is not s for s in n.note[0].sources])): return n
@@ -275,7 +277,8 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   out = fn(*[stand_in(a) for a in args], **{k: stand_in(v) for k, v in kwargs.items()})
   results: list[Base] = []
   _each(out, results.append)
-  wanted = {i: t.lazydata for i, t in enumerate(results) if t.dtype.kind == "f"}   # gradient(x) may ask for any
+  written = Copy({u: u for u in inside})   # without recipes
+  wanted = {i: written(t.lazydata) for i, t in enumerate(results) if t.dtype.kind == "f"}   # gradient(x) may ask for any
   if not wanted: return out
   depends, drawn = _dependent(list(wanted.values()), inside, start)
   wanted = {i: u for i, u in wanted.items() if u in depends}

@@ -270,6 +270,18 @@ def test_checkpoint_keeps_less() -> None:
   assert got.shape == want.shape
 
 
+def test_checkpoint_of_layers_that_have_a_recipe() -> None:
+  """From their second call on they are made by it (nn/recipes.py): gradients go on to their weights."""
+  layers, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)), Tensor(rand(3, 4), requires_grad=True)
+  found = []
+  for call in (layers, layers, lambda x: checkpoint(layers, x), lambda x: checkpoint(layers, x)):
+    for p in (x, *layers.parameters()): p.grad = None
+    call(x * 2).sin().sum().backward()
+    found.append([p.grad for p in (x, *layers.parameters())])
+  for grads in found[1:]:
+    for a, b in zip(found[0], grads): close(a, b)
+
+
 def test_checkpoint_replayed() -> None:
   """Random numbers are other ones in each replay, and the same in both computations of a call."""
   w = Tensor(np.ones((32, 32), np.float32), requires_grad=True).realize()
