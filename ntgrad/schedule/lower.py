@@ -293,7 +293,7 @@ def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, tuple[UOp, Body
   wide = tuple(ix.plus(n, lo + hi) for n, (lo, hi) in zip(shape, pads))
   size = ix.elements(wide)
   if ix.elements(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
-  version = versions.get(source, source)
+  if (version := versions.get(source, source)).shape != source.shape: return None   # a write to a part of it
   copy, at = as_buffer(movement(Ops.PAD, version, pads)), tuple(ix.rng(d, n) for d, n in enumerate(wide))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
   value = UOp(Ops.LOAD, u.dtype, (u.src[0], indexed(there), in_bounds(there, shape)))

@@ -39,6 +39,18 @@ def as_prepared(t: Tensor) -> np.ndarray:
   return Tensor(prepare_graph(written_out([t.lazydata]), TARGET, {})[0]).numpy()
 
 
+def test_an_input_that_was_written_in_part_is_padded_as_a_whole() -> None:
+  """Its padded copy had room for the part."""
+  x, w = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((6, 3, 12, 12), (8, 3, 3, 3)))
+  want = x.copy()
+  want[:, :, 2:8, 1:9] *= 2
+  with config(dev="NUMPY"):   # sees where kernels write
+    t = Tensor(x)
+    t[:, :, 2:8, 1:9] = t[:, :, 2:8, 1:9] * 2
+    found, right = [given.conv2d(Tensor(w), padding=1).numpy() for given in (t, Tensor(want))]
+  np.testing.assert_allclose(found, right, 1e-5, 1e-5)
+
+
 def test_a_padded_input_gets_the_gradient_that_is_used() -> None:
   """The sum over channels is long enough to be split: of the inner pixels, not of those that were padded, too."""
   x, w = E(256, 512, 4, 4, requires_grad=True, device="TRITON"), E(512, 512, 3, 3, requires_grad=True, device="TRITON")
