@@ -109,6 +109,8 @@ class Replay:
     self.owners: list[tuple[ref[Alias], Storage]] = []
     self.sharers = [(ref(a), s) for a in live_aliases
                     if a.memory is None and (s := storage_of(a)) in self.touched and s.serial < self.start]
+    # what gradients were added to: anybody's zero_grad replaces it
+    self.summed = {storage_of(t.grad._alias) for a in live_aliases for t in a.seen() if t.grad is not None} & self.touched
     # memory that only values not computed yet read (a random number generator's place): those stand for it
     self.readers: dict[Storage, list[ref[Alias]]] = {}
     for s in alive.values():
@@ -180,12 +182,12 @@ class Replay:
   # ---- at every run
   def check(self) -> bool:
     """See that the memory which the function held when captured is still its tensors', with their newest values in it. False
-    where tensors shared that memory, and no longer do (it is not known which of them the function means), and where what the
-    function made and kept is gone or was replaced."""
+    where tensors shared that memory, and no longer do (it is not known which of them the function means), and where gradients, or
+    what the function made and kept, are gone or were replaced."""
     waiting: list[Alias] = []
     sharers = [(b, s) for r, s in self.sharers if (b := r()) is not None]
     if any([storage_of(b) is not s for b, s in sharers]): return False
-    shared = {s for _, s in sharers}
+    shared = {s for _, s in sharers} | self.summed
     for r, s in self.owners:
       a: Any = r()
       there = a is not None and a.memory is not None and a.memory.storage is s

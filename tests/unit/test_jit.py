@@ -645,6 +645,36 @@ def test_state_that_is_replaced() -> None:
   refused(lambda: h(Tensor(array(3))), "is gone or was replaced")
 
 
+def test_gradients_that_another_function_replaces() -> None:
+  """A step of the discriminator adds to the generator's gradients, and the generator's step begins with others."""
+  def losses(jit: Any) -> list[float]:
+    Tensor.manual_seed(0)
+    g, d = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 4), Tensor.tanh, nn.Linear(4, 1))
+    of_g, of_d = (nn.optim.Adam(m.parameters(), lr=1e-2) for m in (g, d))
+
+    def d_step(real: Tensor, z: Tensor) -> Tensor:
+      of_d.zero_grad()
+      loss = d(g(z)).mean() - d(real).mean()
+      loss.backward()
+      of_d.step()
+      return loss.detach()
+
+    def g_step(z: Tensor) -> Tensor:
+      of_g.zero_grad()
+      loss = -d(g(z)).mean()
+      loss.backward()
+      of_g.step()
+      return loss.detach()
+
+    with Tensor.train():
+      on_d, on_g, found = jit(d_step), jit(g_step), list[float]()
+      for i in range(6):
+        found.append(on_d(Tensor(array(5, 2, seed=i)), Tensor(array(5, 3, seed=i))).item())
+        if i % 2 == 0: found.append(on_g(Tensor(array(5, 3, seed=i))).item())
+    return found
+  np.testing.assert_allclose(losses(ntgrad.jit), losses(lambda f: f), 1e-4, 1e-5)
+
+
 def test_host_data_that_changes() -> None:
   count = [0]
   def f(x: Tensor) -> Tensor:
