@@ -52,8 +52,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any 
 
   ``grad_outputs`` are the gradients from above, needed of what is not one number. With ``create_graph`` the gradients have
   gradients themselves. For an input that the outputs are not made of: None with ``allow_unused``, zeros with
-  ``materialize_grads``. The graph stays in any case. Raises GradientError, ArgumentError.
-  """
+  ``materialize_grads``. The graph stays in any case. Raises GradientError, ArgumentError."""
   if is_grads_batched: raise ArgumentError("grad: is_grads_batched; call it once for each gradient from above")
   wanted = _listed("grad", "inputs", inputs)
   found = gradient(_one("grad", outputs, grad_outputs), wanted, None, bool(allow_unused or materialize_grads))

@@ -2,8 +2,7 @@
 train on in ``nn.datasets``, values to begin with in ``nn.init``.
 
 A layer is a Module: an object with Tensors for attributes and a ``__call__``. A model may inherit from Module or be any object
-that holds layers. Every name is loaded when it is used first.
-"""
+that holds layers. Every name is loaded when it is used first."""
 # ruff: noqa: F401, F403 - what a file has to give is its __all__
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ class Softmax2d(Module):
 class PReLU(Module):
   """x where it is positive, else weight · x, a slope that is learned (https://arxiv.org/abs/1502.01852): one, or one a channel.
 
-  ``weight`` has shape (num_parameters,), the channels are the second dimension.
-  """
+  ``weight`` has shape (num_parameters,), the channels are the second dimension."""
   _said = "num_parameters"
 
   def __init__(self, num_parameters: int = 1, init: float = 0.25, device: str | None = None, dtype: Any = None):

@@ -84,8 +84,7 @@ class MultiheadAttention(Module):
   Queries, keys and values are ``(steps, n, features)``, with ``batch_first`` ``(n, steps, features)``, or one sample without n.
   ``in_proj_weight`` (3·embed_dim, embed_dim) makes all three of them; where keys or values have other features (``kdim``,
   ``vdim``) there are ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight`` instead. ``add_bias_kv`` adds a learned step to
-  keys and values, ``add_zero_attn`` one of zeros. Also called MultiHeadAttention.
-  """
+  keys and values, ``add_zero_attn`` one of zeros. Also called MultiHeadAttention."""
   _said = "embed_dim num_heads dropout batch_first"
 
   def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
@@ -115,8 +114,7 @@ class MultiheadAttention(Module):
     over heads, or (n, heads, queries, keys) without ``average_attn_weights``.
 
     A bool mask is True where not to look, a float mask is added to the scores; ``key_padding_mask`` is (n, keys), ``attn_mask``
-    (queries, keys) or (n · heads, queries, keys). ``is_causal``: no query looks at later keys. Raises ShapeError, DTypeError.
-    """
+    (queries, keys) or (n · heads, queries, keys). ``is_causal``: no query looks at later keys. Raises ShapeError, DTypeError."""
     one = query.ndim == 2
     parts = [self._batched(what, x, features, one) for what, x, features in (
       ("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim))]
@@ -254,8 +252,7 @@ class Transformer(Module):
   and ``tgt (t, n, d_model) -> (t, n, d_model)``, with ``batch_first`` ``(n, s, ..)``.
 
   ``custom_encoder`` and ``custom_decoder`` stand in for the two; else layers as in :class:`TransformerEncoderLayer`, each stack
-  with a layer norm behind it. Matrices begin as Xavier's uniform numbers.
-  """
+  with a layer norm behind it. Matrices begin as Xavier's uniform numbers."""
   _said = "d_model nhead"
 
   def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,

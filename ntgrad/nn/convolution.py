@@ -46,8 +46,7 @@ class Conv2d(_Convolution):
 
   ``weight`` is (out_channels, in_channels / groups, *kernel_size), ``bias`` (out_channels,) or None, both from U(-k, k) with
   k = 1/√(in_channels / groups · kernel elements). ``padding`` takes a number, one a dimension, "same" (stride 1) or "valid"
-  (none), and ``padding_mode`` what is there: "zeros", "reflect", "replicate" or "circular".
-  """
+  (none), and ``padding_mode`` what is there: "zeros", "reflect", "replicate" or "circular"."""
 
   def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints | str = 0,
                dilation: Ints = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros"):
@@ -90,8 +89,7 @@ class ConvTranspose2d(_Convolution):
 
   ``weight`` is (in_channels, out_channels / groups, *kernel_size), ``bias`` (out_channels,) or None, both from U(-k, k) with
   k = 1/√(out_channels / groups · kernel elements). ``output_padding`` is less than the stride or the dilation; a call with
-  ``output_size`` finds it. ``padding_mode`` is "zeros", as PyTorch has it.
-  """
+  ``output_size`` finds it. ``padding_mode`` is "zeros", as PyTorch has it."""
 
   def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints = 0,
                output_padding: Ints = 0, groups: int = 1, bias: bool = True, dilation: Ints = 1, padding_mode: str = "zeros"):

@@ -110,8 +110,7 @@ class Embedding(_Table):
 
   The row ``padding_idx`` begins as zeros and gets no gradient. ``max_norm``: rows that are used are made that long at most (by
   the norm ``norm_type``), in the table. ``scale_grad_by_freq``: gradients are divided by how often an index stands in the call.
-  ``sparse`` is taken as PyTorch has it, without effect.
-  """
+  ``sparse`` is taken as PyTorch has it, without effect."""
   _said = "*vocab_size *embed_size padding_idx"
 
   def __init__(self, vocab_size: int, embed_size: int, padding_idx: int | None = None, max_norm: float | None = None,
@@ -135,8 +134,7 @@ class EmbeddingBag(_Table):
   place in it where each bag begins, ``offsets`` (n,), with ``include_last_offset`` also where the last one ends.
 
   ``weight`` is (num_embeddings, embedding_dim), normal with variance 1. Indices that are ``padding_idx`` do not count. The other
-  parameters are :class:`Embedding`'s.
-  """
+  parameters are :class:`Embedding`'s."""
   _said = "*num_embeddings *embedding_dim mode padding_idx"
 
   def __init__(self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,

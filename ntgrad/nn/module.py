@@ -8,8 +8,7 @@ begin in training, and a plain tensor cannot take a parameter's place.
 **Training.** A Module may have a mode of its own: such a class begins with one, and ``train`` and ``eval`` give one to a Module
 and all Modules in it. It counts for this Module, and, in the ``forward`` of a model, for whatever it calls that has none
 (``x.dropout()``, plain objects). What has none (a layer that stands alone or in a plain class) behaves as ``Tensor.training``
-(``with Tensor.train():``) says. ``train(None)`` takes the mode away again.
-"""
+(``with Tensor.train():``) says. ``train(None)`` takes the mode away again."""
 from __future__ import annotations
 
 import functools

@@ -30,8 +30,8 @@ class _Tracking(Module):
     self.eps, self.momentum, self.affine, self.track_running_stats = eps, momentum, affine, track
     self.weight, self.bias = _scale_and_shift((n,), affine, bias)
     if track:
-      self.num_batches_tracked = untrained(0, dtype=dtypes.int64)
       self.running_mean, self.running_var = untrained(0, n), untrained(1, n)
+      self.num_batches_tracked = untrained(0, dtype=dtypes.int64)
 
   def _enough(self, x: Tensor, n: int) -> None:
     if n >= 2: return

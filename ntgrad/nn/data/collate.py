@@ -20,8 +20,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
   lists and dicts of them are collated item by item; strings and bytes are a list.
 
   Arrays keep their dtype, Python's numbers have the one that ``Tensor`` gives a list of them. Raises ShapeError for rows of
-  different shapes, lengths or keys, DTypeError for what no tensor is made of, ArgumentError for no rows.
-  """
+  different shapes, lengths or keys, DTypeError for what no tensor is made of, ArgumentError for no rows."""
   return collated(batch, None)
 
 

@@ -53,8 +53,7 @@ class DataLoader:
 
   ``state_dict()`` says where an iteration is, and ``load_state_dict`` of a loader of the same dataset goes on there: the next
   iteration gives the very batches that had not been given. Raises ArgumentError, DeviceError; CaptureError where a captured
-  function takes a batch, which a replay cannot do again.
-  """
+  function takes a batch, which a replay cannot do again."""
 
   def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = False, sampler: Iterable[Any] | None = None,
                batch_sampler: Iterable[Any] | None = None, num_workers: int = 0, collate_fn: Callable[..., Any] | None = None,
@@ -266,8 +265,7 @@ class Ahead(Iterator[Any]):
   """``do(job)`` for each of ``jobs``, in order, ``count`` jobs ahead by ``workers`` threads.
 
   Settings of the thread that makes it (``no_grad``, ``Tensor.training``, ``config``) hold in its threads. An error in a thread
-  is raised where its batch would come; then there are no more.
-  """
+  is raised where its batch would come; then there are no more."""
 
   def __init__(self, jobs: Iterator[Any], do: Callable[[Any], Any], workers: int, count: int,
                first: Callable[[int], Any] | None = None, timeout: float = 0):

@@ -45,8 +45,7 @@ class Sampler:
   """The base of samplers: an ``__iter__`` gives numbers of rows (or lists of them, for a ``batch_sampler``).
 
   One that has ``set_epoch(n)`` is told the number of an epoch before it begins; its order must then be a function of that, or a
-  loader cannot go on in the middle of one.
-  """
+  loader cannot go on in the middle of one."""
 
   def __iter__(self) -> Iterator[Any]: raise ArgumentError(f"{type(self).__name__} has no __iter__; it gives numbers of rows")
 
@@ -90,8 +89,7 @@ class RandomSampler(_Ordered):
   ``Tensor.manual_seed``), another one each epoch.
 
   ``replacement``: each row is drawn among all. ``num_samples`` rows are given, by default as many as there are; without
-  replacement all come once before one comes again. Raises ArgumentError.
-  """
+  replacement all come once before one comes again. Raises ArgumentError."""
 
   def __init__(self, data_source: Any, replacement: bool = False, num_samples: int | None = None, generator: Any = None):
     n = count_of("RandomSampler", data_source)

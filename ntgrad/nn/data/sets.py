@@ -21,8 +21,7 @@ class Dataset(Generic[T]):
   ``__len__()`` how many there are. ``a + b`` is both, one behind the other.
 
   One that can give many rows faster than one by one also has ``__getbatch__(rows)``: for an int64 array of numbers of rows the
-  batch as ``default_collate`` would make it, of arrays or Tensors whose first dimension is the batch.
-  """
+  batch as ``default_collate`` would make it, of arrays or Tensors whose first dimension is the batch."""
 
   def __getitem__(self, index: Any) -> T: raise ArgumentError(f"{type(self).__name__} has no __getitem__; it gives a row")
   def __add__(self, other: Any) -> ConcatDataset[T]: return ConcatDataset([self, other])
@@ -32,8 +31,7 @@ class IterableDataset(Dataset[T]):
   """The base of datasets without numbers: ``__iter__()`` gives the rows in order, from the start each time.
 
   One that has ``set_epoch(n)`` is told the number of an epoch before it begins. To go on in the middle of an epoch the rows
-  before are read and left out, so they have to come in the same order again.
-  """
+  before are read and left out, so they have to come in the same order again."""
 
   def __iter__(self) -> Iterator[T]: raise ArgumentError(f"{type(self).__name__} has no __iter__; it gives the rows")
 

