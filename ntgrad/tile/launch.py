@@ -169,7 +169,7 @@ def launch(kernel: Signature, args: Positional, given: ByName) -> None:
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError:
-      if not all([isinstance(a, _PLAIN) for a in args]): return launch_borrowed(kernel, args, given)
+      if not all([isinstance(a, _PLAIN) for a in args]): raise   # to go on below, where no error is being handled
       nodes = _with_numbers(kernel, args)
     key = *[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items()
     found = kernel._launchers[key]

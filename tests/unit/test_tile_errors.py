@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # ruff: noqa: F841 (assigning a parameter stores)
 import math
+import traceback
 from typing import Any, Callable
 
 import numpy as np
@@ -96,6 +97,21 @@ def test_sentences(fn: Callable[..., None], message: str) -> None:
 def test_the_line_that_called_is_named_too() -> None:
   with pytest.raises(ApplicationError, match=r"np.exp takes nothing(.|\n)*in by_numpy(.|\n)*called at .*in b8") as e: ran(b8)
   assert isinstance(e.value.__cause__, TypeError)
+
+
+class Elsewhere:
+  """Another library's tensor in the CPU's memory."""
+  def __init__(self, a: Any): self.a, self.shape, self.dtype = a, a.shape, a.dtype
+  def __dlpack__(self, **given: Any) -> Any: return self.a.__dlpack__(**given)
+  def __dlpack_device__(self) -> Any: return self.a.__dlpack_device__()
+
+
+def test_errors_with_other_libraries_tensors_have_no_others_before_them() -> None:
+  def copied(x: Any, y: Any) -> None: y = x
+  k = tile.make(blocks, copied, (Tensor(1), Tensor(shape=(8,))))
+  for x in (np.zeros(9, f32), Elsewhere(np.zeros(9, f32))):
+    with pytest.raises(ShapeError, match="dimension 0 of y is 8") as e: k(x, np.zeros(9, f32))
+    assert "another exception" not in "".join(traceback.format_exception(e.value))
 
 
 def test_what_is_supported() -> None:
