@@ -48,7 +48,7 @@ def test_what_is_in_a_module() -> None:
   assert [n for n, _ in net.named_parameters()] == [
     "first.weight", "first.bias", "rest.0.weight", "rest.0.bias", "plain.head.weight", "plain.head.bias", "plain.scale"]
   assert [n for n, _ in net.named_buffers()] == [
-    "rest.0.num_batches_tracked", "rest.0.running_mean", "rest.0.running_var", "plain.mean", "steps", "cache"]
+    "rest.0.running_mean", "rest.0.running_var", "rest.0.num_batches_tracked", "plain.mean", "steps", "cache"]
   assert [n for n, _ in net.named_modules()] == ["", "first", "rest.0", "rest.1", "plain.head"]
   assert [n for n, _ in net.named_children()] == ["first", "rest.0", "rest.1", "plain.head"]
   assert list(net.state_dict()) == [n for n in get_state_dict(net) if n != "cache"]
