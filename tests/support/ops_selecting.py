@@ -206,7 +206,7 @@ rows("other names", (S, "away"), *[
   ("absolute", lambda a: a.absolute(), np.abs, {"kinds": "fi"}), ("positive", lambda a: a.positive() * 2, lambda a: a * 2),
   ("fix", lambda a: a.fix(), np.trunc), ("memory", lambda a: a.clone().contiguous() + a.contiguous_backward(), lambda a: 2 * a),
   ("true_divide", lambda a: a.true_divide(3), lambda a: a / 3, {"out": "float", "kinds": "fi"}),
-  ("to", lambda a: a.to(a.device).to_device(a.device) * 3, lambda a: a * 3),
+  ("to", lambda a: a.to(a.device).to_device(a.device).type_as(a) * 3, lambda a: a * 3),
   ("windows", lambda a: tuple([a * w.cast(a.dtype) for w in (
     Tensor.hann_window(6, device=a.device), Tensor.hamming_window(6, False, device=a.device),
     Tensor.blackman_window(6, device=a.device), Tensor.bartlett_window(6, False, device=a.device),
