@@ -192,8 +192,8 @@ def peak_of(items: Sequence[ScheduleItem], outputs: Iterable[UOp], inputs: Colle
 
 
 def device_of(order: Iterable[UOp]) -> str:
-  """Where a graph is computed."""
-  return next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
+  """Where a graph is computed; what is copied may have no device."""
+  return next((u.device for u in order if u.device is not None and u.op is not Ops.COPY), None) or Device.DEFAULT
 
 
 class Keeping:

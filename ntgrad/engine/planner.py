@@ -354,7 +354,8 @@ def _plan_anew(sinks: Sinks, graph: Graph, keeping: Keeping, full: tuple[Any, ..
       if more is not None: _remember(full, plan, (plan, more))
       return plan, sized.given, known is not None
   if again:
-    stand_ins = {order[i]: number_node(order[i], device, n) for i, n in numbers.items()}
+    on = size_templates.used_on(order)
+    stand_ins = {order[i]: number_node(order[i], on(order[i]), n) for i, n in numbers.items()}
     inputs, hit = [*inputs, *stand_ins.values()], plan is not None
     if plan is None: plan = _plans[general] = make_plan(sinks, order, inputs, stand_ins, keeping)
     return plan, inputs, hit
@@ -478,8 +479,9 @@ class _Sized:
 
   def parameters(self, t: Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by place in the order, and the BUFFERs given for them."""
-    order, device = self.order, device_of(self.order)
-    return [(i, number_node(order[i], device, n)) for (i, n), stays in zip(self.numbers.items(), t.numbers) if stays is None]
+    on = size_templates.used_on(self.order)
+    return [(i, number_node(u := self.order[i], on(u), n))
+            for (i, n), stays in zip(self.numbers.items(), t.numbers) if stays is None]
 
 
 def _made_of(t: Template, s: Skeleton) -> dict[UOp, UOp]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Collection, Hashable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Hashable, Iterable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import evaluator, sizes_of
@@ -21,6 +21,7 @@ from ntgrad.schedule.placement import Sink, offset_of
 
 from .buffer import Buffer, Storage, number_buffer, slice_of
 from .device import get_device
+from .keeping import device_of
 from .size_variants import names_beside
 from .traced_sizes import value_now
 
@@ -63,10 +64,20 @@ def made_of_variables(order: Sequence[UOp]) -> bool:
   return False
 
 
+def used_on(order: Sequence[UOp]) -> Callable[[UOp], Collection[str]]:
+  """On which devices a node of a graph is used that has none of its own."""
+  found: dict[UOp, set[str]] = {}
+  for u in reversed(order) if any([u.op is Ops.COPY for u in order]) else ():
+    here = found.setdefault(u, set()) if u.device is None else {u.device}
+    for s in u.src: found.setdefault(s, set()).update(here)
+  default = {device_of(order)}
+  return lambda u: found.get(u) or default
+
+
 def number_nodes(sinks: Sequence[Sink], order: list[UOp]) -> dict[int, NumberNode]:
-  """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
-  targets = {target.arg.storage for _, target in sinks if target is not None}
-  return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
+  """What ``_parameter`` finds in a graph, and is used on one device, by the number of the node in ``order``."""
+  targets, on = {target.arg.storage for _, target in sinks if target is not None}, used_on(order)
+  return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None and len(on(u)) == 1}
 
 
 def _parameter(u: UOp, written: Collection[Storage]) -> NumberNode | None:
@@ -83,16 +94,17 @@ def _parameter(u: UOp, written: Collection[Storage]) -> NumberNode | None:
 
 def open_numbers(order: Sequence[UOp], numbers: Mapping[int, NumberNode]) -> dict[int, NumberNode]:
   """What may be other in graphs of one skeleton: whole numbers may come of sizes; a write at a number is one at a size."""
-  found: dict[int, NumberNode] = {}
+  found, on = dict[int, NumberNode](), used_on(order)
   for i, u in enumerate(order):
-    if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: found[i] = ("number", u.dtype), u.dtype, u.arg
+    if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1 and len(on(u)) == 1:
+      found[i] = ("number", u.dtype), u.dtype, u.arg
     elif i in numbers and u.op is not Ops.UPDATE: found[i] = numbers[i]
   return found
 
 
-def number_node(u: UOp, device: str, number: NumberNode) -> UOp:
-  """The BUFFER that is given for the number of a node."""
-  _, dtype, value = number
+def number_node(u: UOp, devices: Iterable[str], number: NumberNode) -> UOp:
+  """The BUFFER that is given for the number of a node, which is used on one device."""
+  (device,), (_, dtype, value) = devices, number
   return value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value, (1,) if u.op is Ops.UPDATE else ()).node
 
 

@@ -102,6 +102,22 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
       assert got.device == dev and got.tolist() == (np.zeros((2, 3)) + t.numpy()).tolist()
 
 
+def test_numbers_that_change_on_two_devices() -> None:
+  """A number is given to kernels of the device on which it is used, also one that both use."""
+  x = np.arange(4, dtype=np.float32)
+  for a, b in ((1.5, 1.5), (2.5, 2.5), (3.5, 0.25), (4.5, 0.75)):
+    there, want = (Tensor(x, device="NUMPY") * a).to("CPU") * b, x * a * b
+    assert (there.device, there.tolist(), (there.to("NUMPY") - a).tolist()) == ("CPU", want.tolist(), (want - a).tolist())
+
+
+def test_what_has_no_memory_is_copied_from_the_default_device() -> None:
+  with config(dev="NUMPY"):
+    a = Tensor.arange(6).reshape(2, 3)
+    a[1, 0] = 100
+    got = a.gather(1, a.argsort(1, descending=True)).to("CPU")   # with a check of the index
+    assert got.device == "CPU" and got.tolist() == [[2, 1, 0], [100, 5, 4]]
+
+
 @pytest.mark.parametrize("name", [f.name for f in fields(Settings) if f.metadata["kind"] is int])
 def test_settings_refuse_what_they_do_not_take(name: str) -> None:
   was = getattr(config, name)
