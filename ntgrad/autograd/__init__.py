@@ -1,7 +1,6 @@
 """``torch.autograd``: gradients of tensors with respect to others, and ``Function``, whose gradient is written by hand."""
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import reduce
 from importlib import import_module
 from operator import add
@@ -17,9 +16,15 @@ from ntgrad.tensor.gradient import gradient
 from .anomaly import detect_anomaly, set_detect_anomaly
 
 
+def _each(x: Any) -> list[Any]:
+  """What there is in something, or the one thing."""
+  try: return [x] if isinstance(x, Tensor) else list(x)
+  except TypeError: return [x]
+
+
 def _listed(name: str, what: str, tensors: Any) -> list[Any]:
   """One tensor or several as a list. Raises ArgumentError for others."""
-  found = [tensors] if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable) else list(tensors)
+  found = _each(tensors)
   if not found or not all(isinstance(t, Tensor) for t in found):
     raise ArgumentError(f"{name}: {what} {shown(tensors)}; give a Tensor, or several in a tuple")
   return found
@@ -28,7 +33,7 @@ def _listed(name: str, what: str, tensors: Any) -> list[Any]:
 def _one(name: str, outputs: Any, weights: Any) -> Any:
   """A number whose gradient is that of several tensors, each multiplied by the gradient from above."""
   outputs = _listed(name, "outputs", outputs)
-  given = list(weights) if isinstance(weights, Iterable) and not isinstance(weights, Tensor) else [weights]
+  given = _each(weights)
   if weights is None: given *= len(outputs)
   if len(given) != len(outputs):
     raise ArgumentError(f"{name}: {len(given)} gradients from above for {len(outputs)} tensors; give one for each, or None")

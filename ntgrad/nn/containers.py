@@ -141,7 +141,11 @@ class ModuleDict(Module):
     for k, m in modules.items(): self[k] = m
   values: Any = MutableMapping.values
   items: Any = MutableMapping.items
-  pop: Any = MutableMapping.pop
+  def pop(self, key: str) -> Any:
+    """Take a Module out and give it. Raises MissingKeyError."""
+    found = self[key]
+    del self[key]
+    return found
   clear: Any = MutableMapping.clear
 
 

@@ -172,7 +172,7 @@ class Protocols(Reduction):
   def type(self, dtype: Any = None) -> Any:
     """The same value in another dtype, or without one the dtype's name. Raises DTypeError."""
     return self.dtype.name if dtype is None else self.to(dtype=dtype)
-  def type_as(self, other: Any) -> Self:
+  def type_as(self, other: Base) -> Self:
     """The same value with the dtype, and on the device, of another tensor."""
     return self.to(other.device, other.dtype)
   @property

@@ -119,6 +119,7 @@ def kernel() -> Any: return tile.make(_softmax, _twice, (tile.Tensor(2), tile.Te
 # public names of Tensor: a good call of each, with all of its parameters where they are not many
 TENSOR: dict[str, Callable[[], Call]] = {
   # devices, dtypes
+  "type_as": lambda: call(f(2).type_as, i(2)),
   "type": lambda: call(f(2).type, "float16"), "to_device": lambda: call(f(2).to_device, "NUMPY"),
   "add": lambda: call(f(2).add, f(2), False, alpha=2),
   "sub": lambda: call(f(2).sub, f(2)),

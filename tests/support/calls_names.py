@@ -113,6 +113,7 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     "special.xlog1py": lambda: call(torch.special.xlog1py, f(2), f(2)),
     "special.multigammaln": lambda: call(torch.special.multigammaln, f(2) * 3, 2),
     "autograd.grad": lambda: graph(torch.autograd.grad, f(), True, True, True, True, False, True),
+    "autograd.Variable": lambda: call(torch.autograd.Variable, f(2), True, False),
     "autograd.backward": lambda: call(torch.autograd.backward, _KEPT[0].sum() * 2, f(), True, False, None, _KEPT[:1]),
     "autograd.detect_anomaly": lambda: call(torch.autograd.detect_anomaly, True, False),
     "autograd.set_detect_anomaly": lambda: call(torch.autograd.set_detect_anomaly, False, True, False),
