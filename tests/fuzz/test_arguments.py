@@ -284,7 +284,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "unique": lambda: call(f(2, 3).unique, True, True, True, 1),
   "unique_consecutive": lambda: call(f(2, 3).unique_consecutive, True, True, 1),
   "isin": lambda: call(f(2, 3).isin, f(2), True, False),
-  "searchsorted": lambda: call(f(3).searchsorted, f(2), right=True, side="right"),
+  "searchsorted": lambda: call(f(3).searchsorted, f(2), right=True, side="right", sorter=i(3)),
   "bucketize": lambda: call(f(3).bucketize, f(2), right=True),
   "nonzero": lambda: call(f(2, 3).nonzero, True, size=2, fill_value=1),
   "bincount": lambda: call(i(3).bincount, f(3), 2),
