@@ -159,8 +159,13 @@ class ParameterDict(ModuleDict):
   def __setitem__(self, key: str, parameter: Any) -> None: super().__setitem__(key, _parameter(parameter))
   def __or__(self, other: Mapping[str, Any]) -> Any: return ParameterDict({**dict(self.items()), **dict(other.items())})
   def __reversed__(self) -> Iterator[str]: return reversed(self.keys())
-  get: Any = MutableMapping.get
-  setdefault: Any = MutableMapping.setdefault
+  def get(self, key: str, default: Any = None) -> Any:
+    """The parameter of a name, or ``default`` where there is none."""
+    return self[key] if key in self else default
+  def setdefault(self, key: str, default: Any = None) -> Any:
+    """The parameter of a name, which becomes ``default`` where there is none."""
+    if key not in self: self[key] = default
+    return self[key]
   def popitem(self) -> tuple[str, Any]:
     """Take out what was added last; gives its name and itself. Raises MissingKeyError where there is nothing."""
     key = (self.keys() or [""])[-1]
