@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import linecache
 import runpy
 import sys
 from contextlib import nullcontext, redirect_stdout
@@ -77,6 +78,7 @@ def run_script(script: str, args: Sequence[str], json: bool = False) -> None:
   argv, path = sys.argv, sys.path[0]
   sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
   try:
+    linecache.checkcache(script)   # another text may have been run by this name
     with redirect_stdout(sys.stderr) if json else nullcontext(): runpy.run_path(script, run_name="__main__")
   except Exception as e:
     tb = e.__traceback__
