@@ -65,13 +65,14 @@ def made_of_variables(order: Sequence[UOp]) -> bool:
 
 
 def used_on(order: Sequence[UOp]) -> Callable[[UOp], Collection[str]]:
-  """On which devices a node of a graph is used that has none of its own."""
+  """On which device a node of a graph is, or on which ones it is used, if it has none of its own."""
   found: dict[UOp, set[str]] = {}
-  for u in reversed(order) if any([u.op is Ops.COPY for u in order]) else ():
-    here = found.setdefault(u, set()) if u.device is None else {u.device}
-    for s in u.src: found.setdefault(s, set()).update(here)
   default = {device_of(order)}
-  return lambda u: found.get(u) or default
+  for u in reversed(order) if any([u.op is Ops.COPY for u in order]) else ():
+    here = default if u.op is Ops.COPY else found.get(u, default) if u.device is None else {u.device}
+    for s in u.src:
+      if s.device is None: found.setdefault(s, set()).update(here)
+  return lambda u: found.get(u, default) if u.device is None else (u.device,)
 
 
 def number_nodes(sinks: Sequence[Sink], order: list[UOp]) -> dict[int, NumberNode]:

@@ -108,6 +108,11 @@ def test_numbers_that_change_on_two_devices() -> None:
   for a, b in ((1.5, 1.5), (2.5, 2.5), (3.5, 0.25), (4.5, 0.75)):
     there, want = (Tensor(x, device="NUMPY") * a).to("CPU") * b, x * a * b
     assert (there.device, there.tolist(), (there.to("NUMPY") - a).tolist()) == ("CPU", want.tolist(), (want - a).tolist())
+    with config(dev="NUMPY"): assert (Tensor.arange(4) * a).to("CPU").tolist() == (x * a).tolist()   # made on the default one
+  for k in range(4):   # where a part begins is a number, too
+    y = Tensor(x, device="NUMPY").clone()
+    y[k:k + 1] = Tensor(x, device="NUMPY")[k:k + 1] * (k + 1.5)
+    assert y.to("CPU").tolist() == np.where(np.arange(4) == k, x * (k + 1.5), x).tolist()
 
 
 def test_what_has_no_memory_is_copied_from_the_default_device() -> None:
