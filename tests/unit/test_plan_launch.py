@@ -56,6 +56,7 @@ class Calls:
 
 @pytest.fixture
 def calls(device: str, monkeypatch: pytest.MonkeyPatch) -> Calls:
+  planner._plans.clear()   # of the same structures in other tests
   return Calls(monkeypatch)
 
 
