@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, identity, power_of_two, prod
+from ..ir import BinaryOps, Ops, OptError, Target, TernaryOps, UOp, identity, power_of_two, prod, toposort
 from ..kernel import ACCESSES, Axis, AxisKind, Kernel, Rules, access_profile, fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
@@ -307,10 +307,17 @@ class Pad(OnAxis):
 
 
 def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Kernel:
-  """A kernel with a longer axis, of which nothing sees what is not ``inside`` the old one, as :class:`Pad` has it."""
+  """A kernel with a longer axis, of which nothing sees what is not ``inside`` the old one, as :class:`Pad` has it. A LOAD needs
+  no gate where there is memory behind the axis (rows with a gap): what is read there is not stored."""
+  numbers = toposort(s for u in kernel.nodes for s in u.src if ix.INT in (u.dtype, s.dtype))   # that say where
+  shapes = {p.uop: p.shape for p in kernel.params if not p.written}
+  free = kernel.plain and axis.id not in kernel.bound
   def access(old: UOp, new: UOp) -> UOp | None:
+    if axis.rng not in old.ranges: return None
+    if free and len(old.src) == 2 and old not in numbers and (shape := shapes.get(old.src[0])) is not None:
+      if all(isinstance(n, int) and 0 <= ix.vmin(i) <= ix.vmax(i) < n for i, n in zip(new.src[1].src, shape)): return new
     at = 2 if old.op is Ops.LOAD else 3
-    return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
+    return new.replace((*new.src[:at], ix.both(inside, *new.src[at:])))
   return rewritten(kernel, axis, wide.rng, (wide,), {
     **dict.fromkeys(ACCESSES, access), Ops.REDUCE: lambda old, new:
     new.replace((or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None})

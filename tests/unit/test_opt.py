@@ -611,6 +611,22 @@ def test_padded_effects_have_gates() -> None:
   assert "a0 < 10" in index_form(padded)
 
 
+@pytest.mark.parametrize("columns, place", [(12, False), (10, False), (12, True)])
+def test_rows_with_a_gap_are_read_without_a_gate(columns: int, place: bool) -> None:
+  """Where the parameter has something behind the axis. What says where another access goes has a gate all the same."""
+  b = Builder()
+  i, j = b.grid(3), b.grid(10)
+  out, x, table = b.param((3, 10), written=True), b.param((3, columns), dtypes.int32 if place else dtypes.float32), b.param((9,))
+  k = b.kernel(out.set((i, j), table[UOp(Ops.CAST, dtypes.index, (x[i, j].u,))] if place else x[i, j]))
+  padded = Pad(1, 4).apply(k)
+  gates = [len(u.src) > 2 for u in padded.nodes if u.op is Ops.LOAD and u.src[0] is x.uop]
+  assert gates == [columns == 10 or place] and len(padded.body[0].src) == 4
+  data: list[Any] = [np.arange(prod(p.shape)).reshape(p.shape).astype(p.dtype.np) % 9 for p in k.params]
+  data[1][:, 10:] = 10 ** 6   # no place
+  plain, now = (launch(get_device("NUMPY"), [spec(x, "k")], x, data)[0][0] for x in (k, padded))
+  assert (plain == now).all() and plain.any()
+
+
 def test_a_padded_axis_keeps_what_is_said_of_it() -> None:
   lanes = ShiftInwards(0, 4).apply(elements())
   assert lanes.axis(2).again == 2 and Pad(2, 8).apply(lanes).axis(2) == replace(lanes.axis(2), size=8)
