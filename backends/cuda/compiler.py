@@ -13,11 +13,12 @@ import struct
 import tempfile
 import threading
 import weakref
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache as once
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Callable, Sequence, TypeVar
+from typing import Any, Callable, Iterator, Sequence, TypeVar
 
 from ntgrad.codegen.index import records
 from ntgrad.codegen.ir import CompileError, Recent
@@ -214,6 +215,14 @@ def finished(r: Request) -> Binary:
   return unit.binary
 
 
+@contextmanager
+def _unhashed(cache: Any) -> Iterator[None]:
+  """Triton's files are not read to tell this Triton from others, which takes half a second to one: its cache is one kernel's."""
+  before, cache.triton_key = cache.triton_key, version
+  try: yield
+  finally: cache.triton_key = before
+
+
 def _compile(triton: Any, r: Request) -> Binary:
   from triton.backends.compiler import GPUTarget
   from triton.compiler import ASTSource
@@ -223,7 +232,8 @@ def _compile(triton: Any, r: Request) -> Binary:
            if t.startswith("*") and i not in anywhere}
   ast = ASTSource(fn=getattr(load(r.source.text), r.name), signature=dict(r.source.signature), attrs=attrs)
   options = {"num_warps": r.num_warps, "num_stages": r.num_stages, "enable_fp_fusion": r.fuses, "sanitize_overflow": False}
-  with LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope():
+  with (LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope(),
+        _unhashed(triton.runtime.cache)):
     triton.knobs.cache.dir = folder
     try: compiled = triton.compile(ast, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as e:   # of many classes, some without a common base

@@ -132,6 +132,14 @@ def test_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
   assert disk.load("triton", "nothing") is None
 
 
+def test_tritons_files_are_not_read_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+  """To tell one Triton from another, which takes up to a second in each process; other users of it find it as it was."""
+  from triton.runtime import cache
+  monkeypatch.setattr(cache, "triton_key", key := lambda: pytest.fail("all files read"))
+  compiler._compile(compiler._triton(), compiler.Request(triton.module(ADDS.format("3.5")), "add", "sm_90"))
+  assert cache.triton_key is key
+
+
 def test_what_triton_refuses_is_said() -> None:
   wrong = compiler.Request(triton.module(ADDS.format("tl.nothing")), "add")
   with pytest.raises(CompileError, match="kernel add for sm_90: .*"): compiler.build(wrong)
