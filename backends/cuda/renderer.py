@@ -36,6 +36,7 @@ FP8_CAPABILITY = 89             # the first chips that multiply fp8
 DOUBLE_CAPABILITY = 80          # and float64
 _SHARING = 3                    # pipeline stages of a program that others share a core with, at most: more leave room for fewer
 SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of which it finds the first few
+ALONE = 1024                    # elements that it sorts where there are more cores than programs
 GRID_LIMIT = 65535              # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
@@ -104,7 +105,7 @@ class _TritonKernel(Expressions):
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], target: Target, tf32: bool):
     super().__init__(name, uops, arguments, target.descriptors)
-    self.tf32, self.shared = tf32, target.local_memory
+    self.tf32, self.shared, self.cores = tf32, target.local_memory, target.cores
     self.grid: list[Dim] = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
@@ -462,11 +463,14 @@ class _TritonKernel(Expressions):
     return any(u.op is Ops.LOAD and self.gathers(u) for u in self.uops)
 
   def sort_warps(self, u: UOp) -> int:
-    """For a block that is sorted: the fewer, the more comparisons are within a thread, as long as it has registers for them."""
+    """For a block that is sorted: the fewer, the more comparisons are within a thread, as long as it has registers for them. More
+    where cores idle anyway: compilers take seconds for all comparisons of a thread."""
     keep = u.arg[2] if u.arg[2:] else self.padded[u.arg[0]]
+    elements = math.prod(self.padded[i] for i in self.dims[u])
+    few = elements // ALONE if ix.count(ix.product(self.grid)) < self.cores else 0
     # Triton gathers within one warp by as many shuffles as a thread has pairs of elements
-    return max(1 + self.gathering(), min(16, math.prod(self.padded[i] for i in self.dims[u]) * sort_key(u.dtype).itemsize
-                                         // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
+    return max(1 + self.gathering(), min(16, max(few, elements * sort_key(u.dtype).itemsize // (
+      SORTED if keep == self.padded[u.arg[0]] else SELECTED))))
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
     """Whether a value is known to be zero in the lanes added to an axis: it was loaded there under their mask."""

@@ -11,12 +11,13 @@ from ntgrad import Tensor
 from ntgrad.backends import render
 from ntgrad.backends.cuda.helpers import HELPERS, with_called
 from ntgrad.backends.cuda.renderer import TritonRenderer, signature
+from ntgrad.codegen import pipeline
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.schedule import create_schedule
+from ntgrad.schedule import create_schedule, schedule_graph
 from support.linear import INT, Lines, dot
 from support.triton_kernels import kernels, lines
 
@@ -126,6 +127,16 @@ def test_a_copy_of_narrow_floats_does_not_widen_them() -> None:
   p, out, (x,) = stored(dtypes.bfloat16, dtypes.bfloat16)
   p.store(out, 0, p.alu(TernaryOps.WHERE, p.const(dtypes.bool, True), x, p.const(dtypes.bfloat16, 1.0)))
   assert "float32" not in body(p)
+
+
+def test_long_sorts_have_more_warps_where_cores_idle() -> None:
+  def warps(rows: int, n: int) -> int:
+    target = TritonRenderer().target
+    items = schedule_graph([Tensor.empty(rows, n).sort(-1)[0].lazydata], target)[1]
+    kernel = next(i.ast for i in items if i.ast is not None and any(u.op is Ops.SORTED for u in i.ast.nodes))
+    parts = pipeline.run_passes(pipeline.prepare(kernel, target, "k"), target, "opts", "widths", "k")
+    return dict(TritonRenderer().render("k", parts).options)["num_warps"]
+  assert [warps(*s) for s in ((1, 8192), (100, 8192), (4096, 8192), (1, 2048))] == [8, 8, 4, 2]
 
 
 def test_tf32_only_when_asked() -> None:
