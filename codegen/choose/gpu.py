@@ -14,7 +14,7 @@ from ..opts.axes import merge_axes, split_axes
 from .bound import work_of
 from .candidates import first, tried
 from .gpu_cost import NO_COPIES, STAGES, Streams, places
-from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, TURNED_WARPS, ProductWork, best_blocks, is_turned
+from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, TURNED_WARPS, ProductWork, blocks_and_warps, is_turned
 from .gpu_resources import LEAST_DOT
 from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, free, product_of, vector
 
@@ -50,8 +50,10 @@ def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
   sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
   work = ProductWork.around(kernel, sizes, frozenset((m, n)), product.stored if product is not None else ())
   work = replace(work, turned=turned)
-  for i, size in zip(dot, best_blocks(work, target)[1]): kernel = tile_axis(kernel, kernel.axis(i), size)
-  return Warps(TURNED_WARPS).apply(kernel) if turned else kernel
+  blocks, warps = blocks_and_warps(work, target)
+  for i, size in zip(dot, blocks): kernel = tile_axis(kernel, kernel.axis(i), size)
+  warps = TURNED_WARPS if turned else warps
+  return Warps(warps).apply(kernel) if warps else kernel
 
 
 def grouped(kernel: Kernel, target: Target) -> Kernel:

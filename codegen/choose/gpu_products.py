@@ -18,6 +18,8 @@ LARGE_BLOCK_ELEMENTS = 128 * 128        # elements of a block, from more on eigh
 PIPELINE = 4             # blocks of each factor that are in shared memory at once
 ADDRESSES = 40           # registers of a thread for addresses, beside those of any kernel
 _SHARP = 16               # see ``overlapped_time``: a pipeline does all at once
+# times too many registers, from which on half a large block is better: 0.83 to 0.95 of the time then, 0.96 to 1.1 at 1.7 (H200)
+CROWDED = 1.9
 SPILLED = 4              # the power of how many times too many registers there are, that the time grows by
 HALF = 2                 # bytes of an element for which rates are given
 EXACT = 0.75             # of the rate of vectors: products of float32 that are not rounded, in blocks of EXACT_BLOCK
@@ -37,9 +39,9 @@ Blocks = tuple[int, int, int]
 class ProductWork:
   """A product as the model sees it: its rows, its columns, the length of its sums, and how many such products there are. Bytes of
   an element: of the factors as they are read and as they are multiplied, and of the result. Bytes of memory of both factors. For
-  an element of the result, what the epilogue takes: bytes that it reads, and vector operations. Bytes of each factor that one
-  thread can read at a time. ``crossed``: the second factor lies along what is summed; ``rounded``: factors of float32
-  may be rounded to tf32; ``turned``: and one of them does not lie along what is summed."""
+  an element of the result, what the epilogue takes: bytes that it reads and stores (0: as of the result), and vector operations.
+  Bytes of each factor that one thread can read at a time. ``crossed``: the second factor lies along what is summed; ``rounded``:
+  factors of float32 may be rounded to tf32; ``turned``: and one of them does not lie along what is summed."""
   m: int
   n: int
   k: int
@@ -49,6 +51,7 @@ class ProductWork:
   written: int = 2
   factors: int = 0
   beside: int = 0
+  stored: int = 0
   operations: float = 0.0
   vectors: tuple[int, int] = VECTOR_BYTES, VECTOR_BYTES
   crossed: bool = False
@@ -67,7 +70,8 @@ class ProductWork:
     info = access_profile(kernel)
     beside = sum(x.itemsize for x in info.accesses if not x.write and x.node not in within and each <= x.axes)
     operations = sum(cost for axes, cost in info.work.items() if each <= axes and not axes & kernel.bound)
-    return ProductWork(*sizes, read, max(s.dtype.itemsize for s in sides), written, sum(known), beside, operations,
+    stored = sum(p.dtype.itemsize for p in kernel.params if p.written)
+    return ProductWork(*sizes, read, max(s.dtype.itemsize for s in sides), written, sum(known), beside, stored, operations,
                        rounded=may_round(sides))
 
   @property
@@ -96,6 +100,15 @@ def best_blocks(work: ProductWork, target: Target) -> tuple[float, Blocks]:
   found = [(product_seconds(work, b, target), b) for b in _candidates(work, target)]
   least = min(seconds for seconds, _ in found)
   return next((seconds, b) for seconds, b in found if seconds <= LARGER * least)
+
+
+def blocks_and_warps(work: ProductWork, target: Target) -> tuple[Blocks, int]:
+  """The best blocks, and warps of a program (0: as many as usual). Where a large block leaves far too few registers for what
+  comes after the sum, half of its rows by as many warps: multiplications wait for each other otherwise."""
+  rows, columns, depth = best_blocks(work, target)[1]
+  crowded = _registers(work, rows * columns, WARP * 8) > CROWDED * MOST_REGISTERS
+  if not crowded or rows >= columns or rows * columns <= LARGE_BLOCK_ELEMENTS: return (rows, columns, depth), 0
+  return (rows // 2, columns, depth), 8
 
 
 def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
@@ -128,6 +141,13 @@ def multiplied_a_second(work: ProductWork, rows: int, columns: int, target: Targ
   return target.dot_flops / target.cores * HALF / max(work.multiplied, 1) * target.dot_rate(rows, columns)
 
 
+def _registers(work: ProductWork, elements: int, threads: int) -> float:
+  """Of a thread, for a block of so many elements: what is read besides and what is stored is laid out anew before it meets the
+  sum, or after it."""
+  after = work.beside + (work.stored or work.written) if work.beside else 0
+  return KEPT_REGISTERS + ADDRESSES + elements / threads * (1 + after / 4)
+
+
 def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   """The time of a product with blocks of so many rows, columns and elements of the sum."""
   bm, bn, bk = blocks
@@ -136,8 +156,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   rounds = -(-work.k // bk)
   moved = (bm + bn) * bk * work.read                                    # by a program in a round
   threads = WARP * (8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4)
-  # what is read besides and what is stored is laid out anew before it meets the sum, or after it
-  needed = KEPT_REGISTERS + ADDRESSES + bm * bn / threads * (1 + (work.beside + work.written) / 4 if work.beside else 1)
+  needed = _registers(work, bm * bn, threads)
   registers = int(min(needed, MOST_REGISTERS))   # what needs more of them goes to memory and back
   fit = max(1, min(target.register_file // (registers * threads), target.local_memory // (min(rounds, PIPELINE) * moved),
                    target.warps * WARP // threads))
