@@ -267,6 +267,10 @@ def schedule_with_kept(asked: Sinks, keep: list[tuple[int, UOp]], keeping: Keepi
     least = peak_of(items, outputs[:n], inputs)
     large = [k for k, (i, u) in enumerate(keep, n) if node_bytes(u) > max(least // LARGE_PART, SMALL_BYTES)
              and not (before and i in before.asked)]
+    if large and (apart or {outputs[k] for k in large} - {u for item in items for u in item.reads}):
+      # in one pass they need not be in memory at all
+      some, plain = schedule_graph([*asked, *[(u, None) for k, (_, u) in enumerate(keep, n) if k not in large]], target)
+      least = peak_of(frugal(plain, {*inputs, *map(storage, some)}), map(storage, some[:n]), inputs)
     drop = [k for k in large if not is_dear(keeping.order[places[k - n]], LARGE_OPERATIONS)]
     for k in sorted(large, key=lambda k: -node_bytes(keep[k - n][1])):
       left = [u for j, u in enumerate(outputs) if j not in drop]

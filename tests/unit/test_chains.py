@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from ntgrad import Device, Tensor, autograd, config, dtypes, manual_seed
+from ntgrad import Device, Tensor, autograd, config, dtypes, jit, manual_seed
 from ntgrad.backends.cuda.renderer import TARGET as HOPPER
 from ntgrad.codegen.ir import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.ir.target import Target
@@ -353,6 +353,26 @@ def test_widths_and_lengths_that_change_take_one_pass() -> None:
     q.scaled_dot_product_attention(k, v, is_causal=True).realize()
     assert device.count - made == (n < 3072)
   assert device.count - before == 4
+
+
+@pytest.mark.parametrize("captured", [True, False])
+@pytest.mark.usefixtures("nothing_compiled")
+def test_scores_that_a_local_variable_holds_are_not_stored(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Though the one kernel could do so: of a window of 512 it would compute all 16,384 x 16,384 then."""
+  machine = network_machines.MACHINES["sm_90"]
+  device, made = network_machines.opened(machine), list[Any]()
+  monkeypatch.setattr(device, "compile", lambda specs: made.extend(specs) or type(device).compile(device, specs))
+  Device.DEFAULT = machine.device
+  q, k, v = [Tensor.empty(1, 16, 16384, 64, dtype=dtypes.bfloat16).realize() for _ in range(3)]
+  def attend() -> Tensor:
+    i, j = [Tensor.arange(16384).reshape(s) for s in ((-1, 1), (1, -1))]
+    scores = ((j <= i) & (i - j < 512)).where((q @ k.transpose(-2, -1)).float() * 0.125, float("-inf"))
+    weights = scores.softmax(-1).to(v.dtype)
+    return (weights @ v).realize()
+  call = jit(attend) if captured else attend
+  for _ in range(2): call()
+  Device.DEFAULT = None
+  assert [s.nparams for s in made] == [4]
 
 
 # ---- values
