@@ -3,7 +3,7 @@
 A Module keeps no lists. Its parameters and Modules are found in its attributes, in lists and dicts among them, and in objects
 that are no Modules, as ``nn.state.get_state_dict`` finds tensors. So attributes may be set at any time, in any way, and
 ``super().__init__()`` need not be called. A class that calls it is as PyTorch's are: it and the Modules that are given to it
-begin in training, and a plain tensor cannot take a parameter's place.
+begin in training, a plain tensor is no part of it, and cannot take a parameter's place.
 
 **Training.** A Module may have a mode of its own: such a class begins with one, and ``train`` and ``eval`` give one to a Module
 and all Modules in it. It counts for this Module, and, in the ``forward`` of a model, for whatever it calls that has none
@@ -47,10 +47,10 @@ def _to(name: str, where: str = "") -> Callable[[M], M]:
 @checked
 class Module(Hooked):
   """A model or a layer: define ``forward`` (as in PyTorch) or ``__call__``; calling the Module calls it.
-  Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients."""
+  Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients, and, in
+  a class that calls ``super().__init__()``, those that are no ``nn.Parameter``."""
   _room: ClassVar[str] = "nn."                    # for messages
   _mode: bool | None = None
-  _begun: bool = False                            # ``super().__init__()`` was called
   _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
   _private: ClassVar[frozenset[str]] = frozenset("_mode _begun _buffers _passing _hooks".split())   # attributes that are its own
 

@@ -14,6 +14,7 @@ from ntgrad.tensor import Tensor
 class ModuleBase(Stamped):
   """What is seen of a Module (``nn/module.py``) from here: which of its tensors are not trained, and what its line says."""
   _said: ClassVar[str] = ""                  # attributes that ``repr`` shows; with * in front without their names
+  _begun: bool = False                       # ``super().__init__()`` was called: what is no leaf is no part of it
   _buffers: frozenset[str] = frozenset()     # names of tensors that are not trained
   _private: ClassVar[frozenset[str]] = frozenset()   # attributes that are no part of the model
 
@@ -33,14 +34,20 @@ class Part(NamedTuple):
   key: str
 
 
-def parts_of(x: Any) -> list[tuple[str, Any]]:
-  """What lies directly in an object, as ``nn.state.get_state_dict`` goes through it: attributes, values of a dict, items."""
+def parts_of(x: Any, leaves: bool = False) -> list[tuple[str, Any]]:
+  """What lies directly in an object, as ``nn.state.get_state_dict`` goes through it: attributes, values of a dict, items; of a
+  Module its own tensors first, as PyTorch has them. ``leaves``: of tensors those that are or were leaves, and buffers."""
+  buffers = frozenset[str]()
   if isinstance(x, (Tensor, type)): return []
-  if isinstance(x, Mapping): return [(str(k), v) for k, v in x.items()]
-  if isinstance(x, tuple) and hasattr(x, "_fields"): return list(zip(x._fields, x))
-  if isinstance(x, (list, tuple)): return [(str(i), v) for i, v in enumerate(x)]
-  found = list(vars(x).items()) if hasattr(x, "__dict__") else []
-  return [(k, v) for k, v in found if k not in x._private] if isinstance(x, ModuleBase) else found
+  if isinstance(x, Mapping): found = [(str(k), v) for k, v in x.items()]
+  elif isinstance(x, tuple) and hasattr(x, "_fields"): found = list(zip(x._fields, x))
+  elif isinstance(x, (list, tuple)): found = [(str(i), v) for i, v in enumerate(x)]
+  else: found = list(vars(x).items()) if hasattr(x, "__dict__") else []
+  if isinstance(x, ModuleBase):
+    leaves, buffers = x._begun, x._buffers
+    own = [p for p in found if p[0] not in x._private]
+    found = sorted(own, key=lambda p: (not isinstance(p[1], Tensor), p[0] in buffers))
+  return [(k, v) for k, v in found if not isinstance(v, Tensor) or k in buffers or v._state in (-1, 2)] if leaves else found
 
 
 def is_part(x: Any) -> bool:
@@ -56,14 +63,14 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
   lies in a Module beneath the root."""
   # a stack, not recursion; ``above`` are the holders, so that a model that refers back to itself ends: None closes one
   stack: list[Part | None] = [Part("", root, None, "")]
-  above = list[int]()
+  above = list[tuple[int, bool]]()
   holders = set[int]()
   seen = set[int]()
   count = 0
   while stack:
     part = stack.pop()
     if part is None:
-      holders.discard(above.pop())
+      holders.discard(above.pop()[0])
       continue
     value = part.value
     if id(value) in holders: continue
@@ -74,9 +81,10 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
                        f"{count} times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
     if part.holder is not None: yield part
     if not into_modules and part.holder is not None and isinstance(value, ModuleBase): continue
-    inner = [Part(f"{part.path}.{k}" if part.path else k, v, value, k) for k, v in parts_of(value) if is_part(v)]
+    leaves = getattr(value, "_begun", False) or isinstance(value, (Mapping, list, tuple)) and bool(above) and above[-1][1]
+    inner = [Part(f"{part.path}.{k}" if part.path else k, v, value, k) for k, v in parts_of(value, leaves) if is_part(v)]
     if not inner: continue
-    above.append(id(value))
+    above.append((id(value), leaves))
     holders.add(id(value))
     stack.append(None)
     stack.extend(reversed(inner))

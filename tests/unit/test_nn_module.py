@@ -43,12 +43,39 @@ class Net(nn.Module):
   def forward(self, x: Tensor) -> Tensor: return self.plain(self.first(x).sequential(self.rest).dropout(0.5))
 
 
+class Kept(nn.Module):
+  """As PyTorch's: plain tensors in attributes, and in lists, are no part of it, and its own tensors come before its layers'."""
+  def __init__(self) -> None:
+    super().__init__()
+    self.layer, self.mask, self.seen, self.frozen = nn.Linear(3, 3), Tensor.ones(3), [Tensor.ones(2)], nn.Parameter([1.0], False)
+    self.register_buffer("count", Tensor.zeros(1))
+    self.scale, self.tail = nn.Parameter(Tensor.ones(3)), [nn.Parameter(Tensor.ones(1))]
+  def forward(self, x: Tensor) -> Tensor:
+    self.state = self.layer(x) * self.scale * self.mask
+    self.seen.append(self.state.detach())
+    return self.state
+
+
+def test_plain_tensors_are_no_parameters() -> None:
+  net, other = Kept(), Kept()
+  for _ in range(2):
+    net(Tensor.ones(1, 3))
+    assert [n for n, _ in net.named_parameters()] == ["frozen", "scale", "layer.weight", "layer.bias", "tail.0"]
+    assert list(net.state_dict()) == ["frozen", "scale", "count", "layer.weight", "layer.bias", "tail.0"]
+  other.load_state_dict(net.state_dict())
+  step = nn.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.5)
+  net(Tensor.ones(1, 3)).sum().backward()
+  step.step()
+  assert net.mask.tolist() == [1, 1, 1] and net.mask.grad is None and "mask" not in repr(nn.summary(net))
+  net(Tensor.ones(1, 3))   # what it keeps may be assigned still
+
+
 def test_what_is_in_a_module() -> None:
   net = Net()
   assert [n for n, _ in net.named_parameters()] == [
     "first.weight", "first.bias", "rest.0.weight", "rest.0.bias", "plain.head.weight", "plain.head.bias", "plain.scale"]
   assert [n for n, _ in net.named_buffers()] == [
-    "rest.0.running_mean", "rest.0.running_var", "rest.0.num_batches_tracked", "plain.mean", "steps", "cache"]
+    "steps", "cache", "rest.0.running_mean", "rest.0.running_var", "rest.0.num_batches_tracked", "plain.mean"]
   assert [n for n, _ in net.named_modules()] == ["", "first", "rest.0", "rest.1", "plain.head"]
   assert [n for n, _ in net.named_children()] == ["first", "rest.0", "rest.1", "plain.head"]
   assert list(net.state_dict()) == [n for n in get_state_dict(net) if n != "cache"]

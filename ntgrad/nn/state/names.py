@@ -22,9 +22,9 @@ _HALVES = dtypes.float16, dtypes.bfloat16
 def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
   """Every Tensor reachable from ``obj`` (attributes, dict values, list and tuple items) under its dotted path.
 
-  ``{"l1.weight": Tensor, "layers.0.bias": Tensor, ..}``, in the order of definition. A tensor held twice is listed
-  under both names. ``prefix`` goes before every name. Schedules and tables call the tensors so from then on. Raises StateError
-  where two paths spell one name.
+  ``{"l1.weight": Tensor, "layers.0.bias": Tensor, ..}``, in the order of definition, a Module's own first. A tensor held twice is
+  listed under both names. ``prefix`` goes before every name. Schedules and tables call the tensors so from then on. Raises
+  StateError where two paths spell one name.
   """
   out = tensors_in(obj, prefix)
   remember_names(out)
