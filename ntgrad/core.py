@@ -415,11 +415,13 @@ class Base(Valued):
     if attached and leaf and not constant:
       raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or "
                           ".detach() the value")
-    if 0 in value.shape or (index is None and value is self.lazydata and not (constant and needs)):   # nothing changes
+    if 0 in value.shape or (index is None and value is self.lazydata):   # nothing changes
       for note in write_watchers: note(alias)
       return self
     if attached and constant: value, attached = graph.detach(value), False
+    before = alias.history if constant and needs and not leaf else None
     alias.put(view, value, index, name)
+    if before is not None: alias.pass_on(before)
     for t in () if leaf else alias.seen():
       if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs or attached)
     return self

@@ -93,6 +93,14 @@ class Alias:
     """Write what a view shows, or rows of that."""
     self.write(written(self.history, view, value, index), what)
 
+  def pass_on(self, before: UOp) -> None:
+    """Gradients of the newest version, which was written where none are followed, go on to the one before, as in PyTorch."""
+    while (u := before.src[0] if before.op is Ops.CONTIGUOUS else before).op is Ops.SLOPED and u.arg == "passed":
+      before = u.src[1]
+    node = graph.sloped("passed", self.node, before)
+    for t in self.seen():
+      if t._state == 1: t._node = apply_view(node, t._view)
+
   def followed(self, computed: bool = False) -> None:
     for b in alive(followers.get(ref(self), ())):
       if not computed or b.memory is None: b.follow(self)

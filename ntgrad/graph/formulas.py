@@ -330,6 +330,7 @@ def _atan2_slopes(u: Any, y: Any, x: Any) -> tuple[Any, ...]:
 
 # the value and what it is made from -> the derivative for each of these
 SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
+  "passed": lambda u, x: (_constant(x, 1),),   # of a value that is written: ``Alias.pass_on``
   "log1p": lambda u, x: (1 / (x + 1),),
   "expm1": lambda u, x: (x.exp(),),
   "logaddexp": lambda u, a, b: _weight(a, b),

@@ -83,6 +83,7 @@ class Protocols(Reduction):
     if not fits or self._state != 2 and not write_watchers and (
       self._alias.beneath or not view_covers(self._view) or len(parts) != len(others) or any([t._state == 2 for t in others])):
       self._rehome(Alias(graph.detach(v)), ())
+      if same and self._state == 1: self._alias.pass_on(u)
       if len(u.shape) != len(v.shape): self._names = value._names
       return
     if not write_watchers: self._part_from(parts)

@@ -11,6 +11,7 @@ import pytest
 import ntgrad
 import ntgrad.tile as tile
 from ntgrad import Tensor, TinyJit, jit, nn
+from ntgrad.codegen.ir import toposort
 from ntgrad.errors import ArgumentError, CaptureError, GradientError
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -132,6 +133,48 @@ def test_a_gradient_of_what_was_made_before() -> None:
   p.data = Tensor.ones(2, 3)
   loss.backward()
   same(p.grad, 2 * A)
+
+
+# what is written to y = w * 2, or to v, a part of it, without a gradient; the values of y then; its derivative
+UNSEEN: dict[str, tuple[Callable[[Tensor, Tensor], Any], Callable[[np.ndarray], Any], int]] = {
+  "masked": (lambda y, v: y.data.masked_fill_(y < 0, 9.0), lambda a: np.where(a < 0, 9, a), 2),
+  "a part": (lambda y, v: y.data[0].fill_(5.0), lambda a: np.stack([a[0] * 0 + 5, a[1]]), 2),
+  "detached": (lambda y, v: y.detach().mul_(3), lambda a: a * 3, 2),
+  "set": (lambda y, v: setattr(y, "data", y.data.clamp(max=3)), lambda a: a.clip(None, 3), 2),
+  "a view": (lambda y, v: v.data.add_(1), lambda a: np.stack([a[0], a[1] + 1]), 2),
+  "before": (lambda y, v: (y.data.add_(1), y.mul_(2)), lambda a: (a + 1) * 2, 4),
+  "after": (lambda y, v: (y.mul_(2), y.data.add_(1)), lambda a: a * 2 + 1, 4)}
+
+
+@pytest.mark.parametrize("realized", [False, True])
+@pytest.mark.parametrize("name", UNSEEN)
+def test_gradients_go_on_through_what_is_written(name: str, realized: bool) -> None:
+  """As in PyTorch: the values are new, the graph is the old one; for views too."""
+  write, want, slope = UNSEEN[name]
+  w = leaf()
+  y = w * 2
+  v = y[1:]
+  if realized: y.realize()
+  write(y, v)
+  with ntgrad.no_grad(): y[:, 1] = 4.0
+  if realized: Tensor.realize(y, v)
+  a = want(A * 2)
+  a[:, 1] = 4
+  same(y, a)
+  ((y * y).sum() + (0 if name == "set" else (v * v).sum())).backward()   # v is not what y.data = .. gives
+  if name != "set": a[1] *= 2
+  same(w.grad, 2 * a * slope)
+
+
+def test_what_is_written_often_grows_nothing() -> None:
+  p = leaf()
+  y = p * 2
+  for k in range(5):
+    y.data.fill_(k)
+    if k % 2: y.realize()
+  assert len(toposort([y.lazydata])) < 20
+  y.sum().backward()
+  same(p.grad, A * 0 + 2)
 
 
 def test_a_part_leaves_what_it_is_a_part_of() -> None:
