@@ -11,7 +11,7 @@ from ntgrad import Tensor, jit, nn, no_grad
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.engine import realize as engine
 from ntgrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from ntgrad.nn.optim import LAMB, SGD, Adam, AdamW, Optimizer
+from ntgrad.nn.optim import LAMB, SGD, Adam, AdamW, Optimizer, RMSprop
 from ntgrad.nn.state import get_parameters, get_state_dict, load_state_dict
 
 SHAPES = [(3, 5), (), (17,), (2, 1, 4)]
@@ -118,6 +118,34 @@ def test_learning_rate_can_be_changed() -> None:
     opt.step()
     want = [w - lr * f * w for w, f in zip(want, factors)]
     for p, w in zip(params, want): close(p, w)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize(("make", "option", "value"), [
+  (SGD, "momentum", 0.5), (RMSprop, "momentum", 0.5), (RMSprop, "centered", True), (Adam, "amsgrad", True)])
+def test_options_that_have_state_set_later(make: Any, option: str, value: Any, captured: bool) -> None:
+  """A schedule's momentum where it was 0: the steps are those of an optimizer that had the state, without effect, before."""
+  a, b = [Tensor([1.0, -2.0, 3.0], requires_grad=True) for _ in range(2)]
+  later = make([a], lr=0.01)
+  def step(x: Tensor) -> Tensor:
+    later.zero_grad()
+    (a * a * x).sum().backward()
+    later.step()
+    return a + 0
+  run = jit(step) if captured else step
+  for k in range(8):
+    if k == 4:
+      later.param_groups[0][option] = value
+      with no_grad(): b.assign(a)
+      now = make([b], lr=0.01, **{option: value})
+      for name, s in now.state[b].items():
+        if name in later.state[a]: s.assign(later.state[a][name])
+    out = run(Tensor([1.0, 0.5, k / 8]).realize()).numpy()
+    if k < 4: continue
+    now.zero_grad()
+    (b * b * Tensor([1.0, 0.5, k / 8])).sum().backward()
+    now.step()
+    np.testing.assert_allclose(out, b.numpy(), rtol=1e-5)
 
 
 def test_without_gradient_nothing_moves() -> None:

@@ -346,7 +346,7 @@ def test_averages() -> None:
   with ema.applied(): np.testing.assert_allclose(model.weight.numpy(), first + 0.5, rtol=1e-6)
   np.testing.assert_allclose(model.weight.numpy(), first + 1, rtol=1e-6)
   assert copies(Tensor.ones(1, 2)).shape == (1, 2) and copies.n_averaged.item() == 2
-  assert list(copies.state_dict()) == ["module.weight", "module.bias", "n_averaged"] and not copies.eval().module.training
+  assert list(copies.state_dict()) == ["n_averaged", "module.weight", "module.bias"] and not copies.eval().module.training
   other = optim.swa_utils.AveragedModel(model, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.75))
   other.update_parameters(model)
   with Tensor.no_grad(): model.weight.assign(model.weight + 1).realize()

@@ -169,9 +169,8 @@ class Optimizer:
   def _begin(self, groups: Sequence[ParamGroup]) -> None:
     """Make the state of new groups, and their parameters views of the flat buffers."""
     for g in groups:
-      names = *self._states, *[s for option, s in self._states_with.items() if g.get(option)]
+      g.add_states()
       for f in g.flats:
-        f.states.update({s: f.full(self._initial(g, s)) for s in names})
         if g.get(_MASTER) and f.wide is not f.dtype: f.states[_MASTER] = own(f.flat.cast(f.wide))
         f.move(given=False)   # first: what is still a tensor's own would be kept beside it
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
@@ -206,6 +205,7 @@ class Optimizer:
   def _note_reads(self, reads: Reads, text: str) -> None:
     """Note what a captured step has as constants: which groups there are, and options that are no numbers."""
     for i, g in enumerate(reads.whole(self.param_groups, f"{text}.param_groups")):
+      for k, f in enumerate(g.flats): reads.whole(f.states, f"{text}.param_groups[{i}].flats[{k}].states")
       for k, v in g.options.items():
         if v is None or isinstance(v, (bool, str)): reads.item(g.options, k, f"{text}.param_groups[{i}][{k!r}]")
 

@@ -104,11 +104,17 @@ class ParamGroup(MutableMapping[str, Any]):
     except ArgumentError:
       options[option] = before
       raise
+    self.add_states()
     self.write()
 
   def __delitem__(self, option: str) -> None: raise ArgumentError(f"{self.kind.__name__}: option {option!r} stays")
   def __iter__(self) -> Iterator[str]: return iter(self.options)
   def __len__(self) -> int: return len(self.options)
+
+  def add_states(self) -> None:
+    """Begin the state that the options ask for, where there is none: a schedule may set a momentum that was 0."""
+    names = *self.kind._states, *[s for option, s in self.kind._states_with.items() if self.options.get(option)]
+    for f in self.flats: f.states.update({s: f.full(self.kind._initial(self, s)) for s in names if s not in f.states})
 
   def write(self) -> None:
     """Write the numbers to the buffer."""
