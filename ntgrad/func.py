@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ntgrad.autograd import _listed, functional, grad as gradients
+from ntgrad.capture.arguments import put, tensors_in
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
 from ntgrad.functions.settings import vmap as vmap
@@ -17,23 +18,28 @@ Fn = Callable[..., Any]
 def _value_and_slopes(name: str, func: Fn, argnums: Any, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
   """The gradients with respect to some arguments, the value, and what else the function gives."""
   places = [argnums] if isinstance(argnums, int) else list(argnums)
-  wrong = [i for i in places if not -len(args) <= i < len(args) or not isinstance(args[i], Tensor)]
-  if wrong: raise ArgumentError(f"{name}: argnums {shown(argnums)}; argument {wrong[0]} of {len(args)} is no Tensor")
-  given = list(args)
+  wrong = [i for i in places if not -len(args) <= i < len(args) or not tensors_in(args[i])]
+  if wrong: raise ArgumentError(f"{name}: argnums {shown(argnums)}; argument {wrong[0]} of {len(args)} has no Tensor")
+  given, xs = list(args), list[Any]()
   with enable_grad():
-    for i in places: given[i] = functional._apart(args[i])
+    for i in places:
+      xs += (new := [functional._apart(t) for t in tensors_in(args[i])])
+      given[i] = put(args[i], iter(new).__next__)
     out = func(*given, **kwargs)
     value, aux = out if has_aux else (out, None)
-    found = gradients(functional._number(name, value), [given[i] for i in places], create_graph=True, materialize_grads=True)
-  keep = mode.grad and any([isinstance(a, Tensor) and a.requires_grad for a in args])
+    found = gradients(functional._number(name, value), xs, create_graph=True, materialize_grads=True)
+  keep = mode.grad and any([t.requires_grad for t in tensors_in(args)])
   if not keep: found, value = tuple([g.detach() for g in found]), value.detach()
-  return found[0] if isinstance(argnums, int) else found, value, aux
+  at = iter(found)
+  each = tuple([put(args[i], at.__next__) for i in places])
+  return each[0] if isinstance(argnums, int) else each, value, aux
 
 
 @checked
 def grad(func: Fn, argnums: Ints = 0, has_aux: bool = False) -> Fn:
-  """A function that gives the gradient of one that gives a number, with respect to an argument, or a tuple for several; with
-  ``has_aux`` the function gives ``(number, anything)`` and this one ``(gradient, anything)``. Raises ArgumentError."""
+  """A function that gives the gradient of one that gives a number, with respect to an argument (a Tensor, or a dict, list or
+  tuple of some, as its gradients are then), or a tuple for several; with ``has_aux`` the function gives ``(number, anything)``
+  and this one ``(gradient, anything)``. Raises ArgumentError."""
   def slopes(*args: Any, **kwargs: Any) -> Any:
     found, _, aux = _value_and_slopes("grad", func, argnums, has_aux, args, kwargs)
     return (found, aux) if has_aux else found

@@ -5,6 +5,7 @@ import math
 from typing import Any, Callable, Sequence
 
 from ntgrad.backends.process import cores
+from ntgrad.capture.arguments import put as _put, tensors_in as _tensors_in
 from ntgrad.codegen.ir import ArgumentError, config, shown
 from ntgrad.engine.device import Device
 from ntgrad.graph import checked, mode as current
@@ -49,10 +50,12 @@ def vmap(func: Callable[..., Any], in_dims: Dims = 0, out_dims: Dims = 0, random
   def mapped(*args: Any, **kwargs: Any) -> Any:
     dims = [in_dims] * len(args) if in_dims is None or isinstance(in_dims, int) else list(in_dims)
     if len(dims) != len(args): raise ArgumentError(f"vmap: {len(dims)} in_dims for {len(args)} arguments; give one for each")
-    split = [a.unbind(d) if isinstance(a, Tensor) and d is not None else None for a, d in zip(args, dims)]
-    sizes = {len(s) for s in split if s is not None}
+    split = [None if d is None else [t.unbind(d) for t in _tensors_in(a)] or None for a, d in zip(args, dims)]
+    sizes = {len(t) for s in split if s is not None for t in s}
     if len(sizes) != 1: raise ArgumentError(f"vmap: batches of sizes {sorted(sizes)}; give tensors of one size along in_dims")
-    each = [func(*[a if s is None else s[i] for a, s in zip(args, split)], **kwargs) for i in range(sizes.pop())]
+    def entry(i: int) -> list[Any]:
+      return [a if s is None else _put(a, iter([t[i] for t in s]).__next__) for a, s in zip(args, split)]
+    each = [func(*entry(i), **kwargs) for i in range(sizes.pop())]
     if not each: raise ArgumentError("vmap: a batch without entries")
     return _stacked(each, out_dims)
   return mapped
@@ -60,6 +63,8 @@ def vmap(func: Callable[..., Any], in_dims: Dims = 0, out_dims: Dims = 0, random
 
 def _stacked(results: list[Any], dims: Any) -> Any:
   if isinstance(results[0], Tensor): return Tensor.stack(results, dim=dims)
+  if isinstance(results[0], dict):
+    return {k: _stacked([r[k] for r in results], dims[k] if isinstance(dims, dict) else dims) for k in results[0]}
   if not isinstance(results[0], (tuple, list)):
     raise ArgumentError(f"vmap: a function gives {shown(results[0])}; it gives Tensors")
   every = list(dims) if isinstance(dims, (tuple, list)) else [dims] * len(results[0])

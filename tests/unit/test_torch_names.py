@@ -206,6 +206,25 @@ def test_gradients_of_several() -> None:
   assert torch.autograd.functional.jacobian(lambda a: a.cumsum(0), torch.ones(2)).tolist() == [[1, 0], [1, 1]]
 
 
+def test_gradients_of_dicts() -> None:
+  """Per sample, of a model's parameters by name; and of several models as one."""
+  from ntgrad.func import functional_call, grad, vmap
+  net = torch.nn.Linear(2, 1)
+  weights, x = {k: v.detach() for k, v in net.named_parameters()}, torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]])
+  def loss(w: Any, a: Any) -> Any: return (functional_call(net, w, (a,)) ** 2).sum()
+  each = vmap(grad(loss), in_dims=(None, 0))(weights, x)
+  assert list(each) == ["weight", "bias"] and each["weight"].shape == (3, 1, 2)
+  y = 2 * (x @ weights["weight"].T + weights["bias"])
+  assert torch.allclose(each["weight"], y[:, :, None] * x[:, None]) and torch.allclose(each["bias"], y)
+  both, value = torch.func.grad_and_value(lambda w, p: (w["weight"] * p[0]).sum() + p[1].sum(), (0, 1))(weights, [x[0], x[1]])
+  assert isinstance(value, torch.Tensor) and both[0]["weight"].tolist() == [[1, 2]] and both[0]["bias"].tolist() == [0]
+  assert torch.allclose(both[1][0], weights["weight"][0]) and both[1][1].tolist() == [1, 1]
+  several = {k: torch.stack([v, v * 2]) for k, v in weights.items()}
+  out = vmap(lambda w, a: functional_call(net, w, (a,)), in_dims=(0, None))(several, x)
+  assert out.shape == (2, 3, 1) and torch.allclose(out[1], out[0] * 2)
+  with pytest.raises(ArgumentError, match="argument 0 of 1 has no Tensor"): grad(loss)({"weight": 1.0})
+
+
 @pytest.mark.parametrize(("call", "error"), [
   (lambda x: torch.max(x, 5), AxisError), (lambda x: torch.max(x, x, other=x), ArgumentError),
   (lambda x: torch.sum(1), ArgumentError), (lambda x: torch.max(x, x[0, :3]), ShapeError),
