@@ -48,17 +48,19 @@ def _to(name: str, where: str = "") -> Callable[[M], M]:
 class Module(Hooked):
   """A model or a layer: define ``forward`` (as in PyTorch) or ``__call__``; calling the Module calls it.
   Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients, and, in
-  a class that calls ``super().__init__()``, those that are no ``nn.Parameter``."""
+  layers and classes that call ``super().__init__()``, those that are no ``nn.Parameter``."""
   _room: ClassVar[str] = "nn."                    # for messages
   _mode: bool | None = None
+  _begun: bool = False                            # ``super().__init__()`` was called
   _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
-  _private: ClassVar[frozenset[str]] = frozenset("_mode _begun _buffers _passing _hooks".split())   # attributes that are its own
+  # attributes that are its own
+  _private: ClassVar[frozenset[str]] = frozenset("_mode _begun _leaves _buffers _passing _hooks".split())
 
   def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
 
   def __init__(self) -> None:
     """It is as PyTorch's from here on: see the head of ``nn/module.py``."""
-    self._begun = self._mode = True
+    self._begun = self._leaves = self._mode = True
     _begin(list(vars(self).values()))
 
   def __setattr__(self, name: str, value: Any) -> None:
@@ -82,6 +84,7 @@ class Module(Hooked):
     """``forward`` and ``__call__`` are one: a class that defines one of them has the other as well."""
     super().__init_subclass__(**kwargs)
     own = vars(cls)
+    if cls.__module__.startswith("ntgrad.nn."): cls._leaves = True
     if "__call__" in own: cls.__call__ = within(own["__call__"])   # type: ignore[method-assign]
     if "forward" in own and "__call__" not in own: cls.__call__ = Module.__call__   # type: ignore[method-assign]
     elif "__call__" in own and "forward" not in own: cls.forward = forward_of(cls)   # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from ntgrad.tensor import Tensor
 class ModuleBase(Stamped):
   """What is seen of a Module (``nn/module.py``) from here: which of its tensors are not trained, and what its line says."""
   _said: ClassVar[str] = ""                  # attributes that ``repr`` shows; with * in front without their names
-  _begun: bool = False                       # ``super().__init__()`` was called: what is no leaf is no part of it
+  _leaves: bool = False                      # no plain tensor is a part of it: it is a layer, or calls ``super().__init__()``
   _buffers: frozenset[str] = frozenset()     # names of tensors that are not trained
   _private: ClassVar[frozenset[str]] = frozenset()   # attributes that are no part of the model
 
@@ -44,7 +44,7 @@ def parts_of(x: Any, leaves: bool = False) -> list[tuple[str, Any]]:
   elif isinstance(x, (list, tuple)): found = [(str(i), v) for i, v in enumerate(x)]
   else: found = list(vars(x).items()) if hasattr(x, "__dict__") else []
   if isinstance(x, ModuleBase):
-    leaves, buffers = x._begun, x._buffers
+    leaves, buffers = x._leaves, x._buffers
     own = [p for p in found if p[0] not in x._private]
     found = sorted(own, key=lambda p: (not isinstance(p[1], Tensor), p[0] in buffers))
   return [(k, v) for k, v in found if not isinstance(v, Tensor) or k in buffers or v._state in (-1, 2)] if leaves else found
@@ -81,7 +81,8 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
                        f"{count} times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
     if part.holder is not None: yield part
     if not into_modules and part.holder is not None and isinstance(value, ModuleBase): continue
-    leaves = getattr(value, "_begun", False) or isinstance(value, (Mapping, list, tuple)) and bool(above) and above[-1][1]
+    within = bool(above) and above[-1][1] and isinstance(value, (Mapping, list, tuple))
+    leaves = value._leaves if isinstance(value, ModuleBase) else within
     inner = [Part(f"{part.path}.{k}" if part.path else k, v, value, k) for k, v in parts_of(value, leaves) if is_part(v)]
     if not inner: continue
     above.append((id(value), leaves))

@@ -56,7 +56,18 @@ class Kept(nn.Module):
     return self.state
 
 
+class Masked(nn.Linear):
+  """A layer of one's own that keeps a tensor."""
+  def __init__(self) -> None:
+    super().__init__(3, 2)
+    self.mask = Tensor.ones(2, 3)
+
+
 def test_plain_tensors_are_no_parameters() -> None:
+  layer = Masked()
+  assert list(layer.state_dict()) == ["weight", "bias"]
+  layer.weight = Tensor.zeros(2, 3)
+  assert list(layer.state_dict()) == ["weight", "bias"] and layer.weight.requires_grad
   net, other = Kept(), Kept()
   for _ in range(2):
     net(Tensor.ones(1, 3))
