@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ntgrad.autograd import _listed, functional, grad as gradients
-from ntgrad.capture.arguments import put, tensors_in
 from ntgrad.codegen.ir import ArgumentError, shown
 from ntgrad.compat.public import show
-from ntgrad.functions.settings import vmap as vmap
+from ntgrad.functions.settings import _over, vmap as vmap
 from ntgrad.graph import Ints, checked, enable_grad, mode, variant
 from ntgrad.tensor import Tensor
 
@@ -18,20 +17,23 @@ Fn = Callable[..., Any]
 def _value_and_slopes(name: str, func: Fn, argnums: Any, has_aux: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
   """The gradients with respect to some arguments, the value, and what else the function gives."""
   places = [argnums] if isinstance(argnums, int) else list(argnums)
-  wrong = [i for i in places if not -len(args) <= i < len(args) or not tensors_in(args[i])]
-  if wrong: raise ArgumentError(f"{name}: argnums {shown(argnums)}; argument {wrong[0]} of {len(args)} has no Tensor")
-  given, xs = list(args), list[Any]()
+  given, xs, all_given = list(args), list[Any](), list[Any]()
+  def apart(t: Any) -> Any:
+    xs.append(functional._apart(t))
+    return xs[-1]
   with enable_grad():
     for i in places:
-      xs += (new := [functional._apart(t) for t in tensors_in(args[i])])
-      given[i] = put(args[i], iter(new).__next__)
+      before = len(xs)
+      if -len(args) <= i < len(args): given[i] = _over(apart, args[i])
+      if len(xs) == before: raise ArgumentError(f"{name}: argnums {shown(argnums)}; argument {i} of {len(args)} has no Tensor")
     out = func(*given, **kwargs)
     value, aux = out if has_aux else (out, None)
     found = gradients(functional._number(name, value), xs, create_graph=True, materialize_grads=True)
-  keep = mode.grad and any([t.requires_grad for t in tensors_in(args)])
-  if not keep: found, value = tuple([g.detach() for g in found]), value.detach()
+  _over(all_given.append, args)
+  if not mode.grad or not any([t.requires_grad for t in all_given]):
+    found, value = tuple([g.detach() for g in found]), value.detach()
   at = iter(found)
-  each = tuple([put(args[i], at.__next__) for i in places])
+  each = tuple([_over(lambda _: next(at), args[i]) for i in places])
   return each[0] if isinstance(argnums, int) else each, value, aux
 
 

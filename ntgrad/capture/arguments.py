@@ -68,11 +68,6 @@ def take(value: Any, place: str, out: Pieces) -> Pieces:
   return out
 
 
-def tensors_in(value: Any) -> list[Any]:
-  """The Tensors of a value, in the order of ``put``."""
-  return take(value, "", Pieces()).tensors
-
-
 def parts_of(value: Any) -> Sequence[Any]:
   """What a container has in it."""
   return () if (found := inside(value)) is None else found[-1]

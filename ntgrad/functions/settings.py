@@ -5,7 +5,6 @@ import math
 from typing import Any, Callable, Sequence
 
 from ntgrad.backends.process import cores
-from ntgrad.capture.arguments import put as _put, tensors_in as _tensors_in
 from ntgrad.codegen.ir import ArgumentError, config, shown
 from ntgrad.engine.device import Device
 from ntgrad.graph import checked, mode as current
@@ -50,15 +49,22 @@ def vmap(func: Callable[..., Any], in_dims: Dims = 0, out_dims: Dims = 0, random
   def mapped(*args: Any, **kwargs: Any) -> Any:
     dims = [in_dims] * len(args) if in_dims is None or isinstance(in_dims, int) else list(in_dims)
     if len(dims) != len(args): raise ArgumentError(f"vmap: {len(dims)} in_dims for {len(args)} arguments; give one for each")
-    split = [None if d is None else [t.unbind(d) for t in _tensors_in(a)] or None for a, d in zip(args, dims)]
-    sizes = {len(t) for s in split if s is not None for t in s}
+    sizes = set[int]()
+    for a, d in zip(args, dims): _over(lambda t: sizes.add(len(t.unbind(d))), None if d is None else a)  # noqa: B023 - called at once
     if len(sizes) != 1: raise ArgumentError(f"vmap: batches of sizes {sorted(sizes)}; give tensors of one size along in_dims")
     def entry(i: int) -> list[Any]:
-      return [a if s is None else _put(a, iter([t[i] for t in s]).__next__) for a, s in zip(args, split)]
+      return [a if d is None else _over(lambda t: t.select(d, i), a) for a, d in zip(args, dims)]  # noqa: B023 - as above
     each = [func(*entry(i), **kwargs) for i in range(sizes.pop())]
     if not each: raise ArgumentError("vmap: a batch without entries")
     return _stacked(each, out_dims)
   return mapped
+
+
+def _over(fn: Callable[[Any], Any], x: Any) -> Any:
+  """``x`` with what ``fn`` gives for each Tensor in it."""
+  if isinstance(x, dict): return {k: _over(fn, v) for k, v in x.items()}
+  if isinstance(x, (tuple, list)): return getattr(type(x), "_make", type(x))([_over(fn, v) for v in x])
+  return fn(x) if isinstance(x, Tensor) else x
 
 
 def _stacked(results: list[Any], dims: Any) -> Any:

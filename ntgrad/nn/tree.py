@@ -1,7 +1,7 @@
 """What a model is made of: tensors in objects, lists and dicts, found by going through them; and how that prints."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ntgrad.codegen.ir import StateError
@@ -37,17 +37,15 @@ class Part(NamedTuple):
 def parts_of(x: Any, leaves: bool = False) -> list[tuple[str, Any]]:
   """What lies directly in an object, as ``nn.state.get_state_dict`` goes through it: attributes, values of a dict, items; of a
   Module its own tensors first, as PyTorch has them. ``leaves``: of tensors those that are or were leaves, and buffers."""
-  buffers = frozenset[str]()
   if isinstance(x, (Tensor, type)): return []
+  buffers: Collection[str] = ()
   if isinstance(x, Mapping): found = [(str(k), v) for k, v in x.items()]
-  elif isinstance(x, tuple) and hasattr(x, "_fields"): found = list(zip(x._fields, x))
-  elif isinstance(x, (list, tuple)): found = [(str(i), v) for i, v in enumerate(x)]
+  elif isinstance(x, (list, tuple)): found = list(zip(getattr(x, "_fields", map(str, range(len(x)))), x))
   else: found = list(vars(x).items()) if hasattr(x, "__dict__") else []
   if isinstance(x, ModuleBase):
-    leaves, buffers = x._leaves, x._buffers
-    own = [p for p in found if p[0] not in x._private]
+    leaves, buffers, own = x._leaves, x._buffers, [p for p in found if p[0] not in x._private]
     found = sorted(own, key=lambda p: (not isinstance(p[1], Tensor), p[0] in buffers))
-  return [(k, v) for k, v in found if not isinstance(v, Tensor) or k in buffers or v._state in (-1, 2)] if leaves else found
+  return [(k, v) for k, v in found if not leaves or not isinstance(v, Tensor) or k in buffers or v._state in (-1, 2)]
 
 
 def is_part(x: Any) -> bool:
@@ -81,11 +79,10 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
                        f"{count} times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
     if part.holder is not None: yield part
     if not into_modules and part.holder is not None and isinstance(value, ModuleBase): continue
-    within = bool(above) and above[-1][1] and isinstance(value, (Mapping, list, tuple))
-    leaves = value._leaves if isinstance(value, ModuleBase) else within
+    leaves = bool(above) and above[-1][1] and isinstance(value, (Mapping, list, tuple))   # what of a list, its Module says
     inner = [Part(f"{part.path}.{k}" if part.path else k, v, value, k) for k, v in parts_of(value, leaves) if is_part(v)]
     if not inner: continue
-    above.append((id(value), leaves))
+    above.append((id(value), leaves or isinstance(value, ModuleBase) and value._leaves))
     holders.add(id(value))
     stack.append(None)
     stack.extend(reversed(inner))

@@ -44,6 +44,8 @@ ADDED: dict[str, tuple[int, int]] = {   # since then: what, lines, tokens
   "advice of a profile by what is made anew, read, copied and kept in each step, and by kernels' dtypes and bytes": (190, 2_100),
   "few rows of a long index, numbers of graphs on several devices, names of early PyTorch, slopes of libdevice's functions":
     (65, 900),
+  "functions of dicts in torch.func; plain tensors, writes without a gradient and options set later, as PyTorch has them":
+    (45, 600),
   "what was said twice, or stood in a function of its own and was used once": (-905, -6_450),
 }
 SLACK = 1.005   # for what is mended
