@@ -6,9 +6,9 @@ from typing import Any, Callable
 
 import pytest
 
-from ntgrad import Tensor
+from ntgrad import Tensor, jit
 from ntgrad.engine import counters
-from ntgrad.errors import ArgumentError, StateError
+from ntgrad.errors import ArgumentError, CaptureError, StateError
 from ntgrad.nn import optim
 from ntgrad.nn.optim import lr_scheduler as L
 
@@ -125,3 +125,16 @@ def test_a_rate_is_written_without_a_kernel() -> None:
   launched = counters.totals().kernels
   for _ in range(3): schedule.step()
   assert counters.totals().kernels == launched and o.lr.item() == pytest.approx(0.1 / 16)
+
+
+@pytest.mark.parametrize("make", [
+  lambda o: L.StepLR(o, 1), lambda o: L.CosineAnnealingWarmRestarts(o, 3),
+  lambda o: L.SequentialLR(o, [L.ConstantLR(o), L.CosineAnnealingWarmRestarts(o, 3)], [1])])
+def test_a_step_in_a_captured_function_is_refused(make: Any) -> None:
+  schedule = make(sgd())
+  def step(x: Tensor) -> Tensor:
+    schedule.step()
+    return x * 2
+  captured = jit(step)
+  with pytest.raises(CaptureError, match=r"step\(\) sets the optimizer's rates by numbers that Python counts"):
+    for _ in range(3): captured(Tensor([1.0]).realize())

@@ -73,10 +73,12 @@ class LRScheduler:
 
   def step(self, epoch: int | None = None) -> None:
     """Go on by one step (or to step ``epoch``), and set the optimizer's rates. Raises CaptureError in a captured function."""
-    refuse_recording(f"the schedule {type(self).__name__}.step() sets the optimizer's rates by numbers that Python counts")
+    self._outside()
     self.last_epoch = self.last_epoch + 1 if epoch is None else _whole(type(self).__name__, "epoch", epoch, 0)
     rates = None if epoch is None else self._at(self.last_epoch)
     self._set(self.get_lr() if rates is None else rates)
+  def _outside(self) -> None:
+    refuse_recording(f"the schedule {type(self).__name__}.step() sets the optimizer's rates by numbers that Python counts")
   def _set(self, rates: list[float]) -> None:
     for g, rate in zip(self.groups, rates):
       if g["lr"] != rate: g["lr"] = rate
@@ -242,6 +244,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2 for base in self.base_lrs]
   def step(self, epoch: float | None = None) -> None:
     """Go on by one step, or to ``epoch``, a number of at least 0."""
+    self._outside()
     at = self.last_epoch + 1 if epoch is None else _float("CosineAnnealingWarmRestarts", "epoch", epoch, 0)
     begin, size = int(at // self.T_0) * self.T_0 if self.T_mult == 1 else 0, self.T_0
     while begin + size <= at: begin, size = begin + size, size * self.T_mult
