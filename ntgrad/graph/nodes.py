@@ -272,7 +272,7 @@ def update(base: UOp, value: UOp, view: tuple[tuple[Ops, Any], ...], index: UOp 
   """Base with the part that a view (movement without PAD and EXPAND) shows replaced by a value of the view's shape, or, where
   there is an index, rows of that part by a value of shape ``index.shape + part.shape[1:]``; of equal indices the last counts."""
   src = (base, value) if index is None else (base, value, index)
-  return make(Ops.UPDATE, base.dtype, src, view, base.shape, base.device or value.device)
+  return make(Ops.UPDATE, base.dtype, src, view, base.shape, _device(*src))
 
 
 def buffer(buf: Any) -> UOp: return make(Ops.BUFFER, buf.dtype, (), buf, buf.shape, buf.device)

@@ -642,3 +642,12 @@ def test_results_of_other_shapes_in_one_memory() -> None:
   second.fill_(0)
   second.realize()
   assert (first.tolist(), x.tolist(), second.tolist()) == ([[2], [4], [6]], [2, 4, 6], [0, 0, 0])
+
+
+def test_zeros_that_are_written_by_an_index_are_kept() -> None:
+  """A ring buffer that began as a number in no memory: the graph of a loop does not get longer."""
+  ring, at = Tensor.zeros(8), Tensor([1, 2]).realize()
+  for k in range(4):
+    ring[at] = ring.max() + 1
+    assert (ring * 2).sum().item() == 4 * (k + 1)
+    if k: assert ring._alias.memory is not None
