@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, ShapeError, shown
+from ntgrad.engine.buffer import refuse_recording
 from ntgrad.engine.realize import realize
-from ntgrad.engine.recording import refuse_recording
 from ntgrad.graph import checked, no_grad
 from ntgrad.tensor import Tensor
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import math
+import threading
 from functools import lru_cache
 from itertools import count
 from typing import Any, Iterable
@@ -12,7 +13,7 @@ import numpy as np
 
 from ntgrad.backends import memory_pool as pools
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import MOVEMENT, DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, live_nodes, prod
+from ntgrad.codegen.ir import MOVEMENT, CaptureError, DType, NtgradError, Ops, OutOfMemoryError, UOp, dtypes, live_nodes, prod
 from ntgrad.codegen.ir.elementwise import make
 from ntgrad.graph import BoundInt, caller, live_aliases, values
 from ntgrad.graph.buffer_names import BufferNames
@@ -30,6 +31,12 @@ transfer_watchers: list[Any] = []
 being_recorded: list[Any] = []             # those of them that are a recording.Recorder
 _LARGEST = 10                              # allocations that are named where memory has run out
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
+
+
+def refuse_recording(what: str, then: str = "which a replay does not repeat; call it outside of the captured function") -> None:
+  """Raises CaptureError where this thread records: ``what`` is no work of a device, so replays would not do it."""
+  for r in being_recorded:
+    if r.thread == threading.get_ident(): raise CaptureError(f"jit {r.name}: {what}, {then}")
 
 
 class Storage:

@@ -23,11 +23,10 @@ from ntgrad.codegen.ir import DType, DTypeError, InterchangeError, NoInterfaceEr
 from ntgrad.graph import apply_view, lock, nodes as graph, synchronized
 
 from . import dlpack
-from .buffer import Adopted, Buffer, Storage
+from .buffer import Adopted, Buffer, Storage, refuse_recording
 from .device import Device, canonical, get_device
 from .dlpack import CPU, CUDA, DLPACK_VERSION, NAMES, Managed, Owner, Versioned, is_valid
 from .realize import before_writing, rebased
-from .recording import refuse_recording
 
 _Ints = tuple[int, ...]
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied

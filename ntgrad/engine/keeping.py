@@ -6,7 +6,7 @@ import gc
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from ntgrad.codegen.index import elements
 from ntgrad.codegen.ir import FUNCTIONS, MOVEMENT, NodeTable, NtgradError, Ops, Target, UOp, config, toposort
@@ -18,7 +18,7 @@ from ntgrad.schedule.nodes import node_bytes
 from ntgrad.schedule.placement import at_index, storage
 
 from . import memory_plan as memory, report
-from .buffer import Buffer, resolved, walk_nodes, without_reshapes
+from .buffer import Buffer, being_recorded, resolved, walk_nodes, without_reshapes
 from .device import Device, get_device
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ saved: WeakSet[Buffer] = WeakSet()
 due: WeakSet[Buffer] = WeakSet()
 # values that tensors held when they were computed, and not stored; with a Kept those for which another plan may be made
 lost: NodeTable[tuple[Kept | None, int]] = NodeTable()
+# what ``carried_numbers`` looked at, whose it was, and in which recording
+numbers: NodeTable[tuple[ref[Alias], int]] = NodeTable()
 
 
 def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
@@ -71,6 +73,21 @@ def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple
     if u.op is Ops.BUFFER or a.memory is not None or a.packed is not None: continue
     for u in map(without_reshapes, _shown(a)):
       if u in number and u not in asked and u.op is not Ops.BUFFER and u.device is not None: yield number[u], a
+
+
+def carried_numbers(number: Mapping[UOp, int]) -> list[tuple[Alias, bool]]:
+  """The small values of a graph that are made of numbers alone and of what a tensor held at an earlier computation, and none
+  holds now: a count that begins as a constant would get longer with every round of its loop. And whether that was another
+  tensor's, before what is recorded began."""
+  held = [(u, a) for a in live_aliases if a.node.device is None and a.memory is None
+          and (u := without_reshapes(a.node)).op not in (Ops.CONST, Ops.IOTA) and node_bytes(u) <= SMALL_BYTES]
+  now, start = {u for u, _ in held}, being_recorded[-1].start if being_recorded else 0
+  found = list[tuple[Alias, bool]]()
+  for u, a in held if numbers.known else ():
+    before = [r for n in toposort(u.src) if n not in now and (r := numbers.get(n)) is not None] if u in number else []
+    if before: found.append((a, before[-1][0]() is not a and before[-1][1] != start))
+  for u, a in held: numbers.put(u, (ref(a), start))
+  return found
 
 
 def _shown(a: Alias) -> list[UOp]:

@@ -172,12 +172,6 @@ class Recorder(Watch):
                        "a replay cannot repeat; do it before the call")
 
 
-def refuse_recording(what: str, then: str = "which a replay does not repeat; call it outside of the captured function") -> None:
-  """Raises CaptureError where this thread records: ``what`` is no work of a device, so replays would not do it."""
-  for r in being_recorded:
-    if r.thread == threading.get_ident(): raise CaptureError(f"jit {r.name}: {what}, {then}")
-
-
 def storage_of(a: Alias) -> Storage | None:
   """The memory that an Alias's value lies in, its own or another's; None where it is not computed."""
   base = base_of(a.node)

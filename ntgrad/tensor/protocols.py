@@ -214,7 +214,7 @@ class Protocols(Reduction):
     The dtype stands behind the values, ``dtype=torch.float64``, but for ``dtypes.default_float``, ``dtypes.default_int``, bool
     and int64, which sums of ints have; the device where it is not the default one; and ``requires_grad=True``, also where
     PyTorch has ``grad_fn=``. Raises CaptureError where ``ntgrad.jit`` captures a function."""
-    from ntgrad.engine.recording import refuse_recording
+    from ntgrad.engine.buffer import refuse_recording
     refuse_recording(f"a tensor of shape {text(self)} is printed at {frame_line(user_frame())} while the function is captured",
                      "where it has no values; return the tensor and print it after the call")
     return tensor_text(self.realize())

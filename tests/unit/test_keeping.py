@@ -12,7 +12,7 @@ import pytest
 import ntgrad
 from ntgrad import Device, Tensor, config, nn
 from ntgrad.engine import counters, keeping, planner
-from ntgrad.errors import GradientError
+from ntgrad.errors import CaptureError, GradientError
 from ntgrad.graph.alias import MOST_RESULTS
 from ntgrad.graph.recipes import Recipe
 
@@ -274,6 +274,55 @@ def test_a_loop_without_questions_is_cut(plans: list[int]) -> None:
     want = want * np.float32(0.999) + np.float32(0.1)
   assert 1 <= len(plans) <= 3
   np.testing.assert_allclose(x.numpy(), want, rtol=1e-3)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_counts_that_begin_as_constants_are_stored(in_place: bool, plans: list[int]) -> None:
+  """As graphs of numbers alone they got longer with every round, and each had a plan of its own."""
+  x = Tensor(array(8)).realize()
+  count, power = Tensor.zeros(1), Tensor(1.0)
+  for i in range(1, 12):
+    if i == 7: plans.clear()
+    if in_place:
+      count.add_(1)
+      power.mul_(0.9)
+    else: count, power = count + 1, power * 0.9
+    y = x * count / (1 - power)
+    np.testing.assert_allclose(y.numpy(), x.numpy() * i / (1 - 0.9 ** i), rtol=1e-5)
+  assert not plans
+
+
+def test_a_captured_function_does_not_take_a_count_for_a_constant() -> None:
+  x, state = Tensor(array(8)).realize(), {"kept": Tensor.zeros(1), "replaced": Tensor.zeros(1)}
+  def replaced(x: Tensor) -> Tensor:
+    state["replaced"] = state["replaced"] + 1
+    return (x * state["replaced"]).realize()
+  def kept(x: Tensor) -> Tensor: return (x * state["kept"].add_(1)).realize()
+  step = ntgrad.jit(kept)
+  for i in range(1, 6): np.testing.assert_allclose(step(x).numpy(), x.numpy() * i, rtol=1e-6)
+  step = ntgrad.jit(replaced)
+  with pytest.raises(CaptureError, match="of numbers alone, so a replay would make the same again; change it in place"):
+    for _ in range(4): step(x)
+
+
+def test_a_captured_function_may_replace_its_own_numbers() -> None:
+  x = Tensor(array(4)).realize()
+  def step(x: Tensor) -> Tensor:
+    m = Tensor.arange(4) + 1.5
+    y = (x * m).realize()
+    m = m * 2
+    return (y * m).realize()
+  call, m = ntgrad.jit(step), np.arange(4) + 1.5
+  for _ in range(4): np.testing.assert_allclose(call(x).numpy(), x.numpy() * m * m * 2, rtol=1e-6)
+
+
+def test_what_is_made_of_numbers_and_stays_is_not_stored(plans: list[int]) -> None:
+  """Masks that are made of each other, of which tensors hold all."""
+  x, at = Tensor(array(16, 16)).realize(), Tensor.arange(16)
+  past = at.reshape(1, 16) <= at.reshape(16, 1)
+  near = past & (at.reshape(16, 1) - at.reshape(1, 16) < 4)
+  for _ in range(3): assert kernels(lambda: near.where(x, 0).sum().item()) == 1
+  assert len(plans) == 1
 
 
 def test_many_tensors_that_are_not_one_loop() -> None:

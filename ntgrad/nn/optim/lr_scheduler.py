@@ -12,7 +12,7 @@ from typing import Any
 
 from ntgrad.codegen.ir import ArgumentError, StateError, shown
 from ntgrad.compat.public import show
-from ntgrad.engine.recording import refuse_recording
+from ntgrad.engine.buffer import refuse_recording
 from ntgrad.graph import checked, whole_number as _whole
 from ntgrad.nn.common import number, one_of
 
