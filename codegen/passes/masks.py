@@ -12,7 +12,7 @@ from .. import index as ix
 from ..ir import BinaryOps, Ops, Target, TernaryOps, UOp, dtypes, toposort
 from ..kernel import AxisKind, Kernel, is_variable, rewrite
 from .builder import store_over
-from .one_pass_rule import below_zero
+from .one_pass_rule import below_zero, greatest_along
 
 _MOST_PRODUCTS = 2   # of a loop where factors lie in registers, as they do without warp groups: a branch needs more of these
 
@@ -53,29 +53,6 @@ def _mask(choice: UOp, step: UOp, tiles: Collection[UOp]) -> tuple[UOp, list[UOp
   negated = yes.op is Ops.CONST and (no.op is not Ops.CONST or yes.arg == -math.inf)
   found: list[UOp] = []
   for c in below_zero(condition, negated):
-    if c is None or (end := _greatest(c, tiles)) is None: return None
+    if c is None or (end := greatest_along(c, tiles)) is None: return None
     found.append(ix.lt(end, 0))
   return (no if negated else yes), found
-
-
-def _greatest(index: UOp, tiles: Collection[UOp]) -> UOp | None:
-  """The greatest value of an index in a block, the same for all of it: a*64 + b - c, with b and c of the block and below 64
-  -> a*64 + 63. None where it may go up and down."""
-  ends: dict[UOp, tuple[UOp, UOp] | None] = {}   # the least and the greatest
-  for u in toposort((index,), lambda u: u.dtype is not ix.INT):
-    if u.dtype is not ix.INT or u.ranges.isdisjoint(tiles):
-      ends[u] = u, u
-      continue
-    terms, n = ix.linear(u)
-    if u in tiles: ends[u] = ix.ZERO, ix.sub(ix.node(u.arg[-1]), 1)
-    elif u.arg is BinaryOps.IDIV and u.src[1].op is Ops.CONST and u.src[1].arg > 0:
-      of = ends[u.src[0]]
-      ends[u] = of and (ix.fdiv(of[0], u.src[1]), ix.fdiv(of[1], u.src[1]))
-    elif u in dict(terms): ends[u] = None
-    else:
-      parts = [(ends[t], by) for t, by in terms]
-      known = [(e, by) for e, by in parts if e is not None]
-      least, most = (ix.weighted_sum([(ix.ONE, n), *[(e[upper is (by > 0)], by) for e, by in known]]) for upper in (False, True))
-      ends[u] = (least, most) if len(known) == len(parts) else None
-  found = ends[index]
-  return found and found[1]

@@ -32,7 +32,7 @@ from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, subs
 from ..opts import TensorDescriptor, Warps
 from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
 from .matrix_units import in_powers_of_two, unrounded
-from .one_pass_rule import Chain, Shift, counted_where, find_chain, times, uncast_float
+from .one_pass_rule import Chain, Shift, counted_where, find_chain, greatest_along, times, uncast_float
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
 # rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). By warp groups those
@@ -212,30 +212,24 @@ class _Blocks(Builder):
     begin, end = ix.ZERO, ix.node(ix.rounds(self.columns.size, self.width))
     for c in self.conditions():
       if (found := self.step_of(c)) is None: continue
-      k, rest = found
-      if k > 0: end = ix.least(end, ix.greatest(ix.cdiv(ix.mul(rest, -1), k * self.width), 0))
-      else: begin = ix.greatest(begin, ix.fdiv(ix.add(ix.fdiv(rest, -k), 1), self.width))
+      k, most = found
+      if k > 0: end = ix.least(end, ix.greatest(ix.cdiv(most, k * self.width), 0))
+      else: begin = ix.greatest(begin, ix.fdiv(ix.add(ix.fdiv(ix.mul(most, -1), -k), 1), self.width))
     return begin, end
 
   def step_of(self, c: UOp) -> tuple[int, UOp] | None:
-    """The step of an index along the chain's axis, and the least that the rest of it is for the rows of a program. None where it
-    does not go along that axis, or along others."""
-    axis, row = self.chain.axis, self.row.rng
-    terms, n = ix.linear(self.here(c))
-    for t, by in terms:   # j // d + rest < 0  ->  j + rest * d < 0
+    """The step of an index along the chain's axis, and the most that this has to be below for some row of a program where the
+    index is below 0. None where it does not go along that axis, or along others."""
+    axis, index = self.chain.axis, self.here(c)
+    for t, by in ix.linear(index)[0]:   # j // d + rest < 0  ->  j + rest * d < 0
       if t is axis or axis not in t.ranges or t.arg is not BinaryOps.IDIV or abs(by) != 1: continue
-      others, d = ix.sub(self.here(c), ix.mul(t, by)), t.src[1]
-      terms, n = ix.linear(ix.add(ix.mul(t.src[0], by), ix.add(ix.mul(others, d), 0 if by > 0 else ix.sub(d, 1))))
+      others, d = ix.sub(index, ix.mul(t, by)), t.src[1]
+      index = ix.add(ix.mul(t.src[0], by), ix.add(ix.mul(others, d), 0 if by > 0 else ix.sub(d, 1)))
       break
-    k, rest = dict(terms).get(axis, 0), ix.const(n)
-    for t, by in terms:
-      if t is row: rest = ix.add(rest, min(by, 0) * (self.height - 1))
-      elif t is not axis:
-        grows = t.arg is BinaryOps.IDIV and dict(ix.linear(t.src[0])[0]).get(row, -1) >= 0   # with the row
-        if grows: t, = substitute((t,), {row: ix.const(0 if by > 0 else self.height - 1)})
-        rest = ix.add(rest, ix.mul(t, by))
+    k = dict(ix.linear(index)[0]).get(axis, 0)
+    most = greatest_along(ix.sub(ix.mul(axis, k), index), [self.row.rng])
     outside = {a.rng for a in self.axes if a.kind is AxisKind.GRID}
-    return (k, rest) if k and outside.issuperset(rest.ranges) else None
+    return (k, most) if k and most is not None and outside.issuperset(most.ranges) else None
 
   # ---- values
 

@@ -9,7 +9,7 @@ multiplied by exp(c (old m - new m)). A maximum over j of x + H(m) is that of x,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -68,28 +68,25 @@ def find_chain(kernel: Kernel) -> Chain | None:
   if not kernel.stores_only or len(kernel.reduces) < 2 or kernel.tiles: return None
   for last in reversed(kernel.reduces):
     along = kernel.axis(last.arg[1][0]).rng
-    nodes = [r for r in kernel.reduces if r.arg[1] == last.arg[1]]
     inner = tuple(r for r in kernel.reduces if along in r.ranges)
     if len(last.arg[1]) != 1 or not inner: continue
-    needs = members_beneath(kernel.nodes, frozenset(nodes))
-    members = [m for r in nodes if (m := decomposed(r, along, needs)) is not None]
-    shifting = {s.statistic for m in members for s in m.shifts}
-    # a statistic that is corrected itself would be known only after a pass
-    if len(members) == len(nodes) and not any(m.node in shifting and (m.shifts or m.factors) for m in members):
-      return Chain(along, tuple(members), inner)
+    members = members_of([r for r in kernel.reduces if r.arg[1] == last.arg[1]], along)
+    if members is not None: return Chain(along, members, inner)
   return None
 
 
-def members_beneath(nodes: Iterable[UOp], members: frozenset[UOp]) -> Needs:
-  """The members of a chain beneath each node, or that it is."""
-  found: Needs = {}
-  for u in nodes:
-    found[u] = union([found[s] for s in u.src])
-    if u in members: found[u] |= {u}
-  return found
+def members_of(reduces: Sequence[UOp], along: UOp) -> tuple[Member, ...] | None:
+  """What reductions along an axis are in one pass; None where the rule does not hold for all."""
+  needs: Needs = {}
+  for u in toposort(reduces): needs[u] = union([needs[s] for s in u.src], frozenset((u,)) if u in reduces else frozenset())
+  members = [m for r in reduces if (m := _decomposed(r, along, needs)) is not None]
+  shifting = {s.statistic for m in members for s in m.shifts}
+  # a statistic that is corrected itself would be known only after a pass
+  corrected = any(m.node in shifting and (m.shifts or m.factors) for m in members)
+  return tuple(members) if len(members) == len(reduces) and not corrected else None
 
 
-def decomposed(r: UOp, along: UOp, needs: Needs) -> Member | None:
+def _decomposed(r: UOp, along: UOp, needs: Needs) -> Member | None:
   """What a reduction is in one pass with those that it needs; None where the rule does not hold. ``needs`` gets new nodes."""
   fn, x = r.arg[0], r.src[0]
   if not needs[x]: return Member(r, x)
@@ -116,6 +113,7 @@ def decomposed(r: UOp, along: UOp, needs: Needs) -> Member | None:
   return Member(r, inside, tuple(factors), tuple(shifts))
 
 
+def _is_finite(u: UOp) -> bool: return u.op is Ops.CONST and math.isfinite(u.arg)
 def _is_zero(u: UOp) -> bool: return u.op is Ops.CONST and u.arg == 0
 def _chooses_or_zero(u: UOp) -> bool: return u.arg is TernaryOps.WHERE and any(map(_is_zero, u.src[1:]))
 def _is_float_cast(u: UOp) -> bool: return u.op is Ops.CAST and u.dtype.kind == "f" == u.src[0].dtype.kind
@@ -152,25 +150,22 @@ def pulled_out(x: UOp, along: UOp, needs: Needs) -> tuple[UOp, list[UOp]]:
 def linear(x: UOp) -> Linear:
   """A value as a sum of others with factors: x * 2 - (y + x) is {x: 1, y: -1}."""
   found: dict[UOp, Linear] = {}
-  def constant(u: UOp) -> bool: return u.op is Ops.CONST and math.isfinite(u.arg)
-  def splits(u: UOp) -> bool:
-    if u.arg is BinaryOps.MUL: return any(map(constant, u.src))
-    if u.arg is BinaryOps.DIV: return constant(u.src[1]) and u.src[1].arg != 0
-    return u.arg in (BinaryOps.ADD, BinaryOps.SUB, UnaryOps.NEG)
-  def sum_of(*parts: tuple[UOp, float]) -> Linear:
-    out: Linear = {}
+  for u in toposort((x,), lambda u: not _summands(u)):
+    parts, out = _summands(u), Linear()
     for s, by in parts:
       for t, c in found[s].items(): out[t] = out.get(t, 0) + by * c
-    return {t: c for t, c in out.items() if c}
-  for u in toposort((x,), lambda u: not splits(u)):
-    if not splits(u): found[u] = {u: 1.0}
-    elif u.arg is BinaryOps.MUL:
-      a, b = u.src if constant(u.src[1]) else u.src[::-1]
-      found[u] = sum_of((a, b.arg))
-    elif u.arg is BinaryOps.DIV: found[u] = sum_of((u.src[0], 1 / u.src[1].arg))
-    elif u.arg is UnaryOps.NEG: found[u] = sum_of((u.src[0], -1))
-    else: found[u] = sum_of((u.src[0], 1), (u.src[1], 1 if u.arg is BinaryOps.ADD else -1))
+    found[u] = {t: c for t, c in out.items() if c} if parts else {u: 1.0}
   return found[x]
+
+
+def _summands(u: UOp) -> list[tuple[UOp, float]]:
+  """The values that one is a sum of, each with its factor; none for other values."""
+  if u.arg is BinaryOps.ADD or u.arg is BinaryOps.SUB: return [(u.src[0], 1), (u.src[1], 1 if u.arg is BinaryOps.ADD else -1)]
+  if u.arg is UnaryOps.NEG: return [(u.src[0], -1)]
+  if u.arg is BinaryOps.DIV and _is_finite(u.src[1]) and u.src[1].arg: return [(u.src[0], 1 / u.src[1].arg)]
+  for x, n in (u.src, u.src[::-1]) if u.arg is BinaryOps.MUL else ():
+    if _is_finite(n): return [(x, n.arg)]
+  return []
 
 
 def _shift(u: UOp, along: UOp, needs: Needs) -> Shift | None:
@@ -183,7 +178,7 @@ def _shift(u: UOp, along: UOp, needs: Needs) -> Shift | None:
   for v in queue:   # a choice between the statistic and finite numbers
     if v.op is Ops.REDUCE and (statistic is None or v is statistic): statistic = v
     elif v.arg is TernaryOps.WHERE: queue += v.src[1:]
-    elif v.op is not Ops.CONST or not math.isfinite(v.arg): return None
+    elif not _is_finite(v): return None
   if statistic is None or statistic.arg[0] is not BinaryOps.MAX or needs[by] != {statistic}: return None
   x, of = {t: -k / c for t, k in terms.items() if t is not by}, linear(statistic.src[0])
   if x.keys() != of.keys() or any(not math.isclose(k, of[t], rel_tol=1e-6) for t, k in x.items()): return None
@@ -255,3 +250,31 @@ def _fitting(u: UOp, dtype: DType) -> UOp | None:
   """An index if a dtype holds it."""
   low, high = ix.bounds(u)
   return u if low >= dtypes.min(dtype) and high <= dtypes.max(dtype) else None
+
+
+def greatest_along(index: UOp, axes: Iterable[UOp]) -> UOp | None:
+  """The greatest value of an index along axes, the same for all of them: a*64 + b - c along b and c below 64 -> a*64 + 63. None
+  where it may go up and down."""
+  ways = {a: direction(index, a) for a in axes if a in index.ranges}
+  ends = {a: ix.sub(ix.node(a.arg[1]), 1) if way == 1 else ix.ZERO for a, way in ways.items() if way}
+  return substitute((index,), ends)[0] if len(ends) == len(ways) else None
+
+
+def direction(index: UOp, axis: UOp) -> int | None:
+  """1 where an index nowhere falls along an axis, -1 where it nowhere grows, None where it may do both."""
+  found: dict[UOp, int | None] = {}
+  for u in toposort((index,)):
+    terms, _ = ix.linear(u)
+    if axis not in u.ranges: found[u] = 0
+    elif u is axis: found[u] = 1
+    elif u not in dict(terms): found[u] = _together((found[t], by) for t, by in terms)
+    elif u.arg is BinaryOps.MAX or u.arg is BinaryOps.MIN: found[u] = _together((found[s], 1) for s in u.src)
+    elif u.arg is BinaryOps.IDIV and axis not in u.src[1].ranges and ix.vmin(u.src[1]) > 0: found[u] = found[u.src[0]]
+    else: found[u] = None
+  return found[index]
+
+
+def _together(parts: Iterable[tuple[int | None, int]]) -> int | None:
+  """The direction of a sum of parts, by the direction of each and what it is multiplied by."""
+  signs = {None if d is None else d if by > 0 else -d for d, by in parts} - {0}
+  return signs.pop() if len(signs) == 1 else None

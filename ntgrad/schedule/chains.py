@@ -7,13 +7,13 @@ stored: the scores of attention, and in its gradients the scores made once more.
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, TernaryOps, UOp, config, multiplied_exactly, toposort
 from ntgrad.codegen.kernel import substitute
-from ntgrad.codegen.passes.one_pass_rule import decomposed, members_beneath
+from ntgrad.codegen.passes.one_pass_rule import members_of
 from ntgrad.graph import nodes as graph
 
 from .nodes import (
@@ -95,7 +95,7 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
   found, several, apart, stored = chains = Chains({}, set(), {u: TOO_FEW for u in order if u in refused}, {})
   if config.noopt: return chains
   sums = [u for u in order if u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f" and u not in refused]
-  walks = {u: _Walk(u, near, users, must) for u in sums if (near := _Near.of(u, users, target.least_scores)) is not None}
+  walks = {u: w for u in sums if len(reduced_dims(u)) == 1 and (w := _Walk(u, users, must, target.least_scores)).dear}
   first = {u: j for u, w in walks.items() if (j := w.with_others()) is not None}
   apart.update((u, BY_RULE) for u, w in walks.items() if u not in first and any(r.arg[0] is BinaryOps.MAX for r in w.along))
   if target.blocks:
@@ -107,9 +107,8 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
   needed = {r for u, j in first.items() if not walks[u].beside for r in j.dear}
   for u, w in walks.items():
     mine = first.get(u)
-    beside = w.beside and not needed.isdisjoint(w.near.dear)   # sums of the same are made with it all the same
-    if mine is None or beside or not mine.inner.isdisjoint(loaded):
-      mine = None if dear.isdisjoint(w.near.dear) else w.alone(loaded, dear)
+    beside = w.beside and not needed.isdisjoint(w.dear)   # sums of the same are made with it all the same
+    if mine is None or beside or not mine.inner.isdisjoint(loaded): mine = w.alone(loaded, dear)
     if mine is not None: found[u] = mine
   for r in {r for j in found.values() for r in j.along}: found.pop(r, None)
   while True:
@@ -163,46 +162,41 @@ def _is_short(r: UOp) -> bool:
   return is_fixed([r.src[0].shape[d] for d in r.arg[1]]) and reduced_size(r) <= MOST_WITHIN
 
 
-class _Near(NamedTuple):
-  """Of what is beneath a sum over one axis the reductions that might be dear, and what leads to these or to small ones."""
-  dear: set[UOp]
-  leading: set[UOp]
+def _with_little(dear: Collection[UOp], reduces: Iterable[UOp]) -> set[UOp]:
+  """Of reductions the dear ones, and those that are little work beside these."""
+  most = max(map(_products, dear)) // _LITTLE
+  return {r for r in reduces if r in dear or _products(r) <= most}
 
-  @staticmethod
-  def of(u: UOp, users: Mapping[UOp, Sequence[UOp]], least: int) -> _Near | None:
-    """What is near a sum; None where nothing might be dear."""
-    dims = reduced_dims(u)
-    if len(dims) != 1: return None
-    queue, seen, reduces = [u.src[0]], {u.src[0]}, list[UOp]()
-    for n in queue:
-      if n.op is Ops.REDUCE_AXIS:
-        if _is_short(n): reduces.append(n)
-        if u.src[0].shape[dims[0]] not in [n.src[0].shape[d] for d in n.arg[1]]: continue
-      elif n.op not in MOVEMENT and n.op not in _ELEMENTWISE: continue
-      new = [s for s in n.src if s not in seen]
-      seen.update(new)
-      queue += new
-      if len(queue) > MOST_WALKED: break
-    dear = {r for r in reduces if node_bytes(r) >= least and elements_of(r) >= elements_of(u)}
-    if not dear: return None
-    most = max(map(_products, dear)) // _LITTLE
-    above = [r for r in reduces if r in dear or _products(r) <= most]
-    leading = set(above)
-    for n in above:
-      new = [r for r in users.get(n, ()) if r in seen and r not in leading]
-      leading.update(new)
-      above += new
-    return _Near(dear, leading)
+
+def _above(some: Iterable[UOp], among: Collection[UOp]) -> set[UOp]:
+  """Some nodes, and those among others that are made of them."""
+  found = set(some)
+  for n in toposort(among, lambda n: n not in among):
+    if n in among and not found.isdisjoint(n.src): found.add(n)
+  return found
 
 
 class _Walk:
   """What lies beneath a sum over one axis, as far as it could be computed with it: ``at`` has where each node is read."""
 
-  def __init__(self, u: UOp, near: _Near, users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp]):
-    self.sum, self.near, self.users, self.must = u, near, users, must
+  def __init__(self, u: UOp, users: Mapping[UOp, Sequence[UOp]], must: Collection[UOp], least: int):
+    self.sum, self.users, self.must = u, users, must
     self.beside = False   # whether the sum needs none of the other reductions along its axis
     self.start = tuple(ix.rng(d, n) for d, n in enumerate(u.src[0].shape))
     self.axis = self.start[reduced_dims(u)[0]]
+    queue, seen, reduces = [u.src[0]], {u.src[0]}, list[UOp]()
+    for n in queue:
+      if n.op is Ops.REDUCE_AXIS:
+        if _is_short(n): reduces.append(n)
+        if self.axis.arg[1] not in [n.src[0].shape[d] for d in n.arg[1]]: continue
+      elif n.op not in MOVEMENT and n.op not in _ELEMENTWISE: continue
+      new = [s for s in n.src if s not in seen]
+      seen.update(new)
+      queue += new
+      if len(queue) > MOST_WALKED: break
+    # the reductions beneath that might be dear, and what leads to these or to small ones
+    self.dear = {r for r in reduces if node_bytes(r) >= least and elements_of(r) >= elements_of(u)}
+    self.leading = _above(_with_little(self.dear, reduces), seen) if self.dear else self.dear
 
   def with_others(self) -> Joined | None:
     """What is made in one pass with the sum, and reductions along its axis that it needs; None where nothing is, or where a
@@ -213,7 +207,7 @@ class _Walk:
 
   def alone(self, loaded: Collection[UOp], known: Collection[UOp]) -> Joined | None:
     """The same with what is ``loaded``, where the kernel makes something once more that is ``known`` to be dear."""
-    return self._joined(known) if self._go(False, loaded) else None
+    return None if self.dear.isdisjoint(known) or not self._go(False, loaded) else self._joined(known)
 
   def _go(self, with_others: bool, loaded: Collection[UOp] = ()) -> bool:
     """Walk, to other reductions along the axis or not; whether all nodes were seen, and some reduction varies along the axis."""
@@ -232,7 +226,7 @@ class _Walk:
           new = [(n.src[0], where)]
         elif self._lies(n, idx) or n in loaded or not _is_short(n): self.leaves[n] = idx
         else: self.inner.add(n)
-      elif self._lies(n, idx) or n not in self.near.leading: self.leaves[n] = idx
+      elif self._lies(n, idx) or n not in self.leading: self.leaves[n] = idx
       elif n.op in MOVEMENT: new = [(n.src[0], pulled(n, idx)[0])]
       else:
         new = [(s, idx) for s in n.src]
@@ -251,13 +245,10 @@ class _Walk:
   def _joined(self, known: Collection[UOp] = ()) -> Joined | None:
     at, axis = self.at, self.axis
     spaces = {axes_in(*at[r]) | {axis} for r in self.along} or {axes_in(*at[r]) for r in self.inner if r in known}
-    dear = {r for r in self.inner & self.near.dear if axis in axes_in(*at[r]) in spaces}
+    dear = {r for r in self.inner & self.dear if axis in axes_in(*at[r]) in spaces}
     if len(spaces) != 1 or not dear: return None
-    most = max(map(_products, dear)) // _LITTLE
-    inner = {r for r in self.inner if r in dear or _products(r) <= most}
-    made = set(inner)
-    for n in toposort(at, lambda n: n not in at):
-      if n in at and not made.isdisjoint(n.src): made.add(n)
+    inner = _with_little(dear, self.inner)
+    made = _above(inner, at)
     # what each element of the axis has would be made again by every block of rows: it is stored
     stored = {r for r in inner - dear if axis in axes_in(*at[r])}
     inner, made = inner - stored, made - stored
@@ -270,10 +261,7 @@ class _Walk:
     within = made | products
     reads = {s for n in within - along for s in n.src if s not in within}
     shared = along | products | {n for n in made if axis not in axes_in(*at[n])}   # what each row has once, and is cheap
-    late = set(along)
-    for n in toposort(made, lambda n: n not in made):
-      if n in made and not late.isdisjoint(n.src): late.add(n)
-    final = {n for n in made - late if self._is_block(n, at[n])}
+    final = {n for n in made - _above(along, made) if self._is_block(n, at[n])}
     return Joined((self.sum,), frozenset(along), frozenset(inner), frozenset(dear), frozenset(within), frozenset(reads),
                   frozenset(shared), frozenset(final), self.start, {r: at[r] for r in inner | final})
 
@@ -292,9 +280,7 @@ class _Walk:
       elif n.op is Ops.DETACH: made[n] = made[n.src[0]]
       else: made[n] = UOp(n.op, n.dtype, tuple(made[s] for s in n.src), n.arg)
     total = UOp(Ops.REDUCE, self.sum.dtype, (made[self.sum.src[0]],), (BinaryOps.ADD, (self.axis.arg[0],)))
-    reduces = [*(made[r] for r in self.along), total]
-    needs = members_beneath(toposort(reduces), frozenset(reduces))
-    return all(decomposed(r, self.axis, needs) is not None for r in reduces)
+    return members_of([*(made[r] for r in self.along), total], self.axis) is not None
 
 
 def _added(r: UOp) -> list[UOp]:

@@ -17,7 +17,7 @@ from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UO
 from ntgrad.codegen.kernel import substitute
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, axes_in, is_fixed, leaves, movement, pulled, reduced_dims, reduced_size, reshaped, with_axis
+from .nodes import Idx, axes_in, is_fixed, leaves, movement, pulled, reduced_dims, reduced_size, reshaped, users_in, with_axis
 
 _NEAR = 16                     # values of a product that are looked at
 _AS_STORED = Ops.RESHAPE, Ops.PERMUTE, Ops.CAST   # what is made of a result before it is stored
@@ -25,16 +25,14 @@ _OTHER, _SUMMED = 100, 1000    # ids of the axes of another product, and of what
 
 
 class ExchangedSum(NamedTuple):
-  """A sum as ± sum(g * y) * times / over, along ``axes``: ``g`` with one element along ``without``, ``y`` in the ``order`` of its
-  dimensions. ``path`` leads from y to what is made of it before it is stored."""
+  """A sum ``of`` factors as ± sum(g * y) * times / over, along ``axes``: ``g`` with one element along ``without``, ``y`` in the
+  ``order`` of its dimensions. ``path`` leads from y to what is made of it before it is stored."""
+  of: _Factors
   g: UOp
   path: tuple[UOp, ...]
   without: int
   order: tuple[int, ...]
   axes: tuple[int, ...]
-  times: tuple[UOp, ...]
-  over: tuple[UOp, ...]
-  negative: bool
 
   @property
   def stored(self) -> UOp: return self.path[-1]
@@ -52,27 +50,24 @@ class ExchangedSum(NamedTuple):
     y = graph.cast(graph.reshape(graph.permute(y, self.order), shape), g.dtype)
     total = movement(Ops.REDUCE_AXIS, graph.mul(g, y), (BinaryOps.ADD, self.axes))
     out = graph.cast(graph.reshape(total, u.shape), u.dtype)
-    for f in self.times: out = graph.mul(out, new[f])
-    for f in self.over: out = graph.div(out, new[f])
-    return total, graph.neg(out) if self.negative else out
+    for f in self.of.times: out = graph.mul(out, new[f])
+    for f in self.of.over: out = graph.div(out, new[f])
+    return total, graph.neg(out) if self.of.negative else out
 
 
-class SumInTwo(NamedTuple):
+def in_two(u: UOp) -> tuple[UOp, UOp]:
   """A sum over several axes as one over the longest, and one over the others of what that gives: heads that share keys have
   gradients of their own first. Matrices that have several axes (a bias that they share) are added up along one.
 
       sum[g, i](x)   ->   sum[g](sum[i](x))          sum[b, h](x)   ->   sum[b * h](x)"""
-
-  def made(self, u: UOp, new: Mapping[UOp, UOp]) -> tuple[UOp, UOp]:
-    """The first sum, and the second."""
-    if _of_matrices(u):
-      first, *_ = dims = reduced_dims(u)
-      merged = with_axis(u.src[0], first, ix.product(u.src[0].shape[d] for d in dims), after=len(dims))
-      total = movement(Ops.REDUCE_AXIS, merged, (BinaryOps.ADD, (first,)))
-      return total, reshaped(total, u.shape)
-    axis = max(u.arg[1], key=lambda d: ix.elements((u.src[0].shape[d],)))
-    total = movement(Ops.REDUCE_AXIS, u.src[0], (BinaryOps.ADD, (axis,)))
-    return total, movement(Ops.REDUCE_AXIS, total, (BinaryOps.ADD, tuple(d for d in u.arg[1] if d != axis)))
+  if _of_matrices(u):
+    first, *_ = dims = reduced_dims(u)
+    merged = with_axis(u.src[0], first, ix.product(u.src[0].shape[d] for d in dims), after=len(dims))
+    total = movement(Ops.REDUCE_AXIS, merged, (BinaryOps.ADD, (first,)))
+    return total, reshaped(total, u.shape)
+  axis = max(u.arg[1], key=lambda d: ix.elements((u.src[0].shape[d],)))
+  total = movement(Ops.REDUCE_AXIS, u.src[0], (BinaryOps.ADD, (axis,)))
+  return total, movement(Ops.REDUCE_AXIS, total, (BinaryOps.ADD, tuple(d for d in u.arg[1] if d != axis)))
 
 
 def _of_matrices(u: UOp) -> bool:
@@ -120,12 +115,9 @@ def find_exchanges(sinks: Sequence[UOp]) -> dict[UOp, ExchangedSum]:
   for u in sums:
     if (p := _product(u, _OTHER)) is not None:
       for factor in p.factors: products.setdefault(factor.value, []).append(p)
-  users: dict[UOp, list[UOp]] = {}
+  users = users_in(order) if products else {}
   for u in sums if products else ():
     if (f := _factors(u, products)) is None: continue
-    if not users:
-      for n in order:
-        for s in dict.fromkeys(n.src): users.setdefault(s, []).append(n)
     if (exchange := next((e for p in products[f.other] if (e := _exchange(u, f, p, users)) is not None), None)) is not None:
       found[u] = exchange
   return found
@@ -209,11 +201,10 @@ def _exchange(u: UOp, f: _Factors, y: _Product, users: Mapping[UOp, Sequence[UOp
   table = {a: i for a, i in zip(r.at, idx) if a is not k}
   if any(s.parts for s in r.factors): return None
   factors = [(s.value, substitute(s.at, table)) for s in r.factors]
-  sides = [n for n, (_, i) in enumerate(factors) if not any(j in x.ranges for x in i)]
+  sides = [n for n, (_, i) in enumerate(factors) if j not in axes_in(*i)]
   if len(sides) != 1: return None
   v, v_at = factors[1 - sides[0]]
-  for n in range(2):   # the factors of y are p and v, in the same places
-    (p, p_at, mine), (other, other_at, more) = y.factors[n], y.factors[1 - n]
+  for (p, p_at, mine), (other, other_at, more) in (y.factors, y.factors[::-1]):   # they are p and v, in the same places
     if p is not f.other or other is not v or more: continue
     known = {a: i for a, i in zip(p_at, here) if a.op is Ops.RANGE}
     if tuple(known.get(a, a) for a in p_at) != here: continue
@@ -227,14 +218,13 @@ def _exchange(u: UOp, f: _Factors, y: _Product, users: Mapping[UOp, Sequence[UOp
     theirs = [ix.ZERO if a is y.axis else known.get(a, a) for a in y.at]
     wanted = [i for i in wide if i.op is Ops.RANGE and i is not j]
     without = [d for d, i in enumerate(wide) if j in i.ranges]
-    if len(without) != 1 or {*wanted} != {i for i in theirs if i.op is Ops.RANGE}: continue
-    if [i for i in wanted if i is not k] != [i for i in here if i.op is Ops.RANGE and i is not j]: continue
+    if len(without) != 1 or [i for i in wanted if i is not k] != [i for i in here if i.op is Ops.RANGE and i is not j]: continue
     order = (*[theirs.index(i) for i in wanted], *[d for d, i in enumerate(theirs) if i.op is not Ops.RANGE])
     path = [y.node]
     while len(found := users.get(path[-1], ())) == 1 and found[0].op in _AS_STORED:
       if found[0].dtype not in (y.node.dtype, v.dtype): break   # rounded further than its factors are
       path += found
-    return ExchangedSum(node.src[0].src[sides[0]], tuple(path), without[0], order, node.arg[1], f.times, f.over, f.negative)
+    return ExchangedSum(f, node.src[0].src[sides[0]], tuple(path), without[0], order, node.arg[1])
   return None
 
 

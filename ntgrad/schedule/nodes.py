@@ -43,6 +43,14 @@ def pushed(u: UOp, idx: Idx) -> Idx:
   return tuple(idx[d] for d in u.arg) if u.op is Ops.PERMUTE else idx
 
 
+def users_in(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+  """The nodes of an order that read each node, each once."""
+  found: dict[UOp, list[UOp]] = {}
+  for u in order:
+    for s in dict.fromkeys(u.src): found.setdefault(s, []).append(u)
+  return found
+
+
 def index_covers(idx: Idx, shape: tuple[int, ...]) -> bool:
   """Whether an index runs over every element of a shape once: by axes of its own, or those of a reshaped one."""
   axes = [(i, n) for i, n in zip(idx, shape) if n != 1]

@@ -30,6 +30,7 @@ from .nodes import (
   pulled,
   pushed,
   reduced_dims,
+  users_in,
   viewed,
 )
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
@@ -325,15 +326,13 @@ class Partition:
     g, idx, valid = d
     if u.arg[0] is not BinaryOps.ADD or g.kept is None or u in self.joined: return False
     free, above = axes_in(valid, *idx), u
-    while True:
+    while above is u or above.op in MOVEMENT:
       users = self.users.get(above, [])
       if len(users) != 1 or users[0] in self.must: return False
       above = users[0]
-      if above.op is Ops.REDUCE_AXIS: break
-      if above.op not in MOVEMENT: return False
-    if above.arg[0] is not BinaryOps.ADD or above.dtype is not u.dtype or not g.kept <= free: return False
-    if axes_size(free) > 2 * elements_of(u): return False
-    self._take(u, d, list(idx), [], [dim for dim in sorted(u.arg[1]) if u.src[0].shape[dim] != 1])
+    if above.op is not Ops.REDUCE_AXIS or above.arg[0] is not BinaryOps.ADD or above.dtype is not u.dtype: return False
+    if not g.kept <= free or axes_size(free) > 2 * elements_of(u): return False
+    self._take(u, d, list(idx), [], sorted(reduced_dims(u)))
     self.merged.add((u, *d))
     return True
 
@@ -353,11 +352,7 @@ class Partition:
     self.binds[u, *d] = tuple(at), d[2], tuple(taken)
 
   @cached_property
-  def users(self) -> dict[UOp, list[UOp]]:
-    found: dict[UOp, list[UOp]] = {}
-    for u in self.order:
-      for s in dict.fromkeys(u.src): found.setdefault(s, []).append(u)
-    return found
+  def users(self) -> dict[UOp, list[UOp]]: return users_in(self.order)
 
   def _make_root(self, u: UOp, ds: list[Use]) -> None:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""

@@ -12,7 +12,7 @@ from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, UOp, dtypes, ide
 from ntgrad.codegen.kernel import flat_index, rewrite, steps_of
 from ntgrad.graph import nodes as graph
 
-from .exchanged_sums import SumInTwo, find_exchanges
+from .exchanged_sums import find_exchanges, in_two
 from .nodes import LEAVES_WITHIN, Nodes, elements_of, is_fixed, leaves, movement, node_bytes, reduced_size, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
@@ -35,13 +35,13 @@ def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp], exchanged:
   ``several`` axes, by what is made in their place, but for those that are ``kept``; None: they stay as they are."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
   parts, trips = (find_shrunk(sinks), find_round_trips(sinks)) if target.blocks else ({}, {})
-  found = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if exchanged is not None else {}
-  exchanges = found | {u: SumInTwo() for u in several if u not in kept and u.op is Ops.REDUCE_AXIS and len(u.arg[1]) > 1}
-  first = tuple(dict.fromkeys(e.stored for e in found.values()))   # rewritten before what reads them then
+  exchanges = {u: e for u, e in find_exchanges(sinks).items() if u not in kept} if exchanged is not None else {}
+  divided = {u for u in several if u not in kept and u.op is Ops.REDUCE_AXIS and len(u.arg[1]) > 1}
+  first = tuple(dict.fromkeys(e.stored for e in exchanges.values()))   # rewritten before what reads them then
   later = set[UOp]()   # SHRINKs of what is split: by them
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
-    if old in exchanges and (new := exchanges[old].made(u, made)) is not None:
+    if new := in_two(u) if old in divided else exchanges[old].made(u, made) if old in exchanges else None:
       if exchanged is not None: exchanged[new[0]] = old
       return new[1]
     if old in shifted: return in_one_pass(shifted[old], u, target)
