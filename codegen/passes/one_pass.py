@@ -32,14 +32,13 @@ from ..kernel import Axis, AxisKind, Kernel, flat_index, rewrite, steps_of, subs
 from ..opts import TensorDescriptor, Warps
 from .builder import Builder, chooses, for_, keep, put, reduce_over, store_over
 from .matrix_units import in_powers_of_two, unrounded
-from .one_pass_rule import Chain, Shift, counted_where, find_chain, greatest_along, times, uncast_float
+from .one_pass_rule import MOST_WITHIN, Chain, Shift, counted_where, find_chain, greatest_along, times, uncast_float
 
 RECOMPUTED = 6                                  # operations up to which a value is computed again
 # rows and columns of a block of scores, at most, where blocks are multiplied (bench/RESULTS-attention.md). By warp groups those
 # that have the registers take more: of wide rows several, or scores that are products alone; of others one, but for a bias
 _MULTIPLIED, _LARGE, _NARROW, _LONG = (64, 64), (128, 64), (64, 32), (64, 128)
-CPU_ROWS, CPU_COLUMNS = 64, 64                  # the same on a CPU, whose own cache holds them
-MOST_BESIDE = 256          # elements beside rows and columns that a program has all of: the width of a head of attention
+_ON_CPU = 64, 64                                # the same on a CPU, whose own cache holds them
 LANES = 16                 # elements that blocks on a CPU are multiples of
 LEAST_MULTIPLIED = 16      # elements of a block that is multiplied, along each axis
 LEAST_CORES = 4            # programs for one of so many cores, at least, on a target with blocks
@@ -52,7 +51,7 @@ def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
   """Reductions along one axis that need each other -> a loop over its blocks: max[j](s), sum[j](exp(s - max[j](s)) * v) -> FOR(j,
   m = max(m, s), sum = sum * exp(old m - m) + exp(s - m) * v)."""
   if (chain := find_chain(kernel)) is None or (rows := chain.rows(kernel)) is None: return kernel
-  if not all(isinstance(a.size, int) and a.size <= MOST_BESIDE for a in _whole_axes(kernel, chain)): return kernel
+  if not all(isinstance(a.size, int) and a.size <= MOST_WITHIN for a in _whole_axes(kernel, chain)): return kernel
   made = kernel
   if target and target.blocks:
     if any(map(_multiplied_exactly, kernel.reduces)): return kernel
@@ -111,7 +110,7 @@ class _Blocks(Builder):
     self.made_inside = [*[m.inside for m in chain.members], *[s.src[2] for s in self.each_round]]
     self.blocks, self.is_wide, self.long_warps = bool(target and target.blocks), False, False
     all_of = _whole_axes(kernel, chain)
-    most = CPU_ROWS, CPU_COLUMNS
+    most = _ON_CPU
     if target and target.blocks:
       several = sum(r.ranges >= self.common for r in chain.inner) > 1
       wide = self.is_wide = max([a.count for a in all_of], default=1) > _MULTIPLIED[1]
@@ -241,17 +240,14 @@ class _Blocks(Builder):
     return rewrite((self.here(u),), {Ops.LOAD: load})[0]
 
   def axes_of(self, *ranges: UOp) -> list[Axis]:
-    """The tile axes of what is a function of axes of the kernel."""
-    return self.among(union([self.here(r).ranges for r in ranges]))
-
-  def among(self, ranges: frozenset[UOp]) -> list[Axis]:
-    """The tile axes that are some ranges."""
-    return [a for a in self.axes if a.kind is AxisKind.TILE and a.rng in ranges]
+    """The tile axes of what is a function of axes of the kernel, or of new ones."""
+    here = union([self.here(r).ranges for r in ranges])
+    return [a for a in self.axes if a.kind is AxisKind.TILE and a.rng in here]
 
   def counted(self, x: UOp, fn: BinaryOps, blocks: Collection[UOp], body: list[UOp]) -> UOp:
     """What is reduced, without what is behind the last element. Of ``blocks`` one is written over (weight = where(j < n, weight,
     0)), which ``masks`` has whole blocks spared; what it is multiplied by is read as 0 there."""
-    gate, value = self.behind(), self.value(x)
+    gate, value = ix.TRUE if self.column is None else self.there[self.column.rng], self.value(x)
     if gate is ix.TRUE: return value
     product = x.arg is BinaryOps.MUL and fn is BinaryOps.ADD
     first, *others = sorted([uncast_float(f) for f in x.src] if product else [x], key=lambda f: f not in blocks)
@@ -264,10 +260,6 @@ class _Blocks(Builder):
     """Whether it is read along the chain's axis, and so 0 behind the last element."""
     axes = {self.chain.axis} if self.column is None else {self.chain.axis, self.column.rng}
     return u.op is Ops.LOAD and (u.src[0].op is Ops.DEFINE_GLOBAL or u in self.reads) and not axes.isdisjoint(u.ranges)
-
-  def behind(self) -> UOp:
-    """Whether an element is not behind the last along the chain's axis."""
-    return ix.TRUE if self.column is None else self.there[self.column.rng]
 
   def finite(self, v: UOp, other: UOp | None = None) -> UOp:
     """What a sum is shifted by: a maximum, but the least finite number for -inf, from which -inf is as far as it was; where that
@@ -337,10 +329,8 @@ class _Blocks(Builder):
     """The values that are made once a round, as a block: those that several reductions need, or one along more axes."""
     users: dict[UOp, dict[UOp, None]] = {}
     dear: dict[UOp, int] = {}   # operations
-    nodes: dict[UOp, None] = {}
     for x in self.made_inside:
       for u in toposort((x,), self.kept.__contains__):
-        nodes[u] = None
         users.setdefault(u, {})[x] = None
         own = RECOMPUTED + 1 if u.op is Ops.REDUCE else FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
         dear[u] = 0 if u in self.kept else own + sum(dear[s] for s in u.src)
@@ -348,13 +338,13 @@ class _Blocks(Builder):
       return s not in self.kept and self.chain.axis in s.ranges and s.dtype.kind == "f" and dear[s] > RECOMPUTED
     def alike(a: UOp, b: UOp) -> bool: return users[a] == users[b] and a.ranges - self.common == b.ranges - self.common
     found = {x for x in self.made_inside if len(users[x]) > 1 and is_block(x)}
-    for u in nodes:
+    for u in users:
       for s in u.src if u.op is Ops.ALU or u.op is Ops.CAST else ():
         if not is_block(s) or alike(s, u): continue
         narrow = s.op is Ops.CAST and s.src[0].dtype.kind == "f" and s.src[0].dtype.itemsize < s.dtype.itemsize
         found.add(s.src[0] if narrow else s)   # in as few bytes as it is rounded to
     def is_masked(u: UOp) -> bool: return u.arg is TernaryOps.WHERE and u.dtype.kind == "f" and self.chain.axis in u.src[0].ranges
-    masked = set(filter(is_masked, nodes)) if self.blocks else set[UOp]()
+    masked = set(filter(is_masked, users)) if self.blocks else set[UOp]()
     return found | self.turned() | masked | {r for r in toposort(masked) if r.op is Ops.REDUCE and is_block(r)}
 
   def turned(self) -> set[UOp]:
@@ -373,13 +363,13 @@ class _Blocks(Builder):
     out: list[UOp] = []
     self.table = self.fixed
     for n, m in enumerate(self.chain.members):
-      so_far, greatest = self.kept[m.node], m.node.arg[0] is BinaryOps.MAX
+      so_far, with_ = self.kept[m.node], add if m.node.arg[0] is BinaryOps.MAX else mul
       factors = [self.exponential(s, self.finite(v := self.kept[s.statistic]), v) for s in m.shifts]
       factors += [self.here(substitute((f,), totals)[0]).cast(so_far.dtype) for f in m.factors]
       if factors:
-        by = reduce(add if greatest else mul, factors)
-        if by.ranges < so_far.ranges: by = keep(out, f"last{n}", by, *self.among(by.ranges))
-        so_far = (add if greatest else mul)(so_far, by)
+        by = reduce(with_, factors)
+        if by.ranges < so_far.ranges: by = keep(out, f"last{n}", by, *self.axes_of(*by.ranges))
+        so_far = with_(so_far, by)
       totals[m.node] = so_far
     return out + [self.put(s, totals) for s in self.kernel.body if s not in self.each_round]
 

@@ -19,6 +19,7 @@ from ..ir.alu import mul
 from ..kernel import Axis, Kernel, substitute
 
 EXPONENTIALS = UnaryOps.EXP, UnaryOps.EXP2
+MOST_WITHIN = 256   # elements of an axis that a program has all of: the width of a head of attention
 
 Linear = dict[UOp, float]          # a sum of values, each with its factor
 Needs = dict[UOp, frozenset[UOp]]  # the members of a chain beneath each node

@@ -14,9 +14,9 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import evaluator, sizes_of
 from ntgrad.codegen.ir import MOVEMENT, BinaryOps, DType, Ops, UnaryOps, UOp, dtypes
 from ntgrad.codegen.kernel import substitute
+from ntgrad.codegen.passes.one_pass_rule import MOST_WITHIN
 from ntgrad.codegen.passes.scatters import worth_sorting
 from ntgrad.graph import BoundInt, Derived
-from ntgrad.schedule.chains import MOST_WITHIN
 from ntgrad.schedule.placement import Sink, offset_of
 
 from .buffer import Buffer, Storage, number_buffer, slice_of

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir import MOVEMENT, BinaryOps, Ops, Target, TernaryOps, UOp, config, multiplied_exactly, toposort
 from ntgrad.codegen.kernel import substitute
-from ntgrad.codegen.passes.one_pass_rule import members_of
+from ntgrad.codegen.passes.one_pass_rule import MOST_WITHIN, members_of
 from ntgrad.graph import nodes as graph
 
 from .nodes import (
@@ -32,7 +32,6 @@ from .nodes import (
 from .placement import load_element
 
 MOST_WALKED = 512     # nodes that are looked at for one sum
-MOST_WITHIN = 256     # elements that a reduction within goes along, at most: the width of a head of attention
 MOST_DEAR = 2         # blocks between products that a kernel has room for: the scores of attention, and their gradient
 _LITTLE = 16          # so many times less work than the largest of what lies within is done again in each kernel
 
