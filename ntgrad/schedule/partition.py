@@ -309,7 +309,9 @@ class Partition:
     readers = asking.keys() | self.groups.reading.get(u, ())
     if not asking and u not in self.must or (here := self._pass_with(self.chains.stored[u], readers)) is None: return False
     self._store(u, here, [], asking)
-    self.uses[u].update(dict.fromkeys(inside))
+    for d in inside:   # other kernels make it once more
+      if d != here: self._begin(u, d)
+      self.uses[u][d] = None
     return True
 
   def _in_pass(self, u: UOp, idx: Idx, g: Group) -> bool:

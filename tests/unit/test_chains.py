@@ -559,6 +559,22 @@ def test_gradients_in_blocks(name: str, request: pytest.FixtureRequest) -> None:
   for a, b in zip(found, plain): assert np.allclose(a, b, rtol=1e-2, atol=1e-2)
 
 
+def of_maxima() -> list[np.ndarray]:
+  """Attention by scores that are maxima of sums, and its gradients."""
+  q, k, v = inputs = [Tensor(a, requires_grad=True).realize() for a in arrays(heads=2)]
+  s = (q.unsqueeze(-2) + k.unsqueeze(-3)).amax(-1)
+  y = s.softmax(-1) @ v
+  y.square().sum().backward()
+  return [t.numpy() for t in (y, *[t.grad for t in inputs])]
+
+
+def test_gradients_of_maxima_in_blocks(request: pytest.FixtureRequest) -> None:
+  """One kernel stores the scores, which others that make them once more ask for too."""
+  with config(noopt=1): plain = of_maxima()
+  request.getfixturevalue("interpreted")
+  for a, b in zip(of_maxima(), plain): assert np.allclose(a, b, rtol=1e-4, atol=1e-4 * max(np.abs(b).max(), 1))
+
+
 def second_order(heads: int) -> list[np.ndarray]:
   """Attention's gradients of the sum of squares of its gradients."""
   inputs = [Tensor(a, requires_grad=True).realize() for a in arrays(heads=heads)]
