@@ -191,22 +191,17 @@ def _shift(u: UOp, along: UOp, needs: Needs) -> Shift | None:
 def counted_where(m: Member) -> Iterator[UOp]:
   """Indices that are below 0 for each element that counts for a reduction: it is the identity where a condition is false, as a
   sum of exp(where(j <= i, s, -inf)) is."""
-  fn, queue = m.node.arg[0], [m.inside]
-  nothing = identity(fn, m.node.dtype)
-  def conditions(x: UOp, nothing: float) -> Iterator[UOp]:
-    """Of a choice between something and ``nothing``; what is chosen is looked at next."""
+  queue = [(m.inside, identity(m.node.arg[0], m.node.dtype))]   # values, and what each is where nothing counts
+  for x, nothing in queue:
+    x = uncast_float(x)
     for n in (1, 2) if x.arg is TernaryOps.WHERE else ():
       if x.src[n].op is Ops.CONST and x.src[n].arg == nothing:
-        queue.append(x.src[3 - n])
+        queue.append((x.src[3 - n], nothing))
         yield from [c for c in below_zero(x.src[0], n == 1) if c is not None]
-  for x in map(uncast_float, queue):
-    yield from conditions(x, nothing)
-    if fn is not BinaryOps.ADD: continue
-    if x.arg is BinaryOps.MUL: queue += x.src
-    elif x.arg is BinaryOps.DIV or x.arg is UnaryOps.NEG: queue.append(x.src[0])
-    elif x.arg in EXPONENTIALS:
-      for t, c in linear(x.src[0]).items():
-        if c > 0: yield from conditions(uncast_float(t), -math.inf)
+    if nothing != 0: continue
+    if x.arg is BinaryOps.MUL: queue += [(s, nothing) for s in x.src]
+    elif x.arg is BinaryOps.DIV or x.arg is UnaryOps.NEG: queue.append((x.src[0], nothing))
+    elif x.arg in EXPONENTIALS: queue += [(t, -math.inf) for t, c in linear(x.src[0]).items() if c > 0]
 
 
 def uncast_float(x: UOp) -> UOp:
