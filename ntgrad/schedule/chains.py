@@ -97,10 +97,9 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
   walks = {u: w for u in sums if len(reduced_dims(u)) == 1 and (w := _Walk(u, users, must, target.least_scores)).dear}
   first = {u: j for u, w in walks.items() if (j := w.with_others()) is not None}
   apart.update((u, BY_RULE) for u, w in walks.items() if u not in first and any(r.arg[0] is BinaryOps.MAX for r in w.along))
-  if target.blocks:
-    exact = {u for u, j in first.items() if any(map(_multiplied_exactly, j.dear))}
-    apart.update(dict.fromkeys(exact, EXACTLY))
-    first = {u: j for u, j in first.items() if u not in exact}
+  for u in [u for u, j in first.items() if target.blocks and any(map(_multiplied_exactly, j.dear))]:
+    apart[u] = EXACTLY
+    del first[u]
   # what some sum is made with, or is itself, others load; they make what is dear once more
   loaded, dear = {r for u, j in first.items() for r in (u, *j.along)}, {r for j in first.values() for r in j.dear}
   needed = {r for u, j in first.items() if not walks[u].beside for r in j.dear}
@@ -111,16 +110,14 @@ def find_joined(order: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], must: 
     if mine is not None: found[u] = mine
   for r in {r for j in found.values() for r in j.along}: found.pop(r, None)
   while True:
-    inside, left = {n for j in found.values() for n in j.within}, dict.fromkeys(found)
-    known = {n for j in found.values() if j.along for n in j.dear}
-    final = {n for j in found.values() for n in j.final}
-    asked: dict[UOp, list[UOp]] = {}
-    for u in left:
-      mine = found[u]
-      for n in mine.within - mine.shared:
-        if n not in asked: asked[n] = [r for r in users.get(n, ()) if r not in inside and r not in left]
+    inside, left = {n for j in found.values() for n in j.within}, dict(found)
+    known = {n for j in left.values() if j.along for n in j.dear}
+    final = {n for j in left.values() for n in j.final}
+    private = {n for j in left.values() for n in j.within - j.shared}
+    asked = {n: [r for r in users.get(n, ()) if r not in inside and r not in left] for n in private}
+    for u, mine in left.items():
       others = [n for n in mine.within - mine.shared if asked[n] or n in must]
-      for r in (r for n in others for r in asked[n]): several.update(_sums_above(r, users))
+      several.update(s for n in others for r in asked[n] for s in _sums_above(r, users))
       hindered = not final.issuperset(others)
       if hindered and mine.along: apart[u] = READ_TOO
       if hindered or known.isdisjoint(mine.dear): del found[u]

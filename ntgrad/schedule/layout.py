@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.ir import BinaryOps, Ops, UOp, may_round, toposort
-from ntgrad.codegen.kernel import AxisKind, rewrite
+from ntgrad.codegen.ir import Ops, UOp, may_round, toposort
+from ntgrad.codegen.kernel import AxisKind, Kernel, multiplication, rewrite
 
 from .nodes import Idx, at_place, axes_in, axes_size
 from .placement import GRAPH_EFFECTS
@@ -96,9 +96,10 @@ class _Channels:
         self.fixed.update(item.nodes)
         continue
       self.fixed.update(n for n, p in zip(item.nodes, kernel.params) if p.shape != n.shape or p.align)
-      accesses = list(buffer_accesses(item))
+      of = buffers(kernel, item.nodes)
+      accesses = buffer_accesses(kernel.nodes, of)
       for a in accesses: self.of.setdefault(a.node, []).append(len(self.kernels))
-      self.kernels.append((accesses, list(products(kernel.nodes, buffers(item)))))
+      self.kernels.append((accesses, list(products(kernel.nodes, of))))
     self.found: dict[UOp, int] = {n: n.arg[1] for n in self.of if n.op is Ops.CONTIGUOUS and n.arg is not None
                                   and n.arg[0] == LAST and n.arg[1] != len(n.shape) - 1}
     self.new = list(self.found)
@@ -168,32 +169,24 @@ def dimension_along(channel: UOp, a: BufferAccess) -> int | None:
   return a.at.index(channel) if channel in a.at and sum(channel in i.ranges for i in a.at) == 1 else None
 
 
-def buffers(item: ScheduleItem) -> dict[UOp, UOp]:
+def buffers(kernel: Kernel, nodes: Sequence[UOp]) -> dict[UOp, UOp]:
   """The node in the tensor graph of each param of a kernel."""
-  assert item.ast is not None
-  return {p.uop: item.nodes[p.slot] for p in item.ast.params}
+  return {p.uop: nodes[p.slot] for p in kernel.params}
 
 
-def buffer_accesses(item: ScheduleItem) -> Iterator[BufferAccess]:
-  """Every LOAD and STORE of a kernel."""
-  of = buffers(item)
-  assert item.ast is not None
-  for u in item.ast.nodes:
-    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] in of: yield BufferAccess(of[u.src[0]], u.src[1].src, u)
+def buffer_accesses(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> list[BufferAccess]:
+  """The LOADs and STOREs among some nodes; ``of`` says which buffer a param is."""
+  return [BufferAccess(of[u.src[0]], u.src[1].src, u) for u in nodes if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] in of]
 
 
 def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
-  """The sums of products among some nodes; ``of`` says which buffer a param is."""
+  """The sums of products among some nodes."""
   for r in nodes:
-    if r.op is not Ops.REDUCE or r.arg[0] is not BinaryOps.ADD: continue
-    value = r.src[0]
-    while value.op is Ops.ALU and len(value.src) == 3: value = value.src[1]   # a condition
-    if value.arg is not BinaryOps.MUL: continue
-    loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in of] for s in value.src]
-    if any(len(l) != 1 for l in loads): continue
+    if r.op is not Ops.REDUCE or (value := multiplication(r)) is None: continue
+    first, second = [buffer_accesses(toposort((s,)), of) for s in value.src]
     bound = frozenset(x for x in value.ranges if x.arg[0] in r.arg[1])
-    a, b = [BufferAccess(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
-    yield Product(bound, (a, b), axes_size(value.ranges), may_round(value.src))
+    if len(first) == len(second) == 1:
+      yield Product(bound, (*first, *second), axes_size(value.ranges), may_round(value.src))
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:

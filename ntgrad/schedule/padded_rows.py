@@ -94,11 +94,11 @@ class _Rows:
     for item in items:
       if (kernel := item.ast) is None: continue
       fixed.update(n for n, p in zip(item.nodes, kernel.params) if p.align or ix.elements(p.shape) != elements_of(n))
-      shapes = {p.uop: p.shape for p in kernel.params}
-      stores = [a for a in buffer_accesses(item) if a.by.op is Ops.STORE]
+      shapes, of = {p.uop: p.shape for p in kernel.params}, buffers(kernel, item.nodes)
+      stores = buffer_accesses(kernel.effects, of)
       for a in stores: writers.setdefault(a.node, []).append((kernel, a))
       rows = [a for a in stores if ix.count((shape := shapes[a.by.src[0]])[row(shape)]) >= _LONG]
-      for p in products(kernel.nodes, buffers(item)):
+      for p in products(kernel.nodes, of):
         # what large products are made into is stored in whole vectors then
         for a in (*[f for f in p.factors if f.by.src[0] not in kernel.written], *(rows if p.count >= _LARGE else ())):
           if a.node in wanted or a.node.op in FIXED: continue
@@ -119,8 +119,8 @@ class _Rows:
       params = tuple(replace(p, shape=(*p.shape[:r.place], r.after, *p.shape[r.place + 1:])) if (r := rows.get(p.uop)) else p
                       for p in kernel.params)
       axes: dict[UOp, int] = {}
-      read = [f for p in products(kernel.nodes, buffers(item)) for f in p.factors]
-      for a in (*read, *[a for a in buffer_accesses(item) if a.by.op is Ops.STORE]):
+      of = buffers(kernel, item.nodes)
+      for a in (*[f for p in products(kernel.nodes, of) for f in p.factors], *buffer_accesses(kernel.effects, of)):
         if (r := self.longer.get(a.node)) is None: continue
         if (axis := sole_axis(a, r.place, r.before)) is not None and grows(kernel, axis):
           axes[axis] = min(axes.get(axis, r.after), r.after)
