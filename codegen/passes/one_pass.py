@@ -51,7 +51,7 @@ def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
   """Reductions along one axis that need each other -> a loop over its blocks: max[j](s), sum[j](exp(s - max[j](s)) * v) -> FOR(j,
   m = max(m, s), sum = sum * exp(old m - m) + exp(s - m) * v)."""
   if (chain := find_chain(kernel)) is None or (rows := chain.rows(kernel)) is None: return kernel
-  if not all(isinstance(a.size, int) and a.size <= MOST_WITHIN for a in _whole_axes(kernel, chain)): return kernel
+  if not all(isinstance(a.size, int) and a.size <= MOST_WITHIN for a in chain.whole(kernel)): return kernel
   made = kernel
   if target and target.blocks:
     if any(map(_multiplied_exactly, kernel.reduces)): return kernel
@@ -62,15 +62,10 @@ def lower_one_pass(kernel: Kernel, target: Target | None = None) -> Kernel:
   return kernel if blocks.blocks and blocks.started * LEAST_CORES < blocks.cores else blocks.made_in_blocks()
 
 
-def _whole_axes(kernel: Kernel, chain: Chain) -> list[Axis]:
-  """The axes of which a program has all elements: neither the chain's nor those of its rows."""
-  return [a for a in kernel.axes if a.rng is not chain.axis and a.rng not in chain.common]
-
-
 def with_shared_axes(kernel: Kernel, chain: Chain) -> Kernel:
   """A kernel whose inner reductions go along axes of as many elements that others have, so that what both read is read once:
   sum[k](q[i, k] * x[j, k]), y[i, d] = sum[j](p[i, j] * x[j, d]) -> sum[d](q[i, d] * x[j, d])."""
-  axes = _whole_axes(kernel, chain)
+  axes = chain.whole(kernel)
   def reduce_(old: UOp, r: UOp) -> UOp | None:
     a = next((a for a in axes if r.arg[1] == (a.id,)), None)
     if a is None: return None
@@ -109,7 +104,7 @@ class _Blocks(Builder):
     self.each_round = [s for s in kernel.body if chain.axis in s.ranges]   # what is stored block by block
     self.made_inside = [*[m.inside for m in chain.members], *[s.src[2] for s in self.each_round]]
     self.blocks, self.is_wide, self.long_warps = bool(target and target.blocks), False, False
-    all_of = _whole_axes(kernel, chain)
+    all_of = chain.whole(kernel)
     most = _ON_CPU
     if target and target.blocks:
       several = sum(r.ranges >= self.common for r in chain.inner) > 1

@@ -48,6 +48,10 @@ class Chain(NamedTuple):
   members: tuple[Member, ...]
   inner: tuple[UOp, ...]
 
+  def whole(self, kernel: Kernel) -> list[Axis]:
+    """The axes of which a program has all elements: neither the chain's nor those of its rows."""
+    return [a for a in kernel.axes if a.rng is not self.axis and a.rng not in self.common]
+
   @property
   def common(self) -> frozenset[UOp]:
     """The axes along which all members have results, of those that the inner reductions vary along."""
@@ -263,14 +267,10 @@ def direction(index: UOp, axis: UOp) -> int | None:
     terms, _ = ix.linear(u)
     if axis not in u.ranges: found[u] = 0
     elif u is axis: found[u] = 1
-    elif u not in dict(terms): found[u] = _together((found[t], by) for t, by in terms)
-    elif u.arg is BinaryOps.MAX or u.arg is BinaryOps.MIN: found[u] = _together((found[s], 1) for s in u.src)
     elif u.arg is BinaryOps.IDIV and axis not in u.src[1].ranges and ix.vmin(u.src[1]) > 0: found[u] = found[u.src[0]]
-    else: found[u] = None
+    elif u in dict(terms) and u.arg is not BinaryOps.MAX and u.arg is not BinaryOps.MIN: found[u] = None
+    else:   # that of all parts
+      parts = [(s, 1) for s in u.src] if u in dict(terms) else terms
+      signs = {d if d is None or by > 0 else -d for t, by in parts for d in (found[t],)} - {0}
+      found[u] = signs.pop() if len(signs) == 1 else None
   return found[index]
-
-
-def _together(parts: Iterable[tuple[int | None, int]]) -> int | None:
-  """The direction of a sum of parts, by the direction of each and what it is multiplied by."""
-  signs = {None if d is None else d if by > 0 else -d for d, by in parts} - {0}
-  return signs.pop() if len(signs) == 1 else None

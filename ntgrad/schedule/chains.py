@@ -282,9 +282,7 @@ class _Walk:
 def _added(r: UOp) -> list[UOp]:
   """The nodes between what a reduction adds and what that is made of in fewer elements."""
   def part(n: UOp) -> bool: return (n.op in MOVEMENT or n.op in _ELEMENTWISE) and elements_of(n) == elements_of(r.src[0])
-  queue = [r.src[0]] if part(r.src[0]) else []
-  for n in queue: queue += [s for s in n.src if s not in queue and part(s)]
-  return queue
+  return [n for n in toposort((r.src[0],), lambda n: not part(n)) if part(n)]
 
 
 def _along(r: UOp, idx: Idx, axis: UOp) -> Idx | None:
