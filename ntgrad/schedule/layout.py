@@ -186,7 +186,7 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
     first, second = [buffer_accesses(toposort((s,)), of) for s in value.src]
     bound = frozenset(x for x in value.ranges if x.arg[0] in r.arg[1])
     if len(first) == len(second) == 1:
-      yield Product(bound, (*first, *second), axes_size(value.ranges), may_round(value.src))
+      yield Product(bound, (first[0], second[0]), axes_size(value.ranges), may_round(value.src))
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
