@@ -670,6 +670,22 @@ def test_faults_end_the_job(what: str, said: str) -> None:
   assert time.monotonic() - begun < 20   # of which the processes take a few to begin
 
 
+def test_whoever_ends_first_is_named(tmp_path: Path) -> None:
+  """Whatever mpiexec says, which ends the others, and may name one of these."""
+  from ntgrad.distributed.world import _NOTE
+  from ntgrad.utils.command.launch import Job
+  job, ranks = Job(tmp_path), [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(3)]
+  for i, p in enumerate(ranks): Path(tmp_path, str(i)).write_bytes(_NOTE.pack(p.pid, 7))
+  job._watch(0.0)
+  for p in (ranks[1], ranks[0], ranks[2]):
+    p.kill()
+    p.wait()
+    job._watch(5.0)
+  job.named = ranks[0].pid
+  assert job.reason(137, 3) == f"rank 1 of 3 (process {ranks[1].pid}) was killed after 7 operations"
+  job.end()
+
+
 @needs_mpi
 @pytest.mark.long
 @pytest.mark.parametrize(("how", "said"), [

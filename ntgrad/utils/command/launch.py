@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from .parser import add_script, command
 
 PATIENCE = 5.0   # seconds that processes have to end by themselves, or that others have to join them
 _LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}   # where MPI's own transports listen, of ranks of one machine
+AT_ONCE = 1.0   # seconds within which the others end when one is killed
 _KILLED = re.compile(rb"PID (\d+) RUNNING AT")   # what MPICH's mpiexec says of a process that was killed
 
 
@@ -74,8 +76,10 @@ class Job:
   """Processes that belong together. ``folder`` is where they note who they are. ``signal``: what ended them from outside."""
 
   def __init__(self, folder: Path):
-    self.folder, self.processes, self.signal, self.killed = folder, list[subprocess.Popen[bytes]](), 0, 0
+    self.folder, self.processes, self.signal, self.killed, self.named = folder, list[subprocess.Popen[bytes]](), 0, 0, 0
     self._readers: list[threading.Thread] = []
+    self._watched = dict[int, int]()                 # a rank's process -> what tells when it has ended
+    self._gone = list[tuple[float, list[int]]]()     # when, and which ones
 
   def start(self, prefix: str, line: Sequence[str], env: dict[str, str]) -> None:
     """Start one, in a session of its own: Ctrl-C in a terminal comes here first."""
@@ -90,7 +94,7 @@ class Job:
 
   def _read(self, source: BinaryIO, to: Any, prefix: str) -> None:
     for line in source:
-      if (found := _KILLED.search(line)) is not None: self.killed = self.killed or int(found[1])
+      if (found := _KILLED.search(line)) is not None: self.named = self.named or int(found[1])
       to.write(prefix + line.decode(errors="replace"))
       to.flush()
 
@@ -114,8 +118,20 @@ class Job:
       if not self.reason_to_end(): since = 0.0
       elif not since: since = time.monotonic()
       elif time.monotonic() - since > PATIENCE: return 1
-      time.sleep(0.05)
+      self._watch(0.05)
     return 0
+
+  def _watch(self, seconds: float) -> None:
+    """Wait, but for no longer than until a rank ends. mpiexec ends the others then, and may name one of these."""
+    for pid, _ in notes(self.folder).values():
+      if pid not in self._watched and hasattr(os, "pidfd_open"):
+        try: self._watched[pid] = os.pidfd_open(pid)
+        except OSError: self._watched[pid] = -1   # it has ended
+    there = {fd: pid for pid, fd in self._watched.items() if fd >= 0}
+    for fd in (ended := select.select([*there], [], [], seconds)[0]):
+      os.close(fd)
+      self._watched[there[fd]] = -1
+    if ended: self._gone.append((time.monotonic(), [there[fd] for fd in ended]))
 
   def reason_to_end(self) -> str:
     """Why the others cannot go on, who may not know it: a rank has failed, or has ended while some wait for all to join."""
@@ -140,12 +156,16 @@ class Job:
         if self.folder.name.encode() in Path(f"/proc/{pid}/environ").read_bytes(): os.kill(pid, signal.SIGKILL)
       except OSError: pass
     for reader in self._readers: reader.join(PATIENCE)
+    for fd in self._watched.values():
+      if fd >= 0: os.close(fd)
 
   def reason(self, code: int, size: int) -> str:
     """What ended them, of the first that noted it, or was killed."""
     if self.signal: return f"ended by {signal.Signals(self.signal).name}"
     if found := self.reason_to_end(): return found
-    ranks = notes(self.folder)
+    ranks, last = notes(self.folder), self._gone[-1][0] if self._gone else 0.0
+    first = next((pids for when, pids in self._gone if when > last - AT_ONCE), [])
+    killed = self.killed or (first[0] if len(first) == 1 else self.named)
     for rank, (pid, steps) in ranks.items():
-      if pid == self.killed: return f"rank {rank} of {size} (process {pid}) was killed after {steps} operations"
+      if pid == killed: return f"rank {rank} of {size} (process {pid}) was killed after {steps} operations"
     return f"ended with exit code {code}"
