@@ -147,7 +147,7 @@ class Lowering:
       statements = tuple(final[i] for i in part)
       mine, roots = loaded(statements), tuple(dict.fromkeys(g.stores[i][0] for i in part))
       own = frozenset(r for r in reads if storage(r) in mine or storage(r) not in every)
-      within = set(toposort([g.stores[i][1] for i in part]))
+      within = set(toposort([g.stores[i][1] for i in part], reads.__contains__))   # not of the kernels before
       out.append(make_item(statements, roots, own, tuple(worth_naming(n for n, u in given.items() if u in within))))
     return out
 
