@@ -18,7 +18,7 @@ from ntgrad.graph.recipes import recording, sources_of_output
 from . import counters, device_asserts, keeping, memory_plan, nan_checks, report
 from .buffer import Buffer, Storage, note_place, refuse_recording, resolved, transfer_watchers, walk_nodes, without_reshapes
 from .counters import phase, take_phase_seconds
-from .device import get_device
+from .device import Device, get_device
 from .index_checks import look_through
 from .launch_graphs import at_once
 from .observers import observers
@@ -209,7 +209,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       if replaced:
         refuse_recording(f"a tensor of shape {a.node.shape} is made of one that it replaces, of numbers alone", "so a replay "
                          "would make the same again; change it in place (add_(), assign()), or pass it as an argument")
-      wanted.add(a)
+      if keeping.device_of(nodes) == Device.DEFAULT: wanted.add(a)   # of another one, others may be used with it yet
     if values_before_call:
       for u in nodes:
         before_call = values_before_call[u]() if u in values_before_call else None
