@@ -63,7 +63,7 @@ due: WeakSet[Buffer] = WeakSet()
 # values that tensors held when they were computed, and not stored; with a Kept those for which another plan may be made
 lost: NodeTable[tuple[Kept | None, int]] = NodeTable()
 # what ``carried_numbers`` looked at, whose it was, and in which recording
-numbers: NodeTable[tuple[ref[Alias], int]] = NodeTable()
+once_held: NodeTable[tuple[ref[Alias], int]] = NodeTable()
 
 
 def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
@@ -83,10 +83,10 @@ def carried_numbers(number: Mapping[UOp, int]) -> list[tuple[Alias, bool]]:
           and (u := without_reshapes(a.node)).op not in (Ops.CONST, Ops.IOTA) and node_bytes(u) <= SMALL_BYTES]
   now, start = {u for u, _ in held}, being_recorded[-1].start if being_recorded else 0
   found = list[tuple[Alias, bool]]()
-  for u, a in held if numbers.known else ():
-    before = [r for n in toposort(u.src) if n not in now and (r := numbers.get(n)) is not None] if u in number else []
+  for u, a in held if once_held.known else ():
+    before = [r for n in toposort(u.src) if n not in now and (r := once_held.get(n)) is not None] if u in number else []
     if before: found.append((a, before[-1][0]() is not a and before[-1][1] != start))
-  for u, a in held: numbers.put(u, (ref(a), start))
+  for u, a in held: once_held.put(u, (ref(a), start))
   return found
 
 

@@ -19,6 +19,7 @@ from ntgrad.tensor import Tensor
 
 from .common import number
 from .optim.base import OptimizerGroup, an_optimizer
+from .optim.by_hand import ByHand
 
 _CONVERTS = "cpu", "numpy"   # types of devices without products of 16 bits
 _DEFAULT = {"cuda": dtypes.float16, "cpu": dtypes.bfloat16, "numpy": dtypes.bfloat16, "cl": dtypes.float16}
@@ -124,10 +125,14 @@ class GradScaler:
     """Divide an optimizer's gradients by the scale, to look at them or clip them before ``step``. Raises StateError where that is
     done, ArgumentError for another object."""
     if not self._enabled: return
-    flats = [f for o in _each(an_optimizer("GradScaler", optimizer)) for g in o.param_groups for f in g.flats]
+    each = _each(an_optimizer("GradScaler", optimizer))
+    flats = [f for o in each if not isinstance(o, ByHand) for g in o.param_groups for f in g.flats]
     if id(optimizer) in self._stepped: raise StateError("GradScaler.unscale_: the optimizer has stepped; call it before step()")
     if id(optimizer) in self._unscaled: raise StateError("GradScaler.unscale_: done since the last update(); call it once a step")
     bad = []
+    for p in [p for o in each if isinstance(o, ByHand) for p in o.params if p.grad is not None]:
+      p.grad = (p.grad * self._scale.to(p.device).reciprocal().reshape(()).cast(p.grad.dtype)).detach()
+      bad.append(p.grad.isfinite().all().logical_not().reshape(1))
     for f in flats:
       if not (grads := f.gradients()): continue
       inverse = self._scale.to(f.device).reciprocal().reshape(())

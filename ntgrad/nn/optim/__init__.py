@@ -2,7 +2,7 @@
 # ruff: noqa: F401 - what is handed on
 from ntgrad.compat.public import show
 
-from . import lr_scheduler, swa_utils
+from . import by_hand, lr_scheduler, swa_utils
 from .base import Optimizer, OptimizerGroup
 from .rules import ASGD, LAMB, LARS, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Lion, Muon, NAdam, RAdam, RMSprop, Rprop
 from .swa_utils import EMA

@@ -23,7 +23,7 @@ from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
 from .flat import Flat, own
-from .groups import Numbers, ParamGroup, decayed
+from .groups import Numbers, ParamGroup, Shared, decayed
 
 # options of PyTorch's and tinygrad's that change nothing here: every step is fused, may be captured, and keeps its state where
 # the parameters are
@@ -33,6 +33,9 @@ _NUMBERS = frozenset("lr betas momentum".split())   # options that rules see as 
 _RULES = dict.fromkeys("_update _up _direction _scalars _decays _recurrent".split()).keys()   # that a step asks
 _MASTER = "master_weights"   # an option of each optimizer, and the state that it has
 _RATES = "initial_lr", "max_lr", "min_lr"   # that schedules write down
+
+
+by_hand: list[Callable[[type], None]] = []   # called with a class that defines ``step`` and no rule (set by ``by_hand.py``)
 
 
 # ---- what options take
@@ -96,6 +99,8 @@ class Optimizer:
   def __init_subclass__(cls) -> None:
     super().__init_subclass__()
     if cls.__module__.startswith(f"{__package__}."): checked(cls)
+    elif "step" in vars(cls) and cls._update is Optimizer._update:
+      for begin in by_hand: begin(cls)
 
   def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
                more: Mapping[str, Any] | None = None):
@@ -145,7 +150,7 @@ class Optimizer:
     params = given["params"]
     params = list(params) if isinstance(params, Iterable) and not isinstance(params, Tensor) else [params]
     for option in given:
-      if option not in {"params", "initial_lr", *self.defaults, *_WITHOUT_EFFECT}:
+      if option not in {"params", "initial_lr", *self.defaults, *_WITHOUT_EFFECT} and not isinstance(given, Shared):
         raise ArgumentError(f"{name}: a group has {option!r}; its options are {', '.join(self.defaults)}")
     for p in params:
       if not isinstance(p, Tensor):

@@ -30,6 +30,10 @@ class Numbers:
     raise AttributeError(name)
 
 
+class Shared(dict[str, Any]):
+  """A group of an optimizer that is written by hand. It may be given to one within that, which has other options."""
+
+
 class ParamGroup(MutableMapping[str, Any]):
   """Parameters that have the same options, as PyTorch's ``param_groups`` has them: ``group["lr"] = 0.01``, ``group["params"]``.
 
