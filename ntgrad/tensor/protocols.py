@@ -180,6 +180,7 @@ class Protocols(Reduction):
   def is_cuda(self) -> bool:
     """Whether it is on a GPU."""
     return self.device.startswith("CUDA")
+  is_sparse = False   # tensors are dense
 
   # ---- text
   def _known(self) -> np.ndarray[Any, Any] | None:

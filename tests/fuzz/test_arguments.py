@@ -463,7 +463,7 @@ mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqr
 slogdet softsign sqrt square swish t tan tanh to_numpy tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "data.get_worker_info", "tile.Config",
               "tile.TileKernel", "tile.Library"}   # what functions of the table make
-VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf is_param lazydata mT names ndim requires_grad retains_grad "\
+VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf is_param is_sparse lazydata mT names ndim requires_grad retains_grad "\
          "shape".split()
 
 
