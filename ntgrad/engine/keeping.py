@@ -62,8 +62,7 @@ saved: WeakSet[Buffer] = WeakSet()
 due: WeakSet[Buffer] = WeakSet()
 # values that tensors held when they were computed, and not stored; with a Kept those for which another plan may be made
 lost: NodeTable[tuple[Kept | None, int]] = NodeTable()
-# what ``carried_numbers`` looked at, whose it was, and in which recording
-once_held: NodeTable[tuple[ref[Alias], int]] = NodeTable()
+once_held: NodeTable[bool] = NodeTable()   # what ``numbers_held`` gave at any computation
 
 
 def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple[int, Alias]]:
@@ -75,18 +74,23 @@ def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple
       if u in number and u not in asked and u.op is not Ops.BUFFER and u.device is not None: yield number[u], a
 
 
+def numbers_held() -> dict[UOp, ref[Alias]]:
+  """The small values that operations make of numbers alone, and tensors hold: whose they are."""
+  return {u: ref(a) for a in live_aliases if a.node.device is None and a.memory is None
+          and (u := without_reshapes(a.node)).op in (Ops.ALU, Ops.CAST) and node_bytes(u) <= SMALL_BYTES
+          and any([n.op is Ops.ALU for n in toposort((u,))])}
+
+
 def carried_numbers(number: Mapping[UOp, int]) -> list[tuple[Alias, bool]]:
-  """The small values of a graph that are made of numbers alone and of what a tensor held at an earlier computation, and none
-  holds now: a count that begins as a constant would get longer with every round of its loop. And whether that was another
-  tensor's, before what is recorded began."""
-  held = [(u, a) for a in live_aliases if a.node.device is None and a.memory is None
-          and (u := without_reshapes(a.node)).op not in (Ops.CONST, Ops.IOTA) and node_bytes(u) <= SMALL_BYTES]
-  now, start = {u for u, _ in held}, being_recorded[-1].start if being_recorded else 0
-  found = list[tuple[Alias, bool]]()
-  for u, a in held if once_held.known else ():
-    before = [r for n in toposort(u.src) if n not in now and (r := once_held.get(n)) is not None] if u in number else []
-    if before: found.append((a, before[-1][0]() is not a and before[-1][1] != start))
-  for u, a in held: once_held.put(u, (ref(a), start))
+  """Of these the ones in a graph that are made of what a tensor held at an earlier computation, and none holds now: a count that
+  begins as a constant would get longer with every round of its loop. And whether another one held that when what is recorded
+  began."""
+  if not (held := numbers_held()): return []
+  found, began = list[tuple[Alias, bool]](), being_recorded[-1].numbers if being_recorded else {}
+  for u, r in held.items() if once_held.known else ():
+    before = [n for n in toposort(u.src) if n in once_held and n not in held] if u in number else []
+    if before and (a := r()) is not None: found.append((a, any([n in began and began[n]() is not a for n in before])))
+  for u in held: once_held.put(u, True)
   return found
 
 

@@ -17,7 +17,7 @@ from ntgrad.graph.origins import Made
 
 from . import realize as engine
 from .buffer import Buffer, Storage, being_recorded, copy_between, transfer_watchers
-from .keeping import captured_calls
+from .keeping import captured_calls, numbers_held
 from .plan import Step
 from .realize import apply_moves, base_of, moves_from_base
 from .sized_recording import plain_ints
@@ -113,6 +113,7 @@ class Recorder(Watch):
     super().__init__()
     self.name = name
     self.start = Storage("", 0).serial
+    self.numbers = numbers_held()
     self.launches: list[Launch] = []
     self.storages: dict[int, ref[Storage]] = {}
     self.sizes: dict[int, tuple[str, int, Buffer | str]] = {}   # serial → device, bytes, how it prints

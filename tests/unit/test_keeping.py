@@ -316,6 +316,26 @@ def test_a_captured_function_may_replace_its_own_numbers() -> None:
   for _ in range(4): np.testing.assert_allclose(call(x).numpy(), x.numpy() * m * m * 2, rtol=1e-6)
 
 
+def test_gradients_that_are_numbers_are_no_count() -> None:
+  """They are replaced by every captured step, clipped ones too."""
+  w = Tensor(array(4), requires_grad=True)
+  opt = nn.optim.SGD([w], lr=0.5, momentum=0.5)
+  @ntgrad.jit
+  def step() -> Tensor:
+    opt.zero_grad()
+    loss = (w * 3).sum() / 4
+    loss.backward()
+    nn.utils.clip_grad_norm_([w], 1.0)
+    opt.step()
+    return loss.detach()
+  before, speed, want = w.numpy(), 0.0, np.zeros(4)
+  for _ in range(4):
+    step()
+    speed = 0.5 * speed + 0.5
+    want = want - 0.5 * speed
+  np.testing.assert_allclose(w.numpy() - before, want, rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_made_of_numbers_and_stays_is_not_stored(plans: list[int]) -> None:
   """Masks that are made of each other, of which tensors hold all."""
   x, at = Tensor(array(16, 16)).realize(), Tensor.arange(16)
