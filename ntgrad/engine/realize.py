@@ -98,6 +98,12 @@ class _Wanted:
     if not a.pending and is_view(a.node): a.renew()
     self.add(a)
 
+  def add_earlier(self, written: Collection[UOp]) -> None:
+    """The versions that gradients go on to and that are made of BUFFERs which are about to be written."""
+    for a in live_aliases:
+      if (u := a.earlier) is None or is_view(u := without_reshapes(u)): continue
+      if _reaches(u, set(written), (), set(), {}): self.sinks.setdefault((u, None), [])
+
   def tensor(self, t: Any) -> None:
     """A tensor's value: that of its Alias, or only the part that it shows where nothing else needs more."""
     a: Alias = t._alias
@@ -162,6 +168,7 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias]) -> None:
   wanted = _Wanted()
   for a in _readers(buffers, set(), set(but)):
     if not follows(a, storages): wanted.keep(a)
+  wanted.add_earlier(buffers)
   if wanted.sinks: _compute(wanted, time.perf_counter())
 
 
@@ -218,6 +225,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if written != before:
       before = written
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
+      wanted.add_earlier(written)
     if len(sinks) == count: break
   alive = list(keeping.held_in(there, {resolved(s) for s, _ in sinks}))
   if keeping.lost.known: keeping.note_again(there)

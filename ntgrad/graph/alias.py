@@ -39,7 +39,7 @@ class Alias:
   weights, the tensor that the value is unpacked from wherever it is used; nobody may write it. ``differentiated``: whether
   gradients of it, or of what is made of it, have been asked for.
   """
-  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "made", "line", "__weakref__"
+  __slots__ = "node", "memory", "tensors", "place", "packed", "differentiated", "made", "line", "earlier", "__weakref__"
   node: UOp
   memory: Any
   tensors: dict[ref[Any], None]
@@ -48,11 +48,12 @@ class Alias:
   differentiated: bool
   made: int    # how many tensors there were before it
   line: origins.Origin | None   # that made it, where another had made the node before
+  earlier: UOp | None   # the version that gradients go on to, see ``pass_on``
   beneath: AliasView = ()   # what the value shows of another Alias's
 
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
-    self.differentiated, self.made, self.line = False, results[0], None
+    self.differentiated, self.made, self.line, self.earlier = False, results[0], None, None
     if node.op is Ops.BUFFER and node.arg is not None: self.claim()   # a node of a recipe is in no memory
     _add(ref(self, _drop))
 
@@ -97,7 +98,7 @@ class Alias:
     """Gradients of the newest version, which was written where none are followed, go on to the one before, as in PyTorch."""
     while (u := before.src[0] if before.op is Ops.CONTIGUOUS else before).op is Ops.SLOPED and u.arg == "passed":
       before = u.src[1]
-    node = graph.sloped("passed", self.node, before)
+    self.earlier, node = before, graph.sloped("passed", self.node, before)
     for t in self.seen():
       if t._state == 1: t._node = apply_view(node, t._view)
 

@@ -123,8 +123,8 @@ def test_model_of_gradients() -> None:
     "loss.backward()",
     "check(grad(x))",
   )
-  # y = x2 ** 2, 1 * x1, 2 * x2 ** 2, and d's values as constants: 9, 2, 18
-  assert np.allclose(values_of(lines), [0, 2, 9 * 6 + 18 * 12])
+  # y = x2 ** 2, (1, with the slope of 2 * x1) * x1, 2 * x2 ** 2, and d's values as constants: 9, 2, 18
+  assert np.allclose(values_of(lines), [0, 2 * (2 * 2 + 1), 9 * 6 + 18 * 12])
   with pytest.raises(errors.GradientError): expect((*map(Line, lines[:1]), Line("x[0] = 1")), set(), False)
 
 

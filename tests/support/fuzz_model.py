@@ -276,7 +276,9 @@ class Tensor:
       else: raise GradientError("a leaf that requires a gradient is changed in place")
     elif m.leaf is not None and not self.is_leaf: raise Undefined
     if not session.exact and (self.constant or not session.grad or m.leaf is not None):
-      value, needs = session.constant(value), False
+      before, value, needs = m.flat[index], session.constant(value), False
+      # its gradient goes on to the value before, as in PyTorch
+      if m.leaf is None and m.needs: value = value + (before - session.constant(before))
     m.flat[index] = value
     if m.leaf is not None: m.flat = m.flat + np.where(np.isin(np.arange(m.flat.size), index), m.moves(), 0)
     m.needs |= needs

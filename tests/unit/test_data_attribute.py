@@ -304,3 +304,14 @@ def test_given_on() -> None:
   out = Tensor.zeros(2, 3).contiguous()
   kernel(leaf().data, out.data)
   same(out, A * 3)
+
+
+def test_a_value_written_without_a_gradient_when_what_it_was_made_of_is_written() -> None:
+  """What its gradient goes on to is computed before: the value could not be asked for any more."""
+  w = Tensor([2.0, 3.0], requires_grad=True)
+  y = w * 3
+  y.detach().add_(y)
+  with ntgrad.no_grad(): w.assign(Tensor([5.0, 7.0]))
+  assert w.tolist() == [5.0, 7.0] and y.tolist() == [12.0, 18.0]
+  y.sum().backward()
+  assert w.grad is not None and w.grad.tolist() == [3.0, 3.0]
