@@ -76,7 +76,7 @@ def held_in(number: Mapping[UOp, int], asked: Collection[UOp]) -> Iterator[tuple
 
 def numbers_held() -> dict[UOp, ref[Alias]]:
   """The small values that operations make of numbers alone, and tensors hold: whose they are."""
-  return {u: ref(a) for a in live_aliases if a.node.device is None and a.memory is None
+  return {u: ref(a) for a in live_aliases if a.memory is None and a.node.device is None
           and (u := without_reshapes(a.node)).op in (Ops.ALU, Ops.CAST) and node_bytes(u) <= SMALL_BYTES
           and any([n.op is Ops.ALU for n in toposort((u,))])}
 

@@ -131,7 +131,8 @@ class GradScaler:
     if id(optimizer) in self._unscaled: raise StateError("GradScaler.unscale_: done since the last update(); call it once a step")
     bad = []
     for p in [p for o in each if isinstance(o, ByHand) for p in o.params if p.grad is not None]:
-      p.grad = (p.grad * self._scale.to(p.device).reciprocal().reshape(()).cast(p.grad.dtype)).detach()
+      wide = dtypes.float32 if p.grad.dtype.itemsize < 4 else p.grad.dtype   # 1 / scale has few bits in float16
+      p.grad = (p.grad.cast(wide) * self._scale.to(p.device).reciprocal().reshape(())).cast(p.grad.dtype).detach()
       bad.append(p.grad.isfinite().all().logical_not().reshape(1))
     for f in flats:
       if not (grads := f.gradients()): continue

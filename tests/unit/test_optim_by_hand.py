@@ -136,6 +136,15 @@ def test_grad_scaler() -> None:
   assert scaler.get_scale() == 512.0
 
 
+def test_half_gradients_are_unscaled_in_float32() -> None:
+  """1 / 3e6 is no number of float16."""
+  w, scaler = Tensor(W, requires_grad=True, dtype="float16"), amp.GradScaler(init_scale=3e6)
+  opt = Signs([w])
+  w.grad = Tensor(np.full(W.shape, 3e4, np.float32)).cast("float16")
+  scaler.unscale_(opt)
+  np.testing.assert_allclose(w.grad.numpy(), 0.01, rtol=2e-3)
+
+
 def test_refusals() -> None:
   w = Tensor(W, requires_grad=True)
   class Own(nn.optim.Optimizer):
